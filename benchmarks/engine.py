@@ -22,7 +22,7 @@ from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 
 CAPACITY_BPS, ALPHA_FS = 50e9, 10**9
 
@@ -204,10 +204,10 @@ def main() -> None:
         case = CASES[name](n)
         in_order = checked(case)
         small = merged(case, in_order)
-        ways = (checked, partial(sweep, order=in_order), partial(quotient, order=in_order), solve, run)
+        ways = (checked, partial(sweep, order=in_order), partial(quotient, order=in_order), solve, run_graph)
         times = "".join(timed(partial(way, case)) for way in ways)
         classes = f"{small.graph.n_tasks:,}" if small else "-"
-        sys.stdout.write(f"{name:18}{case.n_tasks:10,}{classes:>10}{times}  {run(case).how}\n")
+        sys.stdout.write(f"{name:18}{case.n_tasks:10,}{classes:>10}{times}  {run_graph(case).how}\n")
 
 
 if __name__ == "__main__":

@@ -74,9 +74,10 @@ def command(model: str, topology: str) -> tuple[str, ...]:
 
 def row(found: Mapping[str, Any], done: Ran) -> str:
     """One line of the table."""
-    exposed = ", ".join(f"{axis} {format_time(s)}" for axis, s in found["exposed_comm_by_axis_s"].items() if s)
+    means = found["mean_over_ranks"]
+    exposed = ", ".join(f"{axis} {format_time(s)}" for axis, s in means["exposed_comm_by_axis_s"].items() if s)
     size = (found["topology"], found["ranks"], found["dp"], found["global_batch"])
-    times = (format_time(found["step_time_s"]), format_time(found["compute_s"]), exposed, format_time(found["idle_s"]))
+    times = (format_time(found["step_time_s"]), format_time(means["compute_s"]), exposed, format_time(means["idle_s"]))
     rest = (f"{found['mfu']:.3f}", format_size(found["peak_memory_bytes"]))
     cost = (
         found["how"],

@@ -30,7 +30,7 @@ from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import AlgorithmOnDims, Choice
 from emu.fabric.build import Builder
 from emu.fabric.lower import lower_placed
-from emu.fabric.run import CapacityEvent, run
+from emu.fabric.run import CapacityEvent, run_graph
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.trace.matching.call_batch import BatchKey
@@ -121,7 +121,7 @@ def _fabric_s(case: Case, asked_s: Sequence[float]) -> float:
     graph = builder.graph()
     ready = graph.ready_fs.copy()
     ready[list(entered)] = [round(each * TICKS_PER_S) for each in entered.values()]
-    return float(run(replace(graph, ready_fs=ready), case.changes).end_fs[left].max()) / TICKS_PER_S
+    return float(run_graph(replace(graph, ready_fs=ready), case.changes).end_fs[left].max()) / TICKS_PER_S
 
 
 def _collective(name: str, algorithm: str, n: int) -> tuple[tuple[BatchKey, tuple[int, ...]], ...]:

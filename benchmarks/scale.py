@@ -24,7 +24,7 @@ from emu.fabric.graph import Graph, Timeline
 from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.lowering.message_routes import head_times
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.clos import Tier, clos
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import by_axes, place
@@ -61,7 +61,7 @@ class Collective:
         sizes = random.integers(1, 2**21, plan.n_slots) if self.irregular else np.broadcast_to(SLOT_BYTES, plan.n_slots)
         places = by_axes(topology, self.axes) if self.axes else place(topology, topology.n_npus)
         arguments = plan, sizes.astype(np.int64, copy=False), topology, places
-        return time_alone(FabricJob(*arguments)) if self.declared else run(lower(FabricJob(*arguments)).graph)
+        return time_alone(FabricJob(*arguments)) if self.declared else run_graph(lower(FabricJob(*arguments)).graph)
 
 
 def built(topology: str | tuple[Tier, ...]) -> Topology:
@@ -88,7 +88,7 @@ class Flows:
         size = random.integers(1, 2**21, size=self.count)
         out = topology.links.bandwidth_Bps[topology.links.src < topology.n_npus].sum()
         ready = random.integers(int(size.sum() / out / self.load * TICKS_PER_S), size=self.count)
-        return run(_free(topology.links, routes, head_times(topology, asked, routes), size, ready))
+        return run_graph(_free(topology.links, routes, head_times(topology, asked, routes), size, ready))
 
 
 def _free(links: Links, routes: Routes, alpha: I64, size_bytes: I64, ready_fs: I64) -> Graph:

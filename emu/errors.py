@@ -9,6 +9,9 @@ class EmuError(Exception):
     """The base of every error that Emu raises on purpose; its text is the one line that is shown."""
 
     exit_code = 1
+    field: str | None = None  # the option, argument or key that it names; None: none
+    value: object = None  # what was given for it
+    mend: str = ""  # how to mend it; "": the line says no more
     rank: int | None = None  # the rank whose program it ended; None: no single rank's
     lines: tuple[str, ...] = ()  # traceback of the user's own lines
     alike: tuple[str, str] | None = None  # the kind of its cause and its line, equal where ranks fail in the same way
@@ -21,7 +24,7 @@ class InputError(EmuError):
 
 
 class BareError(InputError):
-    """An input error whose line names no place, such as a file or a topology; `without_place` helps to put one before it."""
+    """An input error whose line names no place, such as a file or a topology; `at_place` puts one before it."""
 
 
 class RunError(EmuError):
@@ -42,7 +45,9 @@ def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> In
     """Return an input error in the one form of all: `<where>: <name> must be <what>, got <value>; <how to mend>`."""
     value = repr(got) if isinstance(got, str) else " ".join(str(got).split())
     line = f"{name} must be {what}, got {value}" + (f"; {mend}" if mend else "")
-    return InputError(f"{where}: {line}") if where else BareError(line)
+    error = InputError(f"{where}: {line}") if where else BareError(line)
+    error.field, error.value, error.mend = name, got, mend
+    return error
 
 
 def either(words: Iterable[str]) -> str:
@@ -51,6 +56,12 @@ def either(words: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def without_place(error: InputError) -> str:
-    """Return the line of an error without the place that it begins with."""
-    return str(error) if isinstance(error, BareError) else str(error).partition(": ")[2]
+def at_place(where: object, error: InputError) -> InputError:
+    """Return the error with a place, such as a file or a topology, in the line before what it says.
+
+    A place that the line begins with already is left out.
+    """
+    line = str(error) if isinstance(error, BareError) else str(error).partition(": ")[2]
+    placed = InputError(f"{where}: {line}")
+    placed.field, placed.value, placed.mend = error.field, error.value, error.mend
+    return placed

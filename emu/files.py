@@ -1,10 +1,11 @@
-"""Files and folders that a user names: checked before anything is computed, and written whole or not at all.
+"""Files and folders that a user names: read if they are not too large, checked before anything is computed, written whole.
 
-The bytes go to a draft in the same folder, which takes the file's name once it is whole. A program that reads the file
-meanwhile, or after a crash, sees the old file or the new one. A stream, such as /dev/stdout, /dev/null or a named pipe, takes
-the bytes as they come.
+The bytes of an output go to a draft in the same folder, which takes the file's name once it is whole. A program that reads the
+file meanwhile, or after a crash, sees the old file or the new one. A stream, such as /dev/stdout, /dev/null or a named pipe,
+takes the bytes as they come.
 """
 
+import logging
 import os
 import re
 import secrets
@@ -20,11 +21,48 @@ from typing import IO, Any
 
 from emu.errors import InputError, WriteError
 
+MOST_TEXT_BYTES = 64 * 10**6  # largest file of text: TOML of this size takes a core about a minute
+_TOLD_BYTES = 4 * 10**6  # from this size on, a line on stderr says what is read, as it takes some seconds
+_log = logging.getLogger("emu")
+
 DRAFT = ".emu-draft"  # suffix of a draft
 _LONGEST = 20  # letters of the file's name in its draft's name: file systems allow some 140 bytes and more
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 _DESCRIPTORS = r"/dev/fd|/proc/{}(/task/\d+)?/fd"  # folders of what a process has open
 _MOST_LINKS = 40  # symbolic links that Linux follows
+
+
+def read_input(what: str, path: Path, name: str = "", *, most: int | None = MOST_TEXT_BYTES, mend: str = "") -> bytes:
+    """Return the bytes of a file that a user names; a large one is announced on stderr before it is read.
+
+    Args:
+        what: The option, or the subject of the file.
+        path: The path of a file or a stream.
+        name: The name of the file in messages; "": its path.
+        most: The largest number of bytes; None: any, for files whose bytes are taken as they are.
+        mend: What to do about a larger file.
+
+    Raises:
+        InputError: The file cannot be read, or has more bytes.
+    """
+    called = repr(name or str(path))
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _TOLD_BYTES and (most is None or size <= most):
+                _log.info("reading %s, %s", called, _megabytes(size))
+            data = b"" if most is not None and size > most else file.read(-1 if most is None else most + 1)
+    except (OSError, ValueError) as error:  # a null character in the name
+        raise InputError(f"{what}: cannot read {called}: {_reason(error)}") from None
+    if most is not None and max(size, len(data)) > most:
+        told = _megabytes(size) if size > most else f"more than {_megabytes(most)}"
+        raise InputError(f"{what}: {called} must have at most {_megabytes(most)}, got {told}; {mend or 'take a smaller file'}")
+    return data
+
+
+def _megabytes(size: int) -> str:
+    """Return a number of bytes in words."""
+    return f"{size / 1e6:,.1f} MB".replace(".0 MB", " MB")
 
 
 def check_file(what: str, path: Path) -> None:

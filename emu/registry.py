@@ -18,7 +18,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from emu.errors import BareError, InputError
 from emu.sources import note_caller, reading, spec_beside
@@ -28,6 +28,7 @@ _FILED: list[object] | None = None  # things that the user's file that is being 
 _FEW = 12  # names of a catalogue that one line of an error has
 _LISTED = {"topology": "topologies", "model": "models", "algorithm": "collectives"}  # what `emu list` prints of each kind
 _OF_CATALOGUE: list[object] = []  # stands in its place while the catalogue is read
+_OWN: "list[tuple[Registry[Any], str]]" = []  # what was filed by others than the catalogue: the registry, and the name there
 
 
 class Registry(Generic[T]):
@@ -58,6 +59,7 @@ class Registry(Generic[T]):
             _FILED.append(thing)
         if _FILED is not _OF_CATALOGUE:
             note_caller()
+            _OWN.append((self, name))
 
     def find(self, name: str) -> T:
         """Return the thing of that name.
@@ -70,14 +72,27 @@ class Registry(Generic[T]):
             raise unknown(self.kind, name, self._filed)
         return self._filed[name]
 
+    def has(self, name: str) -> bool:
+        """Return whether a thing has that name."""
+        load_catalogue(self.package)
+        return name in self._filed
+
     def __iter__(self) -> Iterator[tuple[str, T]]:
         load_catalogue(self.package)
         return iter(sorted(self._filed.items()))
 
 
+def has_own() -> bool:
+    """Return whether a collective, a topology or a model of the user's own is filed."""
+    return any(name in registry._filed for registry, name in _OWN)
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Return the error for a name that nothing has, with the nearest name."""
-    return BareError(f"no {kind} is called {name!r}; {nearest(name, known, _LISTED.get(kind.rsplit(maxsplit=1)[-1]))}")
+    mend = nearest(name, known, _LISTED.get(kind.rsplit(maxsplit=1)[-1]))
+    error = BareError(f"no {kind} is called {name!r}; {mend}")
+    error.field, error.value, error.mend = kind, name, mend
+    return error
 
 
 def nearest(name: str, known: Iterable[str], listed: str | None = None) -> str:

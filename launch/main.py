@@ -22,7 +22,7 @@ from emu import __version__
 from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.files import with_files
 from launch.keeper import STOPPED, TerminationSignal, keep, listen
-from launch.show.progress import late_notice
+from launch.show.progress import late_notice, show_on_stderr
 
 COMMANDS = {
     "verify": "Prove that collectives are correct, and check the times that papers claim.",
@@ -107,6 +107,7 @@ def main(args: list[str] | None = None) -> None:
     log.addHandler(NOTICES)
     log.setLevel(logging.INFO)
     atexit.register(gc.freeze)  # the last collection of cycles would take longer than some commands
+    show_on_stderr()
     if args is None and os.name == "posix":
         if _is_command(sys.argv[1:]):
             keep()

@@ -196,7 +196,7 @@ LARGER: Mapping[str, str] = {
     ),
 }
 # Decorators of functions whose parameters are the settings of a user.
-CATALOGUE = ("topology", "planned", "collective", "command", "argument", "option")
+CATALOGUE = ("topology", "planned", "collective", "question", "command", "argument", "option")
 
 
 def functions(source: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int, int]]:

@@ -12,7 +12,7 @@ from emu.collective.algorithm import schedule
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 from emu.units import TICKS_PER_S, format_size, ticks
 
@@ -57,4 +57,4 @@ def _delivered_s(plan: Schedule, slot_bytes: I64, line: dict[str, str]) -> F64:
     rate_Bps, delay_s = float(line["rate_bps"]) / 8 * _PAYLOAD, float(line["delay_s"])
     fabric = star("star", _HOSTS, rate_Bps, ticks(delay_s / 2))  # each of the two hops has half of the delay
     piece = lower(FabricJob(plan, slot_bytes, fabric, np.arange(_HOSTS, dtype=np.int32)))
-    return run(piece.graph).end_fs[: len(piece.receiver)] / TICKS_PER_S
+    return run_graph(piece.graph).end_fs[: len(piece.receiver)] / TICKS_PER_S

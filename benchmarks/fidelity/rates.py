@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 from benchmarks.fidelity.row import Row, farthest
 from emu.arrays import F64, I64, Bool
 from emu.fabric.graph import Graph
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.units import TICKS_PER_S
 
 GRAPHS, SEED = 100, 0
@@ -87,7 +87,7 @@ def rows() -> Iterator[Row]:
     pairs: list[tuple[float, float]] = []
     for _ in range(GRAPHS):
         capacity, crosses, size, ready = _random(random)
-        ours = run(_graph(capacity, crosses, size, ready)).left_fs / TICKS_PER_S
+        ours = run_graph(_graph(capacity, crosses, size, ready)).left_fs / TICKS_PER_S
         theirs = ends(capacity, crosses, size.astype(np.float64), ready / TICKS_PER_S)
         pairs += zip(theirs.tolist(), ours.tolist(), strict=True)
     yield farthest(f"HiGHS: max-min by linear programs, {len(pairs)} flows of {GRAPHS} random graphs", "s", pairs, 1e-9)

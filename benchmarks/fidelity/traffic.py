@@ -18,7 +18,7 @@ from benchmarks.fidelity.row import Row, farthest
 from emu.arrays import F64
 from emu.errors import RunError
 from emu.fabric.lower import FabricJob, LoweredSchedule, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Topology
@@ -83,7 +83,7 @@ def rows() -> Iterator[Row]:
     cases = [(traffic, lowered(traffic), fair) for some, fair in ((FAIR, True), (QUEUED, False)) for traffic in some]
     theirs = over_ns3([request(*case) for case in cases])
     for (traffic, piece, fair), measured in zip(cases, theirs, strict=True):
-        ours = run(piece.graph).end_fs[: len(measured)] / TICKS_PER_S
+        ours = run_graph(piece.graph).end_fs[: len(measured)] / TICKS_PER_S
         pairs = zip(measured.tolist(), ours.tolist(), strict=True)
         if fair:
             yield farthest(f"ns-3 TCP: {traffic.case}", "s", pairs, BOUND)

@@ -31,6 +31,7 @@ ALSO = {
     "emu/model/memory": ("tests/model/generate",),  # which hold it to what real ranks hold
     "emu/model": ("tests/models", "tests/study/training", "tests/launch"),
     "emu/fabric": ("tests/collectives", "tests/study/measure"),
+    "launch/front": ("tests/launch",),
     "launch/show": ("tests/launch",),
 }
 # The tests of commands are run file by file, then those of their texts and of the papers. Left out are pictures, Ray, and the

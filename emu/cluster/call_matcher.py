@@ -24,19 +24,6 @@ class ArrivedRequest:
 _Members = dict[int, ArrivedRequest]  # those that have called a collective, by group rank
 
 
-class RequestCounter:
-    """A counter of the requests of each rank, which gives each request its number."""
-
-    def __init__(self) -> None:
-        self._made: defaultdict[object, int] = defaultdict(int)
-
-    def arrival(self, call: RankRequest, made: Hashable) -> ArrivedRequest:
-        """Return the next request of a rank, with its number."""
-        key = (channel_of(call), call.operation) if call.operation in MESSAGES else (call.group[:2], call.rank)
-        self._made[key] += 1
-        return ArrivedRequest(call, made, self._made[key] - 1)
-
-
 def channel_of(call: RankRequest) -> object:
     """Return the key by which both ends of a message match: group, sender, receiver and tag."""
     ends = (call.rank, call.root) if call.operation == "send" else (call.root, call.rank)
@@ -44,11 +31,18 @@ def channel_of(call: RankRequest) -> object:
 
 
 class CallMatcher:
-    """The requests of all ranks that still wait for other members; the matcher knows nothing of threads and processes."""
+    """The requests of all ranks, counted, and those that wait for other members; it knows nothing of threads and processes."""
 
     def __init__(self) -> None:
+        self._made: defaultdict[object, int] = defaultdict(int)  # how many requests each rank has made
         self._open: defaultdict[object, _Members] = defaultdict(dict)  # collectives that not all members have called
         self._messages: defaultdict[object, deque[ArrivedRequest]] = defaultdict(deque)
+
+    def arrival(self, call: RankRequest, made: Hashable) -> ArrivedRequest:
+        """Return the next request of a rank, with its number."""
+        key = (channel_of(call), call.operation) if call.operation in MESSAGES else (call.group[:2], call.rank)
+        self._made[key] += 1
+        return ArrivedRequest(call, made, self._made[key] - 1)
 
     def arrive(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
         """Add a request; return all requests of its call if that is complete (a message's send first), else ().

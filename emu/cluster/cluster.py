@@ -1,5 +1,6 @@
 """The protocol of a cluster, which runs the ranks of a job, and the execution of a call when all members have requested it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
@@ -11,6 +12,7 @@ from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.count import pause_counting
 from emu.backend.rank.notes import Notes
 from emu.backend.rank.rank_requests import ANY, RankRequest, dtype_name
+from emu.cluster.pace.timeliness import NOT_LATE, Lateness
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.rank_state.rank_state import RankState
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, schedule
@@ -22,23 +24,38 @@ T = TypeVar("T")
 MESSAGES = ("send", "recv")
 
 
-class Ranks(Protocol):
+class Ranks(ABC):
     """The ranks of one job that are in this process, as a program uses them."""
 
     n_ranks: int  # the ranks of the whole job
 
     def run(self, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank of this process, with PyTorch's default group; return the results in rank order."""
+        """Run `program(rank)` on every rank of this process, with PyTorch's default group; return the results in rank order.
 
+        Raises:
+            RunError: a rank failed (its own exception is the cause), a deadlock, requests that do not agree, or a second run.
+            SystemExit: a rank ended with a code other than 0.
+        """
+
+        def joined(rank: int) -> T:
+            self.join(rank)
+            return program(rank)
+
+        return self.run_bare(joined)
+
+    @abstractmethod
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
         """Run as `run` does, for a program that makes the default group itself, by `join`."""
 
+    @abstractmethod
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group on the thread of `rank`, of the first `n_ranks` or of all."""
 
+    @abstractmethod
     def await_threads(self) -> None:
         """Wait for the threads that the calling rank has started, as Python does at the end of a program."""
 
+    @abstractmethod
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
         """Return the streams to which a rank prints, or None for the streams of this process."""
 
@@ -48,11 +65,13 @@ Program = Callable[[Make], list[Any]]  # runs on ranks that `Make` makes with fu
 
 
 class ProgramResult(NamedTuple):
-    """The result of a program on all ranks."""
+    """The result of a program on all ranks of a job, or on those of one process."""
 
-    values: list[Any]  # in rank order; empty if a rank exited with a code
+    values: list[Any]  # in rank order; empty if a rank exited with a code, or failed
     notes: Sequence[Notes]
     left: RankExit | None = None
+    how: str = "done"  # of one process: or "failed"
+    late: Lateness = NOT_LATE  # of one process
 
 
 class Cluster(Protocol):

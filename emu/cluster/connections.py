@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
-from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.rank_state.rank_state import watch_imports
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.strands.strand import current_strand
 from emu.errors import RunError
 
@@ -24,10 +24,10 @@ def guard_connections() -> Iterator[None]:
         def change(module: str) -> None:
             found: Any = sys.modules[module]
             if module == _RPC:
-                changes.enter_context(replace_attribute(found, "init_rpc", _init_rpc))
+                changes.enter_context(replace_attributes((found, "init_rpc", _init_rpc)))
             else:
                 saver = found._AsyncCheckpointProcess
-                changes.enter_context(replace_attribute(saver, "__init__", _with_notice(saver.__init__)))
+                changes.enter_context(replace_attributes((saver, "__init__", _with_notice(saver.__init__))))
 
         for module in (_RPC, _CHECKPOINT):
             if module in sys.modules:

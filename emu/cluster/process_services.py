@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,12 +15,12 @@ from torch.library import Library as _Library
 
 from emu.backend.rank.source_lines import caller, is_called_by_user
 from emu.cluster.rank_failure import HardExit
+from emu.cluster.rank_state.replacement import Replacement
 from emu.cluster.strands.strand import RankLocal
 from emu.errors import RunError
 
 profiler: Any = _profiler  # neither exports nor types what is used here
 Library: Any = _Library
-Replacement = tuple[object, str, object]  # where, under which name, by what
 
 
 def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:
@@ -71,14 +72,8 @@ def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
     yield profiler, "_disable_profiler", end
 
 
-class _KnownLibrary:
-    """One library of operators that another rank has registered at the same line; it does nothing."""
-
-    def define(self, *args: object) -> None:
-        """Do nothing: it is defined."""
-
-    def reset(self) -> None:
-        """Do nothing: the other rank's stays."""
+# The library of operators that another rank has registered at the same line: its methods do nothing.
+_KNOWN_LIBRARY = SimpleNamespace(define=lambda *_: None, reset=lambda: None)
 
 
 def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
@@ -90,14 +85,14 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
         return rank is not None and line is not None and first.setdefault((kind, name, key, line), rank) != rank
 
     def library(kind: str, name: str, key: str, *where: Any) -> Any:
-        return _KnownLibrary() if is_known(kind, name, key) else native(kind, name, key, *where)
+        return _KNOWN_LIBRARY if is_known(kind, name, key) else native(kind, name, key, *where)
 
     def overwriting(namespace: str, name: str) -> Any:
         return Library(namespace, "FRAGMENT") if is_known("FRAGMENT", namespace, "") else overwrite(namespace, name)
 
     def unless_known(original: Callable[..., Any]) -> Callable[..., Any]:
         def register(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return None if isinstance(self.m, _KnownLibrary) else original(self, *args, **kwargs)
+            return None if self.m is _KNOWN_LIBRARY else original(self, *args, **kwargs)
 
         return register
 

@@ -26,12 +26,12 @@ from emu.cluster.cluster import Cluster, Make, Ranks
 from emu.cluster.connections import guard_connections
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.npu_emulation import emulate_npus
-from emu.cluster.process_services import Replacement, leave, process_replacements
+from emu.cluster.process_services import leave, process_replacements
 from emu.cluster.rank_failure import HardExit, RankExit
 from emu.cluster.rank_state.child_processes import end_children
-from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.rank_state.rank_state import Settings
-from emu.cluster.rank_state.script_state import Environment, Main, Modules, StandardStreams
+from emu.cluster.rank_state.replacement import Replacement, replace_attributes
+from emu.cluster.rank_state.script_state import Environment, Main, Modules, standard_streams
 from emu.cluster.script_source import ScriptSource, read_source
 from emu.cluster.spawn import spawn_replacements
 from emu.cluster.strands.strand import RankLocal
@@ -89,8 +89,8 @@ class Script:
     def _run(self, make: Make) -> list[None]:
         source = self._source_here()
         code = compile(source.text, str(source.file), "exec")
-        main, streams, modules = Main(source.file), StandardStreams(), Modules(source.root, self.hidden)
-        cluster = make((main, Environment(), Settings([_FOLDER]), streams, modules))
+        main, modules, (streams, levels) = Main(source.file), Modules(source.root, self.hidden), standard_streams()
+        cluster = make((main, Environment(), Settings([_FOLDER]), streams, levels, modules))
         launched = _launch_context(source, self.argv, cluster.n_ranks, cluster, self.hidden, self.npu)
         with launched as on_thread, streams.watched(), modules.watched(), source.shown():
 
@@ -210,22 +210,16 @@ def _launch_context(
     """Set up everything as after torchrun, whatever backend the script asks for, and undo it at the end."""
     on_thread = RankLocal()
     init = _init(cluster, n_ranks, on_thread)
-    with ExitStack() as changes:
-        for module in (dist, distributed_c10d, device_mesh):
-            changes.enter_context(replace_attribute(module, "init_process_group", init))
-        changes.enter_context(emulate_npus(npu, n_ranks))
-        changes.enter_context(guard_connections())
-        for where, name, value in [
-            *group_replacements(),
-            *process_replacements(on_thread),
-            *spawn_replacements(on_thread, n_ranks),
-        ]:
-            changes.enter_context(replace_attribute(where, name, value))
-        changes.enter_context(replace_attribute(sys, "argv", [source.first_word, *argv]))
-        changes.enter_context(replace_attribute(sys, "path", [str(source.root), *sys.path]))
-        changes.enter_context(_environment(n_ranks))
-        changes.enter_context(_free_names(hidden))
-        yield on_thread
+    launched = ((module, "init_process_group", init) for module in (dist, distributed_c10d, device_mesh))
+    with replace_attributes(*launched), emulate_npus(npu, n_ranks), guard_connections():
+        changed = (*group_replacements(), *process_replacements(on_thread), *spawn_replacements(on_thread, n_ranks))
+        words, folders = [source.first_word, *argv], [str(source.root), *sys.path]
+        with (
+            replace_attributes(*changed, (sys, "argv", words), (sys, "path", folders)),
+            _environment(n_ranks),
+            _free_names(hidden),
+        ):
+            yield on_thread
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 from emu.backend.rank.source_lines import STDIN
 from emu.errors import InputError
+from emu.files import read_input
 
 _MAIN = "__main__"
 
@@ -94,18 +95,11 @@ def read_source(script: str | Path, *, module: bool = False) -> ScriptSource:
     """
     if module:
         name, file = _module_file(str(script))
-        return _check_python(ScriptSource(file, _read(file), Path.cwd(), name))
+        return _check_python(ScriptSource(file, read_input("run", file), Path.cwd(), name))
     if str(script) == "-":
         return _check_python(ScriptSource(Path(STDIN), sys.stdin.buffer.read(), Path.cwd()))
     file = Path(script).resolve()
-    return _check_python(ScriptSource(file, _read(file), file.parent))
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise InputError(f"run: cannot read script {str(file)!r}: {error.strerror}") from None
+    return _check_python(ScriptSource(file, read_input("run", file), file.parent))
 
 
 def _check_python(source: ScriptSource) -> ScriptSource:

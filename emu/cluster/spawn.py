@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from emu.cluster.process_services import Replacement
 from emu.cluster.rank_state.library_state import Generators
+from emu.cluster.rank_state.replacement import Replacement
 from emu.cluster.strands.strand import RankLocal
 from emu.errors import RunError
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I16, I32, I64, Bool, column, digest, slices
 from emu.errors import InputError
+from emu.views import html_of
 
 MAX_ROWS = 2**24
 _INT16, _INT32 = 2**15, 2**31
@@ -104,7 +105,7 @@ class Sends:
         return table.reshape(6, -1)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Schedule:
     """A collective on a given number of ranks: rows, each of which sends one slot from one participant to another in one round.
 
@@ -140,6 +141,13 @@ class Schedule:
     temps: tuple[int, ...] = ()  # spare slots: slot K + i has the size of slot temps[i] and is empty at the start
     translate: tuple[int, ...] = ()  # dims whose translations map it onto itself: only the rows of src 0 are stored
     slot_digits: int = 1  # with translate: number of leading base-N digits of a slot that are ranks (2 for all_to_all)
+
+    def __repr__(self) -> str:
+        return f"<Schedule of {self.n_ranks} ranks: {self.n_rounds} rounds, {self.n_rows} slots sent>"
+
+    def _repr_html_(self) -> str:
+        """Return its picture, for a notebook."""
+        return html_of(self)
 
     @staticmethod
     def build(

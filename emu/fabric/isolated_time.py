@@ -9,7 +9,7 @@ from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, LoweredSchedule, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.tasks import message_name
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 
 
 def time_alone(job: FabricJob) -> Timeline:
@@ -36,4 +36,4 @@ def run_named(graph: Graph, schedule: Schedule, name: str) -> Timeline:
         InputError: A task cannot be timed. The message begins with `name` and says which message of the schedule it is.
     """
     with name_tasks(name, partial(message_name, schedule, graph)):
-        return run(graph)
+        return run_graph(graph)

@@ -29,7 +29,7 @@ class CapacityEvent(NamedTuple):
     capacity_Bps: float
 
 
-def run(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Timeline:
+def run_graph(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Timeline:
     """Return the timeline of a graph.
 
     Raises:
@@ -88,6 +88,6 @@ def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lam
         InputError: There are fewer than two runs.
     """
     check_seeds(seeds)
-    results = [result_s(run(perturb(graph, seed))) for seed in range(seeds)]
+    results = [result_s(run_graph(perturb(graph, seed))) for seed in range(seeds)]
     least, most = min(results), max(results)
     return Spread(seeds, least, most) if most - least > seconds(graph.n_tasks) else None

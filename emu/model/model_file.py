@@ -36,10 +36,22 @@ def read_model(path: Path, name: str) -> Model:
     """Return the model that a file describes.
 
     Raises:
-        InputError: The file is missing or no TOML, an architecture or key is unknown, a key is missing, or a size is
-            impossible.
+        InputError: The file is missing or no TOML; or as `describe_model`.
     """
-    given = load_toml(path, "model", name)
+    return describe_model(load_toml(path, "model", name), name)
+
+
+def describe_model(sizes: Mapping[str, Any], name: str) -> Model:
+    """Return the model of an architecture of the catalogue with sizes of one's own.
+
+    Args:
+        sizes: The name of the `architecture`, and the fields of its configuration.
+        name: The name of the model, which stands in reports and errors.
+
+    Raises:
+        InputError: The architecture or a key is unknown, a key is missing, or a size is impossible.
+    """
+    given = dict(sizes)
     wanted = given.pop(_ARCHITECTURE, None)
     if not isinstance(wanted, str):
         known = ", ".join(each for each, _ in ARCHITECTURES)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from emu.errors import InputError, must_be, without_place
+from emu.errors import InputError, at_place, must_be
 from emu.registry import Registry, check_settings, parse_call
 from emu.topology.description.topology_file import is_file, read_file
 from emu.topology.topology import Topology
@@ -146,7 +146,7 @@ class Blueprint:
         try:
             return {name: kinds[name].read(text, name) for name, text in given.items()}
         except InputError as error:
-            raise InputError(f"{self.name}: {without_place(error)}") from None
+            raise at_place(self.name, error) from None
 
 
 TOPOLOGIES: Registry[Blueprint] = Registry("topology", "topologies")

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from emu.arrays import F64, I16, I32, I64, Bool, column, digest
 from emu.errors import InputError, must_be
 from emu.units import seconds
+from emu.views import html_of
 
 MAX_LINKS = 2**24
 CHANNELS = 2**16  # a key is communicator * CHANNELS + channel, so that a channel's low bits are the key's
@@ -144,7 +145,7 @@ class Drawing:
     boxes: tuple[Box, ...] = ()  # outer frames first
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, weakref_slot=True)
 class Topology:
     """The network of a machine: links, routes, dims and bill of parts.
 
@@ -177,6 +178,13 @@ class Topology:
     mender: Mender | None = None  # gives the system's reaction to failed parts; None: routes lead round them
     routing: tuple[object, ...] = ()  # settings of its router that the name does not include
     shares: tuple[float, ...] = ()  # share of the wire's rate that links have, by dimension, the last for the rest; (): 1
+
+    def __repr__(self) -> str:
+        return f"<Topology {self.name}: {self.n_npus} NPUs, {self.n_nodes - self.n_npus} switches, {len(self.links)} links>"
+
+    def _repr_html_(self) -> str:
+        """Return its picture and its facts, for a notebook."""
+        return html_of(self)
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:

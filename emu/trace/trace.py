@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import F64, I16, I32, I64, column, digest
+from emu.views import html_of
 
 COMMAND = "command"  # the key of a trace's meta that names which command of Emu made it: run, train or estimate
 UPDATE = "optimizer"  # the mark where an optimizer begins to change the weights
@@ -89,7 +90,7 @@ class Group:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Trace:
     """The events of each role, the role of each rank, and the groups of each rank.
 
@@ -103,6 +104,14 @@ class Trace:
     group_of: tuple[tuple[int, ...], ...]  # [N] index into `groups`, by the group number of the role
     peak_by_part: I64  # [R, P] bytes of each part of memory when the role's live storage was largest
     meta: tuple[tuple[str, str], ...] = ()  # key and value: the command, the script or model, the plan, versions
+
+    def __repr__(self) -> str:
+        events = sum(len(of.step) for of in self.events)
+        return f"<Trace of {self.n_ranks} ranks in {len(self.events)} roles: {events} events>"
+
+    def _repr_html_(self) -> str:
+        """Return what it was recorded of, and the events and the memory of each role, for a notebook."""
+        return html_of(self)
 
     @property
     def n_ranks(self) -> int:

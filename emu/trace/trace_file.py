@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from emu.arrays import Bool, column
 from emu.errors import InputError, must_be
-from emu.files import write_file
+from emu.files import read_input, write_file
 from emu.trace.device.dtypes import is_single
 from emu.trace.trace import PARTS, Events, Group, Trace
 
@@ -104,11 +104,9 @@ def load(path: Path) -> Trace:
     Raises:
         InputError: the file cannot be read, or is no trace of this version.
     """
+    data = read_input("trace", path, most=None)
     try:
-        with path.open("rb") as file:
-            return _parse(file)
-    except OSError as error:
-        raise InputError(f"trace: cannot read {str(path)!r}: {error.strerror}") from None
+        return _parse(io.BytesIO(data))
     except (EOFError, KeyError, ValueError, zipfile.BadZipFile):
         raise InputError(f"trace: {str(path)!r} is no trace of this version ({_FORMAT}); record it again by --trace") from None
 

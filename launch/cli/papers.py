@@ -1,26 +1,16 @@
 """The commands `emu repro PAPER` and `emu repro all`."""
 
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import closing
-from functools import partial
-from pathlib import Path
+from typing import Any
 
 import click
 
 from emu.errors import InputError
-from emu.files import make_folder, write_file
-from emu.study.planning.search.timer import ResultCache
-from launch.cli.options.common import cache_folder, cache_option, import_option, json_option, print_result
-from launch.cli.options.files import OutputFile, OutputFolder, write_output, write_png
+from launch.cli.options.common import cache_option, import_option, json_option
+from launch.cli.options.files import OutputFile, OutputFolder
+from launch.cli.options.output import show
+from launch.front.publications import check_figure, repro
 from launch.papers.catalogue import PAPERS
-from launch.papers.paper import REGISTERED, Paper
-from launch.papers.row_answers import RowRequest, answers
-from launch.papers.targets import PaperRow, Target, judge
-from launch.show.progress import with_progress
-from launch.show.text.measured_report import paper_page, paper_report, score, scores, unmet_rows
-
-_PROCESSES = 4  # most processes that compute rows
+from launch.papers.paper import REGISTERED
 
 
 def add_papers(group: click.Group) -> None:
@@ -35,7 +25,7 @@ def add_papers(group: click.Group) -> None:
 @cache_option
 @import_option
 @json_option
-def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
+def all_command(**options: Any) -> int:
     """Compute each row of each paper, and report how many are met.
 
     Results are kept: a row that was computed before is read from the cache.
@@ -44,33 +34,7 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
     emu repro all
     emu repro all --json
     """
-    with closing(ResultCache(None)) as nowhere:
-        papers = {name: make(nowhere) for name, make in PAPERS.items()}
-        rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], cache)
-    every = [row for each in rows.values() for row in each]
-    told = [{"paper": name, **row.as_json()} for name, each in rows.items() for row in each]
-    text = "\n\n".join((scores(rows), unmet_rows(every), score(every)))
-    print_result({"score": score(every), "rows": told}, lambda: text, as_json=as_json)
-    write_output(docs, partial(_write, papers, rows))
-
-
-def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cache: Path | None) -> dict[str, list[PaperRow]]:
-    """Return the rows of each paper, computed in several processes below a progress bar."""
-    asked = [RowRequest(name, target.table, papers[name].targets.index(target)) for name, target in wanted]
-    processes = min(_PROCESSES, os.cpu_count() or 1)
-    found = answers({name: PAPERS[name] for name in papers}, asked, cache_folder(cache), processes)
-    rows: dict[str, list[PaperRow]] = {name: [] for name in papers}
-    for (name, target), answer in zip(wanted, with_progress(found, f"working out {len(asked)} rows", len(asked)), strict=True):
-        rows[name].append(judge(target, answer))
-    return rows
-
-
-def _write(papers: Mapping[str, Paper], rows: Mapping[str, Sequence[PaperRow]], folder: Path) -> None:
-    """Write the page of each paper."""
-    make_folder("--docs", folder)
-    for name, paper in papers.items():
-        text = paper_page(paper, rows[name])
-        write_file("--docs", folder / f"{name}.md", text.encode())
+    return show(repro, options, source="all")
 
 
 def _command(name: str) -> click.Command:
@@ -84,19 +48,14 @@ def _command(name: str) -> click.Command:
     @cache_option
     @import_option
     @json_option
-    def command(
-        table: str | None, figure: str | None, png: Path | None, docs: Path | None, cache: Path | None, as_json: bool
-    ) -> None:
-        place = _place(table, figure, docs)
-        with closing(ResultCache(cache_folder(cache))) as kept:
-            paper = PAPERS[name](kept)
-            targets = paper.of(place)
-            if png is not None:
-                _draw(paper, figure, png)
-        rows = _rows({name: paper}, [(name, target) for target in targets], cache)[name]
-        found = {"paper": name, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
-        print_result(found, lambda: paper_report(rows, paper.assumptions()), as_json=as_json)
-        write_output(docs, partial(_write, {name: paper}, {name: rows}))
+    def command(**options: Any) -> int:
+        table, figure = options["table"], options["figure"]
+        for flag, given in (("--table", table), ("--figure", figure)):
+            if given is not None and options["docs"] is not None:
+                raise InputError(f"repro: {flag} and --docs exclude each other; give one of them")
+        if options["png"] is not None:
+            check_figure(name, figure)
+        return show(repro, options, source=name)
 
     return command
 
@@ -109,28 +68,3 @@ def _help(name: str) -> str:
         " An interrupted command goes on where it stopped when it is started again.\n\n"
         f"\b\nemu repro {name}\nemu repro {name} {REGISTERED[name].example} --json"
     )
-
-
-def _place(table: str | None, figure: str | None, docs: Path | None) -> str | None:
-    """Return the place of the rows that are asked for; None: all rows of the paper.
-
-    Raises:
-        InputError: Two of the options exclude each other.
-    """
-    given = {"--table": table, "--figure": figure, "--docs": docs}
-    first, *others = [name for name, value in given.items() if value is not None] or [""]
-    if others:
-        raise InputError(f"repro: {first} and {others[0]} exclude each other; give one of them")
-    return table if figure is None else f"fig {figure}"
-
-
-def _draw(paper: Paper, figure: str | None, png: Path) -> None:
-    """Draw a figure of a paper.
-
-    Raises:
-        InputError: Emu does not draw the figure.
-    """
-    if figure is None or figure not in paper.figures:
-        known = ", ".join(paper.figures) or "none"
-        raise InputError(f"repro: --png needs a --figure that Emu draws, got {figure or 'none'}; known: {known}")
-    write_png(png, "chart.paper_chart:picture", paper.figures[figure](paper))

@@ -1,25 +1,27 @@
 """The command `emu replay`: a recorded run, timed on other fabrics."""
 
+from pathlib import Path
+from typing import Any
+
 import click
 
-from emu.trace.trace_file import load
-from launch.cli.options.common import import_option, json_option, perturb_option
-from launch.cli.options.job_options import JobOptions, fault_option, faulty_job, png_option
-from launch.cli.options.view_options import ViewOptions, view_options
-from launch.cli.trace_steps import RecordedTrace, recorded_options, show_steps
-from launch.show.progress import progress_bar
+from launch.cli.options import common
+from launch.cli.options.checks import check_fault, check_job_picture
+from launch.cli.options.output import show
+from launch.cli.options.view_options import view_options
+from launch.front.steps.replays import replay
 
 
 @click.command("replay")
-@recorded_options
-@fault_option
-@png_option
+@click.argument("trace", type=click.Path(path_type=Path))
+@common.timing_options
+@common.fault_option
+@common.job_png_option
 @view_options
-@perturb_option
-@import_option
-@json_option
-@faulty_job
-def replay_command(recorded: RecordedTrace, job: JobOptions, looks: ViewOptions, perturb: int, as_json: bool) -> None:
+@common.perturb_option
+@common.import_option
+@common.json_option
+def replay_command(**options: Any) -> int:
     """Time a recorded trace on topologies, without running it again.
 
     With `--algorithm recorded`, operations that no other --algorithm names keep the algorithms of the recorded run.
@@ -29,12 +31,6 @@ def replay_command(recorded: RecordedTrace, job: JobOptions, looks: ViewOptions,
     emu replay ddp.trace --topology ub-mesh:board --algorithm recorded --algorithm broadcast=binomial
     emu replay ddp.trace --topology ub-mesh:board --fault "link 0-1 at step 2" --png steps.png
     """
-    job.check({**looks.given, "--perturb": perturb})
-    if job.faults:
-        with progress_bar(f"timing {recorded.trace}"):
-            results = recorded.time_with_faults(load(recorded.trace), job.faults, clock=True)
-        job.show(results, None, as_json=as_json)
-        return
-    with progress_bar(f"timing {recorded.trace}"):
-        timed = recorded.time(perturb)
-    show_steps(f"Replay of {recorded.trace.name}", timed, looks, as_json=as_json)
+    check_fault(options, "html", "timeline", "perturb")
+    check_job_picture(options)
+    return show(replay, options)

@@ -1,32 +1,20 @@
 """The command `emu train`: real training steps on emulated NPUs, timed on a fabric."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
-from emu.errors import InputError
 from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
-from emu.model.plan.plan_text import parse_plan
 from emu.model.plan.rank_axes import AXES, TITLES
-from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
-from emu.study.training.learn.program import read_text
-from emu.study.training.train import TrainRequest, run_steps, time_steps
-from emu.topology.catalogue import build_topology
-from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.dtypes import AS_RAN
-from emu.trace.trace_file import save
-from launch.cli.options import common, job_options
-from launch.cli.options.files import OutputFolder, write_output
-from launch.cli.options.view_options import ViewOptions, view_options
-from launch.cli.trace_steps import TimingOptions
-from launch.clusters import ClusterOptions, cluster_options
-from launch.data.devices import find_device
-from launch.show.progress import progress_bar
-from launch.show.text.step_report import train_report
+from launch.cli.options import common
+from launch.cli.options.checks import check_fault, check_job_picture
+from launch.cli.options.files import OutputFolder
+from launch.cli.options.output import keep_trace, show
+from launch.cli.options.view_options import view_options
+from launch.front.steps.trainings import train
 
 _SETTINGS = (
     "sp (tp also splits the activations between matrix products)",
@@ -51,70 +39,18 @@ _PLAN_HELP = (
 _CHECKPOINT = "Save checkpoints (PyTorch's DCP) to this folder, and begin from the last one there; older ones are removed."
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointOptions:
-    """The values of the options for checkpoints."""
-
-    folder: Path | None
-    every: int
-    elastic: bool
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """The flag `--checkpoint`, if it was given."""
-        return () if self.folder is None else ("--checkpoint",)
-
-    def check(self, topologies: Sequence[str], job: job_options.JobOptions) -> None:
-        """Refuse options that do not fit together.
-
-        Args:
-            topologies: The topologies of the job.
-            job: The faults of the job, and whether virtual time runs by the clock of this host.
-
-        Raises:
-            InputError: naming the option.
-        """
-        if self.folder is None and (self.elastic or self.every != 1):
-            flag = "--elastic" if self.elastic else "--checkpoint-every"
-            raise InputError(f"{flag}: needs a folder for checkpoints; add --checkpoint DIR")
-        if self.folder is not None and len(topologies) > 1:
-            raise InputError(f"--checkpoint: must have one --topology, got {len(topologies)}; leave the others out")
-        if self.folder is not None and job.factor is not None and (job.faults or self.elastic):
-            flag = "--elastic" if self.elastic else "--fault"
-            raise InputError(f"--pace: must be given without {flag} where --checkpoint is given; leave --pace or {flag} out")
-
-    def run_job(
-        self, request: TrainRequest, timing: TimingOptions, job: job_options.JobOptions, where: ClusterOptions, *, as_json: bool
-    ) -> None:
-        """Run the job on the first topology, and print its steps.
-
-        Raises:
-            InputError: as `train_with_checkpoints`.
-            RunError: as `train_with_checkpoints`.
-        """
-        assert self.folder is not None
-        keeping = CheckpointPolicy(self.folder, self.every, self.elastic, where.cluster == "ray")
-        device, under = find_device(timing.device, request.dtype), timing.calls
-        built = build_topology(timing.topologies[0])
-        pace = job.pace(timing.topologies[0], device, request.dtype, under)
-        with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.open_cluster(pace=pace) as cluster:
-            kept = train_with_checkpoints(request, keeping, built, device, job.faults, under, cluster.record)
-        job.show([kept], pace, as_json=as_json)
-
-
-checkpoint_options = common.options_as_one(
-    "keeping",
-    CheckpointOptions,
-    click.option("--checkpoint", "folder", type=OutputFolder(), help=_CHECKPOINT),
-    common.default_option(
-        "--checkpoint-every", "every", type=int, default=1, metavar="STEPS", help="Steps between checkpoints."
-    ),
-    click.option(
-        "--elastic",
-        is_flag=True,
-        help="After a --fault that ends a rank, go on from the last --checkpoint on the NPUs that are left.",
-    ),
-)
+def checkpoint_options(command: common.F) -> common.F:
+    """Add the options for checkpoints to a command."""
+    return common.with_all(
+        command,
+        click.option("--checkpoint", type=OutputFolder(), help=_CHECKPOINT),
+        common.default_option("--checkpoint-every", type=int, default=1, metavar="STEPS", help="Steps between checkpoints."),
+        click.option(
+            "--elastic",
+            is_flag=True,
+            help="After a --fault that ends a rank, go on from the last --checkpoint on the NPUs that are left.",
+        ),
+    )
 
 
 @click.command("train")
@@ -132,34 +68,17 @@ checkpoint_options = common.options_as_one(
 @common.default_option("--dtype", default="bfloat16", help=f"The data type as which float32 is timed. {AS_RAN}: as it ran.")
 @common.algorithm_option
 @common.calls_option
-@job_options.fault_option
+@common.fault_option
 @checkpoint_options
-@job_options.png_option
+@common.job_png_option
 @view_options
 @common.trace_option
-@cluster_options
-@job_options.pace_option
-@job_options.pace_compute_option
+@common.cluster_options
+@common.pace_option
+@common.pace_compute_option
 @common.import_option
 @common.json_option
-@job_options.faulty_job
-@common.options_as_one("timing", TimingOptions)
-def train_command(
-    model: str,
-    plan: str,
-    timing: TimingOptions,
-    steps: int,
-    global_batch: int | None,
-    seq: int | None,
-    data: Path | None,
-    seed: int,
-    job: job_options.JobOptions,
-    keeping: CheckpointOptions,
-    looks: ViewOptions,
-    trace: Path | None,
-    where: ClusterOptions,
-    as_json: bool,
-) -> None:
+def train_command(**options: Any) -> int:
     """Train a model on emulated NPUs, compare the loss with one process, and time the step on a fabric.
 
     \b
@@ -169,38 +88,6 @@ def train_command(
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --pace 1000
     emu train --model llama-tiny --plan dp=2 --topology ub-mesh:rack-full --fault "npu 1 at step 3" --elastic --checkpoint kept
     """
-    request = TrainRequest(
-        model=model,
-        plan=parse_plan(plan, **{k: v for k, v in (("global_batch", global_batch), ("seq", seq)) if v is not None}),
-        text=read_text(data),
-        steps=steps,
-        seed=seed,
-        dtype=timing.dtype or AS_RAN,
-        algorithms=timing.words,
-    )
-    keeping.check(timing.topologies, job)
-    job.check({**looks.given, **({"--trace": trace} if keeping.given else {})}, checkpoints=keeping.given)
-    if keeping.given:
-        keeping.run_job(request, timing, job, where, as_json=as_json)
-        return
-    built, found = timing.build(request.dtype)
-    known, lost = job.known_faults(timing.topologies, request.plan.world, steps)
-    pace = job.pace(timing.topologies[0], found, request.dtype, timing.calls, known)
-    with progress_bar(f"{steps} steps on {request.plan.world} ranks"):
-        learned = run_steps(request, built, found, partial(where.record, pace=pace), lost)
-    write_output(trace, partial(save, learned.trace))
-    if job.faults and not at_times(job.faults):
-        with progress_bar("timing the steps"):
-            told = timing.time_with_faults(learned.trace, job.faults)
-        trained = [replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told]
-        job.show(trained, pace, as_json=as_json)
-        return
-    with progress_bar("timing the step"):
-        shown = [time_steps(request, learned, each, found) for each in built]
-    results = [trained for trained, _ in shown]
-    results[0] = replace(results[0], paced=job_options.pacing_of(pace))
-    printed = results[0] if len(results) == 1 else results
-    common.print_result(printed, lambda: "\n\n".join(map(train_report, results)), as_json=as_json)
-    looks.write(
-        f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {timing.device}", shown
-    )
+    check_fault(options, "html", "timeline", *(("trace",) if options["checkpoint"] else ()))
+    check_job_picture(options)
+    return show(train, keep_trace(options))

@@ -121,8 +121,8 @@ DEVICES: Mapping[str, Device] = {**_ALL, "h100-500w": _of_500_w(_ALL["h100"])}
 _SETTINGS = (*SHARES, "launch_overhead")
 
 
-def find_device(text: str, dtype: str) -> Device:
-    """Return the device of a word, which must compute in `dtype`.
+def find_device(text: str, dtype: str = AS_RAN) -> Device:
+    """Return the device of a name with its settings, or of a file; it must compute in `dtype`.
 
     Args:
         text: `NAME[:gemm_share=0.6,hbm_efficiency=0.8,launch_overhead=2us]`, or the path of a file that ends in `.toml`.

@@ -10,7 +10,7 @@ from emu.collective.operation import operation
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import Shape
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
@@ -82,7 +82,7 @@ def concurrent_schedule(plan: Schedule, groups: I64, n: int) -> Schedule:
 def time_s(schedule: Schedule, size: int, topology: Topology) -> float:
     """Return the seconds until a schedule is complete, with this number of bytes in each slot."""
     slots = np.full(schedule.n_slots, size)
-    return run(lower(FabricJob(schedule, slots, topology, np.arange(schedule.n_ranks, dtype=np.int32))).graph).end_s
+    return run_graph(lower(FabricJob(schedule, slots, topology, np.arange(schedule.n_ranks, dtype=np.int32))).graph).end_s
 
 
 def all_reduces_s(word: str, name: str, shape: Shape, groups: I64, size: int) -> float:

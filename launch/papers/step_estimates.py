@@ -57,6 +57,6 @@ def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callabl
     name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EFFORT)
     found = kept.read(name)
     if found is None:
-        found = asdict(PlanRow.of(prepare(request, built(), device, _EFFORT).moments(device, briefly=True)[0]))
+        found = asdict(PlanRow.of(*prepare(request, built(), device, _EFFORT).moments(device, briefly=True)))
         kept.write(name, found)
-    return PlanRow(**found)
+    return PlanRow.stored(found)

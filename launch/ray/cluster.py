@@ -20,7 +20,7 @@ from emu.cluster.cluster import Make, Program, ProgramResult
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.fatal_signal import death_in_words, ranks_in_words
-from emu.cluster.processes.job_process import JobProcess, ProcessResult, on_every_rank, ranks_of_processes
+from emu.cluster.processes.job_process import JobProcess, on_every_rank, ranks_of_processes
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.watch.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
@@ -102,7 +102,7 @@ class RayCluster:
             return ProgramResult([], [Recorder().notes()] * n_ranks, left)
         return ProgramResult([value for e in ended for value in e.values], [notes for e in ended for notes in e.notes])
 
-    def _run(self, n_ranks: int, choice: Choice, program: Program) -> list[ProcessResult]:
+    def _run(self, n_ranks: int, choice: Choice, program: Program) -> list[ProgramResult]:
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         processes = ranks_of_processes(n_ranks, self._per_actor)

@@ -2,7 +2,9 @@
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -25,8 +27,21 @@ _LINE = 1.35  # height of a line of text, in the size of its letters
 _BREAKS = re.compile(r"(?<=[\s,:/;])")  # places at which a line may end
 
 
+_GIVEN: ContextVar[Axes | None] = ContextVar("axes that the next page is drawn into", default=None)
+
+
+@contextmanager
+def drawing_into(axes: Axes) -> Iterator[None]:
+    """Draw the next page into given axes, in a figure of the user's own, instead of a figure of its own."""
+    before = _GIVEN.set(axes)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(before)
+
+
 def new_page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
-    """Return an empty figure with a title at its top, and its axes.
+    """Return an empty figure with a title at its top, and its axes; or those that `drawing_into` gives.
 
     The figure is as much higher as the lines of the title after the first need.
 
@@ -35,6 +50,12 @@ def new_page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
         high_in: The height in inches, with one line of title.
         title: The title; it is broken into lines that fit the width.
     """
+    given = _GIVEN.get()
+    if given is not None:
+        given.set_title(title, fontsize=TITLE_PT, color=INK, wrap=True)
+        owner = given.get_figure(root=True)
+        assert owner is not None
+        return owner, given
     lines = wrap(title, TITLE_PT, wide_in - 2 * _MARGIN_IN)
     figure = Figure(figsize=(wide_in, high_in + (len(lines) - 1) * TITLE_PT * _LINE / 72), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)

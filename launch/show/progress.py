@@ -1,16 +1,67 @@
-"""Progress of a command on stderr, after two seconds: a bar on a terminal, else a line."""
+"""Progress of what takes long: nowhere by default; on stderr for the command line; by a callback of the user's.
+
+On a terminal it is a bar, with the rows that are known above it. Elsewhere it is a line for each row that is known, and a line
+whenever nothing was said for five seconds. Nothing is shown in the first two seconds.
+"""
 
 import importlib
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE_S = 2.0
+SILENCE_S = 5.0  # the longest time without a line
 _log = logging.getLogger("emu")
+Advance = Callable[..., None]  # takes what is known now in a few words, or nothing
+State = Callable[[], str] | None  # says in words what is done and what is left; None: the number of advances says it
+Reporter = Callable[[str, int | None, State], AbstractContextManager[Advance]]  # (label, number of advances or None, state)
+
+
+def _silent(label: str, total: int | None, state: State) -> AbstractContextManager[Advance]:
+    """Report nothing."""
+    return nullcontext(lambda *_: None)
+
+
+_REPORTER: ContextVar[Reporter] = ContextVar("reporter", default=_silent)
+
+
+@contextmanager
+def progress(report: Callable[[str, int, int | None], None]) -> Iterator[None]:
+    """Call a function with the progress of what is asked for within the context.
+
+    Args:
+        report: A function of the label of what is done, the number of its parts that are done, and the number of all of them;
+            None: their number is unknown.
+    """
+
+    @contextmanager
+    def reporter(label: str, total: int | None, state: State) -> Iterator[Advance]:
+        done = 0
+
+        def advance(known: str = "") -> None:
+            nonlocal done
+            done += 1
+            report(label, done, total)
+
+        report(label, 0, total)
+        yield advance
+
+    before = _REPORTER.set(reporter)
+    try:
+        yield
+    finally:
+        _REPORTER.reset(before)
+
+
+def show_on_stderr() -> None:
+    """Show progress on stderr from now on, as the command line does."""
+    _REPORTER.set(_on_stderr)
 
 
 @contextmanager
@@ -25,29 +76,84 @@ def late_notice(label: str) -> Iterator[None]:
         patience.cancel()
 
 
-@contextmanager
-def progress_bar(label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show a progress bar while the context lasts, and yield the function that advances it by one.
-
-    Where stderr is no terminal, a line is logged in place of the bar.
+def progress_bar(label: str, total: int | None = None, state: State = None) -> AbstractContextManager[Advance]:
+    """Report progress while the context lasts, and yield the function that advances it by one.
 
     Args:
-        label: The text at the left of the bar.
-        total: The number of advances that make the bar full; None shows a bar that only moves.
+        label: The text that says what is done.
+        total: The number of advances that make it full; None: unknown.
+        state: A function that says in words what is done and what is left; None: the number of advances says it.
     """
+    return _REPORTER.get()(label, total, state)
+
+
+def _on_stderr(label: str, total: int | None, state: State) -> AbstractContextManager[Advance]:
+    """Show a bar on a terminal; elsewhere, log lines."""
     if not sys.stderr.isatty():
-        with late_notice(label):
-            yield lambda: None
-        return
-    with importlib.import_module("launch.show.terminal").terminal_bar(
-        label, total, PATIENCE_S
-    ) as advance:  # not above: it loads rich
-        yield advance
+        return _logged(label, total, state)
+    bar = importlib.import_module("launch.show.terminal").terminal_bar  # not above: it loads rich
+    shown: AbstractContextManager[Advance] = bar(label, total, state, PATIENCE_S)
+    return shown
 
 
-def with_progress(items: Iterable[T], label: str, total: int) -> Iterator[T]:
-    """Yield the items one by one, and advance a progress bar after each."""
+@contextmanager
+def _logged(label: str, total: int | None, state: State) -> Iterator[Advance]:
+    """Log a line for each advance that says what is known, and one whenever five seconds have passed without."""
+    lines, over = _ProgressLines(label, total, state), threading.Event()
+    watcher = threading.Thread(target=lines.watch, args=(over,), daemon=True)
+    watcher.start()
+    try:
+        yield lines.advance
+    finally:
+        over.set()
+        watcher.join()
+
+
+class _ProgressLines:
+    """The lines that tell how far something is; none in the first two seconds.
+
+    Args:
+        label: The text that says what is done.
+        total: The number of its parts; None: unknown.
+        state: A function that says in words how far it is; None: the number of its parts says it.
+    """
+
+    def __init__(self, label: str, total: int | None, state: State) -> None:
+        self._label, self._total, self._state, self._done = label, total, state, 0
+        self._lock, self._first_s = threading.Lock(), time.monotonic() + PATIENCE_S
+        self._next_s = self._first_s  # when a line is due
+
+    def advance(self, known: str = "") -> None:
+        """Count a part, and log what is known of it."""
+        with self._lock:
+            self._done += 1
+            if known and time.monotonic() >= self._first_s:
+                self._say(f": {known}")
+
+    def watch(self, over: threading.Event) -> None:
+        """Log a line whenever one is due, until all is done."""
+        while not over.wait(max(0.0, self._next_s - time.monotonic())):
+            with self._lock:
+                if time.monotonic() >= self._next_s:
+                    self._say(f": {self._state()}" if self._state else "")
+
+    def _say(self, known: str) -> None:
+        """Log a line: the label, how much is done, and what is known."""
+        count = "" if self._total is None or not self._done else f": {self._done} of {self._total}"
+        _log.info(self._label + count + known)
+        self._next_s = time.monotonic() + SILENCE_S
+
+
+def with_progress(items: Iterable[T], label: str, total: int, known: Callable[[T], str] = lambda _: "") -> Iterator[T]:
+    """Yield the items one by one, and report the progress after each.
+
+    Args:
+        items: What is computed, one after another.
+        label: The text that says what is done.
+        total: The number of items.
+        known: What a person wants to know of an item at once, in a few words.
+    """
     with progress_bar(label, total) as advance:
         for item in items:
             yield item
-            advance()
+            advance(known(item))

@@ -1,11 +1,12 @@
 """The parts of a step (computation, exposed communication, bubble, straggling), and the colour of each in all pictures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.step.step import Step
+from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_time
 from launch.show.text.table import Column, figures
 
@@ -16,7 +17,10 @@ _PLAN = ("tp", "cp", "ep", "dp", "pp")
 _LEAST = 1e-3  # share of the longest step below which a part is left out
 
 
-StepTimes = Step | PlanRow  # the parts of its time add up to the step time
+ComparedStep = Step | PlanRow  # has the means of its parts over all ranks
+R = TypeVar("R", bound=ComparedStep)
+PartTimes = Step | MeanParts  # the parts of one step, which add up to the step time
+MEANS_TOLD = "means over all ranks, which add up to the step"
 
 
 class StepPart(NamedTuple):
@@ -27,9 +31,15 @@ class StepPart(NamedTuple):
     times_s: tuple[float, ...]  # time of the part in each step
 
 
-def exposed_axes(results: Sequence[StepTimes]) -> list[str]:
+def means_of(step: ComparedStep) -> MeanParts:
+    """Return the parts by which a step is compared with others."""
+    assert step.mean_over_ranks is not None, "with_means gives a step what tables of several need"
+    return step.mean_over_ranks
+
+
+def exposed_axes(steps: Iterable[PartTimes]) -> list[str]:
     """Return the axes that have exposed communication in any of the steps, in the order of a plan."""
-    return axes_in_order(axis for r in results for axis, s in r.exposed_comm_by_axis_s.items() if s)
+    return axes_in_order(axis for each in steps for axis, s in each.exposed_comm_by_axis_s.items() if s)
 
 
 def axes_in_order(axes: Iterable[str]) -> list[str]:
@@ -38,9 +48,18 @@ def axes_in_order(axes: Iterable[str]) -> list[str]:
     return [axis for axis in _PLAN if axis in found] + [axis for axis in found if axis not in _PLAN]
 
 
-def exposed_column(axis: str, head: str, unit: str = "") -> Column[Any]:
-    """Return the column of the exposed communication of one axis, for tables of steps."""
-    return figures(head, lambda step: step.exposed_comm_by_axis_s.get(axis, 0.0), format_time, unit)
+def part_column(head: str, value: Callable[[MeanParts], float], unit: str = "") -> Column[R]:
+    """Return the column of one part of the steps, the mean over all ranks."""
+    return figures(head, lambda step: value(means_of(step)), format_time, unit)
+
+
+def exposed_columns(steps: Sequence[R], name: Callable[[str], str], unit: str = "") -> list[Column[R]]:
+    """Return a column of exposed communication for each axis that has any in one of the steps."""
+
+    def column(axis: str) -> Column[R]:
+        return part_column(name(axis), lambda of: of.exposed_comm_by_axis_s.get(axis, 0.0), unit)
+
+    return [column(axis) for axis in exposed_axes(map(means_of, steps))]
 
 
 def colours_of(axes: Sequence[str]) -> dict[str, str]:
@@ -49,7 +68,7 @@ def colours_of(axes: Sequence[str]) -> dict[str, str]:
     return {axis: _AXES.get(axis) or next(others) for axis in axes}
 
 
-def step_parts(steps: Sequence[StepTimes]) -> list[StepPart]:
+def step_parts(steps: Sequence[PartTimes]) -> list[StepPart]:
     """Return the parts of several steps, without those that are below a thousandth of the longest step in all of them."""
     exposed = [
         StepPart(f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))

@@ -8,16 +8,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+
+class StateColumn(ProgressColumn):
+    """The column that says in words how far the work is."""
+
+    max_refresh = 1.0  # seconds between two questions
+
+    def __init__(self, state: Callable[[], str]) -> None:
+        super().__init__()
+        self._state = state
+
+    def render(self, task: Task) -> Text:
+        """Return the cell."""
+        return Text(self._state())
 
 
 @contextmanager
-def terminal_bar(label: str, total: int | None, patience_s: float) -> Iterator[Callable[[], None]]:
+def terminal_bar(
+    label: str, total: int | None, state: Callable[[], str] | None, patience_s: float
+) -> Iterator[Callable[..., None]]:
     """Show a progress bar on stderr while the context lasts, and yield the function that advances it by one.
+
+    What the function is given to say is printed above the bar.
 
     Args:
         label: The text at the left of the bar.
         total: The number of advances that make the bar full; None shows a bar that only moves.
+        state: A function that says in words how far the work is; None: the bar alone says it.
         patience_s: The bar appears after this time in seconds.
     """
     columns = (
@@ -25,13 +45,20 @@ def terminal_bar(label: str, total: int | None, patience_s: float) -> Iterator[C
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%" * bool(total)),
         TimeElapsedColumn(),
+        *([StateColumn(state)] if state else []),
     )
+
+    def advance(known: str = "") -> None:
+        if known and progress.tasks[task].visible:
+            progress.console.print(known, highlight=False, markup=False)
+        progress.advance(task)
+
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=total, visible=False)
         patience = threading.Timer(patience_s, lambda: progress.update(task, visible=True))
         patience.daemon = True
         patience.start()
         try:
-            yield lambda: progress.advance(task)
+            yield advance
         finally:
             patience.cancel()

@@ -14,9 +14,9 @@ from emu.topology.facts.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth
 from launch.show.canvas import INK, text_width_pt, wrap
-from launch.show.picture.cables import NPU, TIMES, Palette, cable_counts, palette
+from launch.show.picture.cables import NPU, Palette, cable_counts, palette
 from launch.show.picture.group_drawing import arrange, paint_all, paint_groups
-from launch.show.picture.groups import group_nodes, switch_names
+from launch.show.picture.groups import TIMES, group_nodes, switch_names
 from launch.show.picture.layout import layout
 from launch.show.text.topology_facts import LinkClass, link_classes
 

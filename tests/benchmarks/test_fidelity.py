@@ -16,7 +16,7 @@ from benchmarks.fidelity.rates import ends, fair_rates
 from benchmarks.fidelity.row import Row, farthest, show
 from benchmarks.fidelity.traffic import lowered, over_ns3, request
 from emu.errors import RunError
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from tests.fabric import reference
 
@@ -79,7 +79,7 @@ def test_the_kernels_rows_are_within_their_bounds(monkeypatch, capsys):
 
 def test_a_parking_lot_shares_its_narrowest_cable_three_ways():
     piece = lowered(LOT)
-    timeline, rate = run(piece.graph), 1e8 / 8 * 1448 / 1502
+    timeline, rate = run_graph(piece.graph), 1e8 / 8 * 1448 / 1502
     alone_s = 2**22 / rate
     left_s = timeline.left_fs[: len(piece.receiver)] / 1e15
     assert left_s == pytest.approx(alone_s * np.array([3, 1.5, 3, 3, 1.5]), rel=1e-9)

@@ -320,7 +320,7 @@ def test_a_world_that_is_not_this_one_is_refused(run, given, said):
 
 
 def test_a_script_that_cannot_be_read_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"^run: cannot read script '.*nothing.py': No such file or directory$"):
+    with pytest.raises(InputError, match=r"^run: cannot read '.*nothing.py': No such file or directory$"):
         run_script(tmp_path / "nothing.py", [], 2)
 
 

@@ -17,7 +17,7 @@ from emu.collective.proof import prove
 from emu.collective.transform import dual
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.study.prove.verify import verify
 from emu.topology.catalogue import build_topology
 
@@ -150,7 +150,7 @@ def test_what_lands_beside_what_is_there_takes_no_longer_than_adds_that_wait_for
         (moe.hierarchical(operation("dispatch", n), dims), moe.hierarchical(op, dims)),
     ):
         times = [
-            run(lower(FabricJob(each, np.full(op.n_blocks, 1024), topology, np.arange(n))).graph).end_fs.max()
+            run_graph(lower(FabricJob(each, np.full(op.n_blocks, 1024), topology, np.arange(n))).graph).end_fs.max()
             for each in (dual(copied), back)
         ]
         assert times[0] == times[1]

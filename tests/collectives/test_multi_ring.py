@@ -14,7 +14,7 @@ from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Links, Routes, Topology
 
@@ -71,7 +71,7 @@ def test_on_a_board_every_link_carries_a_quarter_of_the_block_and_that_is_the_ti
     piece = lower(FabricJob(built, np.full(built.n_slots, size), board, np.arange(8)))
     carried = np.bincount(board.routes(built.src, built.dst, built.channel).link, minlength=len(board.links)) * size
     assert set(carried) == {2 * built.n_slots * size // 8}
-    assert run(piece.graph).end_s == pytest.approx(2 * built.n_slots / 8 * 1e-3, rel=1e-12)
+    assert run_graph(piece.graph).end_s == pytest.approx(2 * built.n_slots / 8 * 1e-3, rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [8, 9])
@@ -114,7 +114,7 @@ def mesh_and_switch(n: int, port: float, over_switch: Callable[[np.ndarray, np.n
 def seconds_on(fabric: Topology, built: Schedule) -> float:
     full = built.expand()
     sizes = cut(np.array([BLOCK]), full.n_slots, full.shares).count
-    return run(lower(FabricJob(full, sizes, fabric, np.arange(full.n_ranks, dtype=np.int32))).graph).end_s
+    return run_graph(lower(FabricJob(full, sizes, fabric, np.arange(full.n_ranks, dtype=np.int32))).graph).end_s
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 8, 9])

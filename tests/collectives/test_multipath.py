@@ -7,7 +7,7 @@ from collectives import multipath
 from emu.collective.algorithm import algorithm, schedule
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 
 SIDES = (2, 3, 4, 8)
@@ -43,7 +43,7 @@ def _on_a_rack(name: str) -> int:
     rack = build_topology("ub-mesh:rack:lane_rate=0.5GB/s,latency=0s")
     built = algorithm("all_to_all", name).stored((8, 8)).expand()
     sizes = np.full(built.n_slots, ITEM * 64**2 // built.n_slots)
-    return int(run(lower(FabricJob(built, sizes, rack, np.arange(64))).graph).end_fs.max())
+    return int(run_graph(lower(FabricJob(built, sizes, rack, np.arange(64))).graph).end_fs.max())
 
 
 def test_by_a_single_path_what_stays_in_a_row_leaves_at_once_and_other_items_go_along_the_column_first():

@@ -11,7 +11,7 @@ from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S, ticks
@@ -81,7 +81,7 @@ def test_a_step_costs_a_start_and_all_chunks_of_a_group_but_one(r, L):
     built, a, n, b = sipco.all_reduce((r,) * L), 2e-6, 1_728_000, 1e-9
     fabric = ideal(built, "channel", bandwidth_Bps=1 / b, latency_fs=ticks(a))
     piece = lower(FabricJob(built, np.full(r * L, n // (r * L)), fabric, np.arange(r**L, dtype=np.int32)))
-    assert run(piece.graph).end_s == pytest.approx((L + 1) * (a + (r - 1) * n / (r * L) * b), rel=1e-9)
+    assert run_graph(piece.graph).end_s == pytest.approx((L + 1) * (a + (r - 1) * n / (r * L) * b), rel=1e-9)
 
 
 def on_sipac(r, L, latency="2us", size=1_728_000):

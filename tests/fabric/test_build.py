@@ -6,7 +6,7 @@ from emu.errors import InputError
 from emu.fabric.build import Builder
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 
 MS = 10**12
@@ -26,7 +26,7 @@ def test_tasks_and_pieces_wait_as_they_are_told():
     (last,) = builder.tasks(np.array([MS]), owner=1)
     builder.wait(np.array([second, begin + piece.entry[0], last]), np.array([first, first, begin + piece.exit[1]]))
     graph = builder.graph()
-    end = run(graph).end_fs
+    end = run_graph(graph).end_fs
     assert (end[[first, second, begin, last]] / MS).tolist() == [3, 8, 4, 5]
     assert graph.owner[[first, second, begin, last]].tolist() == [0, 0, 0, 1]
     assert graph.origin[[first, second, begin, last]].tolist() == [7, 8, 9, -1]
@@ -37,7 +37,7 @@ def test_pieces_share_the_links():
     builder = Builder(STAR.links.bandwidth_Bps)
     builder.piece(ping(0, 1), owner=[0, 1], origin=[-1, -1])
     builder.piece(ping(0, 2), owner=[0, 2], origin=[-1, -1])
-    assert run(builder.graph()).end_fs.max() == 2 * MS
+    assert run_graph(builder.graph()).end_fs.max() == 2 * MS
 
 
 def test_one_piece_added_many_times_is_many():
@@ -46,7 +46,7 @@ def test_one_piece_added_many_times_is_many():
     ends, starts = np.array(begins) + piece.exit[0], np.array(begins) + piece.entry[0]
     builder.wait(starts[1:], ends[:-1])
     graph = builder.graph()
-    assert (run(graph).end_fs[ends] / MS).tolist() == [1, 2, 3, 4, 5]
+    assert (run_graph(graph).end_fs[ends] / MS).tolist() == [1, 2, 3, 4, 5]
     assert graph.origin[begins].tolist() == [0, 1, 2, 3, 4]
     assert graph.n_tasks == builder.n_tasks == 5 * piece.graph.n_tasks
 
@@ -78,7 +78,7 @@ def test_waiting_twice_is_waiting_once():
 def test_nothing_added_is_an_empty_graph():
     graph = Builder(STAR.links.bandwidth_Bps).graph()
     assert graph.n_tasks == 0
-    assert run(graph).end_s == 0
+    assert run_graph(graph).end_s == 0
 
 
 def test_a_piece_on_other_links_is_refused():

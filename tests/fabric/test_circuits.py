@@ -10,7 +10,7 @@ from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.topology import Circuits
 
 MS = 10**12
@@ -27,7 +27,7 @@ def end_ms(plan, turn_ms, needs=partner_state, **options):
     if turn_ms is not None:
         fabric = replace(fabric, circuits=Circuits(needs, turn_ms * MS))
     piece = lower(FabricJob(plan, np.full(plan.n_slots, BLOCK), fabric, np.arange(plan.n_participants), **options))
-    return run(piece.graph).end_fs.max() / MS
+    return run_graph(piece.graph).end_fs.max() / MS
 
 
 @pytest.mark.parametrize("n", [2, 4, 8, 16])

@@ -8,7 +8,7 @@ from emu.fabric.build import Builder
 from emu.fabric.floor import least_fs
 from emu.fabric.lower import FabricJob, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 
 TAPERED = build_topology("fat-tree:radix=8,taper=3,bandwidth=50GB/s")
@@ -30,7 +30,7 @@ def ran(laid, entries):
     waits = builder.tasks(entries.ravel())
     first = builder.piece(piece, np.zeros(entries.size), np.zeros(entries.size))
     builder.wait(first + piece.entry, waits)
-    return run(builder.graph()).end_fs[first + piece.exit].reshape(entries.shape)
+    return run_graph(builder.graph()).end_fs[first + piece.exit].reshape(entries.shape)
 
 
 SOME = [each for _, each in ALGORITHMS if any(True for _ in each.shapes(8)) and not each.needs_adding]

@@ -14,7 +14,7 @@ from emu.fabric.build import Builder
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, lay, lower, lower_placed
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Circuits
@@ -40,7 +40,7 @@ def started(piece, members, late):
     first = builder.piece(piece, members.ravel(), np.arange(members.size))
     builder.wait(first + piece.entry, arrive)
     graph = builder.graph()
-    timeline = run(graph)
+    timeline = run_graph(graph)
     m = slice(first, first + len(piece.receiver))
     columns = (timeline.start_fs[m], timeline.left_fs[m], timeline.end_fs[m], graph.owner[m], graph.size_bytes[m])
     return sorted(zip(*(c.tolist() for c in columns), strict=True)), timeline.end_fs[first + piece.exit].tolist()
@@ -79,7 +79,7 @@ def test_groups_at_once_are_timed_as_groups_one_by_one(key, groups):
 def test_groups_at_once_share_the_links_that_they_meet_on():
     topology, plan = build_topology(f"ring:n=4,{LINK}"), Schedule.build(2, 1, [Sends(0, 1, 0)])
     crossing, apart = np.array([[0, 2], [1, 3]]), np.array([[0, 1], [2, 3]])
-    ends = [run(lower(FabricJob(plan, np.array([10**6]), topology, groups)).graph).end_s for groups in (crossing, apart)]
+    ends = [run_graph(lower(FabricJob(plan, np.array([10**6]), topology, groups)).graph).end_s for groups in (crossing, apart)]
     assert ends == pytest.approx([2 * 0.5e-6 + 2 * 20e-6, 0.5e-6 + 20e-6])  # both on the middle one of three links; none
 
 
@@ -99,7 +99,7 @@ def test_one_of_equal_groups_stands_for_all_to_the_tick(key, groups, fewer):
 
 
 def run_of(piece):
-    timeline, m = run(piece.graph), len(piece.receiver)
+    timeline, m = run_graph(piece.graph), len(piece.receiver)
     columns = (timeline.start_fs[:m], timeline.left_fs[:m], timeline.end_fs[:m], piece.graph.size_bytes[:m])
     return sorted(zip(*(c.tolist() for c in columns), strict=True)), timeline.end_fs[piece.exit].tolist()
 

@@ -5,7 +5,7 @@ from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 
 # 0 sends on two channels to 1, and to 2; a helper 3 sends to 1.
 ROUND = [Sends([0, 0, 0, 3], [1, 1, 2, 1], [0, 1, 2, 3], channel=[0, 1, 1, 0])]
@@ -24,7 +24,7 @@ def test_a_fabric_has_the_links_that_its_name_says(fabric, links):
 def test_what_shares_a_port_or_link_takes_turns(fabric, taken):
     topology = ideal(SCHEDULE, fabric, bandwidth_Bps=BLOCK * 1000.0, latency_fs=10**12)
     piece = lower(FabricJob(SCHEDULE, np.full(4, BLOCK), topology, np.arange(4)))
-    assert run(piece.graph).end_s * 1000 == pytest.approx(1 + taken, rel=1e-9)
+    assert run_graph(piece.graph).end_s * 1000 == pytest.approx(1 + taken, rel=1e-9)
 
 
 @pytest.mark.parametrize("fabric", ["rank", "channel", "link", "pair"])
@@ -45,7 +45,7 @@ def test_a_schedule_that_sends_nothing_has_a_fabric(fabric):
     quiet = Schedule.build(1, 1, [])
     topology = ideal(quiet, fabric, bandwidth_Bps=1e9, latency_fs=5)
     assert len(topology.links) == 0
-    assert run(lower(FabricJob(quiet, np.array([8]), topology, np.arange(1))).graph).end_s == 0
+    assert run_graph(lower(FabricJob(quiet, np.array([8]), topology, np.arange(1))).graph).end_s == 0
     with pytest.raises(InputError, match="no route"):
         topology.routes(np.array([0]), np.array([0]), np.array([0]))
 
@@ -80,7 +80,7 @@ def test_every_message_has_the_latency_and_rate_of_its_class(fabric):
     graph = lower(FabricJob(SCHEDULE, np.full(4, BLOCK), topology, np.arange(4))).graph
     to = [1, 1, 2, 1]  # in the order of rows
     assert graph.alpha_fs[: len(to)].tolist() == [3 * 10**12 if dst == 2 else 10**12 for dst in to]
-    assert run(graph).end_fs[2] == 7 * 10**12
+    assert run_graph(graph).end_fs[2] == 7 * 10**12
 
 
 def test_a_class_without_a_rate_is_refused():

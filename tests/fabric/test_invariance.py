@@ -7,7 +7,7 @@ import numpy as np
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.state_layout import NEVER
 from emu.fabric.graph import Graph
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from tests.fabric.reference import GB, MS, graph_of, messages, random_case, times_of
 
 
@@ -39,7 +39,7 @@ def test_numbering_does_not_matter() -> None:
     for seed in LARGE:
         graph, random = graph_of(*random_case(seed, most=300)), np.random.default_rng(seed)
         tasks, links = random.permutation(graph.n_tasks), random.permutation(graph.n_links)
-        before, after = times_of(run(graph)), times_of(run(relabelled(graph, tasks, links)))
+        before, after = times_of(run_graph(graph)), times_of(run_graph(relabelled(graph, tasks, links)))
         assert before == [after[v] for v in tasks], seed
 
 
@@ -51,16 +51,16 @@ def test_an_unrelated_job_does_not_matter() -> None:
             replace(t, hops=tuple((k + n_links, w) for k, w in t.hops), preds=tuple((p + n, b) for p, b in t.preds))
             for t in job
         ]
-        both = times_of(run(graph_of(capacity + others, tasks + moved)))
-        assert both[:n] == times_of(run(graph_of(capacity, tasks))), seed
-        assert both[n:] == times_of(run(graph_of(others, job))), seed
+        both = times_of(run_graph(graph_of(capacity + others, tasks + moved)))
+        assert both[:n] == times_of(run_graph(graph_of(capacity, tasks))), seed
+        assert both[n:] == times_of(run_graph(graph_of(others, job))), seed
 
 
 def test_the_time_of_day_does_not_matter() -> None:
     for seed in LARGE:
         graph, later = graph_of(*random_case(seed, most=300)), 10**18 + 7
-        moved = times_of(run(replace(graph, ready_fs=graph.ready_fs + later)))
-        assert moved == [(a + later, b + later, c + later) for a, b, c in times_of(run(graph))], seed
+        moved = times_of(run_graph(replace(graph, ready_fs=graph.ready_fs + later)))
+        assert moved == [(a + later, b + later, c + later) for a, b, c in times_of(run_graph(graph))], seed
 
 
 def cut(graph: Graph, at: int) -> tuple[Graph, Graph]:
@@ -93,14 +93,14 @@ def test_a_graph_cut_into_two_adds_gives_the_same_bits() -> None:
         for part in cut(graph, seed * graph.n_tasks // len(LARGE)):
             state.add(part)
         state.advance()
-        assert times_of(state.timeline()) == times_of(run(graph)), seed
+        assert times_of(state.timeline()) == times_of(run_graph(graph)), seed
 
 
 def test_tasks_added_in_the_middle_of_the_run_give_the_same_bits() -> None:
     resumed = 0
     for seed in LARGE:
         graph = graph_of(*random_case(seed, most=300))
-        whole = run(graph)
+        whole = run_graph(graph)
         now = int(whole.end_fs.max()) // 3
         early = whole.start_fs < now
         tasks = np.empty(graph.n_tasks, int)
@@ -120,7 +120,7 @@ def test_tasks_added_in_the_middle_of_the_run_give_the_same_bits() -> None:
 def test_stopping_now_and_then_does_not_matter() -> None:
     for seed in LARGE:
         graph = graph_of(*random_case(seed, most=300))
-        whole, state = run(graph), State(graph.capacity_Bps)
+        whole, state = run_graph(graph), State(graph.capacity_Bps)
         state.add(graph)
         for now in sorted({*whole.start_fs.tolist(), *(whole.left_fs[::3] + 1).tolist()}):
             state.advance(now)
@@ -149,7 +149,7 @@ def test_what_has_left_can_be_forgotten() -> None:
     dropped = 0
     for seed in LARGE:
         graph = graph_of(*random_case(seed, most=300))
-        whole, state = run(graph), State(graph.capacity_Bps)
+        whole, state = run_graph(graph), State(graph.capacity_Bps)
         state.add(graph)
         left, number = np.full(graph.n_tasks, -1), np.arange(graph.n_tasks)  # where each task is now
         for now in sorted({*(whole.left_fs[::5] + 1).tolist(), int(whole.left_fs.max()) + 1}):
@@ -177,7 +177,7 @@ def test_a_held_task_starts_when_it_is_let_go() -> None:
             state.advance(now)
             state.let_go(task)
         state.advance()
-        assert times_of(state.timeline()) == times_of(run(replace(graph, ready_fs=ready))), seed
+        assert times_of(state.timeline()) == times_of(run_graph(replace(graph, ready_fs=ready))), seed
 
 
 def test_what_happens_next_is_known() -> None:

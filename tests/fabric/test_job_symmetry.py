@@ -12,7 +12,7 @@ from emu.collective.schedule import Schedule, Sends, Translations
 from emu.errors import InputError
 from emu.fabric.isolated_time import lower_alone, time_alone
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 from emu.topology.catalogue import build_topology
 from emu.topology.removal import remove_parts
@@ -41,14 +41,14 @@ def fabric(line: str) -> Topology:
 def every_message(schedule, sizes, topology, placement, **options):
     """Start, left, end and size of all messages, in order, when each of them is timed."""
     piece = lower(FabricJob(schedule.expand(), sizes, topology, placement, **options))
-    timeline, n = run(piece.graph), len(piece.receiver)
+    timeline, n = run_graph(piece.graph), len(piece.receiver)
     return sorted(zip(*(c[:n].tolist() for c in (*times(timeline), piece.graph.size_bytes)), strict=True))
 
 
 def by_class(schedule, sizes, topology, placement, **options):
     """Return such columns from classes, each as often as it stands for messages, and whether any stands for several."""
     piece = lower_alone(FabricJob(schedule, sizes, topology, placement, **options))
-    return of_classes(schedule.n_ranks, piece.graph, run(piece.graph)), piece.is_quotient
+    return of_classes(schedule.n_ranks, piece.graph, run_graph(piece.graph)), piece.is_quotient
 
 
 def of_classes(n_ranks, graph, timeline):
@@ -170,7 +170,7 @@ def test_a_ring_of_4096_takes_what_the_formula_says():
 def test_links_of_an_orbit_carry_what_one_of_them_does():
     stored, topology = algorithm("all_to_all", "at-once").stored(12), fabric("torus:dims=3x4")
     job = (np.full(144, 1000), topology, np.arange(12))
-    whole = run(lower(FabricJob(stored, *job)).graph).carried_bytes
+    whole = run_graph(lower(FabricJob(stored, *job)).graph).carried_bytes
     assert set(time_alone(FabricJob(stored, *job)).carried_bytes) == set(whole)
 
 
@@ -221,7 +221,7 @@ def test_routes_that_break_the_symmetry_of_their_links_are_found(lane, kept):
 
 def timed_as_every_row(*job, **options):
     """Return whether a schedule alone ends, task by task, as with a join for each rank, which comes last and says no more."""
-    ends, whole = time_alone(FabricJob(*job, **options)).end_fs, run(lower(FabricJob(*job, **options)).graph).end_fs
+    ends, whole = time_alone(FabricJob(*job, **options)).end_fs, run_graph(lower(FabricJob(*job, **options)).graph).end_fs
     return len(ends) < len(whole) and ends.tolist() == whole[: len(ends)].tolist()
 
 

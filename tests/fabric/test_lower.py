@@ -7,7 +7,7 @@ from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import FabricJob, LoweredSchedule, lower
 from emu.fabric.lowering.classes import Joins, _classes, classes_of
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 from emu.topology.topology import CHANNELS, Links, Routes, Topology
 
@@ -21,7 +21,7 @@ def timed(schedule, fabric="rank", slot_bytes=None, **options):
     topology = ideal(schedule, fabric, bandwidth_Bps=RATE, latency_fs=MS)
     sizes = np.full(schedule.n_slots, BLOCK) if slot_bytes is None else np.asarray(slot_bytes)
     piece = lower(FabricJob(schedule, sizes, topology, np.arange(schedule.n_participants), **options))
-    return run(piece.graph).end_fs.max() / MS
+    return run_graph(piece.graph).end_fs.max() / MS
 
 
 def ring(n):
@@ -61,7 +61,7 @@ def test_a_chain_is_pipelined(n, pieces):
 
 def test_a_ring_of_eight_on_a_switch_takes_what_the_formula_says():
     piece = lower(FabricJob(ring(8), np.full(8, 8 * 2**20), star("star", 8, 50e9, 500_000_000), np.arange(8)))
-    assert run(piece.graph).end_s == pytest.approx(2.36281024e-3, rel=1e-9)
+    assert run_graph(piece.graph).end_s == pytest.approx(2.36281024e-3, rel=1e-9)
 
 
 def test_rounds_of_a_channel_leave_in_order():
@@ -98,7 +98,7 @@ def test_slots_of_no_bytes_are_not_sent():
     assert some.graph.size_bytes[0] == 8
     assert some.graph.origin[0] == 1
     assert len(none.receiver) == 0
-    assert run(none.graph).end_fs.max() == 0
+    assert run_graph(none.graph).end_fs.max() == 0
 
 
 @pytest.mark.parametrize("algorithm", [each for _, each in ALGORITHMS], ids=lambda each: f"{each.operation}-{each.name}")
@@ -216,7 +216,7 @@ def test_a_message_waits_until_both_its_ends_have_entered():
     for late in (0, 1):
         topology = ideal(schedule, "rank", bandwidth_Bps=RATE, latency_fs=MS)
         piece = held(lower(FabricJob(schedule, np.full(4, BLOCK), topology, np.arange(4)), joins=Joins.BOTH), late, 10 * MS)
-        end = run(piece.graph).end_fs
+        end = run_graph(piece.graph).end_fs
         assert (end[:2] / MS).tolist() == [12.0, 2.0]
 
 
@@ -225,7 +225,7 @@ def test_a_late_member_holds_up_only_what_it_takes_part_in():
     schedule = Schedule.build(3, 2, [Sends(0, 1, 0), Sends(0, 2, 0, channel=1)])
     topology = ideal(schedule, "pair", bandwidth_Bps=RATE, latency_fs=MS)
     piece = held(lower(FabricJob(schedule, np.full(2, BLOCK), topology, np.arange(3)), joins=Joins.BOTH), 2, 9 * MS)
-    end = run(piece.graph).end_fs
+    end = run_graph(piece.graph).end_fs
     assert (end[piece.exit] / MS).tolist() == [10.0, 2.0, 11.0]
 
 
@@ -234,14 +234,14 @@ def test_a_participant_leaves_when_its_own_part_is_over():
     topology = ideal(piece_of, "rank", bandwidth_Bps=RATE, latency_fs=MS)
     piece = lower(FabricJob(piece_of, np.array([BLOCK]), topology, np.arange(3)))
     # Rank 0 when its body has left, 1 when it has passed it on, 2 when it is delivered.
-    assert (run(piece.graph).end_fs[piece.exit] / MS).tolist() == [1.0, 3.0, 4.0]
+    assert (run_graph(piece.graph).end_fs[piece.exit] / MS).tolist() == [1.0, 3.0, 4.0]
 
 
 def test_who_has_nothing_to_send_leaves_when_it_enters():
     schedule = Schedule.build(3, 1, [Sends(0, 1, 0)])
     topology = ideal(schedule, "rank", bandwidth_Bps=RATE, latency_fs=MS)
     piece = held(lower(FabricJob(schedule, np.array([BLOCK]), topology, np.arange(3)), joins=Joins.BOTH), 2, 5 * MS)
-    assert run(piece.graph).end_fs[piece.exit[2]] == 5 * MS
+    assert run_graph(piece.graph).end_fs[piece.exit[2]] == 5 * MS
 
 
 def test_unless_asked_for_there_are_no_entries():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 
 
@@ -110,7 +110,7 @@ def test_every_message_starts_after_what_it_waits_for(schedule, sizes, gated, ov
         FabricJob(schedule, sizes, topology, np.arange(schedule.n_ranks), send_overhead_fs=overhead),
         joins=Joins.BOTH if gated else Joins.EXITS,
     )
-    done = run(piece.graph)
+    done = run_graph(piece.graph)
     for message, earlier, left in plain_edges(messages):
         assert done.start_fs[message] >= (done.left_fs if left else done.end_fs)[earlier]
     for participant, leave in enumerate(piece.exit):
@@ -136,7 +136,7 @@ def test_ranks_may_be_renamed(schedule, sizes, seed):
         lower(FabricJob(schedule, sizes, topology, np.arange(n))),
         lower(FabricJob(renamed, sizes, topology, np.argsort(name))),
     )
-    ends = [run(p.graph).end_fs[p.exit] for p in pieces]
+    ends = [run_graph(p.graph).end_fs[p.exit] for p in pieces]
     assert (ends[0] == ends[1][name]).all()
 
 

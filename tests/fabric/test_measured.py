@@ -11,7 +11,7 @@ from collectives.ring import all_reduce
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 from emu.units import ticks
 
@@ -26,7 +26,7 @@ def delivered_s(schedule, slot_bytes, row):
     # The star's two hops have half of the delay each.
     rate, delay = float(row["rate_bps"]) / 8 * TCP_PAYLOAD, ticks(float(row["delay_s"]) / 2)
     piece = lower(FabricJob(schedule, slot_bytes, star("star", 4, rate, delay), np.arange(4)))
-    return run(piece.graph).end_fs[: len(piece.receiver)] / 1e15
+    return run_graph(piece.graph).end_fs[: len(piece.receiver)] / 1e15
 
 
 def flows(case, m):

@@ -19,7 +19,7 @@ from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from tests.fabric.reference import graph_of, random_case
 from tests.fabric.test_invariance import relabelled
@@ -63,7 +63,7 @@ def timed(graph: Graph) -> Iterable[object]:
     for way in (sweep, quotient):
         yield from parts(way(graph, tasks))
     yield from refine(columns(graph), graph.capacity_Bps, tasks) or ()
-    yield from parts(run(graph))
+    yield from parts(run_graph(graph))
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
@@ -85,7 +85,7 @@ def test_any_collective_is_lowered_alike(monkeypatch: pytest.MonkeyPatch, operat
     def work() -> Iterable[object]:
         piece = lower(FabricJob(rows, sizes, topology, ranks))
         yield from parts(piece.graph)
-        yield from parts(run(piece.graph))
+        yield from parts(run_graph(piece.graph))
         yield from parts(time_alone(FabricJob(stored(operation, algorithm, n), sizes, topology, ranks)))
 
     python, machine = both(monkeypatch, work)

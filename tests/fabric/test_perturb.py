@@ -7,7 +7,7 @@ from emu.collective.algorithm import schedule
 from emu.collective.operation import cut, operation
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import perturb, run, spread
+from emu.fabric.run import perturb, run_graph, spread
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 
@@ -26,7 +26,7 @@ def chaotic():
 def test_rounds_that_collide_on_a_fat_tree_spread(chaotic):
     found = spread(chaotic, 5)
     assert found is not None
-    ends = [run(perturb(chaotic, seed)).end_s for seed in range(5)]
+    ends = [run_graph(perturb(chaotic, seed)).end_s for seed in range(5)]
     assert (found.seeds, found.least_s, found.most_s) == (5, min(ends), max(ends))
     assert found.most_s > 1.001 * found.least_s
 

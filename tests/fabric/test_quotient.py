@@ -17,7 +17,7 @@ from emu.fabric.engine.quotient.refine import MAX_ROUNDS, refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.graph import Graph, Timeline
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import CapacityEvent, run
+from emu.fabric.run import CapacityEvent, run_graph
 from emu.topology.catalogue import build_topology
 from tests.fabric.reference import GB, MS, Task, graph_of, messages, random_case, timed, times_of
 from tests.fabric.test_invariance import relabelled
@@ -164,7 +164,7 @@ def test_all_to_all_on_a_torus_has_a_class_for_each_number_of_steps_up_and_down(
 
 def test_an_ecmp_fat_tree_spreads_an_all_to_all_without_symmetry() -> None:
     graph = lowered("all_to_all", "at-once", "fat-tree:radix=8,tiers=3", 64)
-    assert run(graph).how == "solver"
+    assert run_graph(graph).how == "solver"
 
 
 def test_no_round_is_spent_on_many_tasks_that_it_would_all_tell_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,24 +318,24 @@ def test_a_wrong_partition_takes_no_more_memory_than_the_graph() -> None:
 
 def test_run_takes_the_quotient_where_the_sweep_refuses_but_not_under_capacity_events() -> None:
     graph = graph_of([GB] * 3, messages([[0], [0], [1], [1], [2], [2]]))
-    assert (run(graph).how, run(graph).left_fs.tolist()) == ("quotient", [2 * MS] * 6)
-    assert run(graph).carried_bytes.tolist() == [2e6] * 3
-    slower = run(graph, [CapacityEvent(1, 0, GB / 2)])
+    assert (run_graph(graph).how, run_graph(graph).left_fs.tolist()) == ("quotient", [2 * MS] * 6)
+    assert run_graph(graph).carried_bytes.tolist() == [2e6] * 3
+    slower = run_graph(graph, [CapacityEvent(1, 0, GB / 2)])
     assert (slower.how, slower.left_fs.tolist()) == ("solver", [2 * MS, 2 * MS, 4 * MS, 4 * MS, 2 * MS, 2 * MS])
 
 
 def test_links_are_told_apart_whose_capacities_have_equal_sums_of_bits() -> None:
     routes = [[k, k + 1] for k in range(0, 16, 2)] * 2
     graph = graph_of([GB, 4 * GB, 2 * GB, 2 * GB] * 4, messages(routes))
-    assert run(graph).how == "quotient"
-    assert_same(run(graph), solved(graph))
+    assert run_graph(graph).how == "quotient"
+    assert_same(run_graph(graph), solved(graph))
 
 
 def test_many_different_sizes_have_no_quotient_but_half_as_many_do() -> None:
     for n in (10, 20_000):  # of few tasks all colours are counted, of many some
         for of_each, how in ((1, "solver"), (3, "quotient")):
             tasks = [task for size in range(1, n) for task in messages([[size % (n // 5)]] * of_each, size=1000 * size)]
-            assert run(graph_of([GB] * (n // 5), tasks[:n])).how == how
+            assert run_graph(graph_of([GB] * (n // 5), tasks[:n])).how == how
 
 
 def chain(n: int) -> Graph:
@@ -346,17 +346,17 @@ def chain(n: int) -> Graph:
 
 def test_refinement_that_takes_too_many_rounds_is_given_up() -> None:
     short, long = chain(2 * MAX_ROUNDS - 4), chain(2 * MAX_ROUNDS + 4)
-    assert [run(graph).how for graph in (short, long)] == ["quotient", "solver"]
-    assert_same(run(short), solved(short))
-    assert_same(run(long), solved(long))
+    assert [run_graph(graph).how for graph in (short, long)] == ["quotient", "solver"]
+    assert_same(run_graph(short), solved(short))
+    assert_same(run_graph(long), solved(long))
 
 
 def test_weights_that_no_column_holds_leave_a_graph_to_the_solver() -> None:
     most = 2**31 - 1
     for weight, how in ((most // 2, "quotient"), (most // 2 + 1, "solver"), (most, "solver")):
         graph = graph_of([GB] * 2, [Task(size=10, hops=((k, weight),)) for k in (0, 0, 1, 1)])
-        assert run(graph).how == how
-        assert_same(run(graph), solved(graph))
+        assert run_graph(graph).how == how
+        assert_same(run_graph(graph), solved(graph))
 
 
 def test_routes_in_wild_orders_are_given_up_but_rotated_ones_are_not() -> None:
@@ -366,8 +366,8 @@ def test_routes_in_wild_orders_are_given_up_but_rotated_ones_are_not() -> None:
         rows = [[i * n + k for k in range(n)] for i in range(2)]
         tasks = messages([rows[0], rows[0], order_of(rows[1]), order_of(rows[1])])
         graph = graph_of([GB + k for k in range(n)] * 2, tasks)
-        assert run(graph).how == how
-        assert_same(run(graph), solved(graph))
+        assert run_graph(graph).how == how
+        assert_same(run_graph(graph), solved(graph))
 
 
 def test_what_ends_beyond_the_clock_is_named_in_the_whole_graph() -> None:
@@ -375,7 +375,7 @@ def test_what_ends_beyond_the_clock_is_named_in_the_whole_graph() -> None:
     with pytest.raises(
         InputError, match=r"solver: task 4 starts at 0 s, takes 2\.728 TiB over links of 1 GB/s, which it may share, and"
     ):
-        run(graph_of([GB] * 5, [*alone, *messages([[4]] * 8, size=3 * 10**12)]))
+        run_graph(graph_of([GB] * 5, [*alone, *messages([[4]] * 8, size=3 * 10**12)]))
 
 
 def test_a_late_collision_of_hashes_leaves_a_graph_to_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,4 +385,4 @@ def test_a_late_collision_of_hashes_leaves_a_graph_to_the_solver(monkeypatch: py
     monkeypatch.setattr(
         "emu.fabric.engine.quotient.quotient.refine", lambda *_: (np.zeros(n, np.uint64), np.zeros(64, np.uint64))
     )
-    assert run(graph).how == "solver"
+    assert run_graph(graph).how == "solver"

@@ -10,7 +10,7 @@ from emu.errors import InputError, RunError
 from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.solver.state import State
 from emu.fabric.graph import Graph, TaskError, name_tasks
-from emu.fabric.run import CapacityEvent, run
+from emu.fabric.run import CapacityEvent, run_graph
 from tests.fabric.reference import GB, Task, graph_of, messages
 
 ONE = Task(size=1, hops=((0, 1),))
@@ -42,19 +42,19 @@ def spoilt(**columns: list[int]) -> Graph:
 )
 def test_a_graph_that_cannot_run_is_refused_by_the_first_thing_wrong(graph: Graph, message: str) -> None:
     with pytest.raises(InputError) as error:
-        run(graph)
+        run_graph(graph)
     assert str(error.value) == message
 
 
 def test_a_long_cycle_among_ordered_tasks_is_found() -> None:
     tasks = [Task(preds=(((v - 1) % 5, False),)) for v in range(5)]
     with pytest.raises(InputError, match=r"graph: task \d waits for itself"):
-        run(graph_of([GB], [Task(), *(replace(t, preds=tuple((p + 1, b) for p, b in t.preds)) for t in tasks)]))
+        run_graph(graph_of([GB], [Task(), *(replace(t, preds=tuple((p + 1, b) for p, b in t.preds)) for t in tasks)]))
 
 
 def test_predecessors_may_stand_behind_what_waits_for_them() -> None:
     tasks = [Task(alpha=1, preds=((2, False),)), Task(alpha=1), Task(alpha=1, preds=((1, False),))]
-    assert run(graph_of([GB], tasks)).end_fs.tolist() == [3, 1, 2]
+    assert run_graph(graph_of([GB], tasks)).end_fs.tolist() == [3, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_predecessors_may_stand_behind_what_waits_for_them() -> None:
 )
 def test_what_ends_beyond_the_clock_is_refused_with_what_it_takes(tasks: list[Task], said: str) -> None:
     with pytest.raises(InputError) as error:
-        run(graph_of([GB], tasks))
+        run_graph(graph_of([GB], tasks))
     assert str(error.value).startswith(f"solver: {said}")
     mend = "send less, or over faster links" if " over " in said or "latency" in said else "have it take less"
     assert str(error.value).endswith(f", and so ends after 9223 s, the end of the clock (2**63 ticks of 1 fs); {mend}")
@@ -82,11 +82,11 @@ def test_what_ends_beyond_the_clock_is_refused_with_what_it_takes(tasks: list[Ta
 
 def test_an_error_about_a_task_is_named_by_who_made_the_graph() -> None:
     with pytest.raises(InputError) as error, name_tasks("trace", "event {}".format):
-        run(spoilt(alpha_fs=[0, -3]))
+        run_graph(spoilt(alpha_fs=[0, -3]))
     assert type(error.value) is InputError
     assert str(error.value) == "trace: alpha_fs of event 1 must be 0 or more, got -3"
     with pytest.raises(InputError, match="capacity_Bps of link 1"), name_tasks("trace", "event {}".format):
-        run(spoilt(capacity_Bps=[1, 0]))
+        run_graph(spoilt(capacity_Bps=[1, 0]))
 
 
 def test_an_error_about_a_task_passes_from_process_to_process() -> None:
@@ -96,7 +96,7 @@ def test_an_error_about_a_task_passes_from_process_to_process() -> None:
 
 def test_a_link_that_stays_down_is_named_with_what_waits_for_it() -> None:
     with pytest.raises(RunError) as error:
-        run(graph_of([GB], messages([[0]])), [CapacityEvent(0, 5, 0)])
+        run_graph(graph_of([GB], messages([[0]])), [CapacityEvent(0, 5, 0)])
     expected = "solver: task 0 never leaves: link 0 has no capacity any more; raise it by a later event"
     assert str(error.value) == expected
 
@@ -111,13 +111,13 @@ def test_a_link_that_stays_down_is_named_with_what_waits_for_it() -> None:
 )
 def test_a_capacity_event_that_cannot_be_is_refused(event: CapacityEvent, message: str) -> None:
     with pytest.raises(InputError) as error:
-        run(graph_of([GB], [ONE]), [event])
+        run_graph(graph_of([GB], [ONE]), [event])
     assert str(error.value) == message
 
 
 def test_two_capacities_at_one_time_are_refused() -> None:
     with pytest.raises(InputError, match="capacity event: link 0 is given two capacities at 5 fs; give one"):
-        run(graph_of([GB], [ONE]), [CapacityEvent(0, 5, 1), CapacityEvent(0, 5, 2)])
+        run_graph(graph_of([GB], [ONE]), [CapacityEvent(0, 5, 1), CapacityEvent(0, 5, 2)])
 
 
 def test_a_state_refuses_other_links_a_past_and_an_unfinished_timeline() -> None:

@@ -6,7 +6,7 @@ import pytest
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.fabric.lower import lower_placed
 from emu.fabric.rounds import message_count, rounds_of
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
@@ -38,7 +38,7 @@ def laid(line, name, served, ranks, size):
 
 def both(line, name, served, ranks, size):
     each = laid(line, name, served, ranks, size)
-    return rounds_of([each], 31), run(lower_placed(each).graph), each
+    return rounds_of([each], 31), run_graph(lower_placed(each).graph), each
 
 
 @pytest.mark.parametrize("size", [1, 4000])

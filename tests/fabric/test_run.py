@@ -9,7 +9,7 @@ from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph, Timeline
-from emu.fabric.run import CapacityEvent, run
+from emu.fabric.run import CapacityEvent, run_graph
 from emu.units import TICKS_PER_S
 from tests.fabric.reference import GB, MS, Task, Times, graph_of, longest_chain, messages, random_case, timed, times_of
 
@@ -43,7 +43,7 @@ def compare(seed: int, changes: tuple[CapacityEvent, ...]) -> bool:
     allowed = agreement(tasks, exact)
     if furthest(exact, timed(capacity, delayed(tasks, Random(seed)), changes)) > allowed:
         return False
-    assert furthest(exact, times_of(run(graph_of(capacity, tasks), changes))) <= allowed, seed
+    assert furthest(exact, times_of(run_graph(graph_of(capacity, tasks), changes))) <= allowed, seed
     return True
 
 
@@ -79,50 +79,50 @@ def test_the_sweep_accepts_only_what_the_solver_times_to_the_same_tick() -> None
 
 def test_the_sweep_accepts_flows_that_fill_a_link_exactly() -> None:
     graph = graph_of([GB, GB, GB, 3 * GB], messages([[0, 3], [1, 3], [2, 3]]))
-    assert run(graph).how == "sweep"
-    assert times_of(run(graph)) == times_of(solved(graph))
+    assert run_graph(graph).how == "sweep"
+    assert times_of(run_graph(graph)) == times_of(solved(graph))
 
 
 def test_the_sweep_accepts_many_different_rates_below_a_link() -> None:
     speeds = [GB + i for i in range(20)]
     graph = graph_of([*speeds, 40 * GB], messages([[i, 20] for i in range(20)]))
-    assert run(graph).how == "sweep"
-    assert times_of(run(graph)) == times_of(solved(graph))
+    assert run_graph(graph).how == "sweep"
+    assert times_of(run_graph(graph)) == times_of(solved(graph))
 
 
 def test_the_sweep_refuses_many_different_rates_above_a_link() -> None:
     speeds = [GB + i for i in range(20)]
     for capacity in (19 * GB, sum(speeds) - 100):
-        assert run(graph_of([*speeds, capacity], messages([[i, 20] for i in range(20)]))).how == "solver"
+        assert run_graph(graph_of([*speeds, capacity], messages([[i, 20] for i in range(20)]))).how == "solver"
 
 
 def test_bodies_that_follow_one_another_on_a_link_are_not_shared() -> None:
     tasks = [*messages([[0]]), Task(size=10**6, hops=((0, 1),), preds=((0, True),))]
-    assert times_of(run(graph_of([GB], tasks))) == [(0, MS, MS), (MS, 2 * MS, 2 * MS)]
-    assert run(graph_of([GB], tasks)).how == "sweep"
+    assert times_of(run_graph(graph_of([GB], tasks))) == [(0, MS, MS), (MS, 2 * MS, 2 * MS)]
+    assert run_graph(graph_of([GB], tasks)).how == "sweep"
 
 
 def test_flows_that_share_a_link_take_as_often_as_long() -> None:
     for k in (2, 3, 7, 100):
-        assert run(graph_of([GB], messages([[0]] * k))).left_fs.tolist() == [k * MS] * k
+        assert run_graph(graph_of([GB], messages([[0]] * k))).left_fs.tolist() == [k * MS] * k
 
 
 def test_unequal_sizes_leave_one_after_another() -> None:
     tasks = [Task(size=n * 10**6, hops=((0, 1),)) for n in (1, 2, 3)]
-    assert run(graph_of([GB], tasks)).left_fs.tolist() == [3 * MS, 5 * MS, 6 * MS]
+    assert run_graph(graph_of([GB], tasks)).left_fs.tolist() == [3 * MS, 5 * MS, 6 * MS]
 
 
 def test_what_a_bottleneck_leaves_free_goes_to_the_others() -> None:
     # Flow 0 crosses both links; 0, 1, 2 share the first at 1/3, so flow 3 has 2/3 of the second.
     tasks = [*messages([[0, 1], [0], [0]]), Task(size=2 * 10**6, hops=((1, 1),))]
-    assert run(graph_of([GB, GB], tasks)).left_fs.tolist() == [3 * MS] * 4
+    assert run_graph(graph_of([GB, GB], tasks)).left_fs.tolist() == [3 * MS] * 4
 
 
 def test_a_weight_counts_as_so_many_flows() -> None:
     tasks = [Task(size=10**6, hops=((0, 3),)), Task(size=10**6, hops=((0, 1),))]
-    assert run(graph_of([GB], tasks)).left_fs.tolist() == [4 * MS, 4 * MS]
-    assert run(graph_of([GB], tasks)).carried_bytes.tolist() == [4e6]
-    assert run(graph_of([GB], tasks[:1])).left_fs.tolist() == [3 * MS]
+    assert run_graph(graph_of([GB], tasks)).left_fs.tolist() == [4 * MS, 4 * MS]
+    assert run_graph(graph_of([GB], tasks)).carried_bytes.tolist() == [4e6]
+    assert run_graph(graph_of([GB], tasks[:1])).left_fs.tolist() == [3 * MS]
 
 
 def test_a_chain_adds_bodies_latencies_and_computations() -> None:
@@ -133,32 +133,32 @@ def test_a_chain_adds_bodies_latencies_and_computations() -> None:
         Task(alpha=2, preds=((2, True),)),
     ]
     expected = [(0, MS, MS + 5), (MS + 5, MS + 12, MS + 12), (MS + 12, 2 * MS + 12, 2 * MS + 17)]
-    assert times_of(run(graph_of([GB], tasks))) == [*expected, (2 * MS + 12, 2 * MS + 14, 2 * MS + 14)]
+    assert times_of(run_graph(graph_of([GB], tasks))) == [*expected, (2 * MS + 12, 2 * MS + 14, 2 * MS + 14)]
 
 
 def test_a_message_without_a_body_takes_its_latency() -> None:
-    assert times_of(run(graph_of([GB], [Task(alpha=9, hops=((0, 1),), ready=4)]))) == [(4, 4, 13)]
+    assert times_of(run_graph(graph_of([GB], [Task(alpha=9, hops=((0, 1),), ready=4)]))) == [(4, 4, 13)]
 
 
 def test_a_body_takes_a_tick_at_least_and_rounds_to_the_nearest() -> None:
-    sizes = run(graph_of([1e17, 3e15], [Task(size=1, hops=((0, 1),)), Task(size=5, hops=((1, 1),))]))
+    sizes = run_graph(graph_of([1e17, 3e15], [Task(size=1, hops=((0, 1),)), Task(size=5, hops=((1, 1),))]))
     assert sizes.left_fs.tolist() == [1, 2]
 
 
 def test_an_empty_graph_has_an_empty_timeline() -> None:
-    timeline = run(graph_of([GB], []))
+    timeline = run_graph(graph_of([GB], []))
     assert (times_of(timeline), timeline.carried_bytes.tolist(), timeline.end_s) == ([], [0.0], 0.0)
 
 
 def test_a_capacity_change_divides_a_message() -> None:
     graph = graph_of([GB], messages([[0]]))
-    timeline = run(graph, [CapacityEvent(0, MS // 2, GB / 2)])
+    timeline = run_graph(graph, [CapacityEvent(0, MS // 2, GB / 2)])
     assert (timeline.left_fs.tolist(), timeline.how) == ([3 * MS // 2], "solver")
 
 
 def test_a_link_that_is_down_for_a_while_only_delays() -> None:
     down = [CapacityEvent(0, MS // 2, 0), CapacityEvent(0, 7 * MS, GB)]
-    assert run(graph_of([GB], messages([[0]])), down).left_fs.tolist() == [15 * MS // 2]
+    assert run_graph(graph_of([GB], messages([[0]])), down).left_fs.tolist() == [15 * MS // 2]
 
 
 def test_the_solver_shares_as_max_min_fairness_says() -> None:

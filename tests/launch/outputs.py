@@ -15,8 +15,8 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.calibrate.calibrate import Calibration
 from emu.trace.trace_file import save
-from launch.cli import calibrate, papers
 from launch.data.devices import DEVICES
+from launch.front import calibrations, publications
 from launch.papers.catalogue import PAPERS
 from launch.papers.paper import Curve, Figure, Paper
 from tests.launch.papers.test_measured import HEAD, ROW
@@ -63,9 +63,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a device measured that takes no time to measure."""
-    monkeypatch.setattr(calibrate, "probes", lambda _: [])
-    monkeypatch.setattr(calibrate, "layers", lambda _: [])
-    monkeypatch.setattr(calibrate, "calibrate", lambda *_: Calibration(DEVICES["h100"], ()))
+    monkeypatch.setattr(calibrations, "probes", lambda _: [])
+    monkeypatch.setattr(calibrations, "layers", lambda _: [])
+    monkeypatch.setattr(calibrations, "calibrated", lambda *_: Calibration(DEVICES["h100"], ()))
 
 
 def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("notes.md").touch()
     figure = Figure("a figure", "x", "y", (Curve("a", (0.0, 1.0), (0.0, 1.0)),))
     drawn = Paper(Path(), "A paper", "Somebody, A paper, 2026", figures={"1": lambda _: figure}, chosen=[])
-    monkeypatch.setattr(papers, "PAPERS", dict.fromkeys(PAPERS, lambda _: drawn))
+    monkeypatch.setattr(publications, "PAPERS", dict.fromkeys(PAPERS, lambda _: drawn))
 
 
 @dataclass(frozen=True)

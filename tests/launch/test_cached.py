@@ -48,7 +48,7 @@ def step_s(emu, tmp_path, monkeypatch):
     jobs = []
     real = timer.Timer.__call__
     monkeypatch.setattr(timer.Timer, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
-    monkeypatch.setattr("launch.cli.plan._PROCESSES", 1)
+    monkeypatch.setattr("launch.front.steps.searches._PROCESSES", 1)
     for name, text in FILES.items():
         Path(name).write_text(text)
 

@@ -99,10 +99,7 @@ def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Pa
         (["--plan", "2"], "NAME=VALUE"),
         (["--plan", "dp=2", "--model", "llama-tny"], "no model is called 'llama-tny'; did you mean llama-tiny"),
         (["--plan", "dp=2", "--model", "llama3-70b"], "of memory, and this host has"),
-        (
-            ["--plan", "dp=2", "--data", "no/such/file"],
-            "data must be a file that can be read, got 'no/such/file'; No such file",
-        ),
+        (["--plan", "dp=2", "--data", "no/such/file"], "--data: cannot read 'no/such/file': No such file"),
         (["--plan", "dp=2", "--steps", "0"], "steps must be 1 or more, got 0"),
         (["--plan", "dp=2", "--seq", "100000"], "seq must be at most the"),
         (["--plan", "dp=2", "--device", "h10"], "no device is called 'h10'; did you mean h100"),

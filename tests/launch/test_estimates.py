@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from emu.units import format_time
 from launch.data.fitted import read_fitted
 
 SCRIPT = str(Path(__file__).resolve().parents[1] / "scripts" / "ddp.py")
@@ -24,6 +25,29 @@ def test_several_topologies_are_one_table_and_one_picture(emu, tmp_path):
     assert "ub-mesh:board: all_gather" in done.out or "ub-mesh:board: all_reduce" in done.out
     assert "- ub-mesh:rack: the 16 ranks sit on the first of the 64 NPUs, in the topology's own order" in done.out
     assert drawn.read_bytes().startswith(b"\x89PNG")
+
+
+PIPELINE = ("estimate", "--model", "llama3-8b", "--plan", "tp=2,dp=2,pp=4", "--global-batch", "16", "--seq", "256")
+RACKS = ("--topology", "ub-mesh:rack", "--topology", "servers")
+
+
+def test_parts_of_several_topologies_are_means_over_all_ranks_and_those_of_one_are_a_ranks(emu):
+    """The same job computes for as long on both, whichever rank ended last; the columns add up to the step."""
+    rack, servers = emu(*PIPELINE, *RACKS, "--json").json
+    means, others = rack["mean_over_ranks"], servers["mean_over_ranks"]
+    assert means["compute_s"] == pytest.approx(others["compute_s"], rel=1e-9)
+    for each, of in ((rack, means), (servers, others)):
+        assert of["compute_s"] + of["exposed_comm_s"] + of["idle_s"] == pytest.approx(each["step_time_s"], rel=1e-9)
+        assert of["exposed_comm_s"] == pytest.approx(sum(of["exposed_comm_by_axis_s"].values()))
+        assert each["compute_s"] != pytest.approx(of["compute_s"], rel=1e-3)
+    lines = emu(*PIPELINE, *RACKS).out.splitlines()
+    assert "compute, exposed and idle: means over all ranks, which add up to the step" in lines
+    row = next(line for line in lines if line.startswith("servers"))
+    told = [format_time(others["compute_s"]), *(format_time(s) for s in others["exposed_comm_by_axis_s"].values())]
+    assert all(each in row for each in (*told, format_time(others["idle_s"])))
+    one = emu(*PIPELINE, "--topology", "servers").out
+    assert f"  compute       {format_time(servers['compute_s'])}" in one
+    assert "means over all ranks" not in one
 
 
 def test_json_has_a_record_a_topology_with_its_placement(emu):

@@ -49,6 +49,7 @@ FLAGS = {
     | FAULTS  # by the clock of --pace, or in the steps that it tells
     | CLUSTER
     | {"--ranks", "--trace", "--no-cuda", "--log-ranks"}
+    | {"--pace-events"}  # the events of a script: a paced one may want to know what its host takes
     | {"--patience"}  # a rank may load data for long while all others wait for it; nobody else knows for how long
     | {"--module"}  # a script may be part of a package, which knows it by its name
     | {"--roles"},  # without data, which ranks do something of their own may be known better by who wrote the script
@@ -65,7 +66,8 @@ FLAGS = {
     **{f"repro {paper}": {"--table", "--figure", "--png", "--docs", "--cache"} for paper in PAPERS},  # figures are drawn
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--plan", "--beside", "--cache", "--png", "--html"}  # words of a plan make a large search small
-    | {"--sweep", "--csv", "--top"},  # so does a short table
+    | {"--sweep", "--csv", "--top"}  # so does a short table
+    | {"--all"},  # proofs beyond that of the first plan may take much longer than finding it
     "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}
     | {
         "--rate",

@@ -79,7 +79,7 @@ def late_names(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
 def drawn_names(source: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield the module and the function of each picture and page that a command writes, given as `module:function`."""
     for node in ast.walk(source):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("write_png", "write_html", "_late"):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "late":
             for word in node.args:
                 if isinstance(word, ast.Constant):
                     module, _, function = word.value.partition(":")

@@ -50,6 +50,8 @@ def test_a_run_without_a_pace_says_nothing_of_one(emu, script: str) -> None:
             "run: --pace-compute needs --pace; add --pace 1000",
         ),
         (("--pace", "1", "--pace-compute", "of"), "run: --pace-compute must be on or off, got 'of'"),
+        (("--pace-events", "on"), "run: --pace-events needs --pace; add --pace 1000"),
+        (("--pace", "1", "--pace-events", "no"), "run: --pace-events must be on or off, got 'no'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(emu, script: str, words: tuple[str, ...], said: str) -> None:
@@ -57,6 +59,51 @@ def test_what_cannot_be_is_refused_in_one_line(emu, script: str, words: tuple[st
     assert (done.code, done.out) == (2, "")
     assert said in done.err
     assert len([line for line in done.err.splitlines() if "loading" not in line]) == 1
+
+
+EVENTS = """
+import sys, time, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+x = torch.ones(12_500_000, device="cuda")  # 50 MB, 1 ms of the link
+begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+for _ in range(2):
+    dist.barrier()
+    began = time.perf_counter()
+    begin.record()
+    dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
+    end.record()
+    torch.cuda.synchronize()
+    took_ms = 1e3 * (time.perf_counter() - began)
+    if dist.get_rank() == 1:
+        print(f"{begin.elapsed_time(end)} {took_ms}")
+"""
+VIRTUAL = "emu: elapsed_time of events is virtual time; with --pace-events off it is this host's"
+THE_HOSTS = "emu: elapsed_time of events is the time of this host, as virtual time is known once the script has ended"
+
+
+@pytest.mark.parametrize(
+    ("words", "in_virtual", "told"),
+    [
+        (("--pace", "200", "--pace-compute", "off"), True, VIRTUAL),
+        (("--pace", "200"), True, VIRTUAL),
+        (("--pace", "200", "--pace-events", "off"), False, ""),
+        ((), False, THE_HOSTS),
+    ],
+)
+def test_events_are_in_virtual_time_at_a_pace_and_else_in_the_host_s_which_a_line_says(
+    emu, tmp_path: Path, words: tuple[str, ...], in_virtual: bool, told: str
+) -> None:
+    path = tmp_path / "events.py"
+    path.write_text(EVENTS)
+    done = emu("run", "--ranks", "2", "--topology", SWITCH, *words, str(path))
+    assert done.code == 0, done.err
+    lines = [line.split() for line in done.out.splitlines()[:2]]
+    for elapsed_ms, took_ms in ((float(elapsed), float(took)) for elapsed, took in lines):
+        if in_virtual:
+            assert 1.0005 <= elapsed_ms < took_ms / 10  # 50 MB at 50 GB/s, and the latency
+        else:
+            assert (20 if words else 0) < elapsed_ms <= took_ms  # of this host the message is due after 200 ms
+    assert [line.startswith(told) for line in done.err.splitlines() if "elapsed_time" in line] == [True] * bool(told)
 
 
 STEPS = """

@@ -1,10 +1,19 @@
-"""`emu plan`: the table, the JSON, the picture, and what is refused."""
+"""`emu plan`: the table, the JSON, the picture, and what is refused; what a signal leaves of it."""
 
 import csv
 import io
+import os
+import signal
+import subprocess
+import sys
 
+import psutil
 import pytest
 from PIL import Image
+
+from emu.study.planning.search import timer
+from launch.show import progress
+from tests.launch.processes import gone, wait_for
 
 ASKED = ("plan", "--model", "llama-tiny", "--npus", "2", "--global-batch", "1", "--seq", "64", "--topology", "ub-mesh:board")
 
@@ -23,6 +32,8 @@ def test_the_table_ranks_plans_and_says_why_each_loses(emu, tmp_path):
         assert picture.width > 1000
     again = emu(*ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), "--json").json
     assert again["rows"][0]["why"] == ""
+    assert (again["ended"], again["rows"][0]["least_untimed_s"]) == ("proved", None)
+    assert "  proved  0." in done.out
     assert [row["step_time_s"] for row in again["rows"]] == sorted(row["step_time_s"] for row in again["rows"])
     assert again["timed"] <= again["candidates"]
     assert f"\nnot searched    {'; '.join(again['not_searched'])}\n" in done.out
@@ -47,6 +58,67 @@ def test_what_cannot_be_searched_is_one_line(emu, words, line, tmp_path):
     assert done.code == 2
     assert line in done.err
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("words", "most"), [((), 14), (("--json",), 14), (("--sweep", "npus=1,2"), 3)])
+def test_an_interrupted_search_prints_what_it_knows_and_ends_as_interrupted(emu, words, most, tmp_path, monkeypatch):
+    jobs, real = [], timer.Timer.__call__
+
+    def stopping(own, job):
+        jobs.append(job)
+        if len(jobs) > most:
+            raise KeyboardInterrupt
+        return real(own, job)
+
+    monkeypatch.setattr("launch.front.steps.searches._PROCESSES", 1)
+    monkeypatch.setattr(timer.Timer, "__call__", stopping)
+    done = emu(*ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), *words)
+    assert done.code == 130
+    assert done.err.lstrip().startswith("emu: interrupted: ")
+    assert done.err.endswith("; started again, the search goes on from here\n")
+    if not words:
+        assert done.out.startswith("llama-tiny on 2 h100 of ub-mesh:board")
+        assert "goes on from here when it is started again\n" in done.out
+    elif words == ("--json",):
+        assert done.json["ended"] == "interrupted"
+        assert done.json["rows"]
+    else:
+        assert done.out == ""
+
+
+LONG = ("plan", "--model", "llama-tiny", "--npus", "64", "--global-batch", "64", "--seq", "64", "--topology", "ub-mesh:rack")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processes of a command are kept on Linux")
+def test_sigterm_ends_a_search_with_all_its_processes_and_prints_what_it_knows(tmp_path):
+    words = (*LONG, "--stack", "software=megatron", "--all", "--top", "500", "--cache", str(tmp_path))
+    code = [sys.executable, "-c", "from launch.main import main; main()", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(code, cwd=tmp_path, start_new_session=True, **pipes) as process:
+        try:
+            assert any("so far the fastest: " in line for line in process.stderr), "a pipe is told the best"
+            started = psutil.Process(process.pid).children(recursive=True)
+            assert len(started) >= 1
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=60)
+            wait_for(lambda: gone(started))
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert out.startswith("llama-tiny on 64 h100 of ub-mesh:rack")
+    assert "\nnot decided " in out
+    assert "emu: terminated: so far the fastest: " in err or "emu: terminated: proved the fastest: " in err
+
+
+def test_a_search_says_on_a_pipe_what_is_done_and_what_is_left(emu, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "SILENCE_S", 0.05)
+    searching = (*ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), "--all")
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    done = emu(*searching)
+    assert (done.code, ": proved the fastest: " in done.err) == (0, True)
+    assert "emu: searching " in done.err
+    assert " plans left that may be among the best 10\n" in done.err
 
 
 SWEPT = (*ASKED, "--stack", "software=megatron", "--plan", "recompute=none")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from launch.cli.options.sweep import parse_sweeps, points, words_at
+from launch.front.steps.sweeps import parse_sweeps, points, words_at
 from launch.show.chart.step_chart import sweep_figure
 from launch.show.text.estimate_table import SweepRow
 from tests.launch.show.drawn import on_one_another, outside
@@ -25,7 +25,10 @@ def test_each_point_is_the_step_that_the_command_estimates_there(emu):
     for row in found:
         one = emu(*STEP[:-1], row["topology"], "--json").json
         assert float(row["step_time_s"]) == one["step_time_s"]
-        assert float(row["exposed_tp_s"]) == one["exposed_comm_by_axis_s"]["tp"]
+        means = one["mean_over_ranks"]
+        for part in ("compute_s", "exposed_comm_s", "idle_s", "bubble_s"):
+            assert float(row[f"mean_{part}"]) == means[part]
+        assert float(row["mean_exposed_tp_s"]) == means["exposed_comm_by_axis_s"]["tp"] > 0
     assert sorted((float(row["step_time_s"]) for row in found), reverse=True) == [float(row["step_time_s"]) for row in found]
 
 

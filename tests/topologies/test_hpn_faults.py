@@ -8,7 +8,7 @@ import pytest
 from emu.collective.algorithm import ALGORITHMS
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.topology.removal import remove_parts
 from tests.topologies.hpn_nodes import of_kind
@@ -114,7 +114,7 @@ def test_an_agg_that_fails_leaves_its_messages_to_the_others_of_its_plane():
 def _time_s(topology):
     schedule = ALGORITHMS.find("all_to_all/at-once").schedule(topology.n_npus)
     piece = lower(FabricJob(schedule, np.full(schedule.n_slots, 2**20), topology, np.arange(topology.n_npus)))
-    return run(piece.graph).end_s
+    return run_graph(piece.graph).end_s
 
 
 @pytest.mark.parametrize("line", LINES[:5])

@@ -8,7 +8,7 @@ import pytest
 from emu.collective.algorithm import algorithm
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from tests.topologies.hpn_nodes import of_kind
 from topologies.hpn.hash_routes import paths
@@ -100,7 +100,7 @@ def _across(line, channels):
     src, channel = np.divmod(np.arange(channels * n), channels)
     schedule = Schedule.build(topology.n_npus, channels * n, [Sends(src, src + n, np.arange(channels * n), channel=channel)])
     slots = np.full(schedule.n_slots, 2**30 // channels)
-    return run(lower(FabricJob(schedule, slots, topology, np.arange(topology.n_npus))).graph).end_s
+    return run_graph(lower(FabricJob(schedule, slots, topology, np.arange(topology.n_npus))).graph).end_s
 
 
 @pytest.mark.parametrize(("channels", "gain"), [(2, 0.50), (4, 0.55), (8, 0.56), (16, 0.82)])
@@ -121,7 +121,7 @@ def _ring_of_two(line, there, channels):
     topology, links = built(line), built(line).links
     schedule = algorithm("all_reduce", f"ring@{channels}").schedule(2)
     graph = lower(FabricJob(schedule, np.full(schedule.n_slots, 2**20), topology, np.array([0, there]))).graph
-    assert run(graph).end_s > 0
+    assert run_graph(graph).end_s > 0
     tors = links.dst[(links.src == 0) & (links.dimension == 1)]
     return np.intersect1d(
         graph.hop_link, np.flatnonzero(np.isin(links.src, tors) & np.isin(links.dst, of_kind(topology, "Agg")))

@@ -7,7 +7,7 @@ import pytest
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import FailedParts
 
@@ -51,7 +51,7 @@ def _latency_fs(topology, src, dst):
     """Return the latency of a message: its time without the nanosecond that an x4 needs for its bytes."""
     one = Schedule.build(2, 1, [[Sends(0, 1, slot=0)]])
     piece = lower(FabricJob(one, np.array([56]), topology, np.array([src, dst])))
-    return int(run(piece.graph).end_fs.max()) - 1_000_000
+    return int(run_graph(piece.graph).end_fs.max()) - 1_000_000
 
 
 def test_any_npu_of_a_full_rack_can_fail_and_64_are_joined():

@@ -10,7 +10,7 @@ import pytest
 from emu.collective.algorithm import algorithm
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.topology.paths.deadlock import cycle
 from tests.topologies.ub_mesh_cases import ROWS, asked
@@ -90,7 +90,7 @@ def test_a_message_of_a_pair_alone_is_as_much_faster_as_the_pair_has_ways(routin
     rack = build_topology(f"ub-mesh:rack:routing={routing},latency=0s")
     one = Schedule.build(2, ways, [[Sends(0, 1, slot=np.arange(ways), channel=np.arange(ways))]])
     piece = lower(FabricJob(one, np.full(ways, 56_000_000), rack, np.array([0, dst])))
-    assert run(piece.graph).end_s == pytest.approx(1e-3, rel=1e-12)  # what one x4 needs for one of the parts
+    assert run_graph(piece.graph).end_s == pytest.approx(1e-3, rel=1e-12)  # what one x4 needs for one of the parts
 
 
 def test_no_pair_of_a_rack_could_have_more_ways():

@@ -4,7 +4,7 @@ import numpy as np
 
 from emu.arrays import column
 from emu.collective.algorithm import Choice
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
@@ -86,7 +86,7 @@ def replayed(trace, topology=None, dtype="float32", device=DEVICE, **more):
 
 def told(trace, topology=None, dtype="float32"):
     laid = replayed(trace, topology, dtype)
-    return report(trace, laid, run(laid.graph))
+    return report(trace, laid, run_graph(laid.graph))
 
 
 def in_ms(step):

@@ -10,7 +10,7 @@ from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, schedule
 from emu.errors import InputError
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 from emu.trace.steps import with_steps
 from emu.trace.trace import Group
@@ -51,7 +51,7 @@ def exchange(counts, arrived=None):
 def timed(trace, name, latency_fs=0):
     topology = star("star", trace.n_ranks, GB, latency_fs)
     laid = replay(trace, Choice({"all_to_all": name}), topology)
-    return laid, run(laid.graph), topology
+    return laid, run_graph(laid.graph), topology
 
 
 def carried(name, counts):
@@ -141,7 +141,7 @@ def test_uneven_shards_are_gathered_at_their_sizes():
     trace = recorded(lambda rank: dist.all_gather([torch.empty(k) for k in sizes], torch.ones(sizes[rank])), 3)
     topology = star("star", 3, GB, 0)
     laid = replay(trace, Choice({"all_gather": "direct"}), topology)
-    of_link = run(laid.graph).carried_bytes[laid.link]
+    of_link = run_graph(laid.graph).carried_bytes[laid.link]
     assert of_link[topology.links.src < 3].tolist() == [4 * 2 * k for k in sizes]
 
 

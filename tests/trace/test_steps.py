@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.trace.report.report import report
 from emu.trace.steps import equal_steps
 from emu.trace.trace import Group
@@ -73,7 +73,7 @@ def test_the_step_told_is_the_one_of_median_time_of_two_the_shorter(words, times
     trace = trace_of(words.events(*rows_of(words, [[(1, 0)]] * len(times))), role_of_rank=(0,), groups=(Group("world", (0,)),))
     laid = replayed(trace)
     ends = np.repeat(np.cumsum(times), 2) * MS
-    found = report(trace, laid, replace(run(laid.graph), start_fs=ends - MS, left_fs=ends, end_fs=ends))
+    found = report(trace, laid, replace(run_graph(laid.graph), start_fs=ends - MS, left_fs=ends, end_fs=ends))
     assert found.step_times_fs == tuple(t * MS for t in times)
     assert (found.step, found.step_time_fs, found.ended_fs) == (step, times[step - 1] * MS, sum(times[:step]) * MS)
     assert (found.compute_fs, found.idle_fs) == (MS, (times[step - 1] - 1) * MS)

@@ -9,8 +9,10 @@ from emu.trace.steps import order_of
 from emu.trace.trace import Kind
 
 
-def walked(trace, laid, timeline, step, stages=None):
-    """Walk a step; return the rank that ended last, ticks, those of each use of an instant, of all requests, of waits by rank.
+def walked(trace, laid, timeline, step, stages=None, rank=None):
+    """Walk a step on a rank, or on the one that ended last.
+
+    Return the rank, ticks of the step, of each use of an instant, of all requests, of waits by rank.
 
     An instant is computation, else of the axis of a request that the rank stands still for and to which all have come, else
     it is spent on waiting for the rank that comes last to one: a rank of another stage is None; one of its own stage is what
@@ -20,7 +22,7 @@ def walked(trace, laid, timeline, step, stages=None):
     stages, ranks = stages or {}, range(trace.n_ranks)
     last = [_ends_of_steps(trace, laid, timeline, rank) for rank in ranks]
     low, top = max([0, *(t for ends in last for s, t in ends.items() if 0 < s < step)]), max(ends[step] for ends in last)
-    rank, high = [ends[step] for ends in last].index(top), max(low, top)
+    rank, high = [ends[step] for ends in last].index(top) if rank is None else rank, max(low, top)
     moments = sorted({low, high, *(t for r in ranks for of in _moments(laid, timeline, r) for t in of if low < t < high)})
     walks = {}
 

@@ -7,7 +7,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,40 +18,20 @@ from emu.backend.executor.compiler.batches import StridedOperation, StridedRange
 from emu.backend.executor.compiler.compiled_program import CompiledProgram, ProgramRound, compile_schedule
 from emu.backend.executor.compiler.crossing import WireMessage
 from emu.backend.executor.compiler.schedule_cells import INBOXES, SCRATCH, STAGE
-from emu.backend.executor.wire import FOLDS, REDUCE_OPERATIONS, check_reduces, unwritten_mark
+from emu.backend.executor.wire import FOLDS, REDUCE_OPERATIONS, GlooTransfer, GlooWire, check_reduces, unwritten_mark
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 
 
-class Pending(Protocol):
-    """A transfer that has started."""
-
-    def wait(self) -> object:
-        """Block until the transfer has ended: what was sent may be overwritten, or what was received may be read."""
-
-
-class Wire(Protocol):
-    """A carrier of messages between this process's participants and those of others, in order within (src, dst, channel).
-
-    A helper (a participant of n_ranks or above) lives with rank 0.
-    """
-
-    def send(self, src: int, dst: int, channel: int, data: Tensor) -> Pending:
-        """Start to send `data`, which must not change until the wait is over."""
-
-    def receive(self, src: int, dst: int, channel: int, data: Tensor) -> Pending:
-        """Start to receive into `data`."""
-
-
-def run_program(program: CompiledProgram, memories: Sequence[Tensor], reduce: str, wire: Wire | None) -> None:
+def run_program(program: CompiledProgram, memories: Sequence[Tensor], reduce: str, wire: GlooWire | None) -> None:
     """Run a compiled program.
 
     While a round runs, the messages of the next round may arrive, and its own messages may still leave.
     """
     following = (*program.rounds, ProgramRound((), (), ()))[1:]
-    coming, leaving = _receive(program.rounds[:1], memories, wire), list[Pending]()
+    coming, leaving = _receive(program.rounds[:1], memories, wire), list[GlooTransfer]()
     for each, after in zip(program.rounds, following, strict=True):
         awaited = [*coming, *leaving]
         leaving = [] if wire is None else [wire.send(t.here, t.peer, t.channel, _message_data(t, memories)) for t in each.sends]
@@ -65,12 +44,12 @@ def run_program(program: CompiledProgram, memories: Sequence[Tensor], reduce: st
     _wait(leaving)
 
 
-def _wait(under_way: Sequence[Pending]) -> None:
+def _wait(under_way: Sequence[GlooTransfer]) -> None:
     for transfer in under_way:
         transfer.wait()
 
 
-def _receive(rounds: Iterable[ProgramRound], memories: Sequence[Tensor], wire: Wire | None) -> list[Pending]:
+def _receive(rounds: Iterable[ProgramRound], memories: Sequence[Tensor], wire: GlooWire | None) -> list[GlooTransfer]:
     if wire is None:
         return []
     into = (t for each in rounds for t in each.receives)
@@ -126,7 +105,7 @@ def execute(
     *,
     counts: I64 | None = None,
     reduce: str = "sum",
-    wire: Wire | None = None,
+    wire: GlooWire | None = None,
     marked: bool = True,
 ) -> None:
     """Run a schedule on real tensors; afterwards the outputs hold what the operation wants.
@@ -174,7 +153,7 @@ class _Execution:
     """The reduction, the wire, and the initial content of the executor's own memory."""
 
     reduce: str
-    wire: Wire | None
+    wire: GlooWire | None
     mark: complex | None  # None: the memory keeps its old content
 
     def memory(self, like: Tensor, *shape: int) -> Tensor:
@@ -191,7 +170,7 @@ def _largest(buffers: Mapping[int, Buffers]) -> int:
     return max((max(b.input.numel(), b.output.numel()) for b in buffers.values()), default=0)
 
 
-def _check_ranks(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], wire: Wire | None) -> None:
+def _check_ranks(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], wire: GlooWire | None) -> None:
     n = operation.n_ranks
     if schedule.n_ranks != n:
         raise must_be(operation.name, "schedule", f"one of {n} ranks", schedule.n_ranks)

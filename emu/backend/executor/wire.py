@@ -1,4 +1,4 @@
-"""Messages between processes: gloo's point-to-point transfers, as a Wire for the executor.
+"""Messages between processes: gloo's point-to-point transfers, as the executor's wire.
 
 One gloo group of all processes serves every group of the job. All processes carry out requests in one order, so a message needs
 no name: gloo keeps the messages between two processes in the order in which both ends start them.
@@ -114,7 +114,7 @@ class GlooTransfer:
     timeout_s: float
 
     def wait(self) -> None:
-        """Block until the message has left, or arrived.
+        """Block until the message has left, after which its tensor may be overwritten, or until it has arrived.
 
         Raises:
             UnreachableError: the peer is gone, or silent for too long.

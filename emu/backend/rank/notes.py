@@ -88,21 +88,32 @@ class Notes(NamedTuple):
         return typed_events(columns)
 
 
-def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace:
-    """Return the trace of all ranks, from their notes in rank order; ranks with equal events share a role."""
+def merge(
+    notes: Sequence[Notes],
+    meta: Sequence[tuple[str, str]] = (),
+    ranks: Sequence[tuple[int, Sequence[Members]]] | None = None,
+) -> Trace:
+    """Return the trace of all ranks; ranks with equal events share a role.
+
+    Args:
+        notes: The notes of ranks.
+        meta: The trace's meta.
+        ranks: For each rank the index of the notes that hold for it, and its own groups, in the order of those of the notes;
+            None: the notes are those of all ranks, in rank order.
+    """
+    placed = [(i, n.groups) for i, n in enumerate(notes)] if ranks is None else ranks
     roles: dict[tuple[object, ...], int] = {}
-    role_of_rank = [roles.setdefault((n.rows, n.waits, n.splits), len(roles)) for n in notes]
-    first = [notes[role_of_rank.index(role)] for role in range(len(roles))]
+    role_of = [roles.setdefault((n.rows, n.waits, n.splits), len(roles)) for n in notes]
+    first = [notes[role_of.index(role)] for role in range(len(roles))]
     peaks = [
-        max((n.peak_by_part for n, r in zip(notes, role_of_rank, strict=True) if r == role), key=sum)
-        for role in range(len(roles))
+        max((n.peak_by_part for n, r in zip(notes, role_of, strict=True) if r == role), key=sum) for role in range(len(roles))
     ]
     keys: dict[tuple[str, tuple[int, ...]], int] = {}
-    group_of = tuple(tuple(keys.setdefault(g[:2], len(keys)) for g in n.groups) for n in notes)
-    axis_of = {g[:2]: g.axis for n in notes for g in n.groups}
+    group_of = tuple(tuple(keys.setdefault(g[:2], len(keys)) for g in groups) for _, groups in placed)
+    axis_of = {g[:2]: g.axis for _, groups in placed for g in groups}
     return Trace(
         tuple(n.events() for n in first),
-        column(role_of_rank, np.int32),
+        column([role_of[i] for i, _ in placed], np.int32),
         tuple(Group(axis_of[key], key[1]) for key in keys),
         group_of,
         column(peaks, np.int64).reshape(-1, len(PARTS)),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from time import monotonic
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,13 +23,6 @@ _REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _ProcessGroup: Any = dist.ProcessGroup  # the stubs give its methods overloads that no caller inside PyTorch uses
 
 
-class RequestHandler(Protocol):
-    """The place where the ranks of a job run, as one of them sees it."""
-
-    def submit(self, call: RankRequest) -> RequestWork:
-        """Start a request of a rank, and return its work."""
-
-
 class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     """The process group `emu` of one rank.
 
@@ -38,17 +31,17 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     Args:
         options: PyTorch's options of a backend: store, rank, size, global ranks.
-        front: The handler that gets the requests.
+        start: A function that starts a request of a rank, and returns its work.
     """
 
-    def __init__(self, options: Any, front: RequestHandler) -> None:
+    def __init__(self, options: Any, start: Callable[[RankRequest], RequestWork]) -> None:
         size = options.group_size
         super().__init__(options.group_rank, size)
         self.axis: str | None = None  # set by a mesh that has no own group for a dim
         self._named: tuple[str | None, Members] | None = None  # the axis for which it was made, and the group
         self._coalesced: list[RequestWork] | None = None  # the works since coalescing began
         self._store = options.store
-        self._front = front
+        self._start = start
         self._place = options.group_rank
         self._ranks = tuple(options.global_ranks_in_group) or tuple(range(size))
         self._known_as = (options.group_id, self._ranks)
@@ -124,7 +117,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
             raise RunError(
                 f"{made.name}: group {name} of ranks {ranks} is no group of the caller; every rank must make its own"
             )
-        work = own._front.submit(made.on(own.members, own._place, caller(), monotonic() if asked_s is None else asked_s))
+        work = own._start(made.on(own.members, own._place, caller(), monotonic() if asked_s is None else asked_s))
         if own._coalesced is not None:
             own._coalesced.append(work)
         return work
@@ -243,7 +236,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error, as all ranks of a job are known from the start."""
-        raise _unsupported("merge_remote_group", "take new_group")
+        raise NotImplementedError("emu: merge_remote_group is not emulated; take new_group")
 
     def _start_coalescing(self, device: torch.device) -> None:
         (self._own_group or self)._coalesced = []
@@ -256,8 +249,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def shutdown(self) -> None:
         """Do nothing: the group has no connection."""
 
-    def abort(self) -> None:
-        """Do nothing: the group has no connection."""
+    abort = shutdown
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Do nothing: a rank that never comes is detected at once, not by a clock."""
@@ -270,15 +262,11 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """Return the number of ranks of the group."""
         return len(self._ranks)
 
-    getRank, getSize = rank, size  # the names in C++
-
     def name(self) -> str:
         """Return the backend's name."""
         return BACKEND
 
-    def getBackendName(self) -> str:  # noqa: N802
-        """Return the backend's name."""
-        return BACKEND
+    getRank, getSize, getBackendName = rank, size, name  # the names in C++
 
     def get_group_store(self) -> Any:
         """Return the store with which the group was made."""
@@ -295,7 +283,3 @@ def _check(made: RankRequest) -> None:
 
 def _op(opts: Any) -> Any:
     return dist.ReduceOp.SUM if opts is None else opts.reduceOp
-
-
-def _unsupported(what: str, mend: str) -> NotImplementedError:
-    return NotImplementedError(f"emu: {what} is not emulated; {mend}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from emu.backend.rank.rank_requests import dtype_name
 from emu.errors import RunError
@@ -36,23 +36,13 @@ def _grouped_flops(a: Tensor, b: Tensor, *_: object, **__: object) -> int:
     return 2 * a.numel() * b.size(-1)
 
 
-def _attention_flops(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
-    """Return the FLOPs of the scores, and of scores times values."""
-    return 2 * query.shape[:-1].numel() * key.size(-2) * (query.size(-1) + value.size(-1))
-
-
-def _attention_backward_flops(_grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
-    """Return the FLOPs of the scores again, and of the gradients of scores, query, key and values."""
-    return 2 * query.shape[:-1].numel() * key.size(-2) * (3 * query.size(-1) + 2 * value.size(-1))
-
-
-# torch's own table returns 0 for attention on a CPU, lacks products with a vector, and flattens trees for plain ones.
+# torch's own table lacks attention on a CPU and products with a vector, and flattens trees for plain ones.
 _FORMULAS: Mapping[Any, Callable[..., int]] = {
     **flop_registry,
     **dict.fromkeys(_PRODUCTS, _product_flops),
     aten._grouped_mm: _grouped_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
+    aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
 }
 _MULTIPLIES = re.compile(r"(^|_)(\w*mm|mv|addmv|v?dot|\w*matmul|\w*linear|\w*gemm|\w*conv\w*|attention|lstm|gru|rnn)(_|$|\d)")
 _MULTIPLIES_NOTHING = re.compile(r"upsample|convert|combination")

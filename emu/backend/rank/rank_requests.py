@@ -49,6 +49,7 @@ class KnownBlocks(NamedTuple):
 
 
 NOWHERE = Members("", ())
+Copies = tuple[tuple[Tensor, Tensor], ...]  # (caller's tensor, part of the output), copied at the end
 ANY = -1  # the peer of a receive that takes the first message to come
 
 
@@ -62,7 +63,7 @@ class RankRequest:
     output: Tensor
     known: KnownBlocks
     result: list[Tensor]  # the caller's own tensors that hold the answer
-    copies: tuple[tuple[Tensor, Tensor], ...] = ()  # (caller's tensor, part of output), copied at the end
+    copies: Copies = ()
     reduce: str = "sum"
     root: int = 0  # a group rank: the root of a rooted operation, or the peer of a send or receive
     tag: int = 0
@@ -115,9 +116,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> RankRequest:
     """Return a request that reduces tensors in place over all ranks."""
     flat, copies = _in_place("all_reduce", tensors)
-    return RankRequest(
-        "all_reduce", "all_reduce", _scale(flat, op), flat, _all([flat.numel()]), list(tensors), copies, _reduce_name(op)
-    )
+    return _request("all_reduce", _scale(flat, op), flat, _all([flat.numel()]), tensors, copies, reduce=_reduce_name(op))
 
 
 def barrier() -> RankRequest:
@@ -130,16 +129,15 @@ def broadcast(tensors: Sequence[Tensor], root: int, rank: int) -> RankRequest:
     """Return a request that copies the root's tensors into those of the others."""
     flat, copies = _in_place("broadcast", tensors)
     given = flat if rank == root else flat[:0]
-    return RankRequest("broadcast", "broadcast", given, flat, _all([flat.numel()]), list(tensors), copies, root=root)
+    return _request("broadcast", given, flat, _all([flat.numel()]), tensors, copies, root=root)
 
 
 def reduce(tensors: Sequence[Tensor], op: ReduceOp, root: int, rank: int) -> RankRequest:
     """Return a request that reduces tensors into the root's; those of the others keep their values."""
     flat, copies = _in_place("reduce", tensors)
     made, back = (flat, copies) if rank == root else (flat[:0], ())
-    return RankRequest(
-        "reduce", "reduce", _scale(flat, op), made, _all([flat.numel()]), list(tensors), back, _reduce_name(op), root
-    )
+    counts, how = _all([flat.numel()]), _reduce_name(op)
+    return _request("reduce", _scale(flat, op), made, counts, tensors, back, reduce=how, root=root)
 
 
 def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> RankRequest:
@@ -147,9 +145,7 @@ def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) ->
     counts = [sum(t.numel() for t in of_rank) for of_rank in outputs]
     flat = inputs[0].new_empty(sum(counts))
     result = [t for of_rank in outputs for t in of_rank]
-    return RankRequest(
-        "all_gather", "all_gather", _pack("all_gather", inputs), flat, _all(counts), result, _parts(result, flat)
-    )
+    return _request("all_gather", _pack("all_gather", inputs), flat, _all(counts), result, _parts(result, flat))
 
 
 def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: int) -> RankRequest:
@@ -157,7 +153,7 @@ def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: in
     given = _pack("all_gather", inputs)
     counts = _all([given.numel()] * n)
     flat, copies = _shares("all_gather", outputs, n)
-    return RankRequest("all_gather", "all_gather", _without_overlap(given, flat), flat, counts, list(outputs), copies)
+    return _request("all_gather", given, flat, counts, outputs, copies)
 
 
 def reduce_scatter(outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], op: ReduceOp) -> RankRequest:
@@ -165,10 +161,7 @@ def reduce_scatter(outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]]
     given = _scale(_pack("reduce_scatter", inputs[0]), op)
     flat, copies = _in_place("reduce_scatter", outputs)
     counts = _all([t.numel() for t in inputs[0]])
-    how = _reduce_name(op)
-    return RankRequest(
-        "reduce_scatter", "reduce_scatter", _without_overlap(given, flat), flat, counts, list(outputs), copies, how
-    )
+    return _request("reduce_scatter", given, flat, counts, outputs, copies, reduce=_reduce_name(op))
 
 
 def reduce_scatter_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], op: ReduceOp, n: int) -> RankRequest:
@@ -177,19 +170,15 @@ def reduce_scatter_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], o
         _check_divides("reduce_scatter", tensor, n)
     given = _pack("reduce_scatter", inputs) if len(inputs) == 1 else torch.cat([t.data.reshape(n, -1) for t in inputs], 1)
     flat, copies = _in_place("reduce_scatter", outputs)
-    given = _scale(given.reshape(-1), op)
-    how, counts = _reduce_name(op), _all([flat.numel()] * n)
-    return RankRequest(
-        "reduce_scatter", "reduce_scatter", _without_overlap(given, flat), flat, counts, list(outputs), copies, how
-    )
+    given, counts = _scale(given.reshape(-1), op), _all([flat.numel()] * n)
+    return _request("reduce_scatter", given, flat, counts, outputs, copies, reduce=_reduce_name(op))
 
 
 def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -> RankRequest:
     """Return a request that sends `inputs[d]` to rank d and receives `outputs[s]` from rank s."""
     flat = inputs[0].new_empty(sum(t.numel() for t in outputs))
     known = _row_and_column([t.numel() for t in inputs], [t.numel() for t in outputs], rank)
-    given = _pack("all_to_all", inputs)
-    return RankRequest("all_to_all", "all_to_all", given, flat, known, list(outputs), _parts(outputs, flat))
+    return _request("all_to_all", _pack("all_to_all", inputs), flat, known, outputs, _parts(outputs, flat))
 
 
 def all_to_all_single(
@@ -207,8 +196,7 @@ def all_to_all_single(
     """
     known = _row_and_column(_elements(given, input_splits, n), _elements(output, output_splits, n), rank)
     flat, copies = _in_place("all_to_all", [output])
-    packed = _without_overlap(_pack("all_to_all", [given]), flat)
-    return RankRequest("all_to_all", "all_to_all", packed, flat, known, [output], copies)
+    return _request("all_to_all", _pack("all_to_all", [given]), flat, known, [output], copies)
 
 
 def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> RankRequest:
@@ -216,7 +204,7 @@ def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> R
     given = _pack("gather", [tensor])
     flat = tensor.new_empty(sum(t.numel() for t in outputs))
     known = _all([t.numel() for t in outputs]) if rank == root else _one(rank, given.numel())
-    return RankRequest("gather", "gather", given, flat, known, list(outputs), _parts(outputs, flat), root=root)
+    return _request("gather", given, flat, known, outputs, _parts(outputs, flat), root=root)
 
 
 def scatter(output: Tensor, inputs: Sequence[Tensor], root: int, rank: int) -> RankRequest:
@@ -224,19 +212,32 @@ def scatter(output: Tensor, inputs: Sequence[Tensor], root: int, rank: int) -> R
     flat, copies = _in_place("scatter", [output])
     given = _pack("scatter", inputs) if inputs else flat[:0]
     known = _all([t.numel() for t in inputs]) if rank == root else _one(rank, flat.numel())
-    return RankRequest("scatter", "scatter", _without_overlap(given, flat), flat, known, [output], copies, root=root)
+    return _request("scatter", given, flat, known, [output], copies, root=root)
 
 
 def send(tensor: Tensor, peer: int, tag: int) -> RankRequest:
     """Return a request that sends a tensor to group rank `peer`."""
     flat = _pack("send", [tensor])
-    return RankRequest("send", "send", flat, flat[:0], _all([flat.numel()]), [], root=peer, tag=tag)
+    return _request("send", flat, flat[:0], _all([flat.numel()]), (), root=peer, tag=tag)
 
 
 def receive(tensor: Tensor, peer: int, tag: int) -> RankRequest:
     """Return a request that receives a tensor from group rank `peer`, or from `ANY`."""
     flat, copies = _in_place("recv", [tensor])
-    return RankRequest("recv", "recv", flat[:0], flat, _all([flat.numel()]), [tensor], copies, root=peer, tag=tag)
+    return _request("recv", flat[:0], flat, _all([flat.numel()]), [tensor], copies, root=peer, tag=tag)
+
+
+def _request(
+    operation: str,
+    given: Tensor,
+    made: Tensor,
+    known: KnownBlocks,
+    result: Sequence[Tensor],
+    copies: Copies = (),
+    **how: Any,
+) -> RankRequest:
+    """Return a request that has the name of its operation; `given` is copied if it overlaps the output in part."""
+    return RankRequest(operation, operation, _without_overlap(given, made), made, known, list(result), copies, **how)
 
 
 def check_written(made: RankRequest) -> None:
@@ -292,7 +293,7 @@ def _pack(where: str, tensors: Sequence[Tensor]) -> Tensor:
     return flat[0] if len(flat) == 1 else torch.cat(flat)
 
 
-def _in_place(where: str, tensors: Sequence[Tensor]) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+def _in_place(where: str, tensors: Sequence[Tensor]) -> tuple[Tensor, Copies]:
     """Return the packed tensors, and the copies that bring written values back into the tensors."""
     flat = _pack(where, tensors)
     if len(tensors) == 1 and tensors[0].is_contiguous():
@@ -300,12 +301,12 @@ def _in_place(where: str, tensors: Sequence[Tensor]) -> tuple[Tensor, tuple[tupl
     return flat, _parts(tensors, flat)
 
 
-def _parts(tensors: Sequence[Tensor], flat: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+def _parts(tensors: Sequence[Tensor], flat: Tensor) -> Copies:
     pieces = torch.split(flat, [t.numel() for t in tensors]) if tensors else ()
     return tuple((t.data, piece.view(t.shape)) for t, piece in zip(tensors, pieces, strict=True))
 
 
-def _shares(where: str, outputs: Sequence[Tensor], n: int) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+def _shares(where: str, outputs: Sequence[Tensor], n: int) -> tuple[Tensor, Copies]:
     """Return one output of N shares for each tensor, and the copies that bring the shares back."""
     if len(outputs) == 1:
         return _in_place(where, outputs)

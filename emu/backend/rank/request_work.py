@@ -147,28 +147,39 @@ def _in_backward(caller: FrameType) -> bool:
 
 
 class CoalescedWork(dist.Work):
-    """The Work of requests that were coalesced; each of them runs as its own request."""
+    """The Work of requests that were coalesced; each of them runs as its own request.
 
-    def __init__(self, works: list[RequestWork]) -> None:
+    Args:
+        works: The works of these requests.
+        finish: A function that makes the answer from theirs, once all are done; None: their answers are the answer.
+    """
+
+    def __init__(self, works: list[RequestWork], finish: Callable[[], Tensor] | None = None) -> None:
         super().__init__()
-        self._works = works
+        self._works, self._finish = works, finish
+        self._finished: list[Tensor] = []
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block until all requests are done; raise the error of the first that failed, if any."""
-        return all(work.wait(timeout) for work in self._works)
+        """Block until all requests are done, and make the answer; raise the error of the first that failed, if any."""
+        done = all(work.wait(timeout) for work in self._works)
+        if self._finish is not None and not self._finished:
+            self._finished = [self._finish()]
+        return done
 
     def synchronize(self) -> None:
         """Block as `wait` does."""
         self.wait()
 
     def get_future(self) -> "torch.futures.Future[Any]":
-        """Return a future of all their tensors that is done already."""
+        """Return a future of the tensors that hold the answer, which is done already."""
         futures = torch.futures.collect_all([work.get_future() for work in self._works])
-        return futures.then(lambda done: [tensor for each in done.wait() for tensor in each.wait()])
+        answers = futures.then(lambda done: [tensor for each in done.wait() for tensor in each.wait()])
+        return answers if self._finish is None else answers.then(lambda done: done.wait() and self.wait() and self._finished)
 
     def is_completed(self) -> bool:
-        """Return True if all requests are done."""
-        return all(work.is_completed() for work in self._works)
+        """Return True if the answer is there, or a request failed."""
+        done = all(work.is_completed() for work in self._works)
+        return done and (self._finish is None or not self.is_success() or self.wait())
 
     def is_success(self) -> bool:
         """Return True if all requests have succeeded."""
@@ -179,43 +190,16 @@ class CoalescedWork(dist.Work):
         return next((error for error in map(RequestWork.exception, self._works) if error), None)
 
     def result(self) -> list[Tensor]:
-        """Return all tensors that hold answers."""
-        return [tensor for work in self._works for tensor in work.result()]
+        """Return the tensors that hold the answer, if it is there."""
+        return self._finished if self._finish else [tensor for work in self._works for tensor in work.result()]
 
 
 _DIMS = 4  # the most dims of each kind
 Gather = Callable[[list[list[Tensor]], list[Tensor]], RequestWork]
 
 
-class SparseSumWork(CoalescedWork):
-    """The requests of a sparse sum; when they are done, the tensor holds the sum."""
-
-    def __init__(self, works: list[RequestWork], add: Callable[[], Tensor]) -> None:
-        super().__init__(works)
-        self._add = add
-        self._sum: list[Tensor] = []
-
-    def wait(self, *timeout: Any) -> bool:
-        """Block until all requests are done, and add; raise the error of the first that failed, if any."""
-        super().wait(*timeout)
-        self._sum = self._sum or [self._add()]
-        return True
-
-    def get_future(self) -> "torch.futures.Future[Any]":
-        """Return a future of the sum that is done already."""
-        return super().get_future().then(lambda gathered: gathered.wait() and self.wait() and self._sum)
-
-    def is_completed(self) -> bool:
-        """Return True if the tensor holds the sum, or a request failed."""
-        return super().is_completed() and (not self.is_success() or self.wait())
-
-    def result(self) -> list[Tensor]:
-        """Return the tensor, once it holds the sum."""
-        return self._sum
-
-
-def sum_sparse(tensor: Tensor, n: int, gather: Gather) -> SparseSumWork:
-    """Start the sum of a sparse tensor in place over n ranks, and return its work.
+def sum_sparse(tensor: Tensor, n: int, gather: Gather) -> CoalescedWork:
+    """Start the sum of a sparse tensor in place over n ranks, and return its work, which ends when the tensor holds the sum.
 
     Args:
         tensor: A tensor in coordinate format.
@@ -236,7 +220,7 @@ def sum_sparse(tensor: Tensor, n: int, gather: Gather) -> SparseSumWork:
         places = [indices.new_empty(given.sparse_dim(), count) for count in counts]
         shares = [values.new_empty(count, *values.shape[1:]) for count in counts]
     works = [gather([places], [indices]), gather([shares], [values])]
-    return SparseSumWork(works, lambda: _add_entries(tensor, places, shares))
+    return CoalescedWork(works, lambda: _add_entries(tensor, places, shares))
 
 
 def _add_entries(tensor: Tensor, places: list[Tensor], shares: list[Tensor]) -> Tensor:

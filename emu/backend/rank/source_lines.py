@@ -60,12 +60,8 @@ def is_users(file: str) -> bool:
 
 def caller() -> SourceLine | None:
     """Return the innermost line of the user's program that this thread is executing, or None."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and id(frame.f_code) not in _starts:  # every request asks
-        if is_users(frame.f_code.co_filename):
-            return SourceLine(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return None
+    found = (frame for frame in _frames() if is_users(frame.f_code.co_filename))
+    return next((SourceLine(frame.f_code.co_filename, frame.f_lineno) for frame in found), None)
 
 
 def is_called_by_user() -> bool:

@@ -32,13 +32,15 @@ from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.backend.rank.record import Recorder, Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import error_line, starts_rank, traceback_of
-from emu.cluster.call_matcher import RequestCounter
+from emu.cluster.call_matcher import CallMatcher
+from emu.cluster.cluster import Ranks
 from emu.cluster.fake.fake_mode import CachedFakeMode
 from emu.cluster.fake.fake_tensors import KnownNumbers, UnknownError, use_fake_tensors
 from emu.cluster.rank_failure import RankExit, job_error
-from emu.cluster.rank_state.cpu_device import emulate_device, replace_attribute
+from emu.cluster.rank_state.cpu_device import Event, emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.threads.isolation import rank_isolation
 from emu.errors import EmuError, InputError
 
@@ -50,51 +52,17 @@ _TIMES: Mapping[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-class FakeRequests:
-    """A handler that answers the requests of the one existing rank as soon as it makes them.
-
-    Args:
-        rank: The rank.
-        recorder: The recorder of the rank.
-        forget: A function that gets real tensors whose content only another rank knows.
-    """
-
-    def __init__(self, rank: int, recorder: Recorder, forget: Callable[[list[Tensor]], None]) -> None:
-        self._rank = rank
-        self._recorder = recorder
-        self._forget = forget
-        self._places = RequestCounter()
-
-    def join(self, n_ranks: int) -> None:
-        """Make PyTorch's default group."""
-        init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks)
-
-    def submit(self, call: RankRequest) -> RequestWork:
-        """Record a request, and return its work, which is done."""
-        work = RequestWork(call.result, lambda *_: None, lambda _: None)
-        work.watch = self._recorder.request(call, self._places.arrival(call, work).instance)
-        work.watch.on_size(_size(call))
-        if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
-            self._answer(call)
-        with pause_counting():
-            call.deliver()
-        work.finish()
-        return work
-
-    def _answer(self, call: RankRequest) -> None:
-        """Write the answer that equal members would give, for whole numbers, which are real."""
-        n, at = len(call.group.ranks), call.rank
-        if call.operation in ("broadcast", "scatter", "recv") and call.root != at:
-            self._forget(call.result)
-            return
-        with unset_fake_temporarily(), pause_counting():
-            given, made = call.input.view(-1), call.output.view(-1)
-            if call.operation in ("reduce_scatter", "scatter", "all_to_all") and given.numel() % n == 0:
-                given = given.view(n, -1)[at]
-            if call.operation in ("reduce_scatter", "all_reduce", "reduce") and call.reduce in _TIMES:
-                given = _TIMES[call.reduce](given, n)
-            if given.numel() and made.numel() % given.numel() == 0:
-                made.copy_(given.repeat(made.numel() // given.numel()))
+def _write_answer(call: RankRequest) -> None:
+    """Write the answer that equal members would give, for whole numbers, which are real."""
+    n, at = len(call.group.ranks), call.rank
+    with unset_fake_temporarily(), pause_counting():
+        given, made = call.input.view(-1), call.output.view(-1)
+        if call.operation in ("reduce_scatter", "scatter", "all_to_all") and given.numel() % n == 0:
+            given = given.view(n, -1)[at]
+        if call.operation in ("reduce_scatter", "all_reduce", "reduce") and call.reduce in _TIMES:
+            given = _TIMES[call.reduce](given, n)
+        if given.numel() and made.numel() % given.numel() == 0:
+            made.copy_(given.repeat(made.numel() // given.numel()))
 
 
 def _size(call: RankRequest) -> int:
@@ -110,11 +78,7 @@ _MOST_STEPS = 5
 _NO_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException, UnknownError)
 
 
-class Mesh(NamedTuple):
-    """A device mesh of all ranks."""
-
-    dims: tuple[str, ...]
-    ranks: I64  # the ranks, in the shape of the mesh
+Mesh = tuple[tuple[str, ...], I64]  # the names of a device mesh's dims, and all ranks in its shape
 
 
 class TracedRank(NamedTuple):
@@ -132,8 +96,8 @@ class _EnoughError(BaseException):
     """The signal that the script need not continue."""
 
 
-class FakeRanks:
-    """One rank of a job whose other ranks do not exist, in the form that a `Script` needs.
+class FakeRanks(Ranks):
+    """One rank of a job whose other ranks do not exist, in the form that a `Script` needs; its requests are answered at once.
 
     Args:
         rank: The rank.
@@ -148,16 +112,7 @@ class FakeRanks:
         self._recording = Recording(1)
         self._recorder = self._recording.of(0)
         self._numbers = KnownNumbers(CachedFakeMode())
-        self._front = FakeRequests(rank, self._recorder, self._numbers.forget)
-
-    def run(self, program: Callable[[int], T]) -> list[T]:
-        """Run as `run_bare` does, with PyTorch's default group made."""
-
-        def joined(rank: int) -> T:
-            self.join(rank)
-            return program(rank)
-
-        return self.run_bare(joined)
+        self._calls = CallMatcher()
 
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
         """Run the program until it ends or enough of it has been seen; return [].
@@ -167,7 +122,8 @@ class FakeRanks:
             RunError: the program failed; its own exception is the cause.
         """
         made = _MeshesAndGroups()
-        contexts = (rank_isolation(self._front), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
+        device = emulate_device(Event.clock)
+        contexts = (rank_isolation(self.submit), _group_left(), self._recording.hooks(), device, made.recording())
         with ExitStack() as stack:
             stack.enter_context(_rank_context(self._rank, self._own))
             for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):
@@ -182,7 +138,22 @@ class FakeRanks:
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group."""
-        self._front.join(n_ranks or self.n_ranks)
+        init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks or self.n_ranks)
+
+    def submit(self, call: RankRequest) -> RequestWork:
+        """Record a request, and return its work, which is done."""
+        work = RequestWork(call.result, lambda *_: None, lambda _: None)
+        work.watch = self._recorder.request(call, self._calls.arrival(call, work).instance)
+        work.watch.on_size(_size(call))
+        if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
+            if call.operation in ("broadcast", "scatter", "recv") and call.root != call.rank:
+                self._numbers.forget(call.result)  # another rank knows it
+            else:
+                _write_answer(call)
+        with pause_counting():
+            call.deliver()
+        work.finish()
+        return work
 
     def await_threads(self) -> None:
         """Do nothing: the process waits for its threads when it ends."""
@@ -294,9 +265,9 @@ class _MeshesAndGroups:
             init(made, *args, **kwargs)
             if made._root_mesh is None and made._layout.numel() == dist.get_world_size():
                 shape = made._layout.remap_to_tensor(made._rank_map)[0]
-                self.meshes.append(Mesh(made.mesh_dim_names or ("",) * shape.dim(), shape.numpy().astype(np.int64)))
+                self.meshes.append((made.mesh_dim_names or ("",) * shape.dim(), shape.numpy().astype(np.int64)))
 
-        with replace_attribute(distributed_c10d, "_new_group_with_tag", group), replace_attribute(DeviceMesh, "__init__", mesh):
+        with replace_attributes((distributed_c10d, "_new_group_with_tag", group), (DeviceMesh, "__init__", mesh)):
             yield
 
     def _group(self, ranks: tuple[int, ...], what: object) -> None:

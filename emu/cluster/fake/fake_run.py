@@ -8,7 +8,7 @@ N ranks, D dims of all meshes, R traced ranks.
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -19,9 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.backend.rank.notes import Notes
-from emu.cluster.fake.fake_rank import FakeRanks, Mesh, TracedRank
-from emu.cluster.npu.npu import UNNAMED, Npu
+from emu.backend.rank.notes import merge
+from emu.backend.rank.rank_requests import Members
+from emu.cluster.fake.fake_rank import FakeRanks, TracedRank
+from emu.cluster.npu.npu import UNNAMED
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.rank_state.child_processes import end_with_parent
 from emu.cluster.rank_state.rank_state import RankState
@@ -29,7 +30,7 @@ from emu.cluster.script_run import Script, exit_code
 from emu.cluster.script_source import read_source
 from emu.errors import InputError, RunError, must_be
 from emu.trace.report.report import STAGES
-from emu.trace.trace import PARTS, Group, Kind, Trace, lines_entry
+from emu.trace.trace import Kind, Trace
 
 
 class MeshDim(NamedTuple):
@@ -49,12 +50,12 @@ class MeshDim(NamedTuple):
 
 def dims_of(seen: Sequence[TracedRank], n_ranks: int) -> tuple[MeshDim, ...]:
     """Return the dims of all meshes (without a mesh, of all ranks in a row), and of groups whose members send messages."""
-    meshes = seen[0].meshes or (Mesh(("world",), np.arange(n_ranks)),)
+    meshes = seen[0].meshes or ((("world",), np.arange(n_ranks)),)
     found: dict[bytes, MeshDim] = {}
-    for number, mesh in enumerate(meshes):
-        for axis, name in enumerate(mesh.dims):
+    for number, (names, ranks) in enumerate(meshes):
+        for axis, name in enumerate(names):
             at = np.empty(n_ranks, np.int64)
-            at[mesh.ranks.ravel()] = np.indices(mesh.ranks.shape)[axis].ravel()
+            at[ranks.ravel()] = np.indices(ranks.shape)[axis].ravel()
             found.setdefault(at.tobytes(), MeshDim(number, name, at, name == STAGES))
     for one in seen:
         for group in sorted({row.group for row in one.notes.rows if row.kind in (Kind.SEND, Kind.RECV)}):
@@ -149,28 +150,13 @@ def merged_trace(seen: Sequence[TracedRank], of: I64, meta: Sequence[tuple[str, 
     Raises:
         InputError: a rank has no group in place of a group of the rank that stands for it.
     """
-    role = roles_of(seen)
-    by_rank = {s.rank: s for s in seen}
-    firsts: dict[int, Notes] = {}
-    peaks: dict[int, tuple[int, ...]] = {}
-    for one in seen:
-        number = role[one.rank]
-        firsts.setdefault(number, one.notes)
-        peaks[number] = max(peaks.get(number, (0,) * len(PARTS)), one.notes.peak_by_part, key=sum)
-    groups: dict[tuple[str, tuple[int, ...]], int] = {}
-    group_of = [_groups(by_rank[int(stands)], rank, groups) for rank, stands in enumerate(of.tolist())]
-    return Trace(
-        tuple(notes.events() for notes in firsts.values()),
-        column([role[int(r)] for r in of], np.int32),
-        tuple(Group(axis, ranks) for axis, ranks in groups),
-        tuple(group_of),
-        column([peaks[number] for number in firsts], np.int64).reshape(-1, len(PARTS)),
-        (*meta, *lines_entry([notes.lines for notes in firsts.values()])),
-    )
+    at = {one.rank: i for i, one in enumerate(seen)}
+    ranks = [(at[stands], _groups(seen[at[stands]], rank)) for rank, stands in enumerate(of.tolist())]
+    return merge([one.notes for one in seen], meta, ranks)
 
 
-def _groups(stands: TracedRank, rank: int, groups: dict[tuple[str, tuple[int, ...]], int]) -> tuple[int, ...]:
-    """Return, for each group of the rank that stands for this one, the number of this rank's group."""
+def _groups(stands: TracedRank, rank: int) -> list[Members]:
+    """Return, for each group of the rank that stands for this one, this rank's group."""
     found = []
     for group, sisters in zip(stands.notes.groups, stands.sisters, strict=True):
         own: Bool = (sisters == rank).any(axis=1)
@@ -179,45 +165,30 @@ def _groups(stands: TracedRank, rank: int, groups: dict[tuple[str, tuple[int, ..
                 f"fake: rank {rank} is in no group in place of group {group.axis or group.name} of rank {stands.rank}, which "
                 f"stands for it; name the ranks that do something of their own, such as --roles {stands.rank},{rank}"
             )
-        ranks = tuple(sisters[own][0].tolist())
-        found.append(groups.setdefault((group.axis, ranks), len(groups)))
-    return tuple(found)
+        found.append(Members(group.axis, tuple(sisters[own][0].tolist()), group.axis))
+    return found
 
 
-def trace_script(
-    path: str | Path,
-    argv: Sequence[str],
-    n_ranks: int,
-    roles: Sequence[int] = (),
-    *,
-    hide: Sequence[str] = (),
-    npu: Npu | None = UNNAMED,
-    heard: Collection[int] | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+def trace_script(path: str | Path, argv: Sequence[str], n_ranks: int, roles: Sequence[int] = ()) -> tuple[Trace, int]:
+    """Read a script and trace it as `trace_loaded_script` does; `-` is standard input, and `argv` are its arguments."""
+    return trace_loaded_script(Script.of(read_source(path), argv, (), UNNAMED, None), n_ranks, roles)
+
+
+def trace_loaded_script(
+    script: Script, n_ranks: int, roles: Sequence[int] = (), tell: Callable[[str], None] = lambda _: None
 ) -> tuple[Trace, int]:
     """Trace a step of a script on many ranks without data; return the trace of all ranks and the script's exit code.
 
     Args:
-        path: The script; `-` is standard input.
-        argv: Its arguments.
+        script: The script.
         n_ranks: The number of ranks, WORLD_SIZE in the script.
         roles: The ranks to trace; (): along each dim of its meshes the coordinates 0, 1 and last, of `pp` all.
-        hide: Packages of the caller whose names the script may use for its own modules.
-        npu: The device that the name `cuda` means; None: a script that asks for `cuda` is refused.
-        heard: The ranks whose output is shown; None: all.
         tell: A function that gets a text of which ranks are traced.
 
     Raises:
         InputError: there is no such rank, the script cannot be read, or it needs the content of a tensor.
         RunError: a rank failed.
     """
-    return trace_loaded_script(Script.of(read_source(path), argv, hide, npu, heard), n_ranks, roles, tell)
-
-
-def trace_loaded_script(
-    script: Script, n_ranks: int, roles: Sequence[int] = (), tell: Callable[[str], None] = lambda _: None
-) -> tuple[Trace, int]:
-    """Trace a step of a script that was read before, as `trace_script` does."""
     _check(roles, n_ranks)
     see, ends = partial(_trace_rank, script, n_ranks), roles or (0, n_ranks - 1)
     seen = _trace_ends(see, min(ends), max(ends))

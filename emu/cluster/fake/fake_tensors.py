@@ -9,7 +9,7 @@ The number in a fake tensor: it is unknown, so it can be printed and averaged, b
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -26,7 +26,7 @@ from torch.nn.parallel import distributed as data_parallel
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from emu.backend.rank.count import pause_counting, tensors_in
-from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.replacement import Replacement, replace_attributes
 
 
 class UnknownError(Exception):
@@ -58,40 +58,6 @@ class UnknownNumber:
     __hash__ = None  # type: ignore[assignment]
 
 
-class ItemAnswers:
-    """The switch that lets `item` of a fake floating-point tensor return an unknown number; other reads are errors."""
-
-    def __init__(self) -> None:
-        self._asking = self._unknown = False
-
-    def answer(self) -> float | None:
-        """Return a placeholder if `item` reads a fake tensor, and None if another function does."""
-        self._unknown = self._asking
-        return float("nan") if self._asking else None
-
-    @contextmanager
-    def replacements(self) -> Iterator[None]:
-        """Replace `item` and `numpy` of tensors while the context lasts."""
-        original: Callable[[torch.Tensor], Any] = torch.Tensor.item
-
-        def item(tensor: torch.Tensor) -> Any:
-            self._asking, self._unknown = tensor.is_floating_point(), False
-            try:
-                value = original(tensor)
-            finally:
-                self._asking = False
-            return UnknownNumber() if self._unknown else value
-
-        def array(tensor: torch.Tensor, **how: Any) -> Any:
-            if isinstance(tensor, FakeTensor):
-                raise UnknownError("Tensor.numpy")
-            return as_array(tensor, **how)
-
-        as_array: Callable[..., Any] = torch.Tensor.numpy
-        with replace_attribute(torch.Tensor, "item", item), replace_attribute(torch.Tensor, "numpy", array):
-            yield
-
-
 aten = torch.ops.aten
 _FUNCTIONAL = "_c10d_functional"  # its kernels for fake tensors use no process group
 _WHOLE = (
@@ -106,12 +72,15 @@ _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
 class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode above a fake mode: it computes known numbers for real, and lets collectives reach their group."""
+    """A mode above a fake mode: it computes known numbers for real, and lets collectives reach their group.
+
+    Inside `use_fake_tensors`, `item` of a fake floating-point tensor returns an unknown number; other reads are errors.
+    """
 
     def __init__(self, fake: FakeTensorMode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.items = ItemAnswers()
         self.fake = fake
+        self._asks_item = self._answers_unknown = False
         self._unknown: dict[int, weakref.ref[torch.UntypedStorage]] = {}  # by address: real tensors whose content is not known
 
     @classmethod
@@ -127,8 +96,9 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if func.namespace == _FUNCTIONAL:
             return func.redispatch(_CPU, *args, **kwargs)
-        if func is aten._local_scalar_dense.default and FakeTensor in types and (unknown := self.items.answer()) is not None:
-            return unknown
+        if func is aten._local_scalar_dense.default and FakeTensor in types and self._asks_item:
+            self._answers_unknown = True
+            return float("nan")
         if FakeTensor in types or not _mode_is(self.fake) or not self._is_known(func, args, kwargs):
             self._note_written(func, args, kwargs)
             return func(*args, **kwargs)
@@ -137,6 +107,15 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(out, torch.Tensor) and out.dim() and _has_fractions(out.dtype):
             return self.fake.from_tensor(out)
         return out
+
+    def item(self, original: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> Any:
+        """Return what the original `item` returns, or an unknown number for a fake floating-point tensor."""
+        self._asks_item, self._answers_unknown = tensor.is_floating_point(), False
+        try:
+            value = original(tensor)
+        finally:
+            self._asks_item = False
+        return UnknownNumber() if self._answers_unknown else value
 
     def _is_known(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Return True if an operator makes numbers from known numbers alone."""
@@ -190,19 +169,15 @@ def _address(tensor: torch.Tensor) -> int:
 @contextmanager
 def use_fake_tensors(numbers: KnownNumbers) -> Iterator[None]:
     """Make all tensors of this thread fake, except known numbers, while the context lasts."""
-    with ExitStack() as changes:
-        for where, name, value in _replacements():
-            changes.enter_context(replace_attribute(where, name, value))
-        for mode in (numbers.fake, numbers, numbers.items.replacements()):
-            changes.enter_context(mode)
+    with replace_attributes(*_replacements(numbers)), numbers.fake, numbers:
         yield
 
 
-Replacement = tuple[Any, str, object]  # the owner, the name, and the new value
-
-
-def _replacements() -> Iterator[Replacement]:
+def _replacements(numbers: KnownNumbers) -> Iterator[Replacement]:
     """Yield replacements of PyTorch's functions that use the data of tensors, or that make something for each rank."""
+    read_item = torch.Tensor.item
+    yield torch.Tensor, "item", lambda tensor: numbers.item(read_item, tensor)
+    yield torch.Tensor, "numpy", _numpy(torch.Tensor.numpy)
     yield fsdp_parameter, "_chunk_with_empty", RankChunks
     yield data_parallel, "_verify_param_shape_across_processes", lambda *_: True
     propagate = ShardingPropagator._propagate_tensor_meta_non_cached
@@ -222,6 +197,17 @@ def _replacements() -> Iterator[Replacement]:
     yield PipelineStage, "_warmup_backward_result", lambda _, received_result: received_result
     yield GradScaler, "_maybe_opt_step", _step_without_overflow
     yield FakeTensor, "__reduce_ex__", _refuse_to_pickle
+
+
+def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the replacement of `Tensor.numpy`, which refuses fake tensors."""
+
+    def array(tensor: torch.Tensor, **how: Any) -> Any:
+        if isinstance(tensor, FakeTensor):
+            raise UnknownError("Tensor.numpy")
+        return original(tensor, **how)
+
+    return array
 
 
 def _step_without_overflow(_: object, optimizer: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:

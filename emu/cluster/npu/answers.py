@@ -1,7 +1,8 @@
 """The answers of `torch.cuda` and `torch.accelerator` about an emulated NPU, by name.
 
 The memory of an NPU is that of the rank's tensors; there is no allocator, so reserved memory equals allocated memory. A CPU and
-its NPU share one random generator. An event's time is the host's, as the fabric is timed after the script.
+its NPU share one random generator. An event's time is virtual in a paced run, else the host's, as the
+fabric is timed after the script.
 """
 
 from collections.abc import Mapping

@@ -25,9 +25,8 @@ from emu.cluster.npu.batch_norm import batch_norm_replacements
 from emu.cluster.npu.cuda import cuda_replacements
 from emu.cluster.npu.device_arguments import by_name, device_argument_replacements
 from emu.cluster.npu.npu import Node, Npu, is_npu, meaningless_error
-from emu.cluster.process_services import Replacement
-from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.rank_state.rank_state import watch_imports
+from emu.cluster.rank_state.replacement import Replacement, replace_attributes
 from emu.errors import RunError
 
 aten = torch.ops.aten
@@ -47,7 +46,7 @@ def deferred_changes(node: Node) -> Iterator[None]:
 def _fsdp(node: Node) -> Iterator[None]:
     """Let the first FSDP accept the NPU's name as its device."""
     fsdp = sys.modules["torch.distributed.fsdp.fully_sharded_data_parallel"].FullyShardedDataParallel
-    with replace_attribute(fsdp, "__init__", by_name(fsdp.__init__, node, "device_id")):
+    with replace_attributes((fsdp, "__init__", by_name(fsdp.__init__, node, "device_id"))):
         yield
 
 
@@ -81,7 +80,7 @@ def _rings(node: Node) -> Iterator[None]:
         )
 
     module = sys.modules["torch.distributed.tensor.experimental._context_parallel._attention"]
-    with replace_attribute(module, "_enable_context_parallel_dispatcher_impl", refuse):
+    with replace_attributes((module, "_enable_context_parallel_dispatcher_impl", refuse)):
         yield
 
 
@@ -89,9 +88,8 @@ def _rings(node: Node) -> Iterator[None]:
 def _extensions(node: Node) -> Iterator[None]:
     """Refuse the script's own CUDA kernels."""
     module = sys.modules["torch.utils.cpp_extension"]
-    with ExitStack() as changes:
-        for name in ("load", "load_inline"):
-            changes.enter_context(replace_attribute(module, name, _without_kernels(getattr(module, name), name)))
+    loads = ((module, name, _without_kernels(getattr(module, name), name)) for name in ("load", "load_inline"))
+    with replace_attributes(*loads):
         yield
 
 
@@ -212,14 +210,16 @@ def _pin(tensor: Tensor, device: Any = None) -> Tensor:
 @contextmanager
 def emulate_npus(npu: Npu | None, n: int) -> Iterator[None]:
     """Let the name `cuda` mean one of n NPUs; if `npu` is None, refuse it."""
-    with ExitStack() as changes:
-        node = Node(n, npu) if npu else None
-        for where, name, value in [*(_npu_replacements(node) if node else _refusal_replacements())]:
-            changes.enter_context(replace_attribute(where, name, value))
-        if node:
-            changes.enter_context(deferred_changes(node))
-            changes.callback(_forget)
-        yield
+    if npu is None:
+        with replace_attributes(*_refusal_replacements()):
+            yield
+        return
+    node = Node(n, npu)
+    try:
+        with replace_attributes(*_npu_replacements(node)), deferred_changes(node):
+            yield
+    finally:
+        _forget()
 
 
 def _forget() -> None:

@@ -1,8 +1,6 @@
 """The fabric of a paced run: it takes requests as ranks make them, and says when each is answered, by this host's clock.
 
 There is one for all ranks of a job, in any process: messages that are under way at the same time share the links.
-
-Also here: the times at which ranks would be where they are, had this host been in time: lateness counts once, and not again.
 """
 
 import threading
@@ -251,18 +249,3 @@ class Pacer:
 def _tells_all(call: RankRequest) -> bool:
     """Return whether one member's request has the size of every block."""
     return len(call.known.block) == operation(call.operation, len(call.group.ranks), call.root).n_blocks
-
-
-class DueTimes:
-    """The seconds by which each rank of a process is behind; all start in time."""
-
-    def __init__(self) -> None:
-        self._behind_s: defaultdict[int, float] = defaultdict(float)
-
-    def at(self, rank: int, time_s: float) -> float:
-        """Return when a rank would have come to where it was at a time of this host."""
-        return time_s - self._behind_s[rank]
-
-    def is_at(self, rank: int, time_s: float) -> None:
-        """Record that a rank is now where it should have been at a time."""
-        self._behind_s[rank] = max(0.0, now_s() - time_s)

@@ -1,15 +1,15 @@
 """The clock by which the ranks of a process go on from a request, a computation, or a sleep, in this host's time.
 
-The devices of paced ranks: each computation takes its device's time, by this host's clock.
-
-A rank goes on when its operator would have ended on a device that runs one after another. Short operators are waited for
-together, but no request is made, and no answer taken, before those in front of it would have ended.
+Each computation of a paced rank takes its device's time, by this host's clock. The rank goes on when its operator would have
+ended on a device that runs one after another. Short operators are waited for together, but no request is made, and no answer
+taken, before those in front of it would have ended.
 """
 
 import math
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -27,33 +27,35 @@ from emu.backend.rank.request_work import RequestWork
 from emu.cluster.call_matcher import ArrivedRequest
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import Alarm, now_s
-from emu.cluster.pace.pacer import DueTimes, PaceListeners, Pacer
-from emu.cluster.pace.timeliness import Pace, Tempo
+from emu.cluster.pace.pacer import PaceListeners, Pacer
+from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.pace.traffic import warm
-from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.cpu_device import THE_HOSTS, EventClock
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests
-from emu.collective.algorithm import Choice
 
 _TOGETHER_S = 1e-3  # of this host
 
 
 class DeviceQueues:
-    """The devices of the ranks, and the time until which each has work.
+    """The devices of the ranks: the time until which each has work, and the seconds by which its rank is behind.
+
+    All ranks start in time. The lateness of this host counts once, and not again.
 
     Args:
-        tempo: The pace of virtual time, with the device.
+        tempo: The pace of virtual time, with the device, and whether computations take the device's time.
         n_ranks: The number of ranks of the job.
-        courses: The due times of the ranks here.
         rest_until: A function that lets other ranks run until a time.
     """
 
-    def __init__(self, tempo: Tempo, n_ranks: int, courses: DueTimes, rest_until: Callable[[int, float], None]) -> None:
-        self._tempo, self._device, self._courses = tempo, tempo.device.over(n_ranks), courses
+    def __init__(self, tempo: Tempo, n_ranks: int, rest_until: Callable[[int, float], None]) -> None:
+        self._tempo, self._device = tempo, tempo.device.over(n_ranks)
         self._rest_until = rest_until
         self._takes_s: dict[Operator, float] = {}
         self.speed = np.ones(n_ranks)  # the share of its device's that each rank has
         self._ends_s: dict[int, float] = {}  # by rank, when the device will have done all that it was given
+        self._behind_s: defaultdict[int, float] = defaultdict(float)  # by rank
 
     def computed(self, rank: int, operator: Operator) -> None:
         """Give the device of a rank an operator that the host has computed for it."""
@@ -66,8 +68,12 @@ class DeviceQueues:
         if self._ends_s[rank] - now_s() > _TOGETHER_S:
             self._rest_until(rank, self._ends_s[rank])
 
-    def settle(self, rank: int, reached_s: float) -> float:
-        """Wait until a device has done all its work; return when its rank is there, given when it reached this point itself."""
+    def settle(self, rank: int, time_s: float) -> float:
+        """Wait until a device has done all its work; return when its rank is there, given when this host was.
+
+        The time by which this host was late with earlier work is taken off the result.
+        """
+        reached_s = time_s - self._behind_s[rank]
         ends_s = self._ends_s.pop(rank, None)
         if ends_s is None:
             return reached_s
@@ -75,12 +81,17 @@ class DeviceQueues:
             self._tempo.kept.computation(reached_s - ends_s)
             return reached_s
         self._rest_until(rank, ends_s)
-        self._courses.is_at(rank, ends_s)
+        self.is_at(rank, ends_s)
         return ends_s
+
+    def is_at(self, rank: int, time_s: float) -> None:
+        """Record that a rank is now where it should have been at a time."""
+        self._behind_s[rank] = max(0.0, now_s() - time_s)
 
     def goes_on(self, rank: int) -> None:
         """Forget the work that a device still had: its next computation begins now at the earliest."""
-        self._ends_s[rank] = self._courses.at(rank, now_s())
+        if self._tempo.computes:
+            self._ends_s[rank] = now_s() - self._behind_s[rank]
 
     def _seconds(self, operator: Operator) -> float:
         """Return the seconds of this host that an operator takes."""
@@ -131,6 +142,10 @@ class RankClock:
         """True if the clock will let a rank go on."""
         return False
 
+    def of_events(self) -> EventClock:
+        """Return the clock by which the events of a script are recorded: this host's."""
+        return EventClock(notice=f"{THE_HOSTS}; with --pace 1000 it is virtual time")
+
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:
         """Run the clock while ranks run."""
@@ -179,20 +194,23 @@ class PacedClock(RankClock):
         n_ranks: The number of ranks of the job.
         rests: The ranks here, as they rest and are woken.
         check: The check as in `RankClock`.
+
+    Attributes:
+        pacer: The fabric of the messages, with its faults, if all ranks are in this process; None: the coordinator has it.
     """
 
     answers_later = True
 
     def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests, check: Callable[[int], None]) -> None:
         super().__init__(rests, check)
-        self._alarm = rests.alarm = Alarm(rests.abandon, rests.baton.look)
+        self.alarm = rests.alarm = Alarm(rests.abandon, rests.baton.look)
+        self.pacer: Pacer | None = None
         self._tempo = tempo
         self._held: dict[object, _OpenRequest] = {}  # by the key of the work
         self._lock = threading.Lock()
         self._prepared_until_s = 0.0
         self._sleeping = 0  # ranks that go on by themselves
-        self._courses = DueTimes()
-        self._computing = DeviceQueues(tempo, n_ranks, self._courses, self._sleep_until) if tempo.computes else None
+        self._devices = DeviceQueues(tempo, n_ranks, self._sleep_until)
 
     def listeners(self) -> PaceListeners:
         """Return the functions that are called with what ranks meet."""
@@ -201,34 +219,56 @@ class PacedClock(RankClock):
     @property
     def is_set(self) -> bool:
         """True if the clock will let a rank go on."""
-        return self._alarm.is_set
+        return self.alarm.is_set
+
+    def of_events(self) -> EventClock:
+        """Return the clock by which the events of a script are recorded: virtual time, or this host's if that is wanted."""
+        if not self._tempo.events:
+            return EventClock(notice="")
+        return EventClock(self._virtual_s, "elapsed_time of events is virtual time; with --pace-events off it is this host's")
+
+    def _virtual_s(self) -> float:
+        """Return the virtual time at which the device of the calling rank has done all that it was given."""
+        strand = current_strand()
+        if strand is None or not strand.is_main or strand.is_native:
+            return now_s() / self._tempo.factor
+        take_turn(strand)
+        return self.settle(strand.rank, now_s()) / self._tempo.factor
 
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:
         """Run the clock while ranks run: it hears of computations from their records, and of sleeps by `time.sleep`."""
+        if self.pacer is not None:
+            warm()
         switch_s = sys.getswitchinterval()
         sys.setswitchinterval(min(switch_s, _SWITCH_S))
         try:
             with ExitStack() as open_:
-                open_.enter_context(self._alarm)
-                open_.enter_context(replace_attribute(time, "sleep", self._in_place_of(time.sleep)))
-                if self._computing is not None and recording is not None:
-                    open_.enter_context(recording.with_listener(self._computing.computed))
+                open_.enter_context(self.alarm)
+                open_.enter_context(replace_attributes((time, "sleep", self._in_place_of(time.sleep))))
+                if self._tempo.computes and recording is not None:
+                    open_.enter_context(recording.with_listener(self._devices.computed))
                 yield
         finally:
             sys.setswitchinterval(switch_s)
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Wait until the device of a rank has done the work that it got before `time_s`; return when the rank is there.
-
-        The time by which this host was late with earlier work is taken off the result.
-        """
-        reached_s = self._courses.at(rank, time_s)
-        return reached_s if self._computing is None else self._computing.settle(rank, reached_s)
+        """Wait until the device of a rank has done the work that it got before `time_s`; return when the rank is there."""
+        return self._devices.settle(rank, time_s)
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
         """Keep a request that a rank has made."""
         self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
+
+    def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
+        """Give the fabric a request, of which it holds the key alone."""
+        if self.pacer is not None:
+            self.pacer.came(replace(arrival, made=arrival.made.key), step, at_s)
+
+    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
+        """Tell the fabric that all members of a request have made it."""
+        if self.pacer is not None:
+            self.pacer.met(agreed, [replace(each, made=each.made.key) for each in arrivals])
 
     def expected(self, key: object, time_s: float | None) -> None:
         """Set when a request will be answered, in this host's time; a later call may change it. None: the time is not known."""
@@ -237,8 +277,8 @@ class PacedClock(RankClock):
             return
         held.due_s = time_s
         if time_s is not None:
-            self._alarm.at(time_s - _READY_S, partial(self._prepare, held))
-            self._alarm.at(time_s - _EARLY_S, partial(self._near, key))
+            self.alarm.at(time_s - _READY_S, partial(self._prepare, held))
+            self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
         """Set when a request is answered, in this host's time, and the seconds by which that is late already."""
@@ -249,8 +289,7 @@ class PacedClock(RankClock):
 
     def slowed(self, speed: F64) -> None:
         """Set the shares [N] of their devices' speed at which ranks compute from now on."""
-        if self._computing is not None:
-            self._computing.speed = speed
+        self._devices.speed = speed
 
     def carried(self, key: object, work: "ref[RequestWork]") -> None:
         """Record that the data of a request have been moved."""
@@ -271,7 +310,7 @@ class PacedClock(RankClock):
         if now_s() >= held.due_s:
             self._land(key)
         elif not self._rests.wake(key):
-            self._alarm.at(held.due_s, partial(self._land, key))
+            self.alarm.at(held.due_s, partial(self._land, key))
 
     def _land(self, key: object) -> None:
         """Answer a request, if it is due and its data are there."""
@@ -297,11 +336,10 @@ class PacedClock(RankClock):
             self._look_at_the_clock(work.key)
         if work.done:
             self._went_on(work.key)
-            self._courses.is_at(rank, max(reached_s, work.due_s))
+            self._devices.is_at(rank, max(reached_s, work.due_s))
         elif until_s is not None and now_s() >= until_s:
             raise dist.DistBackendError(f"emu: rank {rank} has waited for {timeout} for a request that is not done")
-        if self._computing is not None:
-            self._computing.goes_on(rank)
+        self._devices.goes_on(rank)
 
     def _look_at_the_clock(self, key: object) -> None:
         """Answer a request whose rank was woken a moment before it is due, unless it has been put off since then."""
@@ -361,39 +399,7 @@ class PacedClock(RankClock):
                 sleep(seconds)
             finally:
                 self._sleeping -= 1
-            self._courses.is_at(strand.rank, now_s())  # whoever sleeps goes by this host's clock
-            if self._computing is not None:
-                self._computing.goes_on(strand.rank)
+            self._devices.is_at(strand.rank, now_s())  # whoever sleeps goes by this host's clock
+            self._devices.goes_on(strand.rank)
 
         return slept
-
-
-class FabricClock(PacedClock):
-    """A paced clock of ranks that are all in this process, with the fabric of their messages and its faults.
-
-    Args:
-        pace: The fabric, its faults, and the speed of its time.
-        n_ranks: The number of ranks.
-        choice: The algorithm of each operation.
-        rests: The ranks, as they rest and are woken.
-        check: The check as in `RankClock`.
-    """
-
-    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, rests: Rests, check: Callable[[int], None]) -> None:
-        super().__init__(pace.tempo, n_ranks, rests, check)
-        self._pacer = Pacer(pace, n_ranks, choice, self.listeners(), self._alarm)
-
-    @contextmanager
-    def runs(self, recording: Recording | None) -> Iterator[None]:
-        """Run the clock while ranks run."""
-        warm()
-        with super().runs(recording):
-            yield
-
-    def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Give the fabric a request, of which it holds the key alone."""
-        self._pacer.came(replace(arrival, made=arrival.made.key), step, at_s)
-
-    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
-        """Tell the fabric that all members of a request have made it."""
-        self._pacer.met(agreed, [replace(each, made=each.made.key) for each in arrivals])

@@ -109,6 +109,7 @@ class Tempo:
         device: The device that times computations.
         dtype: The dtype that float32 is timed as, or `AS_RAN`.
         computes: Whether computations take the device's time; else they take the host's.
+        events: Whether the events of a script are recorded in virtual time; else in the host's.
 
     Raises:
         InputError: The factor is not above 0 and finite, or the dtype is unknown.
@@ -118,6 +119,7 @@ class Tempo:
     device: Device
     dtype: str = AS_RAN
     computes: bool = True
+    events: bool = True
     kept: TimelinessRecord = field(default_factory=TimelinessRecord)
 
     def __post_init__(self) -> None:

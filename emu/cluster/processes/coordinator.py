@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from emu.arrays import F64
 from emu.backend.executor.wire import serve_store
-from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
+from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
 from emu.cluster.cluster import agree, group_name
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
@@ -86,7 +86,7 @@ class Coordinator:
         self.failure: BaseException | None = None  # the first failure
         self.failing = threading.Event()
         self._n_ranks, self._choice, self._say = n_ranks, choice, say
-        self._places, self._calls = RequestCounter(), CallMatcher()
+        self._calls = CallMatcher()
         self._noticed_before: set[Notice] = set()
         self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out
         self._met: set[object] = set()  # the keys of requests that processes have been told to carry out
@@ -216,7 +216,7 @@ class Coordinator:
         self._absence.is_at(rank, sight, has_processes, now_s())
 
     def _ask(self, process: int, number: int, call: Any, at_s: float, step: int) -> None:
-        arrival = self._places.arrival(call, (process, number))
+        arrival = self._calls.arrival(call, (process, number))
         self._open[arrival.made] = arrival
         self._latest[call.global_rank] = f"in {_request_text(arrival)}"
         self._absence.heard(now_s())

@@ -2,31 +2,20 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from emu.backend.rank.notes import Notes
 from emu.backend.rank.record import Recording
-from emu.cluster.cluster import Make, Program
-from emu.cluster.pace.timeliness import NOT_LATE, Lateness, Tempo
+from emu.cluster.cluster import Make, Program, ProgramResult
+from emu.cluster.pace.timeliness import NOT_LATE, Tempo
 from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator import Address
 from emu.cluster.processes.coordinator_client import CoordinatorClient
 from emu.cluster.processes.log_notices import forward_notices
 from emu.cluster.threads.threads import Threads
 from emu.errors import EmuError
-
-
-class ProcessResult(NamedTuple):
-    """The result of the ranks of one process."""
-
-    how: str  # "done", "failed", or "broken" by an exception that is not ours
-    values: Sequence[Any]
-    notes: Sequence[Notes]
-    error: BaseException | None
-    late: Lateness = NOT_LATE
 
 
 def ranks_of_processes(n_ranks: int, per_process: int) -> list[range]:
@@ -64,7 +53,7 @@ class JobProcess:
     tempo: Tempo | None = None
     _client: CoordinatorClient | None = field(default=None, repr=False)
 
-    def __call__(self, process: int, host: str) -> ProcessResult:
+    def __call__(self, process: int, host: str) -> ProgramResult:
         """Run the ranks of a process and return their result; `host` is the address by which others reach this machine."""
         ranks = ranks_of_processes(self.n_ranks, self.per_process)
         beyond = self._client = CoordinatorClient(self.address, process, ranks, host, self.timeout_s, self.tempo)
@@ -80,6 +69,6 @@ class JobProcess:
             if not isinstance(error, EmuError | SystemExit):
                 traceback.print_exception(error, file=sys.stderr)
             beyond.fail(error)  # the coordinator knows it already if a rank has failed
-            return ProcessResult("failed", (), (), None)
+            return ProgramResult([], (), how="failed")
         late = NOT_LATE if self.tempo is None else self.tempo.kept.late
-        return ProcessResult("done", values, [recording.of(rank).notes() for rank in beyond.ranks], None, late)
+        return ProgramResult(values, [recording.of(rank).notes() for rank in beyond.ranks], late=late)

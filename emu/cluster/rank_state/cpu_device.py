@@ -3,54 +3,59 @@
 Streams and events tell the recorder the order of events, and storage that changes its size tells the counter.
 """
 
+import logging
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from torch.jit import _builtins
 
 from emu.backend.rank import streams
 from emu.backend.rank.count import report_resize
 from emu.backend.rank.streams import DEFAULT, NEVER, RankStreams
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.errors import RunError
 
-_torchscript: Any = _builtins
+_log = logging.getLogger("emu")
+THE_HOSTS = "elapsed_time of events is the time of this host, as virtual time is known once the script has ended"
 
 
-@contextmanager
-def replace_attribute(where: Any, name: str, value: object) -> Iterator[None]:
-    """Set another value for an attribute while the context lasts; TorchScript compiles the value as it would the original."""
-    own, original = name in vars(where), getattr(where, name)
-    builtins: dict[int, str] = _torchscript._get_builtin_table()  # the operator of a function, by the function's identity
-    is_operator = id(original) in builtins and id(value) not in builtins
-    if is_operator:
-        builtins[id(value)] = builtins[id(original)]
-    setattr(where, name, value)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(where, name, original)
-        else:
-            delattr(where, name)
-        if is_operator:  # another function may have the value's identity later
-            del builtins[id(value)]
+@dataclass(eq=False)
+class EventClock:
+    """The clock that events of ranks are recorded by.
+
+    Args:
+        now_s: A function that returns its time for the calling rank.
+        notice: What is logged when a rank first asks for the time between two events; "": nothing.
+    """
+
+    now_s: Callable[[], float] = time.perf_counter
+    notice: str = THE_HOSTS
+
+    def elapsed_ms(self, from_s: float, to_s: float) -> float:
+        """Return the milliseconds between two times of the clock, for a rank that asks for them."""
+        if self.notice:
+            _log.info("%s", self.notice)
+            self.notice = ""
+        return 1e3 * (to_s - from_s)
 
 
 class Event(torch.cpu.Event):
-    """The replacement of `torch.cpu.Event`: a position of a stream, and the host's time of its record."""
+    """The replacement of `torch.cpu.Event`: a position of a stream, and the time of its record."""
+
+    clock: ClassVar[EventClock] = EventClock()
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         self.at = NEVER
-        self._wall_s: float | None = None
+        self._at_s: float | None = None
 
     def record(self, stream: "Stream | None" = None) -> None:
         """Record the position at which all work so far on a stream has ended; None means the current stream."""
         of = stream or current_stream()
         self.at = of.streams.now(of.number) if of.streams else NEVER
-        self._wall_s = time.perf_counter()
+        self._at_s = self.clock.now_s()
 
     def query(self) -> bool:
         """Return True: a CPU has computed everything before it continues."""
@@ -60,14 +65,14 @@ class Event(torch.cpu.Event):
         """Do nothing: a wait of the host orders no streams."""
 
     def elapsed_time(self, end_event: "Event") -> float:
-        """Return the milliseconds of the host to another event; the fabric is timed after the program.
+        """Return the milliseconds to another event, by the clock of events.
 
         Raises:
             RunError: one of the events was not recorded.
         """
-        if self._wall_s is None or end_event._wall_s is None:
+        if self._at_s is None or end_event._at_s is None:
             raise RunError("event: elapsed_time needs two recorded events; record both first")
-        return 1e3 * (end_event._wall_s - self._wall_s)
+        return self.clock.elapsed_ms(self._at_s, end_event._at_s)
 
     def wait(self, stream: "Stream | None" = None) -> None:
         """Let a stream wait for the position; None means the current stream."""
@@ -164,8 +169,12 @@ def current_stream(device: object = None) -> Stream:
 
 
 @contextmanager
-def emulate_device() -> Iterator[None]:
-    """Give recorded ranks streams, events and freed storage as on an accelerator, while the context lasts."""
+def emulate_device(clock: EventClock) -> Iterator[None]:
+    """Give recorded ranks streams, events and freed storage as on an accelerator, while the context lasts.
+
+    Args:
+        clock: The clock of the events.
+    """
     resize = torch.UntypedStorage.resize_
 
     def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
@@ -180,9 +189,10 @@ def emulate_device() -> Iterator[None]:
         "stream": StreamContext,
         "current_stream": current_stream,
     }
-    with ExitStack() as changes:
-        for name, value in new.items():
-            changes.enter_context(replace_attribute(torch.cpu, name, value))
-        changes.enter_context(replace_attribute(torch.accelerator, "current_stream", current_stream))
-        changes.enter_context(replace_attribute(torch.UntypedStorage, "resize_", resize_))
+    with replace_attributes(
+        *((torch.cpu, name, value) for name, value in new.items()),
+        (Event, "clock", clock),
+        (torch.accelerator, "current_stream", current_stream),
+        (torch.UntypedStorage, "resize_", resize_),
+    ):
         yield

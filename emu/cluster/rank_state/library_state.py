@@ -11,13 +11,14 @@ copied as memory, if it is complete there: of two normal numbers that are drawn 
 import ctypes
 import random
 import sys
-from functools import cache, lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from emu.cluster.rank_state.rank_state import Attributes, RankState, Settings
+from emu.cluster.rank_state.rank_state import Attributes, RankState, Setting, Settings
 
 _WORDS = 624  # the words of a Mersenne twister, without its position among them
 _BYTES = 4 * (_WORDS + 1)
@@ -114,52 +115,34 @@ def _address(generator: Any) -> int:
 
 
 _native: Any = torch._C
-_READ, _WRITE = _native._get_fp32_precision_getter, _native._set_fp32_precision_setter
 # A setting without a value has the value of its backend, and a backend without one that of all backends.
 _ALL = (("generic", "all"), ("cuda", "all"), ("mkldnn", "all"))
 _OPERATIONS = tuple((backend, what) for backend in ("cuda", "mkldnn") for what in ("matmul", "conv", "rnn"))
-_OLD = (
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (_native._get_cudnn_allow_tf32, _native._set_cudnn_allow_tf32),
+
+
+def _old_setting(read: Callable[[], Any], write: Callable[[Any], object]) -> Setting:
+    """Return an old setting; its value is None where it contradicts a new one, which counts then."""
+
+    def read_or_none() -> Any:
+        try:
+            return read()
+        except RuntimeError:
+            return None
+
+    return read_or_none, lambda value: None if value is None else write(value)
+
+
+def _new_setting(*place: str) -> Setting:
+    return partial(_native._get_fp32_precision_getter, *place), partial(_native._set_fp32_precision_setter, *place)
+
+
+# Old settings come first, because they write new ones, and a whole comes before its parts. Torch cannot restore that a
+# convolution has TF32 by default; if a rank changes this setting, the other ranks get it as set.
+_FLOAT32_PRECISION = (
+    _old_setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    _old_setting(_native._get_cudnn_allow_tf32, _native._set_cudnn_allow_tf32),
+    *(_new_setting(*place) for place in (*_ALL, *_OPERATIONS)),
 )
-_State = tuple[tuple[Any, ...], tuple[str, ...]]
-
-
-class Float32Precision:
-    """The settings of `torch.backends` and `torch.set_float32_matmul_precision` for float32; a rank starts with the process's.
-
-    Torch cannot restore that a convolution has TF32 by default; if a rank changes this setting, the other ranks get it as set.
-    """
-
-    def of(self, rank: int) -> _State:
-        """Return the settings of the process, with which a rank starts."""
-        return self.save()
-
-    def save(self) -> _State:
-        """Return the present settings: the old ones (None if torch cannot tell one), and the new ones."""
-        return tuple(_read_or_none(read) for read, _ in _OLD), tuple(_READ(*place) for place in (*_ALL, *_OPERATIONS))
-
-    def load(self, state: _State) -> None:
-        """Set the settings to saved ones.
-
-        Old settings come first, because they write new ones, and a whole comes before its parts.
-        """
-        if state == self.save():
-            return
-        old, new = state
-        for (_, write), value in zip(_OLD, old, strict=True):
-            if value is not None:
-                write(value)
-        for place, value in zip((*_ALL, *_OPERATIONS), new, strict=True):
-            if _READ(*place) != value:
-                _WRITE(*place, value)
-
-
-def _read_or_none(read: Any) -> Any:
-    try:
-        return read()
-    except RuntimeError:  # the old setting contradicts a new one, and the new one counts
-        return None
 
 
 _HOOKS = (
@@ -238,4 +221,4 @@ class Generators:
 def library_state() -> tuple[Attributes, tuple[RankState, ...]]:
     """Return the attributes, which must be `watched` while ranks run, and all library state, which includes them."""
     attributes = Attributes(_ATTRIBUTES)
-    return attributes, (Generators(), Settings(_SETTINGS), Float32Precision(), attributes)
+    return attributes, (Generators(), Settings((*_SETTINGS, *_FLOAT32_PRECISION)), attributes)

@@ -23,10 +23,13 @@ class RankState(Protocol):
         """Set the state of the process to a saved one."""
 
 
+Setting = tuple[Callable[[], Any], Callable[[Any], object]]  # a function that reads it, and one that writes it
+
+
 class Settings:
     """Settings that one function reads and another writes; a rank starts with those of the process."""
 
-    def __init__(self, functions: Sequence[tuple[Callable[[], Any], Callable[[Any], object]]]) -> None:
+    def __init__(self, functions: Sequence[Setting]) -> None:
         self._functions = functions
 
     def of(self, rank: int) -> list[Any]:

@@ -11,38 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from emu.backend.rank.source_lines import is_users
-from emu.cluster.rank_state.rank_state import Attributes
+from emu.cluster.rank_state.rank_state import Attributes, Settings
 
 _ATTRIBUTES = {
     "sys": ("argv", "path", "stdin", "stdout", "stderr"),
     "threading": ("excepthook",),
     "builtins": ("print",),  # scripts often replace it to let one rank print
-    "logging": ("root.handlers", "root.filters", "root.level", "Logger.manager.loggerDict", "Logger.manager._disable"),
+    "logging": ("root.handlers", "root.filters", "Logger.manager.loggerDict"),
 }
+_LEVELS = (  # their functions clear the cache of `logging`, which is that of the loggers of `loggerDict`
+    (lambda: logging.root.level, logging.root.setLevel),
+    (lambda: logging.root.manager.disable, logging.disable),
+)
 # A module is locked during its import; a rank that pauses there must not block the imports of others.
 _TABLES: tuple[dict[str, Any], ...] = (sys.modules, sys.modules["_frozen_importlib"]._module_locks)
 _ABSENT = (None,) * len(_TABLES)
 
 
-class StandardStreams(Attributes):
-    """Arguments, standard streams, the handler of errors in threads, and the settings of `logging`.
+def standard_streams() -> tuple[Attributes, Settings]:
+    """Return arguments, standard streams, the handler of errors in threads and the loggers, and the levels of `logging`.
 
-    The logger of an installed module is shared.
+    The first must be `watched` while ranks run. The logger of an installed module is shared.
     """
-
-    def __init__(self) -> None:
-        super().__init__(_ATTRIBUTES)
-
-    def load(self, state: list[Any]) -> None:
-        """Set the attributes to saved values, and clear the cache of `logging` if its levels changed."""
-        before = _levels()
-        super().load(state)
-        if _levels() != before:
-            logging.Logger.manager._clear_cache()  # type: ignore[attr-defined]
-
-
-def _levels() -> tuple[int, int]:
-    return logging.root.level, logging.root.manager.disable
+    return Attributes(_ATTRIBUTES), Settings(_LEVELS)
 
 
 class Main:

@@ -6,7 +6,7 @@ Its own caches tell meshes apart, and meshes of two ranks are never equal; what 
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from inspect import unwrap
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ from torch.distributed._functional_collectives import _wrap_tensor_autograd
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.shortcuts.shapes import described
 
 _torch: Any = torch
@@ -42,12 +42,13 @@ def share_shapes() -> Iterator[None]:
     propagator = rules.ShardingPropagator
     from emu.cluster.shortcuts import linear  # it loads DTensor
 
-    with ExitStack() as stack:
-        stack.enter_context(replace_attribute(functional, "linear", linear.products(functional.linear)))
-        stack.enter_context(replace_attribute(tensor.DTensor, "__init__", lambda *_, **__: None))
-        stack.enter_context(replace_attribute(specs.DTensorSpec, "__init__", _specify(specs)))
-        stack.enter_context(replace_attribute(rules, _FLAG, _flagged(getattr(rules, _FLAG))))
-        stack.enter_context(replace_attribute(propagator, _META, described(getattr(propagator, _META), specs)))
+    with replace_attributes(
+        (functional, "linear", linear.products(functional.linear)),
+        (tensor.DTensor, "__init__", lambda *_, **__: None),
+        (specs.DTensorSpec, "__init__", _specify(specs)),
+        (rules, _FLAG, _flagged(getattr(rules, _FLAG))),
+        (propagator, _META, described(getattr(propagator, _META), specs)),
+    ):
         yield
 
 

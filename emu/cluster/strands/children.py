@@ -7,50 +7,32 @@ from concurrent.futures import Future
 from concurrent.futures import thread as pools
 from functools import wraps
 from itertools import count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.strands.locks import Replacement, rest
+from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.strands.locks import rest
 from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
+
+if TYPE_CHECKING:  # it imports this module
+    from emu.cluster.strands.strands import Strands
 
 _pools: Any = pools  # the stubs do not have what is used here
 _FREE = ("multiprocessing.", "multiprocess.", "concurrent.futures.process")  # whose threads only serve pipes: beside ranks
 
 
-class Family(Protocol):
-    """The maker of strands for the threads that ranks start."""
-
-    def child(self, parent: Strand, thread: threading.Thread, *, is_free: bool) -> Strand:
-        """Return the strand of a thread that `parent` is about to start."""
-
-    def live(self, child: Strand, body: Callable[[], object]) -> None:
-        """Run the body of a thread, as its strand, on that thread."""
-
-    def find(self, thread: threading.Thread) -> Strand | None:
-        """Return the strand of a thread that a rank has started; None if there is none."""
-
-    def main_of(self, rank: int) -> threading.Thread | None:
-        """Return the thread of a rank's program; None where it has ended."""
-
-    def moment(self) -> Any:
-        """Return the end of all that the calling strand has done so far."""
-
-    def goes_on_after(self, moment: Any) -> None:
-        """Record that the calling strand goes on after a moment of another strand of its rank."""
-
-
-def children(family: Family) -> Iterator[Replacement]:
+def children(strands: "Strands") -> Iterator[Replacement]:
     """Yield the replacements of the functions that start, end and await threads."""
     thread, future = threading.Thread, Future
-    yield thread, "start", _starting(thread.start, family)
-    yield thread, "join", _joining(thread.join, family)
-    yield thread, "is_alive", _living(thread.is_alive, family)
+    yield thread, "start", _starting(thread.start, strands)
+    yield thread, "join", _joining(thread.join, strands)
+    yield thread, "is_alive", _living(thread.is_alive, strands)
     for name in ("set_result", "set_exception"):
-        yield future, name, _setting(getattr(future, name), family)
+        yield future, name, _setting(getattr(future, name), strands)
     for name in ("result", "exception"):
-        yield future, name, _getting(getattr(future, name), family)
+        yield future, name, _getting(getattr(future, name), strands)
     yield future, "done", _asking(future.done)
-    yield threading, "main_thread", _main_thread(threading.main_thread, family)
+    yield threading, "main_thread", _main_thread(threading.main_thread, strands)
     for made in (thread, future):
         yield made, "__init__", _making(made.__init__)
         yield made, "__hash__", _hash
@@ -75,17 +57,17 @@ def _hash(made: Any) -> int:
     return getattr(made, "emu_number", 0) or object.__hash__(made)
 
 
-def _main_thread(main: Callable[[], threading.Thread], family: Family) -> Callable[[], threading.Thread]:
+def _main_thread(main: Callable[[], threading.Thread], strands: "Strands") -> Callable[[], threading.Thread]:
     """Return the replacement of `threading.main_thread`: the thread of the rank's program."""
 
     def main_thread() -> threading.Thread:
         strand = current_strand()
-        return main() if strand is None else family.main_of(strand.rank) or main()
+        return main() if strand is None else strands.main_of(strand.rank) or main()
 
     return main_thread
 
 
-def _starting(start: Callable[[Any], None], family: Family) -> Callable[[Any], None]:
+def _starting(start: Callable[[Any], None], strands: "Strands") -> Callable[[Any], None]:
     """Return the replacement of `Thread.start`: the thread becomes a strand."""
 
     @wraps(start)
@@ -95,9 +77,9 @@ def _starting(start: Callable[[Any], None], family: Family) -> Callable[[Any], N
             start(thread)
             return
         take_turn(parent)
-        child = family.child(parent, thread, is_free=_is_free(thread))
+        child = strands.child(parent, thread, is_free=_is_free(thread))
         made: Any = thread
-        made.run = lambda run=thread.run: family.live(child, run)
+        made.run = lambda run=thread.run: strands.live(child, run)
         was_native, was_daemon = parent.is_native, made._daemonic
         parent.is_native = True  # it waits for the thread to be there, which does not have the baton then
         made._daemonic = True  # to Python: whom it waits for at the end of a rank is not for the end of this process
@@ -115,12 +97,12 @@ def _is_free(thread: Any) -> bool:
     return str(getattr(target, "__module__", "")).startswith(_FREE)
 
 
-def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
+def _joining(join: Callable[..., None], strands: "Strands") -> Callable[..., None]:
     """Return the replacement of `Thread.join`: the strand hands on the baton while it waits."""
 
     @wraps(join)
     def joined(thread: threading.Thread, timeout: float | None = None) -> None:
-        strand, child = current_strand(), family.find(thread)
+        strand, child = current_strand(), strands.find(thread)
         if strand is None or child is None or strand is child:
             join(thread, timeout)
         elif _is_free(thread):
@@ -128,7 +110,7 @@ def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
             take_turn(strand)
         elif await_end(strand, child, timeout):
             join(thread)  # it has nothing left to do
-            family.goes_on_after(child.end)
+            strands.goes_on_after(child.end)
 
     return joined
 
@@ -143,12 +125,12 @@ def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> 
     return child.is_done
 
 
-def _living(is_alive: Callable[[Any], bool], family: Family) -> Callable[[Any], bool]:
+def _living(is_alive: Callable[[Any], bool], strands: "Strands") -> Callable[[Any], bool]:
     """Return the replacement of `Thread.is_alive`, which lets others run before it answers."""
 
     @wraps(is_alive)
     def living(thread: threading.Thread) -> bool:
-        strand, child = current_strand(), family.find(thread)
+        strand, child = current_strand(), strands.find(thread)
         if strand is not None and child is not None and not child.is_done:
             _give_way(strand)
         return is_alive(thread) and not (child is not None and child.is_done)
@@ -175,19 +157,19 @@ def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return asked
 
 
-def _setting(settle: Callable[..., None], family: Family) -> Callable[..., None]:
+def _setting(settle: Callable[..., None], strands: "Strands") -> Callable[..., None]:
     """Return a function that also records when a future got its result."""
 
     @wraps(settle)
     def settled(future: Any, value: Any) -> None:
         if current_strand() is not None:
-            future.emu_moment = family.moment()
+            future.emu_moment = strands.moment()
         settle(future, value)
 
     return settled
 
 
-def _getting(get: Callable[..., Any], family: Family) -> Callable[..., Any]:
+def _getting(get: Callable[..., Any], strands: "Strands") -> Callable[..., Any]:
     """Return a function that also records that its strand goes on after the future's result."""
 
     @wraps(get)
@@ -196,7 +178,7 @@ def _getting(get: Callable[..., Any], family: Family) -> Callable[..., Any]:
             return get(future, timeout)
         finally:
             if current_strand() is not None and future.done() and hasattr(future, "emu_moment"):
-                family.goes_on_after(future.emu_moment)
+                strands.goes_on_after(future.emu_moment)
 
     return got
 

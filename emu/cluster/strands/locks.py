@@ -7,12 +7,15 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.strands.strand import BatonGiver, Strand, Wait, check_goes_on, current_strand, take_turn
+from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.strands.strand import Strand, Wait, check_goes_on, current_strand, take_turn
 
-Replacement = tuple[object, str, object]  # where, under which name, by what
+if TYPE_CHECKING:  # it imports this module
+    from emu.cluster.threads.rests import Rests
+
 _new_lock, _monotonic = threading.Lock, time.monotonic
 _python: Any = threading  # has its classes in Python, too, which the stubs do not say
 _python_queue: Any = queue
@@ -25,7 +28,7 @@ class Lock:
 
     def __init__(self) -> None:
         self._lock = _new_lock()
-        self._turns: BatonGiver | None = None  # of strands that have waited for it
+        self._turns: Rests | None = None  # of strands that have waited for it
         self._holder: Strand | None = None  # who has it
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:

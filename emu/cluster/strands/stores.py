@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as native
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.strands.locks import Replacement, rest
+from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.strands.locks import rest
 from emu.cluster.strands.strand import Strand, Wait, current_strand
 
 _Store: Any = native.Store
@@ -30,7 +31,7 @@ class Stores:
     """
 
     def __init__(self, base: Any = None) -> None:
-        self._base = base
+        self._base, self.is_polled = base, base is not None
         self._tables: dict[str, Any] = {}
         self._all: list[SharedStore] = []  # of which PyTorch may hold the C++ side alone
 
@@ -39,10 +40,6 @@ class Stores:
         if name not in self._tables:
             self._tables[name] = _HashStore() if self._base is None else native.PrefixStore(name, self._base)
         return self._tables[name]
-
-    def shared(self, table: Any, *, is_polled: bool | None = None) -> "SharedStore":
-        """Return a store over a table; a polled one is written to by other processes, too."""
-        return self.keep(SharedStore(table, self._base is not None if is_polled is None else is_polled))
 
     def keep(self, store: "SharedStore") -> "SharedStore":
         """Let a store live as long as the job."""
@@ -56,6 +53,18 @@ class Stores:
             for where in (dist, native, _rendezvous):
                 if hasattr(where, name):
                     yield where, name, value
+
+
+def _writing(name: str) -> Callable[..., Any]:
+    """Return a store's method that writes: it calls that of its table, and wakes the strands that wait for the table."""
+
+    def write(store: "SharedStore", *given: Any) -> Any:
+        answer, strand = getattr(store.table, name)(*given), current_strand()
+        if strand is not None:
+            strand.turns.wake(store.table)
+        return answer
+
+    return write
 
 
 class SharedStore(_Store):  # type: ignore[misc]
@@ -97,32 +106,7 @@ class SharedStore(_Store):  # type: ignore[misc]
         asked_s = strand.turns.after(_ASK_S) if self._is_polled else until_s
         rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
-    def _written(self, answer: Any = None) -> Any:
-        """Wake the strands that wait for the table; return the answer."""
-        strand = current_strand()
-        if strand is not None:
-            strand.turns.wake(self.table)
-        return answer
-
-    def set(self, key: str, value: Any) -> None:
-        """Write a value."""
-        self._written(self.table.set(key, value))
-
-    def add(self, key: str, amount: int) -> int:
-        """Add to a number; return the sum."""
-        return int(self._written(self.table.add(key, amount)))
-
-    def append(self, key: str, value: Any) -> None:
-        """Add to the end of a value."""
-        self._written(self.table.append(key, value))
-
-    def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
-        """Write a value if the present one is as expected; return the value that is there then."""
-        return self._written(self.table.compare_set(key, expected, desired))
-
-    def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
-        """Write several values."""
-        self._written(self.table.multi_set(keys, values))
+    set, add, append, compare_set, multi_set = map(_writing, ("set", "add", "append", "compare_set", "multi_set"))
 
     def get(self, key: str) -> Any:
         """Return a value, once it is there."""
@@ -192,7 +176,7 @@ def _file_store(stores: Stores) -> Callable[..., SharedStore]:
             self.path = str(Path(file_name).resolve())
             if self.path not in opened:
                 opened[self.path] = _FileStore(self.path, world_size)
-            super().__init__(opened[self.path], is_polled=stores._base is not None)
+            super().__init__(opened[self.path], stores.is_polled)
             stores.keep(self)
 
         def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
@@ -217,12 +201,12 @@ def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
             *args: object,
             **kwargs: object,
         ) -> None:
-            hosts = SharedStore(stores.open("hosts"), stores._base is not None)
+            hosts = SharedStore(stores.open("hosts"), stores.is_polled)
             self.host, self.port = host_name, port or _FIRST_PORT + hosts.add("ports", 1)
             at = f"{host_name}:{self.port}"
             if is_master:
                 _claim(hosts, host_name, self.port, is_shared=bool(kwargs.get("multi_tenant")))
-            super().__init__(stores.open(at), stores._base is not None)
+            super().__init__(stores.open(at), stores.is_polled)
             stores.keep(self).set_timeout(timeout)
             hosts.wait([at], timeout)
             _meet(self, world_size if wait_for_workers else None, is_master)

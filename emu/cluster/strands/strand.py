@@ -8,49 +8,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from emu.backend.rank.source_lines import SourceLine, in_brackets
 from emu.cluster.strands.resumption import thread_state
 
+if TYPE_CHECKING:  # it imports this module
+    from emu.cluster.threads.rests import Rests
+
 _thread = threading.local()  # its `strand`
 _forked_by: list[int] = []  # the rank that has forked this process, if one has
-
-
-class BatonGiver(Protocol):
-    """The object that hands the baton to one strand of a process at a time; the strand that has it runs."""
-
-    failure: BaseException | None  # of the run
-
-    def has_threads(self, rank: int) -> bool:
-        """Return whether a rank has more than one strand that waits for the baton."""
-
-    def now(self) -> float:
-        """Return the time by which strands rest."""
-
-    def after(self, seconds: float) -> float:
-        """Return the time that many seconds from now."""
-
-    def give_way(self, strand: int) -> None:
-        """Let the other ready strands run, then go on."""
-
-    def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
-        """Let others run until the strand is woken for `what`, at the latest at a time; return whether it was woken."""
-
-    def wake(self, key: object) -> bool:
-        """Wake the strands that wait for a key; return whether there were any."""
-
-    def step_out(self, strand: "Strand", *, awaits: bool = False) -> None:
-        """Let others run while the strand runs on without the baton, or waits for working processes."""
-
-    def step_in(self, strand: "Strand", *, is_last: bool = False) -> None:
-        """Return when a strand that ran without the baton has it: in its order, or once no other is ready."""
-
-    def await_idle(self, strand: "Strand") -> None:
-        """Let the other strands go on before a strand that waits for processes, because these compute nothing at present."""
-
-    def stopped(self) -> Exception:
-        """Return the error for a strand that goes on after the run has failed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -60,7 +27,7 @@ class Strand:
     Args:
         number: The number in the cluster; for the thread of a rank's program, the rank.
         rank: The rank that it belongs to.
-        turns: The object that hands it the baton.
+        turns: The rests of its process, by which it gets the baton and hands it on.
         thread: The thread.
         is_free: Whether it runs beside the others without the baton, until it asks for something of the rank's.
         is_native: Whether its waits block as the system's do: amid code that must not hand on the baton.
@@ -72,7 +39,7 @@ class Strand:
 
     number: int
     rank: int
-    turns: BatonGiver
+    turns: "Rests"
     thread: threading.Thread
     is_free: bool = False
     is_native: bool = False

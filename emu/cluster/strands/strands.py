@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,9 +13,9 @@ import torch
 
 from emu.backend.rank.record import Recording
 from emu.backend.rank.streams import NEVER
-from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.replacement import Replacement, replace_attributes
 from emu.cluster.strands.children import await_end, children, end_pools
-from emu.cluster.strands.locks import Replacement, locks
+from emu.cluster.strands.locks import locks
 from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current_strand, enter
 from emu.cluster.strands.waits import waits
 from emu.cluster.threads.rests import Rests
@@ -51,9 +51,7 @@ class Strands:
             more: Further replacements of functions that wait.
         """
         self._known = frozenset(sys._current_frames())
-        with ExitStack() as changes:
-            for where, name, value in (*locks(), *waits(), *children(self), *more):
-                changes.enter_context(replace_attribute(where, name, value))
+        with replace_attributes(*locks(), *waits(), *children(self), *more):
             yield
 
     def main(self, rank: int) -> Strand:

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.strands.locks import Replacement, now, rest
+from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.strands.locks import now, rest
 from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
 from emu.cluster.watch.processes import Idle, are_of_processes
 

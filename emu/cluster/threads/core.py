@@ -15,13 +15,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 
 import torch
 
 from emu.backend.rank.count import pause_counting
-from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.replacement import replace_attributes
 
 _posixsubprocess = import_module("_posixsubprocess") if os.name == "posix" else None
 _LOOK_S = 0.1  # how often it is asked whether the ranks have had the processor
@@ -73,10 +73,8 @@ def processor_release() -> Iterator[None]:
 
     A process gets the processors of the thread that starts it. So a thread may use all while it starts one.
     """
-    with ExitStack() as stack:
-        for place, name in ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec")):
-            if hasattr(place, name):
-                stack.enter_context(replace_attribute(place, name, _beside(getattr(place, name))))
+    places = ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec"))
+    with replace_attributes(*((place, name, _beside(getattr(place, name))) for place, name in places if hasattr(place, name))):
         yield
 
 

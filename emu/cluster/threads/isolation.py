@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -18,8 +18,10 @@ from torch.distributed import Backend, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from emu.arrays import digest
-from emu.backend.rank.process_group import BACKEND, EmuProcessGroup, RequestHandler
-from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.backend.rank.process_group import BACKEND, EmuProcessGroup
+from emu.backend.rank.rank_requests import RankRequest
+from emu.backend.rank.request_work import RequestWork
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.shortcuts.shortcuts import drop_guards, share_shapes
 from emu.cluster.strands.strand import RankLocal
 
@@ -85,8 +87,8 @@ class RankWorld(RankLocal):
 
 
 @contextmanager
-def rank_isolation(front: RequestHandler) -> Iterator[None]:
-    """Give each rank a world of its own, the backend `emu`, which submits to `front`, and one thread an operator."""
+def rank_isolation(start: Callable[[RankRequest], RequestWork]) -> Iterator[None]:
+    """Give each rank a world of its own, the backend `emu`, whose requests `start` starts, and one thread an operator."""
     threads = torch.get_num_threads()
     c10d: Any = distributed_c10d
     kept = {name: getattr(c10d, name) for name in ("_world", "_backend", "_default_pg_init_method", "_process_group_name")}
@@ -97,7 +99,7 @@ def rank_isolation(front: RequestHandler) -> Iterator[None]:
         c10d._process_group_name = group_namer(c10d._process_group_name, lambda: world.groups_made)
         _isolate_threads(True)
         torch.set_num_threads(1)
-        _register(lambda options, _: EmuProcessGroup(options, front))
+        _register(lambda options, _: EmuProcessGroup(options, start))
         with _meshes_by_rank(world), _named_by_rank(world), share_shapes(), drop_guards():
             yield
     finally:
@@ -130,10 +132,11 @@ def _named_by_rank(world: RankWorld) -> Iterator[None]:
         world.named.clear()
         _here().clear()
 
-    with ExitStack() as changes:
-        changes.enter_context(replace_attribute(c10d, "_register_process_group", registered))
-        changes.enter_context(replace_attribute(c10d, "_unregister_process_group", unregistered))
-        changes.enter_context(replace_attribute(c10d, "_unregister_all_process_groups", all_unregistered))
+    with replace_attributes(
+        (c10d, "_register_process_group", registered),
+        (c10d, "_unregister_process_group", unregistered),
+        (c10d, "_unregister_all_process_groups", all_unregistered),
+    ):
         yield
 
 
@@ -198,7 +201,7 @@ def _meshes_by_rank(world: RankWorld) -> Iterator[None]:
         return name
 
     try:
-        mesh.__init__, mesh._init_one_process_group = numbered, staticmethod(named)
+        mesh.__init__, mesh._init_one_process_group = numbered, staticmethod(named)  # staticmethod: `getattr` would lose it
         yield
     finally:
         mesh.__init__, mesh._init_one_process_group = init, init_one

@@ -9,8 +9,8 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TextIO, TypeVar
@@ -27,16 +27,17 @@ from emu.backend.rank.rank_requests import RankRequest
 from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
-from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
-from emu.cluster.cluster import Agreement, agree, carry_out
-from emu.cluster.pace.rank_clock import FabricClock, PacedClock, RankClock
+from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
+from emu.cluster.cluster import Agreement, Ranks, agree, carry_out
+from emu.cluster.pace.pacer import Pacer
+from emu.cluster.pace.rank_clock import PacedClock, RankClock
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator_client import CoordinatorClient
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
-from emu.cluster.strands.stores import Stores
+from emu.cluster.strands.stores import SharedStore, Stores
 from emu.cluster.strands.strand import Strand, StrandEnd, current_strand, take_turn, this_strand
 from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.baton import Baton
@@ -53,7 +54,7 @@ _MOST_POLLS = 10_000
 _MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the coordinator
 
 
-class Threads:
+class Threads(Ranks):
     """The ranks of a job that are in this process; good for one run.
 
     Args:
@@ -86,7 +87,7 @@ class Threads:
         self._stores = Stores(None if beyond is None else beyond.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process, self._polls = os.getpid(), 0
-        self._places, self._calls, self._ended = RequestCounter(), CallMatcher(), set[int]()
+        self._calls, self._ended = CallMatcher(), set[int]()
         self._attributes, library = library_state()
         core = Core() if beyond is None and pace is None else None  # else ranks do not have a processor all the time
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
@@ -97,36 +98,24 @@ class Threads:
 
     def _clock_of(self, pace: Pace | None) -> RankClock:
         """Return the clock by which the ranks go on."""
+        paced = pace or self._beyond
+        tempo = None if paced is None else paced.tempo
+        if tempo is None:
+            return RankClock(self._rests, self._check_here)
+        clock = PacedClock(tempo, self.n_ranks, self._rests, self._check_here)
         if pace is not None:
-            return FabricClock(pace, self.n_ranks, self._choice, self._rests, self._check_here)
-        if self._beyond is not None and self._beyond.tempo is not None:
-            return PacedClock(self._beyond.tempo, self.n_ranks, self._rests, self._check_here)
-        return RankClock(self._rests, self._check_here)
+            clock.pacer = Pacer(pace, self.n_ranks, self._choice, clock.listeners(), clock.alarm)
+        return clock
 
     def _watch_with(self, patience_s: float) -> Watch:
         """Return the watch of the ranks; who waits for what, it tells itself or lets the coordinator know."""
-        others = self._standstill.others
         if self._beyond is None:
             self._rests.story = lambda: self._standstill.story() if self._rests.waits else ""
         else:
-            others = _nobody_else
             self._beyond.sight = self._strands.sight
+        others = self._standstill.others if self._beyond is None else lambda: 0  # else the coordinator knows who waits
         told = self._rests.let_run, others, self._standstill.lasts, self._give_up
         return Watch(self._strands.running, *told, patience_s)
-
-    def run(self, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank, with PyTorch's default group made; return the results in rank order.
-
-        Raises:
-            RunError: A rank failed (its own exception is the cause), a deadlock, requests that do not agree, or a second run.
-            SystemExit: A rank ended with a code other than 0.
-        """
-
-        def joined(rank: int) -> T:
-            self.join(rank)
-            return program(rank)
-
-        return self.run_bare(joined)
 
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
         """Run as `run` does; the program makes the default group itself, by `join`."""
@@ -136,14 +125,12 @@ class Threads:
         bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
         named = zip(self.ranks, bodies, strict=True)
         threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in named]
-        with (
-            rank_isolation(self),
-            self._attributes.watched(),
-            self._recorded(),
-            collect_less(),
-            self._told(),
-            processor_release(),
-        ):
+        recorded = (self._recording.hooks(), emulate_device(self._clock.of_events())) if self._recording is not None else ()
+        told = self._beyond.heard(self._hear, self._clock.listeners()) if self._beyond is not None else nullcontext()
+        isolated = rank_isolation(self.submit), self._attributes.watched()
+        with ExitStack() as around:
+            for context in (*isolated, *recorded, collect_less(), told, processor_release()):
+                around.enter_context(context)
             with self._strands.watched(self._stores.replacements()), self._clock.runs(self._recording), self._watch.runs():
                 self._start(threads)
                 self._await(threads)
@@ -152,27 +139,10 @@ class Threads:
             raise self._rests.failure
         return [results[rank] for rank in self.ranks]
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Receive from the coordinator what to carry out, if there is one."""
-        if self._beyond is None:
-            yield
-            return
-        with self._beyond.heard(self._hear, self._clock.listeners()):
-            yield
-
-    @contextmanager
-    def _recorded(self) -> Iterator[None]:
-        if self._recording is None:
-            yield
-            return
-        with self._recording.hooks(), emulate_device():
-            yield
-
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
         self._joins[rank] += 1
-        shared = self._stores.shared(self._stores.open("group"))
+        shared = self._stores.keep(SharedStore(self._stores.open("group"), self._stores.is_polled))
         store = PrefixStore(str(self._joins[rank]), shared)  # a second group finds nothing that the first has left
         init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
 
@@ -213,7 +183,7 @@ class Threads:
         rank = call.global_rank
         work = RequestWork(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock.answers_later)
         self._clock.asked(rank, work, asked_s)
-        arrival = self._places.arrival(call, work)
+        arrival = self._calls.arrival(call, work)
         step = 0
         if self._recording is not None:
             recorder = self._recording.of(rank)
@@ -356,8 +326,3 @@ class Threads:
         stopped.add_note(where(self._strands.mains()))
         self._rests.stop(stopped)
         self._end_all(stopped)
-
-
-def _nobody_else() -> int:
-    """Return 0: the coordinator knows which ranks wait."""
-    return 0

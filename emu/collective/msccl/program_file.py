@@ -10,6 +10,7 @@ from emu.collective.msccl.step_order import order_steps
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Shape
 from emu.errors import InputError
+from emu.files import read_input
 from emu.registry import filing
 
 
@@ -42,7 +43,6 @@ def file_program(path: Path) -> Algorithm:
 def _text(path: Path) -> str:
     """Return the text of the file that `--import` names."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise InputError(f"--import: {str(path)!r} cannot be read: {why}; give the path of an MSCCL XML file") from None
+        return read_input("--import", path, mend="write the algorithm in Python by @collective").decode()
+    except UnicodeDecodeError:
+        raise InputError(f"--import: cannot read {str(path)!r}: it is no text; give the path of an MSCCL XML file") from None

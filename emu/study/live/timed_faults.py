@@ -13,7 +13,7 @@ from emu.arrays import F64, I64, Bool
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
 from emu.fabric.engine.solver.state import State
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_reason
 from emu.study.training.composed.software_costs import topology_under
@@ -157,7 +157,7 @@ def run_through_timed_faults(ran: RecordedSteps, topology: Topology, faults: Seq
         InputError: Optical switches turn, or the trace cannot be timed.
     """
     job = RunningSteps(ran, topology, faults)
-    whole = ran.ends_fs(job.replayed, run(job.replayed.graph).end_fs)
+    whole = ran.ends_fs(job.replayed, run_graph(job.replayed.graph).end_fs)
     stopped = job.go()
     ends = job.ends_fs()
     ends = ends[ends <= job.state.now_fs] if stopped is not None else ends

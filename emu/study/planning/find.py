@@ -6,48 +6,56 @@ Those near the best are timed once more, by the best of many choices. Then the b
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 from emu.collective.algorithm import operation_of
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members, memory_by_part
-from emu.model.layer_on_rank import padding_note
 from emu.model.model import Model
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell
-from emu.model.stack.software import NOTHING
 from emu.registry import unknown
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site
 from emu.study.job_pool import job_pool
 from emu.study.planning.bound.bound import PATHS, Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
-from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
-from emu.study.planning.search.search import Progress, Search, quiet
-from emu.study.planning.search.timer import COMPOSED, FULL, ResultCache, Timer, result_namer
+from emu.study.planning.plan_table import Question, known_table, table_of
+from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
+from emu.study.planning.search.search import Search
+from emu.study.planning.search.search_state import Progress, SearchState, quiet
+from emu.study.planning.search.timer import COMPOSED, FULL, KeptTimer, ResultCache, Timer, result_namer, search_name
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
-from emu.study.training.composed import composed
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.generated_step import roles_of
 from emu.study.training.room import parts_told
-from emu.study.training.step.rate import MFU_ASSUMED
-from emu.study.training.step.step import shared_fields
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.device.step_error import RunKind
 from emu.units import format_size
 
 _PARTS = 2**12  # parts of a model in the cache of operators: plans share many
 _NEAR = 100  # plans of the least memory among which the nearest is looked for
+
+
+class InterruptedSearch(KeyboardInterrupt):
+    """The interruption of a search, with the table of what is known.
+
+    Args:
+        table: The table; None: no step was timed.
+        cause: The error of the signal.
+    """
+
+    def __init__(self, table: PlanTable | None, cause: KeyboardInterrupt) -> None:
+        super().__init__()
+        self.table, self.cause = table, cause
 
 
 def find_plans(
@@ -71,23 +79,23 @@ def find_plans(
 
     Raises:
         InputError: a topology has fewer NPUs, no plan fits (the message names the nearest), or a named plan does not fit.
+        InterruptedSearch: Ctrl-C or SIGTERM has ended the search.
     """
     request = replace(request, beside=tuple(replace(plan, microbatch=plan.pass_batch) for plan in request.beside))
     began, search = time.perf_counter(), _search(request, topologies, device, kept, progress)
     space = _space(request, search, topologies)
-    plans = _plans(request, space)
-    _check_words(request, search.model, topologies, plans)
+    asked = Question(request, topologies, device, _plans(request, space, progress), space.left_out, began)
+    _check_words(request, search.model, topologies, asked.plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
-    with job_pool(timer, processes) as submit:
+    with job_pool(KeptTimer(timer, kept, search.name_of), processes) as submit:
         search.submit, search.side_by_side = submit, 2 * processes
-        ours = _found(search, plans, device)
-        theirs = _placed(search, request.beside)
-    return PlanTable(
-        **_asked(request, search, topologies, device, [each.plan for each in (*ours, *theirs)]),
-        **_counted(search, plans, space.left_out),
-        rows=_rows(search, ours, theirs),
-        wall_s=time.perf_counter() - began,
-    )
+        try:
+            ours, theirs = _found(search, asked.plans, device), _placed(search, request.beside)
+        except KeyboardInterrupt as stopped:
+            table = known_table(search, asked)
+            stopped.add_note(f"{search.state.told()}; started again, the search goes on from here")
+            raise InterruptedSearch(table, stopped) from stopped
+    return table_of(search, asked, ours, theirs)
 
 
 def _check_words(request: PlanRequest, model: Model, topologies: Sequence[Topology], plans: Sequence[Plan]) -> None:
@@ -135,8 +143,10 @@ def _search(
     placed = CandidateBounds(Outlines(paths), [topology_under(stack, each) for each in topologies], axes)
     name_of = result_namer(model, stack, device, request.algorithms, tuple(topologies))
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
-    floors = MemoryFloors(model, stack)
-    return Search(model, stack, device.memory_bytes, request.best, chooses, name_of, kept, placed, floors, progress)
+    state = SearchState(kept, search_name(request, model, device, tuple(topologies)), name_of)
+    state.load()
+    how = request.best, request.prove_all, chooses, name_of, kept
+    return Search(model, stack, device.memory_bytes, *how, placed, MemoryFloors(model, stack), state, progress)
 
 
 def _found(search: Search, plans: Sequence[Plan], device: Device) -> list[Candidate]:
@@ -145,12 +155,16 @@ def _found(search: Search, plans: Sequence[Plan], device: Device) -> list[Candid
     Raises:
         InputError: no plan fits the memory.
     """
-    search.time(plans)
-    if not search.best:
-        raise _nearest(search, device, sorted(plans, key=search.floors.bytes))
-    if search.chooses:
-        search.time_near()
-    return search.time_all(search.ranked(), FULL)
+    search.add(plans)
+    while True:
+        search.time()
+        if not search.best:
+            raise _nearest(search, device, sorted(plans, key=search.floors.bytes))
+        if search.chooses:
+            search.time_near()
+        found = search.time_all(search.ranked(), FULL)
+        if search.reached(found):
+            return found
 
 
 def _placed(search: Search, plans: Sequence[Plan]) -> list[Candidate]:
@@ -178,14 +192,16 @@ def _space(request: PlanRequest, search: Search, topologies: Sequence[Topology])
     return Space(search.model, request.stack, request.npus, request.global_batch, request.seq, given)
 
 
-def _plans(request: PlanRequest, space: Space) -> list[Plan]:
+def _plans(request: PlanRequest, space: Space, progress: Progress) -> list[Plan]:
     """Return all plans that have the given words.
 
     Raises:
         InputError: there is no such plan.
     """
-    given, model = space.given, space.model
-    if plans := list(space.plans()):
+    given, model, plans = space.given, space.model, list[Plan]()
+    with progress("listing all plans", None, lambda: f"{len(plans):,} so far"):
+        plans.extend(space.plans())
+    if plans:
         return plans
     if given and space.refused:
         raise InputError(f"plan: no plan of {request.npus} NPUs has {request.given}: {space.refused[0]}")
@@ -210,73 +226,3 @@ def _nearest(search: Search, device: Device, plans: Sequence[Plan]) -> InputErro
         f"{words}, takes {format_size(needed)} of a rank's memory, {lacks} more than there is ({told}); take more NPUs, a "
         "shorter sequence, or a device with more memory"
     )
-
-
-def _asked(
-    request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device, plans: Sequence[Plan]
-) -> Mapping[str, Any]:
-    """Return the fields of a table that repeat the request and state its assumptions."""
-    off = device.step_error(RunKind(bool(search.model.experts), request.stack.fp8 != NOTHING))
-    filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, search.model, request.stack))
-    return {
-        **shared_fields(request, PlanTable),
-        "model": search.model.name,
-        "device": device.name,
-        "memory_bytes": device.memory_bytes,
-        "either_way": off and off.share,
-        "either_way_by": off and off.text,
-        "software": request.stack.software.name,
-        "assumptions": (
-            *dict.fromkeys(told for each in topologies for told in each.assumptions),
-            *device.assumptions,
-            *filled_up,
-            MFU_ASSUMED,
-            composed.COMPOSED,
-        ),
-    }
-
-
-def _counted(search: Search, plans: Sequence[Plan], left_out: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return the fields of a table that count the search, and show the plans that had to be timed."""
-    places = len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans)
-    seen, timed, worst_s = search.seen(), search.needed(), search.worst_s
-    bounds = search.without, search.anywhere, search.large
-    without, near, large = (sum(places for least_s, places in of if least_s <= worst_s) for of in bounds)
-    of_plans, placed, least_s = search.undecided()
-    bound, requests = places - without - near - of_plans, near - large - len(timed) - placed
-    by = (without + large, bound, requests, len(timed), of_plans + placed)
-    return {
-        "least_s": least_s if search.left else None,
-        "not_searched": left_out,
-        "plans": len(plans),
-        "candidates": places - without,
-        "timed": len(timed),
-        "decided": dict(zip(BY, by, strict=True)),
-        "front": tuple(front_of(seen)),
-        "seen": tuple(sorted({(row.peak_memory_bytes, row.mfu) for row in seen})),
-    }
-
-
-def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:
-    """Return the rows of the table, the fastest first."""
-    every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (search.rows[each].step_time_s, each.words))
-    first = search.rows[next(each for each in every if each in ours)]
-    return tuple(_row(search, each, first, search.bounds_s.get(each), beside=each in theirs) for each in every)
-
-
-def _row(search: Search, candidate: Candidate, first: PlanRow, bound_s: float | None, *, beside: bool) -> PlanRow:
-    """Return the row of a candidate, with its bound and the reason why it is slower than the first."""
-    row = search.rows[candidate]
-    said = "" if row == first else reason_of(row, first)
-    if search.has and row.peak_memory_bytes > search.has:
-        said = f"does not fit: {format_size(row.peak_memory_bytes - search.has)} of memory are missing; if it fitted: {said}"
-    return replace(row, bound_s=bound_s, beside=beside, why=said)
-
-
-def front_of(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the rows that no other beats in both memory and MFU, the least memory first."""
-    found: list[PlanRow] = []
-    for row in sorted(rows, key=lambda row: (row.peak_memory_bytes, -row.mfu, row.plan, row.axes)):
-        if not found or row.mfu > found[-1].mfu:
-            found.append(row)
-    return found

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool, column
+from emu.arrays import I64, Bool, column
 from emu.errors import InputError, must_be
+from emu.topology.description.cable_rows import CableRows
+from emu.topology.description.canonical_order import canonical_order
 from emu.topology.description.values import RoutingSettings
 from emu.topology.paths.dimension_order import by_dimension
 from emu.topology.paths.path_check import UnevenPaths, find_uneven, find_unjoined
@@ -18,20 +20,6 @@ from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link
 from emu.units import format_bandwidth
 
 MAX_NODES = MAX_LINKS // 2 + 1  # the largest number of nodes that so many links can join
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class CableRows:
-    """The cables, or one-way links, of a description: a row for parallel ones between the same two nodes."""
-
-    a: I64  # [C] node
-    b: I64  # [C] node
-    bandwidth_Bps: F64  # [C] one direction
-    latency_fs: I64  # [C] ticks
-    tier: I64  # [C] index of its tier
-    count: I64  # [C] number of parallel cables
-    cost: I64  # [C] cost of a link; 0: none is given
-    entry: I64  # [C] number of the entry in which it is written
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,7 +42,7 @@ class TopologyDescription:
 def assemble(described: TopologyDescription) -> Topology:
     """Return the topology of a description.
 
-    Cables are sorted by their ends, so that the order in which they were written does not matter.
+    Switches, tiers and cables get a canonical order, so that the order in which they were written does not matter.
 
     Raises:
         InputError: There is no NPU, dims do not number the NPUs, a link joins a node to itself or is written twice, there are
@@ -63,7 +51,8 @@ def assemble(described: TopologyDescription) -> Topology:
     where, n, dims = described.where, described.n_npus, described.routing.dims
     check_nodes(where, n, described.n_nodes, dims)
     _check_rows(described)
-    order = _in_order(described.rows)
+    described, unordered = _canonical(described)
+    order = _in_order(described)
     links, cost = _links(described, order), _cost(described, order)
     _check_switches(described, links)
     kind = "link one way" if described.one_way else "cable"
@@ -76,7 +65,7 @@ def assemble(described: TopologyDescription) -> Topology:
         router,
         dims,
         {"NPU": n, **described.switches, kind: len(links) // (1 if described.one_way else 2)},
-        assumptions,
+        (*assumptions, *unordered),
         described.tiers,
         cost=cost,
         names=described.node,
@@ -126,9 +115,23 @@ def _at(described: TopologyDescription, row: int) -> str:
     return f"{described.where}, {described.entry(int(described.rows.entry[row]))}"
 
 
-def _in_order(rows: CableRows) -> I64:
-    """Return the row of each cable, sorted by the cable's ends."""
-    order = np.lexsort((rows.tier, np.maximum(rows.a, rows.b), np.minimum(rows.a, rows.b)))
+def _canonical(described: TopologyDescription) -> tuple[TopologyDescription, tuple[str, ...]]:
+    """Return the description with its switches and tiers in canonical order, and a sentence where it is not complete."""
+    rows, tiers = described.rows, described.tiers
+    found = canonical_order(rows, described.n_npus, described.n_nodes, tiers, one_way=described.one_way)
+    ordered = replace(
+        described, rows=found.rows(rows), tiers=tuple(tiers[old] for old in found.tier), node=found.names(described.node)
+    )
+    told = "too many switches look alike to put all of them in order; those left alike are in the order of the file"
+    return ordered, () if found.complete else (told,)
+
+
+def _in_order(described: TopologyDescription) -> I64:
+    """Return the row of each cable, sorted by its ends; parallel ones by their direction, rate, latency, cost and tier."""
+    rows = described.rows
+    low, high = np.minimum(rows.a, rows.b), np.maximum(rows.a, rows.b)
+    direction = rows.a if described.one_way else low
+    order = np.lexsort((rows.tier, rows.cost, rows.latency_fs, rows.bandwidth_Bps, direction, high, low))
     return np.repeat(order, rows.count[order])
 
 

@@ -3,6 +3,7 @@
 An edge has `bandwidth` and `latency`, and may have `count`, `tier` and `cost`. A node may have `kind`, npu or switch.
 """
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import networkx as nx
 
 from emu.errors import InputError
+from emu.files import read_input
 from emu.topology.description.assembly import TopologyDescription, assemble
 from emu.topology.description.node_names import ListedCable, NodeNames, by_kind, by_name, description_of, read_row
-from emu.topology.description.values import ROUTING_KEYS, check_keys, read_routing, read_word
+from emu.topology.description.values import BUILD_IT, ROUTING_KEYS, check_keys, read_routing, read_word
 from emu.topology.topology import Topology
 
 _KINDS = ("npu", "switch")
@@ -45,8 +47,9 @@ def read_graphml(path: Path, where: str) -> TopologyDescription:
     Raises:
         InputError: The file is no GraphML; or see `topology_of`.
     """
+    data = read_input("topology", path, where, mend=BUILD_IT)
     try:
-        graph = nx.read_graphml(path)
+        graph = nx.read_graphml(io.BytesIO(data))
     except (SyntaxError, nx.NetworkXException, LookupError, ValueError, TypeError) as error:  # SyntaxError: of the XML
         raise InputError(f"{where}: no GraphML: {' '.join(str(error).split())}") from None
     return describe(graph, where, {})

@@ -10,7 +10,8 @@ import numpy as np
 
 from emu.arrays import column
 from emu.errors import InputError, must_be
-from emu.topology.description.assembly import CableRows, TopologyDescription
+from emu.topology.description.assembly import TopologyDescription
+from emu.topology.description.cable_rows import CableRows
 from emu.topology.description.values import read_cost, read_count, read_latency, read_rate
 from emu.topology.topology import check_link_count
 
@@ -69,10 +70,14 @@ def by_name(names: Iterable[str], where: str) -> NodeNames:
 def by_kind(kinds: Mapping[str, str], where: str) -> NodeNames:
     """Return the nodes with NPUs and switches as each node says, in the order in which they come.
 
+    NPUs that are called 0, 1, 2, ... have these numbers.
+
     Raises:
         InputError: There is no NPU.
     """
     npus = [name for name, kind in kinds.items() if kind == "npu"]
+    numbered = [str(number) for number in range(len(npus))]
+    npus = numbered if set(npus) == set(numbered) else npus
     if not npus:
         raise InputError(f"{where}: no node is an NPU; give some the kind npu")
     return (*npus, *(name for name, kind in kinds.items() if kind != "npu")), len(npus)

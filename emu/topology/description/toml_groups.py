@@ -15,7 +15,8 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.topology.description.assembly import CableRows, TopologyDescription, check_nodes
+from emu.topology.description.assembly import TopologyDescription, check_nodes
+from emu.topology.description.cable_rows import CableRows
 from emu.topology.description.generators import (
     AMONG,
     BETWEEN,
@@ -26,6 +27,7 @@ from emu.topology.description.generators import (
     pairs_between,
 )
 from emu.topology.description.values import (
+    BUILD_IT,
     ROUTING_KEYS,
     check_keys,
     load_toml,
@@ -86,7 +88,7 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
     Raises:
         InputError: The file is no TOML, a key, word or value is invalid, a node does not exist, or there are too many nodes.
     """
-    given = load_toml(path, "topology", where)
+    given = load_toml(path, "topology", where, BUILD_IT)
     check_keys(given, _KEYS, where)
     groups, n_npus, n_nodes = _groups(given, where)
     lines = _lines(given, groups, where)

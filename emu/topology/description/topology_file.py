@@ -4,14 +4,16 @@ Also here: topologies as lists of cables in CSV: `a,b,bandwidth,latency`, and `c
 """
 
 import csv
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 from emu.errors import InputError, must_be
+from emu.files import read_input
 from emu.topology.description.assembly import TopologyDescription, assemble
 from emu.topology.description.node_names import ListedCable, by_name, description_of, read_row
 from emu.topology.description.toml_groups import read_toml
-from emu.topology.description.values import check_keys
+from emu.topology.description.values import BUILD_IT, check_keys
 from emu.topology.topology import Topology
 
 _NEEDED = ("a", "b", "bandwidth", "latency")
@@ -27,9 +29,9 @@ def read_csv(path: Path, where: str) -> TopologyDescription:
         InputError: The head is missing, a column is unknown, a value is invalid, or NPUs are not called 0, 1, 2, ....
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+        text = read_input("topology", path, where, mend=BUILD_IT).decode("utf-8-sig")
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(f"{where}: no CSV: {error}") from None
     places = _places(lines[0][1] if lines else [], f"{where}, line 1")
@@ -91,8 +93,4 @@ def read_file(text: str) -> Topology:
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"topology: {text!r} is a file, which takes no settings; write them into it")
-    try:
-        described = reader(path, text)
-    except OSError as error:
-        raise InputError(f"topology: cannot read {text!r}: {error.strerror}") from None
-    return assemble(described)
+    return assemble(reader(path, text))

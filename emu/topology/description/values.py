@@ -2,6 +2,7 @@
 
 import csv
 import difflib
+import io
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.errors import InputError, must_be, without_place
+from emu.errors import InputError, at_place, must_be
+from emu.files import read_input
 from emu.registry import unknown
 from emu.units import parse_bandwidth, parse_time
 
@@ -25,31 +27,31 @@ class RoutingSettings(NamedTuple):
     npus_relay: bool | None = None  # None: NPUs relay where there are no switches
 
 
+BUILD_IT = "give whole groups of nodes an entry in TOML, or build it in Python by @topology (--import FILE.py)"  # if too large
 ROUTING_KEYS = ("dims", "routes", "npus_relay")
 
 
-def load_toml(path: Path, what: str, name: str) -> dict[str, Any]:
+def load_toml(path: Path, what: str, name: str, mend: str = "") -> dict[str, Any]:
     """Return the table of a TOML file.
 
     Args:
         path: The path of the file.
         what: The subject of the file, for messages.
         name: The name of the file in messages.
+        mend: What to do about a file that is too large.
 
     Raises:
-        InputError: The file cannot be read, or is no TOML.
+        InputError: The file cannot be read, is too large, or is no TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{what}: cannot read {name!r}: {error.strerror}") from None
+        return tomllib.loads(read_input(what, path, name, mend=mend).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{name}: no TOML: {error}") from None
 
 
 @contextmanager
 def csv_rows(path: Path, what: str, name: str, needed: Sequence[str]) -> Iterator["csv.DictReader[str]"]:
-    """Open a CSV file and yield a reader of its rows, to be used within; columns beyond those needed are ignored.
+    """Read a CSV file and yield a reader of its rows, to be used within; columns beyond those needed are ignored.
 
     Args:
         path: The path of the file.
@@ -58,17 +60,15 @@ def csv_rows(path: Path, what: str, name: str, needed: Sequence[str]) -> Iterato
         needed: The columns that must be there.
 
     Raises:
-        InputError: The file cannot be read or is no CSV, or a column is missing. Errors that are raised within pass through.
+        InputError: The file cannot be read, is too large or no CSV, or a column is missing. Errors that are raised within pass
+            through.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [column for column in needed if column not in (reader.fieldnames or ())]
-            if missing:
-                raise InputError(f"{name}, line 1: columns missing: {', '.join(missing)}; those needed are {', '.join(needed)}")
-            yield reader
-    except OSError as error:
-        raise InputError(f"{what}: cannot read {name!r}: {error.strerror}") from None
+        reader = csv.DictReader(io.StringIO(read_input(what, path, name).decode(), newline=""))
+        missing = [column for column in needed if column not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(f"{name}, line 1: columns missing: {', '.join(missing)}; those needed are {', '.join(needed)}")
+        yield reader
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{name}: no CSV: {error}") from None
 
@@ -83,7 +83,7 @@ def located(where: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{where}: {without_place(error)}") from None
+        raise at_place(where, error) from None
 
 
 def read_rate(value: object, where: str) -> float:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emu.errors import InputError, must_be, without_place
+from emu.errors import InputError, at_place, must_be
 from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.description.values import check_keys, load_toml, located, read_count
@@ -222,7 +222,7 @@ def _quantity(parse: Callable[[str, str], float], example: str) -> Callable[[obj
         try:
             return parse(value, key)
         except InputError as error:
-            raise InputError(f"{where}: {without_place(error)}") from None
+            raise at_place(where, error) from None
 
     return read
 

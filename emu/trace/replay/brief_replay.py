@@ -3,7 +3,7 @@
 from functools import partial
 
 from emu.fabric.graph import Timeline, name_tasks
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.trace.replay.delay import links_were_exclusive, staggered_instances
 from emu.trace.replay.replay import ReplayGraph, TraceLayout, event_name
 
@@ -46,4 +46,4 @@ def replay_timeline(layout: TraceLayout, replayed: ReplayGraph) -> Timeline:
         InputError: an event that ends beyond the clock.
     """
     with name_tasks("trace", partial(event_name, layout.trace, replayed)):
-        return run(replayed.graph)
+        return run_graph(replayed.graph)

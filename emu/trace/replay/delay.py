@@ -18,7 +18,7 @@ from emu.equivalence import Orbits, components
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph, Timeline
 from emu.fabric.lower import LoweredSchedule
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 
 K = TypeVar("K")
 
@@ -63,7 +63,7 @@ def members_of(piece: LoweredSchedule) -> I64:
 
 def delay_of(piece: LoweredSchedule) -> Delay | None:
     """Return the delay of a collective; None where members start or leave at different times, or groups share a link."""
-    alone, members = run(piece.graph), members_of(piece)
+    alone, members = run_graph(piece.graph), members_of(piece)
     alike = piece.alike[members]
     number, stands, _ = Orbits.equal(alike.min(axis=1))
     leaves, begins = alone.end_fs[piece.exit[members]], _begins(piece, alone)[alike]

@@ -1,28 +1,20 @@
-"""Options that several commands share, and the printing of results."""
+"""Options that several commands share."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from functools import partial, reduce, wraps
+from collections.abc import Callable
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
-from emu.collective.algorithm import AUTO, Algorithm
+from emu.collective.algorithm import Algorithm
 from emu.collective.msccl.program_file import file_program
-from emu.collective.shape import Shape, parse_grid
-from emu.errors import must_be
 from emu.model.stack.software import Software
-from emu.model.stack.stack import ROLES, SOFTWARE, Stack, beside, parse_stack
+from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file
-from emu.store import user_folder
-from emu.study.choice import algorithm_cache
-from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
-from emu.units import parse_size, parse_time
-from launch.cli.options.files import OutputFile, OutputFolder, print_text, remember_input
-from launch.data.stacks import STACKS
+from launch.cli.options.files import OutputFile, OutputFolder, remember_input
+from launch.front.steps.sweeps import SWEPT
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -60,32 +52,10 @@ _DTYPE_HELP = (
 )
 
 
-class TextType(click.ParamType[T]):
-    """The type of an option whose text a function reads.
-
-    Args:
-        name: What the help page calls a value, such as SIZE.
-        read: The function; it takes the text and the name of the option.
-    """
-
-    def __init__(self, name: str, read: Callable[[str, str], T]) -> None:
-        self.name, self._read = name, read
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """Return what the text says."""
-        return self._read(str(value), max(param.opts, key=len) if param else "value")
-
-
-SIZE = TextType("SIZE", parse_size)  # such as 64MiB; in bytes
-TIME = TextType("TIME", parse_time)  # such as 500ns; in ticks
-# 4x4:0-7 takes ranks 0 to 7; empty: no grid
-GRID: TextType[Shape] = TextType("4x4", lambda text, name: parse_grid(text, name) if text else ())
-
 default_option = partial(click.option, show_default=True)  # an option whose help names its default
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 topology_option = click.option(
     "--topology",
-    "topologies",
     multiple=True,
     required=True,
     metavar="NAME[:VARIANT][:key=value,...]|FILE",
@@ -103,9 +73,7 @@ device_option = click.option(
     show_default=True,
     help="The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes.",
 )
-algorithm_option = click.option(
-    "--algorithm", "algorithms", multiple=True, metavar="auto|nccl|[AXIS.]OPERATION=NAME", help=_ALGORITHM_HELP
-)
+algorithm_option = click.option("--algorithm", multiple=True, metavar="auto|nccl|[AXIS.]OPERATION=NAME", help=_ALGORITHM_HELP)
 stack_option = click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)  # of a generated step
 calls_option = click.option(  # of a step that ran
     "--stack", default="", metavar="launch=TIME,...", help=f"The times of the software: {_CALLS}."
@@ -114,6 +82,42 @@ dtype_option = click.option("--dtype", help=_DTYPE_HELP)
 cache_option = click.option("--cache", type=OutputFolder(), help="Keep results in this folder. [default: the user's cache]")
 trace_option = click.option(
     "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
+)
+pace_events_option = click.option(
+    "--pace-events",
+    metavar="on|off",
+    help="on: elapsed_time of a script's torch.cuda.Event is virtual time; off: it is the time of this host. "
+    "[default: on, with --pace]",
+)
+sweep_option = click.option(
+    "--sweep",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help=f"Repeat the command with NAME at each of these values; give several sweeps for all combinations. NAME is {SWEPT}. "
+    "VALUES are a list such as 1,2,4, or 25GB/s..400GB/s:5 for five values with a constant ratio.",
+)
+fault_option = click.option(
+    "--fault",
+    multiple=True,
+    metavar='"PART at step S"|FILE|"random link=RATE ..."',
+    help="Let a part fail or slow down while the job runs, such as `link 3-7 at step 2`, `npu 5 at step 3`, `nic 4 slow 0.5 "
+    "from step 3 to 5` or `rank 2 kill at step 3`. A .toml file lists several faults; `random link=0.01 npu=0.001 seed=3` "
+    "draws them. Repeat it for more.",
+)
+job_png_option = click.option(  # of a command that draws nothing but steps with faults
+    "--png", type=OutputFile(".png"), help="Draw the time of each step to this file, with a mark at each --fault."
+)
+pace_option = click.option(
+    "--pace",
+    type=float,
+    metavar="FACTOR",
+    help="Run virtual time by the clock of this host: a second of virtual time takes FACTOR seconds, such as 1000. "
+    "Each message is held until it arrives on the first --topology. [default: messages are not held]",
+)
+pace_compute_option = click.option(
+    "--pace-compute",
+    metavar="on|off",
+    help="on: computation takes the device's time x FACTOR; off: the time of this host. [default: on, with --pace]",
 )
 perturb_option = click.option(
     "--perturb",
@@ -124,56 +128,52 @@ perturb_option = click.option(
 )
 
 
-def options_as_one(name: str, make: type[Any], *options: Callable[..., Any]) -> Callable[[F], F]:
-    """Return a decorator that adds options to a command, which takes their values as one object.
-
-    Args:
-        name: The parameter of the command that takes the object.
-        make: The class of the object, whose fields are called as the options.
-        options: Options, in the order of the help page; others stand above the decorator.
-    """
-
-    def add(command: F) -> F:
-        @wraps(command)
-        def called(*given: Any, **values: Any) -> Any:
-            own = {field.name: values.pop(field.name) for field in fields(make) if field.name in values}
-            return command(*given, **{name: make(**own)}, **values)
-
-        return reduce(lambda made, option: option(made), reversed(options), cast("F", called))
-
-    return add
+def timing_options(command: F) -> F:
+    """Add the options that say on which topologies a trace is timed, and how."""
+    return with_all(command, topology_option, device_option, dtype_option, algorithm_option, calls_option)
 
 
-def stack_of(words: str) -> Stack:
-    """Return the stack that `--stack` gives.
-
-    Raises:
-        InputError: as `parse_stack`.
-    """
-    return parse_stack(words, STACKS) if words else Stack()
+def cluster_options(command: F) -> F:
+    """Add the options that say where ranks run to a command."""
+    return with_all(command, _cluster_option("Where ranks run: as threads (local), or in Ray actors (ray)."), *_RAY_OPTIONS)
 
 
-def calls_of(words: str) -> Stack:
-    """Return the stack that `--stack` gives for a step that ran: only the times of messages and requests.
-
-    Raises:
-        InputError: as `parse_stack`, or there is a setting that only a generated step can have.
-    """
-    return beside(stack_of(words))
+def script_cluster_options(command: F) -> F:
+    """Add the options of `cluster_options` with `fake` as another cluster, and `--patience`."""
+    said = "Where ranks run: as threads (local), in Ray actors (ray), or nowhere (fake; tensors have no data)."
+    return with_all(command, _cluster_option(said), *_RAY_OPTIONS, _PATIENCE)
 
 
-def check_float32(device: Device, dtype: str) -> None:
-    """Refuse a device without a peak for float32 where a script is timed as it ran.
+def _cluster_option(said: str) -> Callable[[F], F]:
+    """Return the option `--cluster` with a help text."""
+    return default_option("--cluster", default="local", help=said)
 
-    The dtypes of a script are not known before it runs, but most scripts compute in float32, too.
 
-    Raises:
-        InputError: the device has no peak for float32.
-    """
-    if dtype == AS_RAN and "float32" not in device.peak_flops:
-        mend = "add float32 = 67e12 to it, or give --dtype bfloat16, which times float32 as bfloat16"
-        what = "given for float32 too, because most scripts compute in it"
-        raise must_be(device.name, "peak_flops", what, ", ".join(device.peak_flops), mend)
+def with_all(command: F, *options: Callable[..., Any]) -> F:
+    """Return a command with options, in the order of the help page."""
+    return reduce(lambda made, option: cast("F", option(made)), reversed(options), command)
+
+
+_PATIENCE = click.option(
+    "--patience",
+    type=float,
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="End the run if a rank waits so long for something else than communication (a lock, a store) while all others wait.",
+)
+_RAY_OPTIONS = (
+    click.option(
+        "--ray-address", metavar="HOST:PORT", help="The address of a running Ray. [default: start one on this machine]"
+    ),
+    click.option("--ranks-per-actor", type=int, metavar="N", help="The ranks of each Ray actor, as threads. [default: 1]"),
+    click.option(
+        "--ray-options",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.",
+    ),
+)
 
 
 def import_option(command: F) -> F:
@@ -184,8 +184,6 @@ def import_option(command: F) -> F:
             remember_input("--import", path)
         filed = [thing for path in paths for thing in ([file_program(path)] if path.suffix == ".xml" else import_file(path))]
         ctx.meta[_IMPORTED] = tuple(filed) if paths else None
-        # A file of the user may read others, whose changes no digest sees.
-        algorithm_cache.keep_in(None if paths else algorithm_cache.user_table())
 
     return click.option(
         "--import",
@@ -202,47 +200,3 @@ def imported_algorithms() -> list[Algorithm] | None:
     """Return the algorithms of the files that `--import` gave; None where no file was given."""
     found: tuple[object, ...] | None = click.get_current_context().meta.get(_IMPORTED)
     return None if found is None else [thing for thing in found if isinstance(thing, Algorithm)]
-
-
-def cache_folder(cache: Path | None) -> Path | None:
-    """Return the folder in which results are kept between commands; None where results must not be kept.
-
-    Nothing is kept in the user's cache where files were imported: they may read other files, which may change unnoticed.
-
-    Args:
-        cache: The folder that `--cache` gives; None: the user's cache.
-    """
-    return cache or (user_folder() / "plans" if imported_algorithms() is None else None)
-
-
-def algorithm_choice(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
-    """Return the words that choose algorithms for a step.
-
-    Operations that no word names are served by the library of the stack, else by `auto`.
-    """
-    return (stack.library or AUTO, *words)
-
-
-def print_result(result: object, text: Callable[[], str], *, as_json: bool) -> None:
-    """Print a result as JSON, or the text of its report."""
-    if as_json:
-        print_json(result)
-    else:
-        print_text(text())
-
-
-def print_json(value: object) -> None:
-    """Print a result as JSON on stdout."""
-    print_text(json.dumps(_plain(value), indent=2, allow_nan=False))
-
-
-def _plain(value: object) -> object:
-    """Return a value in terms of dicts, lists, strings and numbers."""
-    if is_dataclass(value) and not isinstance(value, type):
-        kept = ((f.name, getattr(value, f.name), "left out" in f.metadata) for f in fields(value))
-        return _plain({name: each for name, each, optional in kept if each is not None or not optional})
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_plain(v) for v in value]
-    return value.item() if hasattr(value, "item") else value

@@ -4,12 +4,11 @@ Every command has `--config FILE.toml`, a file with any of its options, so that 
 checked before anything is computed. A file that cannot be written in the end is reported after all other output.
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -102,37 +101,6 @@ def write_output(path: Path | None, write: Callable[[Path], object]) -> None:
     if path is not None:
         with may_fail():
             write(path)
-
-
-def write_png(png: Path | None, chart: str, *drawn: object) -> None:
-    """Draw a picture to the file of `--png`, if one was given.
-
-    Args:
-        png: The file; None: no picture.
-        chart: The function of `launch.show` that returns the figure, such as `chart.step_chart:parts_figure`.
-        drawn: The arguments of that function.
-    """
-    if png is not None:
-        write_output(png, partial(_late("canvas:save"), _late(chart)(*drawn)))
-
-
-def write_html(html: Path | None, page: str, *shown: object) -> None:
-    """Write a page to the file of `--html`, if one was given.
-
-    Args:
-        html: The file; None: no page.
-        page: The function of `launch.show` that returns the page, such as `html.step_page:step_page`.
-        shown: The arguments of that function.
-    """
-    if html is not None:
-        write_output(html, partial(_late("html.page:write_page"), _late(page)(*shown)))
-
-
-def _late(name: str) -> Callable[..., Any]:
-    """Return a function of `launch.show`, given as `module:function`; the import is late because it loads matplotlib."""
-    module, _, function = name.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(f"launch.show.{module}"), function)
-    return found
 
 
 def print_text(text: str, *, nl: bool = True) -> None:

@@ -15,7 +15,7 @@ from emu.arrays import F64, I64, column
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.graph import Graph
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
 from launch.papers.networks import build_once, collective_s
@@ -59,7 +59,7 @@ def latency(word: str, load: float, ports_a_link: int = 1) -> float:
     graph = _graph(topology, Schedule.build(n, number, [Sends(src, dst, packets, channel=packets)]), ports_a_link)
     # The first tasks are the packets.
     ready = column(np.r_[np.round(at * TICKS_PER_S), np.zeros(graph.n_tasks - number)], np.int64)
-    took_s = (run(replace(graph, ready_fs=ready)).end_fs - ready)[:number] / TICKS_PER_S
+    took_s = (run_graph(replace(graph, ready_fs=ready)).end_fs - ready)[:number] / TICKS_PER_S
     middle = np.abs(at / _cycle_s(topology) - _OFFERED / 2) < _OFFERED / 4
     return float(took_s[middle].mean() / _cycle_s(topology))
 
@@ -84,7 +84,7 @@ def _arrivals_s(topology: Topology, ports: int) -> F64:
     for number in range(_ROUNDS):
         away: I64 = rng.integers(1, n, src.size)
         rounds.append(Sends(src, (src + away) % n, np.arange(src.size) + number * src.size, channel=port))
-    found = run(_graph(topology, Schedule.build(n, _ROUNDS * src.size, rounds))).end_fs / TICKS_PER_S
+    found = run_graph(_graph(topology, Schedule.build(n, _ROUNDS * src.size, rounds))).end_fs / TICKS_PER_S
     return np.asarray(found, np.float64)
 
 

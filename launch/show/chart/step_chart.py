@@ -21,7 +21,7 @@ from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, parse_bandwidth, parse_size, parse_time
 from launch.show.canvas import GREY, dress, new_page, rank_range
 from launch.show.chart.time_chart import PALE, Bar, Line, dress_bars, lines
-from launch.show.step_parts import step_parts
+from launch.show.step_parts import means_of, step_parts
 from launch.show.text.estimate_table import SweepRow
 
 _FRONT, _BEST, _YOURS, _LIMIT = "#0072B2", "#D55E00", "#009E73", "#7c8894"  # Okabe and Ito's
@@ -84,7 +84,7 @@ def parts_figure(results: Sequence[StepEstimate]) -> Figure:
     )
     places = list(range(len(results)))[::-1]
     begins = [0.0] * len(results)
-    for name, colour, times_s in step_parts(results):
+    for name, colour, times_s in step_parts(results if len(results) == 1 else [means_of(each) for each in results]):
         axes.barh(places, times_s, left=begins, color=colour, height=0.7, label=name)
         begins = [begin + time_s for begin, time_s in zip(begins, times_s, strict=True)]
     npus = [f" · {r.ranks} NPUs" if len(ranks) > 1 else "" for r in results]

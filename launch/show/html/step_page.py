@@ -20,7 +20,19 @@ from emu.units import format_bandwidth, format_size, format_time
 from launch.show.html.link_map import link_map
 from launch.show.html.page import ColouredPart, KeyFigure, Page, Section, StackedBars, Table, TextBlock
 from launch.show.html.pipeline import pipeline
-from launch.show.step_parts import COMPUTE, IDLE, StepPart, StepTimes, colours_of, exposed_axes, exposed_column, step_parts
+from launch.show.step_parts import (
+    COMPUTE,
+    IDLE,
+    MEANS_TOLD,
+    ComparedStep,
+    PartTimes,
+    StepPart,
+    colours_of,
+    exposed_columns,
+    means_of,
+    part_column,
+    step_parts,
+)
 from launch.show.text.step_report import COSTLIEST, path_part_text, path_text, step_choice_text, straggling_text
 from launch.show.text.table import Column, figures, spread_lines
 from launch.show.text.topology_facts import link_classes
@@ -56,7 +68,7 @@ def _part(name: str, label: str, time_s: float, step: Step, note: str = "") -> K
     return KeyFigure(name, label, format_time(time_s), time_s, note or share)
 
 
-def rates(step: StepTimes) -> list[KeyFigure]:
+def rates(step: ComparedStep) -> list[KeyFigure]:
     """Return the key figures MFU and tokens per second; none where the step has no model."""
     if step.tokens_per_s is None or step.mfu is None or step.hfu is None:
         return []
@@ -83,10 +95,10 @@ def comparison_table(steps: Sequence[Step]) -> Table:
         Column("topology", lambda step: step.topology),
         figures("NPUs", lambda step: step.ranks),
         figures("step", lambda step: step.step_time_s, format_time),
-        figures("computation", lambda step: step.compute_s, format_time),
-        *(exposed_column(axis, f"{axis or 'other'} exposed") for axis in exposed_axes(steps)),
-        figures("bubble", lambda step: step.bubble_s, format_time),
-        figures("idle", lambda step: step.idle_s, format_time),
+        part_column("computation", lambda of: of.compute_s),
+        *exposed_columns(steps, lambda axis: f"{axis or 'other'} exposed"),
+        part_column("bubble", lambda of: of.bubble_s),
+        part_column("idle", lambda of: of.idle_s),
         *([figures("MFU", lambda step: step.mfu, "{:.3f}".format)] if all(step.mfu is not None for step in steps) else []),
         figures("memory", lambda step: step.peak_memory_bytes, format_size),
     ]
@@ -169,7 +181,8 @@ def step_page(title: str, subtitle: str, shown: Sequence[TimedStep]) -> Page:
     steps = [step for step, _ in shown]
     if len(shown) == 1:
         return Page(title, subtitle, figures_of(steps[0]), (_breakdown_section(steps), *step_sections(shown[0])))
-    several = Section("Topologies compared", (comparison_table(steps),), "Click on the head of a column to sort by it.")
+    note = f"Click on the head of a column to sort by it. Parts of steps are {MEANS_TOLD}."
+    several = Section("Topologies compared", (comparison_table(steps),), note)
     each = [
         Section(f"{s.topology}: {part.title}", part.blocks, part.note)
         for s, one in zip(steps, shown, strict=True)
@@ -213,7 +226,7 @@ _PATH_NOTE = (
 )
 
 
-def breakdown(steps: Sequence[StepTimes], names: Sequence[str], notes: Sequence[str]) -> StackedBars:
+def breakdown(steps: Sequence[PartTimes], names: Sequence[str], notes: Sequence[str]) -> StackedBars:
     """Return stacked bars of the parts of each step, the longest as wide as the page.
 
     The legend has the times of the parts where there is one step.
@@ -241,8 +254,9 @@ def _breakdown_section(steps: Sequence[Step]) -> Section:
     rates = ["" if step.mfu is None else f" · MFU {step.mfu:.3f}" for step in steps]
     notes = [format_time(step.step_time_s) + rate for step, rate in zip(steps, rates, strict=True)]
     of = f"The parts of rank {steps[0].rank}, which ended last, add up to the step."
-    bars = breakdown(steps, ["" if one else step.topology for step in steps], notes)
-    return Section("Where the time goes", (bars,), of if one else "The parts are those of the rank that ended last.")
+    parts = steps if one else [means_of(step) for step in steps]
+    bars = breakdown(parts, ["" if one else step.topology for step in steps], notes)
+    return Section("Where the time goes", (bars,), of if one else f"The parts are {MEANS_TOLD}.")
 
 
 def _part_text(name: str, time_s: float, whole_s: float) -> str:

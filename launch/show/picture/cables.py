@@ -19,7 +19,6 @@ from emu.topology.topology import Box, Drawing, Links, Topology
 from launch.show.picture.groups import switch_names
 from launch.show.picture.layout import Label, free_place, label_around, size_of_words
 
-TIMES = "\N{MULTIPLICATION SIGN}"
 NPU, FRAME = "#22313f", "#dde3ea"
 _TIERS = (  # Okabe and Ito's, safe for colour-blind readers; then Tol's muted ones
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),

@@ -17,7 +17,7 @@ from emu.topology.topology import Drawing, Topology
 from emu.units import format_bandwidth
 from launch.show.canvas import INK, text_width_pt
 from launch.show.picture import cables
-from launch.show.picture.groups import GroupedTopology, layers, switch_names
+from launch.show.picture.groups import TIMES, GroupedTopology, layers, switch_names
 from launch.show.picture.layout import Label, free_place, grid_positions, label_around, size_of_words, tier_positions
 
 _SMALLEST_NAMES_PT = 4.5
@@ -116,6 +116,7 @@ def _write_inside(axes: Axes, at: F64, text: str, size_pt: float) -> None:
 
 
 WIDE, LINE = 1.7, 0.3  # width of a symbol, and height of a line of its text
+_NEAR = 0.6  # factor of the gap between tiers where each is one symbol
 ROOM = 3.0  # room in which cables bend around a symbol
 _ALONG = (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8)  # places of a label along its line, the best first
 _MOST_WORDS = 16  # most bundles that all get a label; of more, one of each kind
@@ -126,7 +127,7 @@ def arrange(merged: GroupedTopology) -> Drawing:
     graph = merged.graph
     spread = np.array((2.9, symbol_height(merged, range(len(merged.names))) + 1.1))
     if graph.n_nodes > graph.n_npus:
-        return Drawing(tier_positions(graph, layers(graph)) * spread)
+        return Drawing(tier_positions(graph, layers(graph)) * spread * (1.0, _NEAR if merged.each else 1.0))
     if len(graph.dims) == 2:
         row, column = np.unravel_index(np.arange(graph.n_npus), graph.dims)
         return Drawing(np.stack((column, -row), axis=-1) * spread)
@@ -184,7 +185,7 @@ def _labelled_bundles(merged: GroupedTopology, rows: I64) -> I64:
 def _write_bundle(axes: Axes, merged: GroupedTopology, row: int, line: F64, points: float, taken: Sequence[Label]) -> Label:
     """Write the label of a bundle in the middle of its line, or nearer to an end where other labels are; return its room."""
     rate = format_bandwidth(float(merged.graph.links.bandwidth_Bps[row]))
-    words, size_pt = (f"{cables.TIMES} {merged.bundled[row]:,}", rate), min(8.0, 0.17 * points)
+    words, size_pt = (f"{TIMES} {merged.bundled[row]:,}", rate), min(8.0, 0.17 * points)
     size = size_of_words(words, size_pt, points)
     chosen = free_place((label_around(line[round(share * (len(line) - 1))], size) for share in _ALONG), taken)
     room = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
@@ -193,10 +194,11 @@ def _write_bundle(axes: Axes, merged: GroupedTopology, row: int, line: F64, poin
 
 
 def words_of(merged: GroupedTopology, group: int) -> list[str]:
-    """Return the lines of a group's text: its name, then the number of nodes of each kind."""
+    """Return the lines of a group's text: its name, the nodes of each kind, and the cables of each where these are equal."""
     name = [merged.names[group]] if group < merged.graph.n_npus else []
     parts = merged.parts[group].items()
-    return name + [f"{kind} {cables.TIMES} {number:,}" if number > 1 else kind for kind, number in parts]
+    nodes = [f"{kind} {TIMES} {number:,}" if number > 1 else kind for kind, number in parts]
+    return [*name, *nodes, *(merged.each[group] if merged.each else ())]
 
 
 def _symbol(axes: Axes, at: F64, high: float, colour: str) -> None:

@@ -1,7 +1,7 @@
 """Groups of nodes for a topology that is too large to draw: NPUs by their leading dimensions, switches by the NPUs below.
 
-Nothing is left out: what is too much to show is one group with an ellipsis, so that nodes and cables still add up.
-G groups.
+Nothing is left out: what is too much to show is one group, so that nodes and cables still add up. Where a network is tiers of
+equal nodes, each tier is such a group; else the middle of many groups is one with an ellipsis. G groups.
 
 Also here: the kinds of switches in a picture: the distance of each switch from the NPUs, and its name.
 """
@@ -24,6 +24,7 @@ _FIRST = 3  # groups of a longer dimension before the ellipsis; the last follows
 _MOST = (25, 10)  # most groups of NPUs: on a grid, in a row under switches
 _RUNS = 16  # runs of NPUs where no two are linked to the same nodes
 _MOST_ALIKE = 10  # most groups of switches of one kind
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def layers(topology: Topology) -> I64:
@@ -77,6 +78,7 @@ class GroupedTopology:
     bundled: I64  # [links of graph] number of links in each bundle
     bundle: I64  # [links of the whole topology] link of graph; -1: within a group
     inside: I64  # [G] number of links between nodes of the group
+    each: tuple[tuple[str, ...], ...] = ()  # [G] cables of each node of a group in words, where groups are tiers
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,10 +89,21 @@ class _NpuGroups:
     shape: tuple[int, ...]  # dimensions of the groups
     whole: int  # NPUs of a group that is not an ellipsis
 
+    @staticmethod
+    def of_all(layer: I64) -> "_NpuGroups":
+        """Return all NPUs, which are layer 0, as one group; it stands for as many as there are switches in the first layer."""
+        npus, switches = np.bincount(layer)[:2].tolist()
+        return _NpuGroups(np.zeros(npus, np.int64), (1,), npus // switches if npus % switches == 0 else npus)
+
     @property
     def count(self) -> int:
         """The number of groups."""
         return prod(self.shape)
+
+    @property
+    def is_shortened(self) -> bool:
+        """Whether some group stands for several that are left out."""
+        return bool(np.bincount(self.group).max() >= 2 * self.whole)
 
 
 def group_nodes(topology: Topology) -> GroupedTopology:
@@ -103,6 +116,20 @@ def group_nodes(topology: Topology) -> GroupedTopology:
         group = _node_groups(topology, npus, layer, boxes, kind)
         if group.max() < npus.count:
             break
+    if npus.is_shortened and (each := _each_of_tiers(topology, layer, kind)):
+        return _merged(topology, kind, layer, _NpuGroups.of_all(layer), boxes, each)
+    return _merged(topology, kind, group, npus, boxes)
+
+
+def _merged(
+    topology: Topology,
+    kind: np.ndarray,
+    group: I64,
+    npus: _NpuGroups,
+    boxes: tuple[Box, ...],
+    each: tuple[tuple[str, ...], ...] = (),
+) -> GroupedTopology:
+    """Return the topology with its nodes merged into the given groups; the other arguments name them."""
     count = int(group.max()) + 1
     parts = [Counter[str]() for _ in range(count)]
     for (of, name), number in Counter(zip(group.tolist(), kind.tolist(), strict=True)).items():
@@ -111,7 +138,25 @@ def group_nodes(topology: Topology) -> GroupedTopology:
     links, bundle, inside = _bundles(topology.links, group, count)
     bundled = column(np.bincount(bundle[bundle >= 0], minlength=len(links)), np.int64)
     graph = Topology(topology.name, npus.count, count, links, shortest(links, count), npus.shape, tiers=topology.tiers)
-    return GroupedTopology(graph, group, names, tuple(parts), bundled, bundle, inside)
+    return GroupedTopology(graph, group, names, tuple(parts), bundled, bundle, inside, each)
+
+
+def _each_of_tiers(topology: Topology, layer: I64, kind: np.ndarray) -> tuple[tuple[str, ...], ...]:
+    """Return the cables of each node of every layer in words; nothing unless the network is tiers of equal nodes.
+
+    In such a network cables join neighbouring layers, and the nodes of a layer are of one kind with equally many cables.
+    """
+    links, kinds = topology.links, np.unique(np.stack((layer, np.unique(kind, return_inverse=True)[1])), axis=1)
+    up = layer[links.dst] - layer[links.src]
+    if kinds.shape[1] > layer.max() + 1 or (np.abs(up) != 1).any():
+        return ()
+    cables = np.zeros((topology.n_nodes, 2), np.int64)
+    np.add.at(cables, (links.src, (up > 0).astype(np.int64)), 1)
+    first = np.unique(layer, return_index=True)[1]
+    if not np.array_equal(cables, cables[first][layer]):
+        return ()
+    ways = (zip(one.tolist(), ("down", "up"), strict=True) for one in cables[first])
+    return tuple(tuple(f"{number:,} cable{'s' * (number > 1)} {way} each" for number, way in both if number) for both in ways)
 
 
 def _npu_groups(topology: Topology, boxes: tuple[Box, ...], most: int) -> _NpuGroups:
@@ -166,14 +211,18 @@ def _shorten(digit: I64, size: int) -> I64:
 
 
 def _npu_names(npus: _NpuGroups, boxes: tuple[Box, ...]) -> list[str]:
-    """Return a name for each group of NPUs: that of the drawing's box around it, else its first and last number."""
+    """Return a name for each group of NPUs: that of the drawing's box around it, else its first and last number.
+
+    A group that stands for equal ones says for how many.
+    """
     labels = {box.nodes: box.label for box in boxes}
     ends = np.cumsum(np.bincount(npus.group, minlength=npus.count))[:-1]
     names = []
     for nodes in np.split(np.argsort(npus.group, kind="stable"), ends):
         first, last, size = int(nodes[0]), int(nodes[-1]), len(nodes)
         name = labels.get((first, last + 1), "") or f"NPU {first}" + f"..{last}" * (size > 1)
-        names.append(f"… {size // npus.whole} more" if size >= 2 * npus.whole else name)
+        folded = f"{size // npus.whole:,} {TIMES} {npus.whole:,} NPUs" if npus.count == 1 else f"… {size // npus.whole} more"
+        names.append(folded if size >= 2 * npus.whole else name)
     return names
 
 

@@ -10,22 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emu.model.stack.stack import find_software
-from emu.study.planning.search.row import PlanRow, PlanTable
-from emu.study.planning.search.search import PLANS, REQUESTS, STEPS
+from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTable
+from emu.study.planning.search.search import AFTER_FIRST, MOST
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
-from launch.show.step_parts import exposed_axes, exposed_column
+from launch.show.step_parts import MEANS_TOLD, exposed_axes, exposed_columns, means_of, part_column
 from launch.show.text.step_report import expected_told, foot_lines, off_told, rate_lines, step_choice_text, step_lines
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
+
+
+def proof_text(row: PlanRow) -> str:
+    """Return that a row is proved, or the least time of a plan that may come before it."""
+    return "proved" if row.least_untimed_s is None else f"from {format_time(row.least_untimed_s)}"
+
 
 PLAN_COLUMNS: Mapping[str, Column[PlanRow]] = {
     "plan": Column("plan", lambda row: row.plan),
     "placement": Column("placement", lambda row: row.axes),
     "topology": Column("topology", lambda row: row.topology),
     "step": figures("step", lambda row: row.step_time_s, format_time),
+    "proof": Column("proof", proof_text, key=lambda row: row.least_untimed_s or 0.0),
     "MFU": figures("MFU", lambda row: row.mfu, "{:.3f}".format),
-    "bubble": figures("bubble", lambda row: row.bubble_s, format_time),
+    "bubble": part_column("bubble", lambda of: of.bubble_s),
 }
+PROOF = "proved: no plan that was not timed can be faster; from TIME: a plan that was not timed may take as little"
 
 
 def number_column(head: str, rows: Sequence[PlanRow]) -> Column[PlanRow]:
@@ -39,8 +47,8 @@ def plans_report(planned: PlanTable) -> str:
     rows, off, topologies = planned.rows, planned.either_way, list(dict.fromkeys(row.topology for row in planned.rows))
     columns = [
         number_column("", rows),
-        *(PLAN_COLUMNS[name] for name in ("plan", "placement", "step", "MFU")),
-        *(exposed_column(axis, axis, "exposed") for axis in exposed_axes(rows)),
+        *(PLAN_COLUMNS[name] for name in ("plan", "placement", "step", "proof", "MFU")),
+        *exposed_columns(rows, str, "exposed"),
         PLAN_COLUMNS["bubble"],
         figures("memory", lambda row: row.peak_memory_bytes, format_size, "a rank"),
         *([PLAN_COLUMNS["topology"]] if len(topologies) > 1 else []),
@@ -48,15 +56,11 @@ def plans_report(planned: PlanTable) -> str:
     lines = [
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
-        "",
-        column_table(columns, rows),
-        "",
-        *_reasons(rows),
-        "",
+        *("", column_table(columns, rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
         *([] if off is None else [f"expected        each step {off_told(planned.device, off, planned.either_way_by)}"]),
         f"searched        {searched_text(planned)}, in {planned.wall_s:.1f} s",
         f"not searched    {not_searched_text(planned)}",
-        *([f"not decided     {undecided_text(planned)}"] if planned.least_s is not None else []),
+        *([f"not decided     {undecided_text(planned)}"] if planned.ended != PROVED else []),
         *merged_assumption_lines([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
@@ -78,10 +82,14 @@ def not_searched_text(planned: PlanTable) -> str:
 
 def undecided_text(planned: PlanTable) -> str:
     """Return how many candidates are left of a search that ended early, and the least time that one of them can take."""
-    told, ends = f"{planned.decided['undecided']:,} candidates", f"{STEPS:,} steps, {REQUESTS:,} requests and {PLANS:,} plans"
+    least = "" if planned.least_s is None else f", none of which takes less than {format_time(planned.least_s)}"
+    told = f"{planned.decided['undecided']:,} candidates{least}"
+    if planned.ended == INTERRUPTED:
+        return f"{told}: the search was interrupted, and goes on from here when it is started again"
+    most, more = (f"{of.steps:,} steps, {of.requests:,} requests or {of.plans:,} plans" for of in (MOST, AFTER_FIRST))
     return (
-        f"{told}, as a search ends after {ends}: none of them takes less than {format_time(planned.least_s or 0.0)}, the least "
-        "bound; search some of them with words (--plan)"
+        f"{told}: a search ends after {most}, and after {more} more once it has the first plan; --all proves all, and "
+        "words (--plan) search some of them"
     )
 
 
@@ -94,8 +102,9 @@ def _reasons(rows: Sequence[PlanRow]) -> list[str]:
 
 SweepStep = StepEstimate | PlanRow  # a step of the given plan, or of the best plan found
 _RATES = ("step_time_s", "tokens_per_s", "mfu", "hfu", "peak_memory_bytes")
-_OF_ESTIMATE = ("ranks", "dp", "global_batch", *_RATES, "compute_s", "exposed_comm_s", "idle_s", "bubble_s")
-_OF_PLAN = ("plan", "axes", *_RATES, "compute_s", "idle_s", "bubble_s")
+_OF_ESTIMATE = ("ranks", "dp", "global_batch", *_RATES)
+_OF_PLAN = ("plan", "axes", *_RATES)
+_MEANS = ("compute_s", "exposed_comm_s", "idle_s", "bubble_s")  # over all ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +118,31 @@ class SweepRow:
 
 
 def sweep_csv(rows: Sequence[SweepRow]) -> str:
-    """Return a line for each point and topology under a head; times are in seconds."""
+    """Return a line for each point and topology under a head; times are in seconds, `mean_` ones are means over all ranks."""
     steps = [row.step for row in rows if row.step is not None]
-    axes = exposed_axes(steps)
+    axes = exposed_axes(map(means_of, steps))
     names = _OF_PLAN if isinstance(steps[0], PlanRow) else _OF_ESTIMATE
+    parts = [*(f"mean_{name}" for name in _MEANS), *(f"mean_exposed_{axis or 'other'}_s" for axis in axes)]
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow([*rows[0].point, "topology", *names, *(f"exposed_{axis or 'other'}_s" for axis in axes), "refused"])
+    lines.writerow([*rows[0].point, "topology", *names, *parts, "refused"])
     for row in rows:
-        lines.writerow([*row.point.values(), row.topology, *_figures(row.step, names, axes), row.refused])
+        cells = [""] * len([*names, *parts]) if row.step is None else _cells(row.step, names, axes)
+        lines.writerow([*row.point.values(), row.topology, *cells, row.refused])
     return text.getvalue()
 
 
-def _figures(step: SweepStep | None, names: Sequence[str], axes: Sequence[str]) -> list[object]:
-    """Return the cells of a step; empty ones where there is no step."""
-    if step is None:
-        return [""] * (len(names) + len(axes))
-    return [*(getattr(step, name) for name in names), *(step.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes)]
+def sweep_told(row: SweepRow) -> str:
+    """Return what a person wants to know of a point as soon as it is known: the values, the topology and the step time."""
+    values = ", ".join(f"{name}={value}" for name, value in row.point.items())
+    return f"{values} on {row.topology}: {row.refused if row.step is None else format_time(row.step.step_time_s)}"
+
+
+def _cells(step: SweepStep, names: Sequence[str], axes: Sequence[str]) -> list[object]:
+    """Return the cells of a step."""
+    of = means_of(step)
+    means = *(getattr(of, name) for name in _MEANS), *(of.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes)
+    return [*(getattr(step, name) for name in names), *means]
 
 
 def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstimate]]:
@@ -136,9 +153,9 @@ def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstima
         figures("dp", lambda r: r.dp),
         figures("batch", lambda r: r.global_batch),
         figures("step", lambda r: r.step_time_s, format_time),
-        figures("compute", lambda r: r.compute_s, format_time),
-        *(exposed_column(axis, axis, " exposed") for axis in exposed_axes(results)),
-        figures("idle", lambda r: r.idle_s, format_time),
+        part_column("compute", lambda of: of.compute_s),
+        *exposed_columns(results, str, " exposed"),
+        part_column("idle", lambda of: of.idle_s),
         figures("MFU", lambda r: r.mfu, "{:.3f}".format),
         figures("memory", lambda r: r.peak_memory_bytes, format_size, "a rank"),
         Column("engine", lambda r: r.how),
@@ -159,6 +176,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         "",
         column_table(_estimate_columns(results), results),
         "",
+        f"compute, exposed and idle: {MEANS_TOLD}",
         f"expected: {off_told(first.device, first.either_way, first.either_way_by)}",
     ]
     return "\n".join([*lines, *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])

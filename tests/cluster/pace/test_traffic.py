@@ -8,7 +8,7 @@ from emu.cluster.pace.timeliness import Pace, Tempo
 from emu.cluster.pace.traffic import Traffic
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.fabric.lower import lower_placed
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
 from emu.topology.fault_injection.repair_action import MachineHistory
@@ -111,7 +111,7 @@ def test_a_link_that_is_lost_in_the_middle_is_led_round_once_the_system_has_mend
     between = np.isin(board.links.src, (0, 1)) & np.isin(board.links.dst, (0, 1))
     both = board, remove_parts(board, links=np.flatnonzero(between))
     laid = (lower_placed(lay_request(message(10 * MB), each, np.array([[0, 1]]))) for each in both)
-    alone, round_it = (int(run(piece.graph).left_fs[0]) for piece in laid)
+    alone, round_it = (int(run_graph(piece.graph).left_fs[0]) for piece in laid)
     of = traffic(f"link 0-1 at {alone / 2e9}us", topology=board, n=8)
     begun(of, message(10 * MB), (0, 1))
     lost_fs, mending_fs = alone // 2, 300 * US // 1000
@@ -158,7 +158,7 @@ def test_members_that_come_one_after_another_leave_as_the_engine_has_it_that_kno
     piece = lower_placed(lay_request(what, SWITCH, np.arange(4)[None]))
     ready = piece.graph.ready_fs.copy()
     ready[piece.entry] = comes
-    known = run(replace(piece.graph, ready_fs=ready)).end_fs[piece.exit].tolist()
+    known = run_graph(replace(piece.graph, ready_fs=ready)).end_fs[piece.exit].tolist()
     assert ended(of) == {(number, member): end for member, end in enumerate(known)}
     assert min(known) - comes[3] < 6 * (1000 * US + LATENCY)  # the others have exchanged something before
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from emu.study.planning.search.timer import ResultCache
-from launch.cli import papers as command
 from launch.cli.repro import repro_command
+from launch.front import publications as command
 from launch.papers.catalogue import PAPERS
 from launch.papers.targets import MET
 

@@ -14,7 +14,7 @@ import pytest
 from emu.errors import InputError
 from emu.study.planning.search.timer import ResultCache
 from emu.topology.catalogue import build_topology
-from launch.cli import papers
+from launch.front import publications
 from launch.papers import catalogue, step_estimates
 from launch.papers.catalogue import PAPERS
 from launch.papers.infinitehbd import training
@@ -181,7 +181,9 @@ def test_steps_are_kept_between_commands(tmp_path, monkeypatch):
 
 def test_a_table_is_printed_with_its_assumptions(emu, monkeypatch):
     few = [each for each in PAPER.targets if each.id in ("hbd-t2-prod-1024", "hbd-t2-imp-131072")]
-    monkeypatch.setattr(papers, "PAPERS", {**papers.PAPERS, "infinitehbd": lambda kept: replace(PAPER, cache=kept, chosen=few)})
+    monkeypatch.setattr(
+        publications, "PAPERS", {**publications.PAPERS, "infinitehbd": lambda kept: replace(PAPER, cache=kept, chosen=few)}
+    )
     found = emu("repro", "infinitehbd", "--table", "2", "--json").json
     product, gain = found["rows"]
     assert (product["id"], product["value"], product["ours"], product["verdict"]) == ("hbd-t2-prod-1024", 1024, 1024, "met")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.trace.report.request_times import merged
 from emu.trace.trace import Group
 from launch.show.lanes import Lane, lanes
@@ -16,7 +16,7 @@ MESH = full_mesh(3, 1e9, 0)
 
 def drawn(trace):
     laid = replayed(trace, MESH)
-    found = list(lanes(trace, laid, run(laid.graph), MESH))
+    found = list(lanes(trace, laid, run_graph(laid.graph), MESH))
     return {(lane.owner, lane.stream): told(lane) for lane in found}
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.trace.trace import Group
 from launch.show.lanes import lanes
 from launch.show.perfetto import write_perfetto
@@ -21,7 +21,7 @@ def _lanes(topology):
     ]
     trace = trace_of(*roles, role_of_rank=(0, 1), groups=(Group("tp", (0, 1)),))
     laid = replayed(trace, topology)
-    return list(lanes(trace, laid, run(laid.graph), topology))
+    return list(lanes(trace, laid, run_graph(laid.graph), topology))
 
 
 def test_links_are_called_by_what_they_join():

@@ -23,6 +23,7 @@ def test_a_pipe_gets_one_line_once_patience_has_run_out(
     monkeypatch.setattr(sys, "stderr", pipe)
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
     monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])  # a command that ran in this process has left its own
+    progress.show_on_stderr()
     with caplog.at_level(logging.INFO, "emu"):
         for _ in progress.with_progress(range(3), "proving", 3):
             time.sleep(0.1)
@@ -38,8 +39,67 @@ def test_a_bar_appears_once_patience_has_run_out(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
     monkeypatch.setenv("TERM", "xterm")
+    progress.show_on_stderr()
     with progress.progress_bar("training") as advance:
         time.sleep(0.3)
         advance()
     assert ("training" in terminal.getvalue()) is shown
     assert capsys.readouterr().out == ""
+
+
+def test_a_pipe_is_told_each_row_once_it_is_known_and_never_left_alone_for_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "SILENCE_S", 0.2)
+    monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])
+    progress.show_on_stderr()
+    with caplog.at_level(logging.INFO, "emu"):
+        for row in progress.with_progress(range(2), "timing", 2, "row {}".format):
+            time.sleep(0.5 * row)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "row" in line] == ["timing: 1 of 2: row 0", "timing: 2 of 2: row 1"]
+    assert lines.count("timing: 1 of 2") >= 2
+
+
+def test_where_a_state_is_given_it_says_how_far_the_work_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(progress, "SILENCE_S", 0.2)
+    monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])
+    progress.show_on_stderr()
+    with caplog.at_level(logging.INFO, "emu"), progress.progress_bar("searching", None, lambda: "7 plans left") as advance:
+        advance("too early")
+        time.sleep(0.5)
+        advance("a better plan")
+        time.sleep(0.5)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines.count("searching: a better plan") == 1
+    assert {*lines} == {"searching: a better plan", "searching: 7 plans left"}
+    assert lines.index("searching: a better plan") not in (0, len(lines) - 1)
+
+
+def test_a_terminal_has_the_state_beside_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.1)
+    monkeypatch.setenv("TERM", "xterm")
+    progress.show_on_stderr()
+    with progress.progress_bar("searching", None, lambda: "7 plans left") as advance:
+        advance("too early")
+        time.sleep(0.6)
+        advance("a better plan")
+    assert "7 plans left" in terminal.getvalue()
+    assert "a better plan" in terminal.getvalue()
+    assert "too early" not in terminal.getvalue()
+
+
+def test_a_function_of_the_user_hears_of_progress_and_stderr_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    with progress.progress(lambda *said: told.append(said)):
+        assert list(progress.with_progress("ab", "timing", 2)) == ["a", "b"]
+    assert told == [("timing", 0, 2), ("timing", 1, 2), ("timing", 2, 2)]
+    assert capsys.readouterr() == ("", "")

@@ -98,8 +98,8 @@ def test_one_node_more_than_can_be_seen_is_drawn_as_structure():
 def test_few_nodes_in_so_long_a_row_that_none_would_be_seen_are_drawn_as_structure():
     assert build_topology("dgx-h100:superpod").n_nodes < 400
     _, words, legend = _words("dgx-h100:superpod")
-    assert "… 28 more\nNPU \N{MULTIPLICATION SIGN} 224\nNVSwitch \N{MULTIPLICATION SIGN} 28" in words
-    assert "GPU to NVSwitch: 256 cables, 450 GB/s, 300 ns each way, within groups" in legend
+    assert "NVSwitch \N{MULTIPLICATION SIGN} 32\n8 cables down each\n1 cable up each" in words
+    assert "GPU to NVSwitch: 256 cables, 450 GB/s, 300 ns each way" in legend
 
 
 @pytest.mark.parametrize(

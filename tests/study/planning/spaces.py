@@ -41,7 +41,8 @@ topology_of = cache(build_topology)
 
 
 def asked(model: str, npus: int, batch: int, seq: int, software: str = "megatron", best: int = 4, by=()) -> PlanRequest:
-    return PlanRequest(model, npus, batch, seq, Stack(find_software(software)), by, best=best)
+    """A request that proves all of its plans, as timing every candidate does."""
+    return PlanRequest(model, npus, batch, seq, Stack(find_software(software)), by, best=best, prove_all=True)
 
 
 def drawn(seed: int, most: int, largest: int) -> tuple[PlanRequest, str, Device]:

@@ -11,7 +11,7 @@ from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.search import search, timer
-from emu.study.planning.search.row import Candidate, parts_s, reason_of
+from emu.study.planning.search.row import PROVED, WORKED, Candidate, parts_s, reason_of
 from emu.study.planning.search.timer import ResultCache
 from launch.show.text.estimate_table import plans_report
 from tests.study.planning.spaces import (
@@ -175,9 +175,9 @@ def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_pat
     monkeypatch.setattr(timer.Timer, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt) as stopped:
         found(*SMALL, kept=ResultCache(tmp_path))
-    [told] = stopped.value.__notes__
-    assert float(told.removeprefix("no plan that is left takes less than ").split()[0]) > 0
+    [told] = stopped.value.cause.__notes__
     assert told.endswith("; started again, the search goes on from here")
+    assert float(told.partition("no plan that is left takes less than ")[2].split()[0]) > 0
     first, most[0] = began[:], -1
     again = found(*SMALL, kept=ResultCache(tmp_path))
     assert table(again) == table(whole)
@@ -258,39 +258,44 @@ def test_a_search_of_too_many_steps_ends_and_says_what_it_did_not_decide(monkeyp
     """One process and two end with the same table, and the least bound that was not decided is told."""
     request, line = replace(SMALL[0], best=12), SMALL[1]
     whole = found(request, line)
-    assert (whole.decided["undecided"], whole.least_s) == (0, None)
-    monkeypatch.setattr(search, "STEPS", 12)
-    ended = [found(request, line, processes=processes) for processes in (1, 2)]
-    assert replace(ended[0], wall_s=0) == replace(ended[1], wall_s=0)
-    decided = ended[0].decided
+    assert (whole.decided["undecided"], whole.least_s, whole.ended) == (0, None, PROVED)
+    monkeypatch.setattr(search, "MOST", search.MOST._replace(steps=12))
+    ended = limited(request, line)
+    decided = ended.decided
     assert sum(decided.values()) == sum(whole.decided.values())
-    assert (decided["composed"], decided["undecided"] > 0) == (12, True)
-    assert f"\nnot decided     {decided['undecided']:,} candidates, as a search ends after " in plans_report(ended[0])
+    assert (decided["composed"], decided["undecided"] > 0, ended.ended) == (12, True, WORKED)
+    assert f"\nnot decided     {decided['undecided']:,} candidates, none of which takes less than " in plans_report(ended)
     assert "not decided" not in plans_report(whole)
-    assert 0 < ended[0].least_s <= ended[0].rows[-1].step_time_s
-    assert {row.plan for row in ended[0].rows} <= {row.plan for row in found(replace(request, best=10**6), line).rows}
+    assert 0 < ended.least_s <= ended.rows[-1].step_time_s
+    assert {row.plan for row in ended.rows} <= {row.plan for row in found(replace(request, best=10**6), line).rows}
 
 
-@pytest.mark.parametrize(("most", "few"), [("REQUESTS", 3), ("PLANS", 10)])
+@pytest.mark.parametrize(("most", "few"), [("requests", 3), ("plans", 10)])
 def test_a_search_of_pytorchs_plans_leaves_those_that_would_take_too_long_to_bound(monkeypatch, most, few):
     request, line = asked("llama-tiny", 2, 2, 64, "pytorch", best=2), "servers:nodes=2,gpus=2"
     whole = found(request, line)
-    monkeypatch.setattr(search, most, few)
-    ended = [found(request, line, processes=processes) for processes in (1, 2)]
-    assert replace(ended[0], wall_s=0) == replace(ended[1], wall_s=0)
-    assert ended[0].decided["undecided"] > 0
-    assert sum(ended[0].decided.values()) == sum(whole.decided.values())
-    assert ended[0].least_s <= whole.rows[-1].step_time_s
-    assert ended[0].rows[0].step_time_s >= whole.rows[0].step_time_s
+    monkeypatch.setattr(search, "MOST", search.MOST._replace(**{most: few}))
+    ended = limited(request, line)
+    assert ended.decided["undecided"] > 0
+    assert sum(ended.decided.values()) == sum(whole.decided.values())
+    assert ended.least_s <= whole.rows[-1].step_time_s
+    assert ended.rows[0].step_time_s >= whole.rows[0].step_time_s
 
 
 def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):
     request, line = replace(SMALL[0], best=3), SMALL[1]
     whole = found(request, line)
-    monkeypatch.setattr(search, "REQUESTS", 3)
-    few = found(request, line, kept=ResultCache(None))
+    monkeypatch.setattr(search, "MOST", search.MOST._replace(requests=3))
+    few = found(replace(request, prove_all=False), line, kept=ResultCache(None))
     assert table(few) == table(whole)
     assert few.decided["composed"] > whole.decided["composed"]
+
+
+def limited(request, line):
+    """Return the table of a search that its work limits; one process and two give the same."""
+    one, two = (found(replace(request, prove_all=False), line, processes=processes) for processes in (1, 2))
+    assert replace(one, wall_s=0) == replace(two, wall_s=0)
+    return one
 
 
 def test_bounds_that_are_too_high_are_seen(monkeypatch):

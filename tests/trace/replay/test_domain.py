@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emu.collective.algorithm import Choice
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import communicators
 from emu.trace.report.activity import busy_shares
@@ -27,7 +27,7 @@ def laid(trace, line, choice=None, **more):
     topology = build_topology(line)
     chosen = Choice(choice or {"all_reduce": "ring"})
     found = replay(trace, chosen, topology, **more)
-    return found, run(found.graph), topology
+    return found, run_graph(found.graph), topology
 
 
 def _by_what(spent):

@@ -3,7 +3,7 @@ import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.replay import Service, TraceLayout, event_name
@@ -41,7 +41,7 @@ def test_what_nobody_waits_for_delays_no_computation(words):
 def test_collectives_of_one_group_run_in_order(words):
     rows = [words.collective(4 * MS_OF_FLOATS, instance=i) for i in range(2)]
     laid = replayed(trace_of(words.events(*rows, words.mark([0, 1]))))
-    done = run(laid.graph)
+    done = run_graph(laid.graph)
     ends = done.end_fs[laid.ends[: len(rows)]] / 10**12
     assert ends.tolist() == [4, 8]
 
@@ -51,7 +51,7 @@ def test_each_groups_collectives_run_in_order_whatever_the_others_do(words):
     groups = Group("tp", (0, 1)), Group("dp", (0, 1))
     rows = [words.collective(4 * MS_OF_FLOATS, group=g, instance=i) for i in (0, 1) for g in (0, 1)]
     laid = replayed(trace_of(words.events(*rows), groups=groups, group_of=((0, 1), (0, 1))))
-    assert (run(laid.graph).end_fs[laid.ends[:4]] / 10**12).tolist() == [8, 8, 16, 16]
+    assert (run_graph(laid.graph).end_fs[laid.ends[:4]] / 10**12).tolist() == [8, 8, 16, 16]
 
 
 def test_what_a_switch_sends_is_of_no_event_and_what_a_rank_sends_of_its_request(words):
@@ -116,7 +116,7 @@ def test_set_up_is_left_out(words):
         words.compute(2, waits=[1]), words.collective(3 * MS_OF_FLOATS, instance=1), words.mark([0, 4]),
     )  # fmt: skip
     laid = replayed(trace := trace_of(words.events(*rows)))
-    step = report(trace, laid, run(laid.graph))
+    step = report(trace, laid, run_graph(laid.graph))
     assert in_ms(step) == (5, 2, 3, 0)
     assert (laid.ends[:3] == -1).all()
     assert len(laid.pieces) == 1
@@ -172,7 +172,7 @@ def test_messages_to_and_from_different_peers_do_not_wait_for_one_another(words)
     world = Group("world", (0, 1, 2))
     trace = trace_of(words.events(*out, *back, words.mark([0, 1, 2, 3])), *others, role_of_rank=(0, 1, 2), groups=(world,))
     laid = replayed(trace, full_mesh(3, 1e9, 0))
-    assert (run(laid.graph).end_fs[laid.ends[:4]] / 10**12).tolist() == [3, 2, 1, 1]
+    assert (run_graph(laid.graph).end_fs[laid.ends[:4]] / 10**12).tolist() == [3, 2, 1, 1]
 
 
 def test_groups_take_ways_of_their_own_through_a_fabric(words):
@@ -193,7 +193,7 @@ def test_ranks_of_one_role_mean_groups_of_their_own(words):
     trace = trace_of(rows, role_of_rank=(0,) * 4, groups=groups, group_of=((0,), (0,), (1,), (1,)))
     laid = replayed(trace, every_rank=True)
     assert len(np.unique(laid.ends[laid.instance >= 0])) == 4
-    assert report(trace, laid, run(laid.graph)).step_times_fs == (4 * 10**12,)
+    assert report(trace, laid, run_graph(laid.graph)).step_times_fs == (4 * 10**12,)
 
 
 def test_float32_is_computed_and_sent_as_the_dtype_asked_for(words):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.trace.report.critical_path import PathKind, critical_path, critical_path_fs
 from emu.trace.report.report import report
@@ -15,7 +15,7 @@ MS = 10**12
 
 def path_of(trace, topology=None):
     laid = replayed(trace, topology)
-    timeline = run(laid.graph)
+    timeline = run_graph(laid.graph)
     told = report(trace, laid, timeline)
     return critical_path_fs(trace, laid, timeline, told), (trace, laid, timeline, told)
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.report import report
 from emu.trace.trace import Group
@@ -19,7 +19,7 @@ def test_links_are_as_busy_as_what_they_carry_of_the_step(words):
     """A ring of two sends 4 ms over each of the four links of a star; computation takes 4 ms more."""
     rows = words.compute(4), words.collective(4 * MS_OF_FLOATS), words.mark([1])
     laid = replayed(trace_of(words.events(*rows)))
-    done = run(laid.graph)
+    done = run_graph(laid.graph)
     assert busy_shares(laid, done, 0, 8 * MS).tolist() == pytest.approx([0.5] * 4)
     assert busy_shares(laid, done, 0, 4 * MS).tolist() == [0] * 4
     assert busy_shares(laid, done, 5 * MS, 6 * MS).tolist() == pytest.approx([1] * 4)
@@ -34,7 +34,7 @@ def test_a_link_that_one_message_takes_is_the_busy_one(words):
     trace = trace_of(sends, rest, takes, role_of_rank=(0, 1, 2, 1), groups=(Group("world", (0, 1, 2, 3)),))
     topology = star_of(4)
     laid = replayed(trace, topology)
-    shares = busy_shares(laid, run(laid.graph), 0, 4 * MS)
+    shares = busy_shares(laid, run_graph(laid.graph), 0, 4 * MS)
     links = [(int(topology.links.src[i]), int(topology.links.dst[i])) for i in np.flatnonzero(shares)]
     assert links == [(0, 4), (4, 2)]
     assert shares[shares > 0].tolist() == pytest.approx([0.75, 0.75])
@@ -44,7 +44,7 @@ def test_a_link_that_one_message_takes_is_the_busy_one(words):
 def test_the_steps_together_carry_all_that_the_run_carries(words, seed):
     trace = drawn(words, seed)
     laid = replayed(trace, MESH)
-    timeline = run(laid.graph)
+    timeline = run_graph(laid.graph)
     ends = [0, *np.cumsum(report(trace, laid, timeline).step_times_fs).tolist()]
     steps = sum(busy_shares(laid, timeline, a, b) * (b - a) for a, b in pairwise(ends))
     assert steps / 1e15 == pytest.approx(timeline.busy_s(laid.graph.capacity_Bps)[laid.link], rel=1e-9)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.trace.report.report import report
 from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.trace import Group, Kind
@@ -90,7 +90,7 @@ def computed_of(trace, laid, timeline, rank, step):
 def test_every_instant_of_the_step_is_told_once(words, seed):
     trace = drawn(words, seed)
     laid = replayed(trace, MESH)
-    timeline = run(laid.graph)
+    timeline = run_graph(laid.graph)
     told_of = report(trace, laid, timeline)
     rank, step, found, total, waited = walked(
         trace, laid, timeline, told_of.step, {0: 0, 3: 1} if groups_of(seed) == GROUPS else {}
@@ -154,7 +154,7 @@ def test_waiting_for_a_member_is_idle_and_told_by_its_rank_even_while_others_sen
     """Ranks 0 and 1 of a ring exchange what they can from 2 ms on, but rank 2 comes at 9."""
     trace = arriving(words, 1, 2, 9)
     laid = replayed(trace, MESH)
-    timeline = run(laid.graph)
+    timeline = run_graph(laid.graph)
     step = report(trace, laid, timeline)
     assert timeline.start_fs[np.diff(laid.graph.hop_start) > 0].min() == 2 * MS
     assert (step.rank, step.straggling_by_rank_fs, step.bubble_fs) == (0, {2: 8 * MS}, 0)
@@ -270,7 +270,7 @@ def test_for_a_request_of_a_step_that_computes_nothing_a_rank_stands_still_from_
     rows = words.compute(1), words.mark(), words.compute(9, stream=1), words.collective(2 * MS_OF_FLOATS, step=2)
     trace = trace_of(words.events(*rows))
     laid = replayed(trace)
-    timeline = run(laid.graph)
+    timeline = run_graph(laid.graph)
     [request] = zip(*requests_of(trace, laid, timeline, Arrivals.of(laid, timeline), 0), strict=True)
     assert (request[1] / MS, request[2] / MS, request[3]) == (1, 3, 0)  # met, left, since
 
@@ -311,7 +311,7 @@ def test_a_rank_spends_launch_and_alpha_on_each_request_and_both_are_communicati
     launch_s, alpha_fs = 2e-3, MS // 4
     slow = replace(star_of(2), message_fs=alpha_fs)
     laid = replayed(trace, slow, device=replace(DEVICE, request_overhead_s=launch_s))
-    found = report(trace, laid, run(laid.graph))
+    found = report(trace, laid, run_graph(laid.graph))
     assert found.step_time_fs == (3 + 2) * MS + 2 * (alpha_fs + MS // 2)
     assert (found.compute_fs, found.idle_fs) == (3 * MS, 0)
     assert found.total_comm_fs == found.exposed_comm_fs == 2 * MS + 2 * (alpha_fs + MS // 2)

@@ -96,5 +96,5 @@ def _batches(rows: CellRows, cutter: Cutter, carry: Translations | None) -> list
 
 
 def _wire_round(rows: CellRows, cutter: Cutter, crossing: Crossing) -> ProgramRound:
-    crossed = crossing.cross(rows.take(cutter.layout.count[rows.slot] > 0))
-    return ProgramRound(crossed.sends, crossed.receives, cutter.cut(moves_of(crossed.rows), None), crossed.overwrites)
+    sends, receives, left, overwrites = crossing.cross(rows.take(cutter.layout.count[rows.slot] > 0))
+    return ProgramRound(sends, receives, cutter.cut(moves_of(left), None), overwrites)

@@ -103,13 +103,7 @@ class WireMessage(NamedTuple):
     pieces: tuple[tuple[int, int, int], ...]  # (memory, address, count); a received message has one piece
 
 
-class RoundMessages(NamedTuple):
-    """The messages of one round, and the rows that remain to be executed."""
-
-    sends: tuple[WireMessage, ...]
-    receives: tuple[WireMessage, ...]
-    rows: CellRows  # rows that write in this process and did not arrive at home; sources may be in an inbox
-    overwrites: bool  # True if the rows write memory that the sends read
+Messages = tuple[WireMessage, ...]
 
 
 class Crossing:
@@ -128,10 +122,17 @@ class Crossing:
         nothing = np.empty(0, np.int64)
         self._read, self._written = deque([nothing], maxlen=2), nothing  # cells that the rounds before read and wrote
 
-    def cross(self, rows: CellRows) -> RoundMessages:
-        """Return the messages of the next round; its rows come sorted, so that the rows of one message are neighbours."""
+    def cross(self, rows: CellRows) -> tuple[Messages, Messages, CellRows, bool]:
+        """Return the messages that the next round sends and receives, the rows that remain to be executed, and a flag.
+
+        These rows write in this process and did not arrive at home; their sources may be in an inbox. The flag is True if they
+        write memory that the sends read.
+
+        Args:
+            rows: The rows of the round, sorted so that the rows of one message are neighbours.
+        """
         if len(rows.src) == 0:
-            return RoundMessages((), (), rows, False)
+            return (), (), rows, False
         coming, leaving = ~self.is_here[rows.src], ~self.is_here[rows.dst]
         sends = self._transfers(rows.take(leaving), rows.source.take(leaving), outgoing=True)
         lands = self._lands(rows, rows.read[~coming])
@@ -142,7 +143,7 @@ class Crossing:
         overwrites = bool(np.isin(rows.write[~leaving & ~lands], rows.read[leaving]).any())
         self._read.append(rows.read[~coming])
         self._written, self._turn = rows.write[~leaving], 1 - self._turn
-        return RoundMessages(sends, receives, rows.take(~leaving & ~lands), overwrites)
+        return sends, receives, rows.take(~leaving & ~lands), overwrites
 
     def _lands(self, rows: CellRows, read: I64) -> Bool:
         """Return [rows] whether a row comes in a message that can be written straight to its home while the round before runs.
@@ -168,7 +169,7 @@ class Crossing:
         self.inbox_counts[self._turn] = max(self.inbox_counts[self._turn], int(counts.sum()))
         return np.cumsum(counts) - counts
 
-    def _transfers(self, t: CellRows, place: SlotPlace, *, outgoing: bool) -> tuple[WireMessage, ...]:
+    def _transfers(self, t: CellRows, place: SlotPlace, *, outgoing: bool) -> Messages:
         """Return the messages of these rows, from or into these places; neighbours in memory are one piece."""
         ends, named = ((t.src, t.dst), t.slot) if outgoing else ((t.dst, t.src), t.written)
         memory, address = np.divmod(self.layout.address(self.where, place, ends[0], named), MEMORY)

@@ -21,7 +21,7 @@ from emu.arrays import F64, I64
 from emu.errors import InputError
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer
 from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, stages_of
@@ -56,7 +56,7 @@ def pipeline_end_s(times: PipelineTimes, order: str, microbatches: int, *, waits
     """Return the earliest end of a pipeline, in seconds; `waits`: a rank waits until a message has left it."""
     graph, code = _chart_graph(order, *times.forward.shape, microbatches, waits)
     ticks = np.floor(np.concatenate([each.ravel() for each in times]) * TICKS_PER_S).astype(np.int64)
-    return seconds(int(run(replace(graph, alpha_fs=ticks[code])).end_fs.max()))
+    return seconds(int(run_graph(replace(graph, alpha_fs=ticks[code])).end_fs.max()))
 
 
 @lru_cache(maxsize=32)

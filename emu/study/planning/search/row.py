@@ -6,17 +6,21 @@ The frontier of a search: the candidates and plans that it has still to look at,
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.plan.rank_axes import TITLES
 from emu.model.stack.stack import Stack
 from emu.study.training.estimate import DEFAULT, StepEstimate
-from emu.study.training.step.step import LEFT_OUT, shared_fields
+from emu.study.training.step.step import LEFT_OUT, TimedTrace, shared_fields
+from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_time
 
 BEST = 10  # plans of a table
+# How a search ends: none of its candidates that was not timed may be among the best; a limit of its work is reached; or a
+# signal has ended it.
+PROVED, WORKED, INTERRUPTED = "proved", "worked", "interrupted"
 # What decides a candidate: the memory of the device, or that it cannot be generated; a bound in any placement, or by the times
 # of its own requests; its composed time; or nothing, as the search ended before.
 BY = ("memory", "bound", "requests", "composed", "undecided")
@@ -35,6 +39,7 @@ class PlanRequest:
     given: str = ""  # words that all plans have which are searched, such as `tp=8,sp`
     beside: tuple[Plan, ...] = ()  # that are ranked with those found
     best: int = BEST
+    prove_all: bool = False  # go on until all of these are proved, whatever that takes
 
 
 class Candidate(NamedTuple):
@@ -52,7 +57,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """A step of a plan on a topology; its parts are times of the rank that ended last, and add up to the step."""
+    """A step of a plan on a topology; its parts are means over all ranks, so that those of two plans can be compared."""
 
     topology: str
     plan: str
@@ -61,23 +66,25 @@ class PlanRow:
     tokens_per_s: float
     mfu: float  # 0..1
     hfu: float
-    compute_s: float
-    optimizer_s: float | None
-    exposed_comm_by_axis_s: Mapping[str, float]
-    bubble_s: float
-    idle_s: float  # the bubble, too
+    mean_over_ranks: MeanParts
     peak_memory_bytes: int
     memory_by_part_bytes: Mapping[str, int]
     algorithms: Mapping[str, str]
     how: str  # which way the engine took, or `composed`
     bound_s: float | None = None  # no composed step of it takes less; None: it was not asked for
+    least_untimed_s: float | None = None  # the least that a plan may take that was not timed; None: more than this (proved)
     beside: bool = False  # it was named, not found
     why: str = ""  # it loses against the first; "": it is the first
 
     @staticmethod
-    def of(step: StepEstimate) -> "PlanRow":
+    def of(step: StepEstimate, timed: TimedTrace) -> "PlanRow":
         """Return the row of an estimate."""
-        return PlanRow(**shared_fields(step, PlanRow))
+        return PlanRow(**{**shared_fields(step, PlanRow), "mean_over_ranks": timed.mean_over_ranks()})
+
+    @staticmethod
+    def stored(found: Mapping[str, Any]) -> "PlanRow":
+        """Return the row of the values of its fields, as `asdict` gives them."""
+        return PlanRow(**{**found, "mean_over_ranks": MeanParts(**found["mean_over_ranks"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +105,7 @@ class PlanTable:
     plans: int  # that model and software take
     candidates: int  # those that may fit the memory, in each placement on each topology
     timed: int  # candidates that had to be: their bounds are not above the time of the last plan found
+    ended: str  # how the search has ended: PROVED, WORKED or INTERRUPTED
     decided: Mapping[str, int]  # all candidates by what shows that they are not in the table, or are: see `BY`
     least_s: float | None  # no step takes less of the candidates that are not decided; None: there are none
     rows: tuple[PlanRow, ...]
@@ -113,9 +121,9 @@ class PlanTable:
 
 
 def parts_s(row: PlanRow) -> dict[str, float]:
-    """Return the parts of a step in seconds; they add up to the step."""
-    idle = {"bubble": row.bubble_s, "straggling": row.idle_s - row.bubble_s}
-    return {"compute": row.compute_s, **row.exposed_comm_by_axis_s, **idle}
+    """Return the parts of a step in seconds, as means over all ranks; they add up to the step."""
+    of = row.mean_over_ranks
+    return {"compute": of.compute_s, **of.exposed_comm_by_axis_s, "bubble": of.bubble_s, "straggling": of.idle_s - of.bubble_s}
 
 
 def reason_of(row: PlanRow, best: PlanRow) -> str:
@@ -143,21 +151,19 @@ def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
 
 def _computes(row: PlanRow, best: PlanRow) -> str:
     """Return the cause of more computation, as far as the settings of both plans show it."""
-    mine, other = (_settings(each) for each in (row, best))
+    mine, other = (_recomputes(each) for each in (row, best))
     order = ("none", "selective", "ops", "full")
-    if order.index(mine["recompute"]) > order.index(other["recompute"]):
-        return f", of it what recompute={mine['recompute']} works out again"
-    if (row.optimizer_s or 0.0) - (best.optimizer_s or 0.0) > 0.5 * (row.compute_s - best.compute_s):
+    if order.index(mine) > order.index(other):
+        return f", of it what recompute={mine} works out again"
+    of, best_of = row.mean_over_ranks, best.mean_over_ranks
+    if (of.optimizer_s or 0.0) - (best_of.optimizer_s or 0.0) > 0.5 * (of.compute_s - best_of.compute_s):
         return ", most of it the optimizer's"
-    if mine["stages"] != other["stages"]:
-        return ", as its slowest stage has more of the model"
     return ", as its operators are smaller or more of them are whole on each rank"
 
 
-def _settings(row: PlanRow) -> Mapping[str, str]:
-    """Return the settings of a plan that change its computation."""
-    words = dict(word.partition("=")[::2] for word in row.plan.split(","))
-    return {"recompute": words.get("recompute", "none"), "stages": f"{words.get('pp', '1')}x{words.get('vp', '1')}"}
+def _recomputes(row: PlanRow) -> str:
+    """Return what a plan works out again."""
+    return dict(word.partition("=")[::2] for word in row.plan.split(",")).get("recompute", "none")
 
 
 READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
@@ -180,7 +186,6 @@ class Frontier:
 
     entries: list[Entry] = field(default_factory=list)
     added: int = 0
-    least_s: float = 0.0  # the last bound that was taken off; no entry left is below
 
     def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
         """Add an entry, numbered after all entries before it.
@@ -200,7 +205,6 @@ class Frontier:
     def first(self, most_s: float) -> list[Entry]:
         """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
         found, ready = [heappop(self.entries)], list[Entry]()
-        self.least_s = found[0].bound_s
         most_s = min(most_s, found[0].bound_s * _NEAR)
         while found[0].known != READY and self.has(most_s) and len(found) < _TOGETHER:
             entry = heappop(self.entries)

@@ -3,27 +3,30 @@
 Bounds are those of `emu.study.planning.bound`. A plan is bounded in any placement, first quickly, then by its tape; then in
 each of its placements by the times of its own requests, as far as is needed (`candidate_bounds`). Then it is timed as a
 composed step. The search always looks at the least bound, until this is above the time of the last plan of the table. So it
-finds the plans that timing every candidate finds, unless it ends before, after a number of steps or requests (the table then
-says so).
+finds the plans that timing every candidate finds, unless it ends before. The first plan is *proved* when no bound is left below
+its time. The search goes on to prove the others until it has done a fixed amount of work, which the request can lift. What is
+done depends neither on the number of processes nor on how fast they are.
 """
 
+import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from emu.errors import InputError
 from emu.model.generate.generate import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.job_pool import LocalJob, PendingResult, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.bound.rates import RequestTime
 from emu.study.planning.search.requests import PlacedRequest
 from emu.study.planning.search.row import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Candidate, Entry, Frontier, PlanRow
+from emu.study.planning.search.search_state import NO_TIME, Progress, SearchState
 from emu.study.planning.search.timer import (
     COMPOSED,
     FULL,
@@ -37,19 +40,24 @@ from emu.study.planning.search.timer import (
     Submit,
 )
 from emu.study.planning.space import placements
-from emu.units import format_time
 
-Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
-_NO_TIME = float("inf")
-STEPS, REQUESTS = 1_000, 6_000  # that a search times at most, so that it ends where bounds say little
-PLANS = 5_000  # of PyTorch's pieces whose passes are generated at most: each takes milliseconds
+
+class Work(NamedTuple):
+    """An amount of work of a search."""
+
+    steps: int  # composed by the quick way
+    requests: int  # timed by themselves
+    plans: int  # whose passes are generated
+
+
+MOST = Work(
+    1_000, 6_000, 5_000
+)  # of a search, so that it ends where bounds say little; plans count where their passes are long
+AFTER_FIRST = Work(40, 1_000, 2_000)  # once the first plan is proved
+_ALL = Work(*[sys.maxsize] * 3)
+_AHEAD = 4  # steps that are asked for before the first of them is looked at, whatever the number of processes
 _NEAR = 0.01  # share by which a quickly timed plan may be slower than the last of the table, and is timed once more
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
-
-
-def quiet(label: str, total: int | None) -> AbstractContextManager[Callable[[], None]]:
-    """Return a context for progress that is not shown."""
-    return nullcontext(lambda: None)
 
 
 PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, and the number of candidates that it is of
@@ -63,79 +71,114 @@ class Search:
     stack: Stack
     has: int  # bytes of the device's memory; 0: not known
     most: int  # plans that are wanted
+    proves_all: bool  # whether the search goes on until all of these are proved
     chooses: bool  # whether algorithms are chosen for a step: no word names all of them
     name_of: Callable[[Job], str]  # the name of a job's result in the cache
     kept: ResultCache
     placed: CandidateBounds
     floors: MemoryFloors
-    progress: Progress = quiet
+    state: SearchState
+    progress: Progress
     submit: Submit = field(init=False)  # starts a job and returns its pending result; it is set once processes are there
     side_by_side: int = 2  # jobs that may run at one time
+    frontier: Frontier = field(default_factory=Frontier)
+    under_way: deque[tuple[Candidate, PendingResult[JobResult]]] = field(default_factory=deque)  # steps that were asked for
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
+    quick_s: dict[Candidate, float] = field(default_factory=dict)  # times by the quick way
     bounds_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
     anywhere: list[PlanBound] = field(default_factory=list)  # of plans that may fit
     without: list[PlanBound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
     large: list[PlanBound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
     fits: dict[Plan, bool] = field(default_factory=dict)  # those of which a candidate was to be timed
-    worst_s: float = _NO_TIME  # of the plans that are wanted, once there are as many
+    first_s: float = NO_TIME  # of the best plan
+    worst_s: float = NO_TIME  # of the plans that are wanted, once there are as many
+    reach_s: float = 0.0  # a time in full below which nothing may be left
+    least_s: float = 0.0  # no candidate that is not timed takes less
+    first_took: Work | None = None  # the work until the first plan was proved, but for what was left; None: it is not
     requests: int = 0  # of which times were asked for
     generated: int = 0  # plans whose passes were
-    left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many, and may be among the best
+    left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many
+    left_s: float = NO_TIME  # the least bound of these
 
-    def time(self, plans: Sequence[Plan]) -> None:
+    def add(self, plans: Sequence[Plan]) -> None:
+        """Add plans to those that are searched; each may be placed in several ways."""
+        with self.progress(f"bounding {len(plans):,} plans", len(plans)) as advance:
+            for plan in plans:
+                self.frontier.add(self.placed.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
+                advance()
+
+    def time(self) -> None:
         """Time the candidates that may be among the best, and keep their rows.
 
         A candidate is left out if the lower bound of its time is above the time of the slowest plan of the table.
-
-        Args:
-            plans: The plans to search; each may be placed in several ways.
         """
-        frontier, left = Frontier(), len(plans)
-        with self.progress(f"bounding {left:,} plans", left) as advance:
-            for plan in plans:
-                frontier.add(self.placed.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
-                advance()
-        try:
-            with self.progress(f"searching {left:,} plans for the best", left) as advance:
-                self._search(frontier, advance)
-                self.left = [entry for entry in (*self.left, *frontier.entries) if entry.bound_s <= self.worst_s]
-                for _ in range(sum(entry.known in (PLAN, WORKS) for entry in frontier.entries)):
-                    advance()
-        except KeyboardInterrupt as stopped:
-            stopped.add_note(self._so_far(frontier))
-            raise
+        label = f"searching {len(self.frontier.entries):,} plans for the best"
+        with self.progress(label, None, self._told) as self.state.advance:
+            while self._goes_on() or self._waits():
+                if len(self.under_way) == _AHEAD or not self._goes_on():
+                    candidate, waiting = self.under_way[0]
+                    self._take(candidate, waiting.get())
+                    self.under_way.popleft()
+                    self._bounded()
+                    self.state.save([*self.known()])
+                else:
+                    self._look_at(self.frontier.first(self.limit_s))
+                    self._bounded()
+        for candidate, _ in self.under_way:  # these are not among the best
+            self.frontier.add(self.bounds_s.pop(candidate), READY, candidate)
+        self.under_way.clear()
 
-    def _search(self, frontier: Frontier, advance: Callable[[], None]) -> None:
-        """Look at entries and time candidates until none that is left may be among the best."""
-        under_way = deque[tuple[Candidate, PendingResult[JobResult]]]()
-        while under_way or self._goes_on(frontier):
-            full = len(under_way) == self.side_by_side or not self._goes_on(frontier)
-            if full or (under_way and under_way[0][1].ready()):
-                candidate, waiting = under_way.popleft()
-                self._take(candidate, waiting.get())
-                continue
-            entries = frontier.first(self.worst_s)
-            if entries[0].known == READY:
-                under_way.extend(self._timed(entries[0]))
-                continue
-            self._look(entries, frontier)
-            for _ in (entry for entry in entries if entry.known == WORKS):
-                advance()
+    @property
+    def limit_s(self) -> float:
+        """The time of the slowest plan that is wanted; the search may leave out what is above it."""
+        return max(self.worst_s, self.reach_s)
 
-    def _goes_on(self, frontier: Frontier) -> bool:
-        """Return whether an entry that may be among the best is left, and the limit of steps is not reached."""
-        return frontier.has(self.worst_s) and len(self.bounds_s) < STEPS
+    @property
+    def _most(self) -> Work:
+        """The most work of the search."""
+        return _ALL if self.proves_all else MOST
 
-    def _so_far(self, frontier: Frontier) -> str:
-        """Return in words the state of a search that was interrupted."""
-        under_way = (least_s for each, least_s in self.bounds_s.items() if each not in self.rows)
-        least_s = min((frontier.least_s, *under_way))
-        told = f"no plan that is left takes less than {format_time(least_s)}"
-        if self.best:
-            time_s, first = min(self.best.values(), key=lambda each: (each[0], each[1].words))
-            told += f"; of those timed {spell(first.plan)} is the fastest, {format_time(time_s)}"
-        return f"{told}; started again, the search goes on from here"
+    def _goes_on(self) -> bool:
+        """Return whether an entry that may be among the best is left, and no limit of the work is reached."""
+        if not self.frontier.has(self.limit_s) or len(self.bounds_s) >= self._most.steps:
+            return False
+        if self.proves_all or self.first_took is None:
+            return True
+        return all(now - first < most for now, first, most in zip(self._work(), self.first_took, AFTER_FIRST, strict=True))
+
+    def _waits(self) -> bool:
+        """Return whether a step that was asked for may be among the best."""
+        return bool(self.under_way) and self.bounds_s[self.under_way[0][0]] <= self.limit_s
+
+    def _work(self) -> Work:
+        """Return the work that is done."""
+        return Work(len(self.bounds_s), self.requests, self.generated)
+
+    def _bounded(self) -> None:
+        """Compute the bound of what is left, and note when nothing in the frontier may be as fast as the first plan."""
+        asked = (self.bounds_s[candidate] for candidate, _ in self.under_way)
+        first = (entry.bound_s for entry in self.frontier.entries[:1])
+        least_s = min((*asked, *first), default=NO_TIME)
+        self.least_s = min(least_s, self.left_s)
+        if self.first_took is None and least_s > max(self.first_s, self.reach_s):
+            self.first_took = self._work()
+        self.state.bounded(self.least_s)
+
+    def _told(self) -> str:
+        """Return in words what is done and what is left; another thread may ask."""
+        entries = [entry for entry in [*self.frontier.entries] if entry.bound_s <= self.limit_s]
+        placed = {entry.candidate.plan for entry in entries if entry.known <= ANYWHERE}
+        left = len(placed) + sum(entry.known > ANYWHERE for entry in entries)
+        done = f"{len(self.rows):,} steps and {self.requests:,} requests timed"
+        return f"{self.state.told()}; {done}; {left:,} plans left that may be among the best {self.most}"
+
+    def _look_at(self, entries: Sequence[Entry]) -> None:
+        """Ask for the step of an entry, or compute the next, better bounds of several."""
+        if entries[0].known == READY:
+            self.under_way.extend(self._timed(entries[0]))
+        else:
+            self._look(entries, self.frontier)
 
     def _timed(self, ready: Entry) -> list[tuple[Candidate, PendingResult[JobResult]]]:
         """Return a candidate with its pending step; an empty list if it does not fit the memory."""
@@ -150,7 +193,9 @@ class Search:
 
     def _look(self, entries: Sequence[Entry], frontier: Frontier) -> None:
         """Compute the next, better bounds of some entries and add these to the frontier again."""
-        self.left += (entry for entry in entries if self._leaves(entry))
+        leaves = [entry for entry in entries if self._leaves(entry)]
+        self.left += leaves
+        self.left_s = min((self.left_s, *(entry.bound_s for entry in leaves)))
         entries = [entry for entry in entries if not self._leaves(entry)]
         for entry in entries:
             if entry.known == PLAN:
@@ -168,7 +213,8 @@ class Search:
         """Return whether a plan is left out because a limit of the search is reached."""
         if not self.placed.reduces or entry.known not in (PLAN, WORKS, REDUCED):
             return False
-        return self.generated >= PLANS or (self.requests >= REQUESTS and entry.known != REDUCED)
+        most = self._most
+        return self.generated >= most.plans or (self.requests >= most.requests and entry.known != REDUCED)
 
     def _reduce(self, entries: Sequence[Entry], frontier: Frontier) -> None:
         """Bound the plans that may fit by the times of their reductions of gradients."""
@@ -202,30 +248,31 @@ class Search:
 
     def _times(self, topology: int, wanted: Mapping[Hashable, PlacedRequest]) -> dict[Hashable, RequestTime]:
         """Return times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
-        asked = dict(islice(wanted.items(), REQUESTS - self.requests))
+        asked = dict(islice(wanted.items(), self._most.requests - self.requests))
         found = {name: RequestTime(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)
         jobs = ((name, RequestJob(topology, request)) for name, request in asked.items())
         for name, took in results_of(((name, self._asked(job)) for name, job in jobs), 16 * self.side_by_side):
-            self.kept.write(self.name_of(RequestJob(topology, wanted[name])), took)
             found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
         return found
 
     def undecided(self) -> tuple[int, int, float]:
-        """Return what is left undecided.
+        """Return what is left undecided of a search that has ended.
 
         Returns:
             The number of undecided candidates that have no placement yet, the number of those that have one, and the least
             bound of all of them, in seconds.
         """
-        places = [(entry.known, len(placements(entry.candidate.plan))) for entry in self.left]
+        entries = [entry for entry in (*self.left, *self.frontier.entries) if entry.bound_s <= self.limit_s]
+        places = [(entry.known, len(placements(entry.candidate.plan))) for entry in entries]
         of_plans = len(self.placed.topologies) * sum(n for known, n in places if known > ANYWHERE)
         placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
-        return of_plans, placed, min((entry.bound_s for entry in self.left), default=_NO_TIME)
+        return of_plans, placed, min((entry.bound_s for entry in entries), default=NO_TIME)
 
     def needed(self) -> list[Candidate]:
-        """Return the candidates that had to be timed; more may have been, by the number of processes."""
-        return [each for each, least_s in self.bounds_s.items() if least_s <= self.worst_s]
+        """Return the candidates that had to be timed; a few more may have been, side by side with these."""
+        asked = {candidate for candidate, _ in self.under_way}
+        return [each for each, least_s in self.bounds_s.items() if least_s <= self.limit_s and each not in asked]
 
     def seen(self) -> list[PlanRow]:
         """Return the rows of candidates that had to be timed, each plan in its best placement."""
@@ -250,33 +297,62 @@ class Search:
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
         with self.progress(label, len(candidates)) as advance:
             for candidate, found in results_of(((c, self._asked(StepJob(c, how))) for c in candidates), self.side_by_side):
-                self.kept.write(self.name_of(StepJob(candidate, how)), found)
                 if REFUSED not in found:
-                    self.rows[candidate] = PlanRow(**found)
+                    self.rows[candidate] = PlanRow.stored(found)
                     timed.append(candidate)
                 advance()
         return sorted(timed, key=lambda each: (self.rows[each].step_time_s, each.words))
 
     def time_near(self) -> None:
         """Time all that may be among the best once more, with as many choices of algorithms as a step may have."""
-        near = [each for each, row in self.rows.items() if row.step_time_s <= (1 + _NEAR) * self.worst_s]
-        self.best.clear()
+        near = [each for each, time_s in self.quick_s.items() if time_s <= (1 + _NEAR) * self.worst_s]
+        best: dict[tuple[int, Plan], tuple[float, Candidate]] = {}
         for candidate in self.time_all(near, COMPOSED):
-            key = candidate.topology, candidate.plan
-            self.best.setdefault(key, (self.rows[candidate].step_time_s, candidate))
+            best.setdefault((candidate.topology, candidate.plan), (self.rows[candidate].step_time_s, candidate))
+        self.best = best
+
+    def reached(self, found: Sequence[Candidate]) -> bool:
+        """Return whether nothing that is left may be faster than those candidates that are to be proved, timed in full.
+
+        A step in full may take longer than the composed one. Then the search is to go on until its bound is above it.
+        """
+        proved = found if self.proves_all else found[:1]
+        self.reach_s = max((self.rows[each].step_time_s for each in proved), default=0.0)
+        if self.reach_s < self.least_s:
+            return True
+        self.first_took = None
+        return not self._goes_on()
 
     def ranked(self) -> list[Candidate]:
         """Return the best candidates that are known, each plan in its best placement."""
         every = sorted(self.best.values(), key=lambda each: (each[0], each[1].words))
         return [candidate for _, candidate in every[: self.most]]
 
+    def known(self) -> dict[Candidate, PlanRow]:
+        """Return the rows of the best candidates that are known, also from before an interruption, the fastest first."""
+        rows, best = {**self.state.before, **self.rows}, dict[tuple[int, Plan], Candidate]()
+        for candidate, row in rows.items():
+            key = candidate.topology, candidate.plan
+            if key not in best or row.step_time_s < rows[best[key]].step_time_s:
+                best[key] = candidate
+        return {each: rows[each] for each in sorted(best.values(), key=lambda each: rows[each].step_time_s)[: self.most]}
+
+    def interrupted(self) -> list[Candidate]:
+        """Add what was known before to what an interrupted search knows, keep both, and return the best candidates."""
+        best = self.known()
+        self.rows, self.least_s = {**best, **self.rows}, self.state.least_s
+        self.state.save([*best])
+        return [*best]
+
     def _take(self, candidate: Candidate, found: JobResult) -> None:
-        """Keep the result of a candidate's step, and update the best plans."""
-        self.kept.write(self.name_of(StepJob(candidate, QUICK)), found)
+        """Take the result of a candidate's step, and update the best plans."""
         if REFUSED in found:
             return
-        row = self.rows[candidate] = PlanRow(**found)
+        row = self.rows[candidate] = PlanRow.stored(found)
         key, mine = (candidate.topology, candidate.plan), (row.step_time_s, candidate)
         self.best[key] = min(mine, self.best.get(key, mine), key=lambda each: (each[0], each[1].words))
+        self.quick_s[candidate] = row.step_time_s
+        self.first_s = min(self.first_s, row.step_time_s)
         if len(self.best) >= self.most:
             self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.most - 1]
+        self.state.timed(row.step_time_s, candidate)

@@ -6,7 +6,7 @@ figures, with the code of Emu and of users. So an entry never goes stale.
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,8 +73,7 @@ class Timer:
         """Return the row of a candidate's step."""
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        step, _ = prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)
-        return asdict(PlanRow.of(step))
+        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)))
 
     def _lone(self, number: int, request: PlacedRequest) -> JobResult:
         """Return the least time of a request on the topology of a number."""
@@ -101,6 +100,27 @@ class ResultCache(ValueTable):
         except (OSError, sqlite3.Error) as error:
             where = f"a folder that can be written, without another {_FILE}"
             raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
+
+
+@dataclass(frozen=True, eq=False)
+class KeptTimer:
+    """A timer whose results are kept at once, by the process that times them, so that no interruption loses one."""
+
+    timer: Timer
+    kept: ResultCache
+    name_of: Callable[[Job], str]  # the name of a job's result in the cache
+
+    def __call__(self, job: Job) -> JobResult:
+        """Return the result of a job."""
+        found = self.timer(job)
+        self.kept.write(self.name_of(job), found)
+        return found
+
+
+def search_name(request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...]) -> str:
+    """Return the name of what a search knows; plans beside those that are searched do not matter."""
+    asked, machines = replace(request, model=model.digest(), beside=()), [each.digest() for each in topologies]
+    return "search " + digest((code_digest(), asked, device, machines))
 
 
 def result_namer(

@@ -15,7 +15,7 @@ from emu.arrays import I64, Bool, column, ramps
 from emu.collective.operation import ROOTED
 from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import LoweredSchedule
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.study.training.composed.bodies import Bodies
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.composed.request_parts import RequestMessages
@@ -132,7 +132,7 @@ def composed_and_run(
     """Return the graph of a step and the times of its tasks; arguments as in `compose`."""
     composed = compose(frame, bodies, each, sending)
     with name_tasks("compose", composed.event_name):
-        return composed, run(composed.graph)
+        return composed, run_graph(composed.graph)
 
 
 def compose(

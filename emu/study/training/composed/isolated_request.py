@@ -20,7 +20,7 @@ from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count, rounds_of
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart
 from emu.topology.topology import Topology, cached_by_topology
@@ -245,7 +245,7 @@ def _timed(
         launch_fs: Ticks that each rank takes to enter the request.
     """
     graph, group, exits = _side_by_side([delay_entries(lower_placed(each, domain), launch_fs) for each in laid])
-    timeline, hops = run(graph), np.diff(graph.hop_start)
+    timeline, hops = run_graph(graph), np.diff(graph.hop_start)
     sent = np.flatnonzero(hops)
     of_exit, of_sent = cluster[group], cluster[group[graph.owner[sent]]]
     groups, tasks = np.bincount(cluster), np.bincount(of_sent, minlength=len(links))

@@ -21,6 +21,7 @@ from emu.arrays import I64
 from emu.backend.rank.count import pause_counting, track
 from emu.backend.rank.record import declare_equal_work, without_recording
 from emu.errors import InputError, LostError, must_be
+from emu.files import read_input
 from emu.model.model_file import find_model
 from emu.model.parallel.data_parallel import accumulate, clip_gradients, optimizer_of
 from emu.model.parallel.mesh import Meshes, ParameterPart, build_meshes
@@ -38,10 +39,7 @@ def read_text(path: Path | None = None) -> bytes:
     """
     if path is None:
         return "".join(topics.values()).encode()
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise must_be("train", "--data", "a file that can be read", str(path), error.strerror or "") from None
+    return read_input("--data", path, most=None)
 
 
 def check_text(text: bytes, plan: Plan, vocab: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from emu.trace.replay.brief_replay import brief_replay, replay_timeline
 from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, event_name
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.critical_path import PathPart, critical_path
+from emu.trace.report.mean_parts import MeanParts, mean_parts
 from emu.trace.report.report import StepReport, report
 from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.steps import is_whole
@@ -92,6 +93,7 @@ class Step:
     optimizer_s: float | None = field(default=None, metadata=LEFT_OUT)  # of the computation; None: none was seen
     exposed_comm_by_axis_s: Mapping[str, float]
     total_comm_s: float
+    mean_over_ranks: MeanParts | None = field(default=None, metadata=LEFT_OUT)  # to compare steps; None: it was not asked for
     critical_path: tuple[PathPart, ...]  # that add up to the step, the longest first
     busiest_links: tuple[BusyLink, ...]  # three at most
     either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share that it may be off; None: not known
@@ -119,6 +121,9 @@ class Step:
         """Give the times between which such steps are, as far as published runs tell (`either_way`)."""
         off = self.either_way or 0.0
         return self.step_time_s / (1 + off), self.step_time_s / (1 - off)
+
+
+S = TypeVar("S", bound=Step)
 
 
 def shared_fields(value: object, cls: type[Any]) -> dict[str, Any]:
@@ -160,6 +165,12 @@ class TimedTrace:
         """Return the ranks of a group of the trace; where one rank stands for many, those of the first such group."""
         group = self.trace.groups[number].ranks
         return group if self.asked is None else self.asked.members(number, group[0])
+
+    def mean_over_ranks(self) -> MeanParts:
+        """Return the parts of the step as means over all ranks of the run."""
+        one_each = np.ones(self.trace.n_ranks, np.int64)
+        standing = one_each if self.asked is None else np.bincount(self.asked.representatives.place_of_rank)
+        return mean_parts(self.trace, self.replayed, self.timeline, self.report, standing)
 
     def step(self, *, briefly: bool = False) -> Step:
         """Return the figures; `briefly` leaves out the critical path and the busiest links."""
@@ -232,6 +243,11 @@ class TimedTrace:
         if has_work(self.trace):
             own.append(MFU_ASSUMED)
         return (*self.topology.assumptions, *self.replayed.assumptions, *own, *self.composing)
+
+
+def with_means(shown: Sequence[tuple[S, TimedTrace]]) -> list[tuple[S, TimedTrace]]:
+    """Return steps with the parts by which they can be compared, the means over all ranks."""
+    return [(replace(step, mean_over_ranks=timed.mean_over_ranks()), timed) for step, timed in shown]
 
 
 def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -> TimedTrace:

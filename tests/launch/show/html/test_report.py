@@ -193,11 +193,16 @@ def test_the_pipeline_has_a_row_a_stage_with_the_figures_of_the_rank_that_is_tol
 
 def test_several_topologies_are_compared_first(emu: Command, tmp_path: Path) -> None:
     path = tmp_path / "two.html"
-    plan = ("--plan", "dp=2", "--global-batch", "2", "--html", str(path))
+    plan = ("--plan", "pp=2", "--global-batch", "2", "--html", str(path))
     done = emu("estimate", *MODEL, *plan, "--topology", SWITCH, "--topology", "ub-mesh:board", "--json")
     text = path.read_text()
+    first = text[text.index("Topologies compared") : text.index("Critical path")]
+    assert first.count("means over all ranks, which add up to the step") == 2
     for found in done.json:
-        assert f'data-key="{found["step_time_s"]}"' in text
+        means = found["mean_over_ranks"]
+        for value in (found["step_time_s"], means["compute_s"], means["idle_s"], means["exposed_comm_by_axis_s"]["pp"]):
+            assert f'data-key="{value}"' in first
+        assert means["compute_s"] != found["compute_s"]
     assert (
         text.index("Topologies compared") < text.index(f"{SWITCH}: Critical path") < text.index("ub-mesh:board: Critical path")
     )

@@ -35,8 +35,11 @@ def test_symbols_do_not_lie_on_one_another(line):
 
 def test_a_bundle_says_how_many_cables_it_is_and_what_they_carry():
     _, _, words = _painted("fat-tree:radix=64,tiers=3")
-    assert words.count(f"{TIMES} 1,024\n51.2 TB/s") == 4
-    assert words.count(f"{TIMES} 61,440\n3.072 PB/s") == 1
+    assert words.count(f"{TIMES} 65,536\n3.277 PB/s") == 3
+    assert f"tier 2 {TIMES} 2,048\n32 cables down each\n32 cables up each" in words
+    _, _, words = _painted("hpn:pod")
+    assert words.count(f"{TIMES} 480\n24 TB/s") == 8
+    assert words.count(f"{TIMES} 5,280\n264 TB/s") == 2
 
 
 def test_of_many_bundles_one_of_each_kind_says_so():

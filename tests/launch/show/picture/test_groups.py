@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from launch.show.picture.groups import group_nodes, switch_names
+from launch.show.picture.groups import TIMES, group_nodes, switch_names
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 FULL = [
@@ -53,10 +53,35 @@ def test_an_hpn_pod_is_segments_under_two_planes():
     assert found[5:] == [("Agg", {"Agg": 60})] * 2
 
 
-def test_a_fat_tree_is_pods_under_its_top_tier():
-    found = _shown("fat-tree:radix=64,tiers=3")
-    assert found[0] == ("NPU 0..1023", {"NPU": 1024, "tier 1": 32, "tier 2": 32})
-    assert found[-1] == ("tier 3", {"tier 3": 1024})
+def test_a_fat_tree_is_one_group_for_each_tier():
+    merged = group_nodes(build_topology("fat-tree:radix=64,tiers=3"))
+    assert merged.names == (f"2,048 {TIMES} 32 NPUs", "tier 1", "tier 2", "tier 3")
+    assert [dict(part) for part in merged.parts] == [{"NPU": 65536}, {"tier 1": 2048}, {"tier 2": 2048}, {"tier 3": 1024}]
+    between = ("32 cables down each", "32 cables up each")
+    assert merged.each == (("1 cable up each",), between, between, ("64 cables down each",))
+    assert merged.bundled.tolist() == [65536] * 6
+    assert not merged.inside.any()
+
+
+LEAVES = "[npus]\ngpu = 512\n[switches]\nleaf = 16\nspine = {spines}\n[[links]]\nbetween = ['gpu', 'leaf']\n"
+LEAVES += "wiring = 'blocks'\nbandwidth = '50GB/s'\nlatency = '1us'\n[[links]]\nbetween = ['leaf', 'spine']\n"
+LEAVES += "bandwidth = '100GB/s'\nlatency = '1us'\n"
+
+
+def test_equal_leaves_of_a_file_are_folded_tier_by_tier(tmp_path):
+    (tmp_path / "own.toml").write_text(LEAVES.format(spines=8))
+    merged = group_nodes(build_topology(str(tmp_path / "own.toml")))
+    assert merged.names == (f"16 {TIMES} 32 NPUs", "leaf", "spine")
+    assert [dict(part) for part in merged.parts] == [{"NPU": 512}, {"leaf": 16}, {"spine": 8}]
+    assert merged.each == (("1 cable up each",), ("32 cables down each", "8 cables up each"), ("16 cables down each",))
+
+
+def test_leaves_that_are_not_equal_are_not_folded(tmp_path):
+    less = "[[links]]\nbetween = ['leaf.0', 'spine.0-3']\nbandwidth = '100GB/s'\nlatency = '1us'\n"
+    (tmp_path / "own.toml").write_text(LEAVES.format(spines=8).replace("['leaf', 'spine']", "['leaf.1-15', 'spine']") + less)
+    merged = group_nodes(build_topology(str(tmp_path / "own.toml")))
+    assert merged.each == ()
+    assert dict(merged.parts[0]) == {"NPU": 32, "leaf": 1}
 
 
 def test_npus_on_one_switch_are_one_group_and_a_ring_is_cut_into_runs():

@@ -7,7 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.fabric.build import Builder
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
@@ -115,7 +115,7 @@ def ends_of(asked, kinds):
     bodies = bodies_of(asked, kinds, np.ones(len(asked), np.int64), np.full(2, 1e9))
     builder = Builder(bodies.capacity_Bps)
     builder.messages(*bodies.of(np.arange(len(asked))))
-    return (run(builder.graph()).end_fs / MS).tolist()
+    return (run_graph(builder.graph()).end_fs / MS).tolist()
 
 
 def test_requests_share_a_link_that_both_cross_flow_by_flow():
@@ -139,7 +139,7 @@ def test_what_goes_on_once_a_rank_has_left_meets_the_next_of_its_kind():
     first, after, second, last = builder.messages(*bodies.of(np.array([0, 2, 1, 3])))
     for task, pred in ((after, first), (second, first), (last, second)):
         builder.wait(np.array([task]), np.array([pred]))
-    ends = run(builder.graph()).end_fs / MS
+    ends = run_graph(builder.graph()).end_fs / MS
     assert ends[first] == pytest.approx(1)
     assert ends.max() == pytest.approx(8, rel=0.02)
 
@@ -150,7 +150,7 @@ def test_requests_that_overlap_ask_less_or_more_of_a_link(sharing, ends):
     bodies = bodies_of(asked, "ab", np.ones(2, np.int64), np.full(2, 1e9), sharing)
     builder = Builder(bodies.capacity_Bps)
     builder.messages(*bodies.of(np.arange(2)))
-    assert (run(builder.graph()).end_fs / MS).tolist() == pytest.approx(ends, rel=0.01)
+    assert (run_graph(builder.graph()).end_fs / MS).tolist() == pytest.approx(ends, rel=0.01)
 
 
 def test_places_that_do_not_meet_are_refused():

@@ -1,6 +1,6 @@
-"""The option `--sweep NAME=VALUES`: a command at several values of an option, and at all combinations of several sweeps.
+"""Sweeps: a question at several values of an argument, and at all combinations of several sweeps.
 
-Also here: the steps of a sweep by `emu estimate` or `emu plan`.
+`emu.estimate` and `emu.plan` take them as `NAME=VALUES`.
 """
 
 import re
@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
-from emu.errors import InputError, WriteError, must_be
+from emu.errors import InputError, must_be
 from emu.files import write_file
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import WORDS
@@ -22,27 +20,25 @@ from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from launch.cli.options.common import options_as_one, print_json, stack_of
-from launch.cli.options.files import may_fail, print_text, write_png
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
+from launch.front.inputs import stack_of
+from launch.front.result import Result, late
 from launch.show.progress import with_progress
-from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_csv
+from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_csv, sweep_told
+
+if TYPE_CHECKING:  # it takes long to load
+    from matplotlib.figure import Figure
 
 _WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 _PLAIN = ("model", "device", "seq", "global-batch")
 _PARTS = (*(f"plan.{w}" for w in WORDS), *(f"stack.{w}" for w in STACK_WORDS), "topology.SETTING", "device.SETTING")
 _RANGE = re.compile(r"(?P<low>[\d.]+)(?P<unit>[^\d.][^.]*)?\.\.(?P<high>[\d.]+)(?P<end>[^\d.:][^.:]*)?:(?P<count>\d+)")
-_HELP = (
-    "Repeat the command with NAME at each of these values; give several sweeps for all combinations. NAME is "
-    f"{', '.join(_PLAIN)}, npus (of `emu plan`), plan.WORD, stack.WORD, topology.SETTING or device.SETTING. VALUES are a list "
-    "such as 1,2,4, or 25GB/s..400GB/s:5 for five values with a constant ratio."
+SWEPT = (
+    f"{', '.join(_PLAIN)}, npus (of `emu plan`), plan.WORD, stack.WORD, topology.SETTING or device.SETTING"  # for help texts
 )
 Words = Mapping[str, str]  # the value of each option, as text
 Sweeps = Mapping[str, tuple[str, ...]]  # the text of each value of each quantity that is swept
-
-
-sweep_option = click.option("--sweep", "sweeps", multiple=True, metavar="NAME=VALUES", help=_HELP)
 
 
 def parse_sweeps(texts: Sequence[str], *also: str) -> Sweeps:
@@ -169,75 +165,80 @@ class SweepPoint(NamedTuple):
         return int(self.said[name])
 
 
-@dataclass(frozen=True, slots=True)
-class SweepOptions:
-    """The values of `--sweep` and `--csv`, and of `--png`, which draws the steps of a sweep where there is one."""
+@dataclass(frozen=True, repr=False, eq=False)
+class Sweep(Result[SweepRow]):
+    """The step at every point of a sweep on every topology, or the reason why there is none."""
 
-    sweeps: tuple[str, ...]
-    csv: Path | None
-    png: Path | None
+    title: str  # of the picture
 
-    def check(self, where: str, of_one: Mapping[str, object]) -> None:
-        """Refuse options that show one step where there is a sweep, and `--csv` where there is none.
+    FILES = (".json", ".csv", ".png")
 
-        Args:
-            where: The name of the command.
-            of_one: The values of the options that show one step, by flag.
+    def text(self) -> str:
+        """Return a line of CSV for each point and topology, under a head."""
+        return sweep_csv(self.rows).rstrip("\n")
 
-        Raises:
-            InputError: one of them was given.
-        """
-        for name, given in of_one.items():
-            if self.sweeps and given:
-                told = ", ".join(given) if isinstance(given, tuple) else str(given)
-                raise must_be(where, name, "left out where there is a --sweep", told, "it shows a single step")
-        if self.csv is not None and not self.sweeps:
-            raise must_be(where, "--csv", "left out where there is no --sweep", str(self.csv))
+    def figure(self) -> "Figure":
+        """Return the step time at each value, with a line for each topology and each combination of other sweeps."""
+        drawn: Figure = late("chart.step_chart:sweep_figure")(self.rows, self.title)
+        return drawn
 
-    def steps(
-        self, words: Words, topologies: Sequence[str], timed: Callable[[SweepPoint], SweepStep], *, label: str = ""
-    ) -> list[SweepRow]:
-        """Return the step at every point on every topology, or the reason why there is none.
-
-        Args:
-            words: The options that are not swept: model, plan, stack, device, seq, global-batch, npus where there is one.
-            topologies: The topologies as they were written.
-            timed: The function that returns the step of a point.
-            label: The label of a progress bar of points; "": `timed` shows its own.
-
-        Raises:
-            InputError: a value is invalid at any point, or no point has a step.
-        """
-        sweeps = parse_sweeps(self.sweeps, *words.keys() & {"npus"})
-        where = [(point, words_at({**words, "topology": word}, point)) for point in points(sweeps) for word in topologies]
-        built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
-        for _, said in where:
-            _check(said)
-        rows = []
-        for point, said in with_progress(where, label, len(where)) if label else where:
-            try:
-                stack = stack_of(said["stack"])
-                device, topology = find_device(said["device"], stack.precision.activation), built[said["topology"]]
-                rows.append(SweepRow(topology.name, point, "", timed(SweepPoint(said, topology, device, stack))))
-            except InputError as error:
-                rows.append(SweepRow(said["topology"], point, str(error), None))
-        if all(row.step is None for row in rows):
-            raise InputError(f"--sweep: no point has a step; the first: {rows[0].refused}")
-        return rows
-
-    def show(self, rows: Sequence[SweepRow], title: str, *, as_json: bool) -> None:
-        """Write the table to its file, or print it where it has none; draw the picture if it was asked for."""
-        table = sweep_csv(rows)
-        if as_json:
-            print_json(rows)
-        elif self.csv is None:
-            print_text(table, nl=False)
-        if self.csv is not None:
-            _write_table(table, self.csv, as_json=as_json)
-        write_png(self.png, "chart.step_chart:sweep_figure", rows, title)
+    def save_csv(self, path: Path) -> None:
+        """Write the lines of CSV."""
+        write_file("--csv", path, sweep_csv(self.rows).encode())
 
 
-swept = options_as_one("sweep", SweepOptions)  # of a command with `--sweep`, `--csv` and `--png`: it takes their values as one
+def sweep_steps(
+    sweeps: Sequence[str],
+    words: Words,
+    topologies: Sequence[object],
+    timed: Callable[[SweepPoint], SweepStep],
+    title: str,
+    label: str = "",
+) -> Sweep:
+    """Return the step at every point on every topology, or the reason why there is none.
+
+    Args:
+        sweeps: Sweeps as `NAME=VALUES`.
+        words: The arguments that are not swept: model, plan, stack, device, seq, global-batch, npus where there is one.
+        topologies: The topologies as they were written.
+        timed: The function that returns the step of a point.
+        title: The title of the picture.
+        label: The label of the progress of points; "": `timed` reports its own.
+
+    Raises:
+        InputError: a value is invalid at any point, or no point has a step.
+    """
+    parsed = parse_sweeps(sweeps, *words.keys() & {"npus"})
+    where = [(point, words_at({**words, "topology": _word(each)}, point)) for point in points(parsed) for each in topologies]
+    built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
+    for _, said in where:
+        _check(said)
+    rows = (_row_at(point, said, built, timed) for point, said in where)
+    found = tuple(with_progress(rows, label, len(where), sweep_told) if label else rows)
+    if all(row.step is None for row in found):
+        raise InputError(f"--sweep: no point has a step; the first: {found[0].refused}")
+    return Sweep(found, title)
+
+
+def _word(topology: object) -> str:
+    """Return the word of a topology, whose settings a sweep may change.
+
+    Raises:
+        InputError: it is an object.
+    """
+    if isinstance(topology, str | Path):
+        return str(topology)
+    raise must_be("--sweep", "topology", "a name or a file", getattr(topology, "name", type(topology).__name__))
+
+
+def _row_at(point: Words, said: Words, built: Mapping[str, Topology], timed: Callable[[SweepPoint], SweepStep]) -> SweepRow:
+    """Return the row of a point: its step, or the reason why there is none."""
+    try:
+        stack = stack_of(said["stack"])
+        device, topology = find_device(said["device"], stack.precision.activation), built[said["topology"]]
+        return SweepRow(topology.name, point, "", timed(SweepPoint(said, topology, device, stack)))
+    except InputError as error:
+        return SweepRow(said["topology"], point, str(error), None)
 
 
 def _check(said: Words) -> None:
@@ -251,14 +252,3 @@ def _check(said: Words) -> None:
     for name in said.keys() & set(_WHOLE):
         if not said[name].isdecimal() or not int(said[name]):
             raise must_be("--sweep", name, "whole numbers of 1 or more", said[name])
-
-
-def _write_table(table: str, path: Path, *, as_json: bool) -> None:
-    """Write the table to a file; print it where that fails and JSON was not asked for."""
-    with may_fail():
-        try:
-            write_file("--csv", path, table.encode())
-        except WriteError:
-            if not as_json:
-                print_text(table, nl=False)
-            raise

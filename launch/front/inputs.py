@@ -1,0 +1,173 @@
+"""The subjects of questions: names, files or objects, made into the objects that answer."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+
+from emu.collective.algorithm import AUTO
+from emu.errors import must_be
+from emu.model import model_file
+from emu.model.model import MODELS, Model
+from emu.model.stack.stack import Stack, beside, parse_stack
+from emu.registry import has_own
+from emu.store import user_folder
+from emu.study.choice import algorithm_cache
+from emu.topology import catalogue
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.trace.device.dtypes import AS_RAN
+from launch.data.devices import find_device
+from launch.data.stacks import STACKS
+
+if TYPE_CHECKING:  # it takes long to load
+    import networkx as nx
+
+    TopologyLike: TypeAlias = (
+        str | Path | Topology | nx.Graph
+    )  # a name of the catalogue with its settings, a file, or an object
+    Topologies: TypeAlias = TopologyLike | Sequence[TopologyLike]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+ModelLike = str | Path | Model | Mapping[str, Any]  # a name of the catalogue, a file, or sizes for an architecture
+DeviceLike = str | Path | Device  # a name, a file, or an object
+Words = str | Sequence[str]
+
+
+def question(answer: Callable[P, T]) -> Callable[P, T]:
+    """Return a function of the front that keeps choices of algorithms between calls, and between processes.
+
+    Nothing is kept where collectives, topologies or models of the user's own are filed: they may read files, whose changes no
+    digest sees.
+    """
+
+    @wraps(answer)
+    def asked(*given: P.args, **named: P.kwargs) -> T:
+        algorithm_cache.keep_in(None if has_own() else algorithm_cache.user_table())
+        return answer(*given, **named)
+
+    return asked
+
+
+def several(given: Any) -> tuple[Any, ...]:
+    """Return what an argument gives that takes one thing or several; nothing where it is empty."""
+    return tuple(given) if isinstance(given, list | tuple) else (given,) if given is not None and given != "" else ()
+
+
+def topologies_of(given: "Topologies") -> list[Topology]:
+    """Return the topologies that an argument gives.
+
+    Raises:
+        InputError: there is none, or one is unknown or cannot be built.
+    """
+    found = [build_topology(each) for each in several(given)]
+    if not found:
+        raise must_be("", "topology", "one or more", "none", "give a name from `emu list topologies`, a file or an object")
+    return found
+
+
+def build_topology(given: "TopologyLike") -> Topology:
+    """Return the topology of a name with its settings, a file, a networkx graph, or a topology as it is.
+
+    Raises:
+        InputError: it is unknown or cannot be built.
+    """
+    if isinstance(given, Topology):
+        return given
+    if isinstance(given, str | Path):
+        return catalogue.build_topology(str(given))
+    built: Topology = importlib.import_module("emu.topology.description.networkx_graph").topology_of(given)  # it loads networkx
+    return built
+
+
+def find_model(given: ModelLike) -> Model:
+    """Return the model of a name, a file, a dict of its `architecture` and sizes, or a model as it is.
+
+    Raises:
+        InputError: there is no such model, or its sizes are impossible.
+    """
+    return model_file.find_model(model_word(given))
+
+
+def model_word(given: ModelLike) -> str:
+    """Return the word by which a model is found: a name or a file; sizes and objects are filed under their name.
+
+    Raises:
+        InputError: the sizes are impossible, or another model has the name.
+    """
+    if isinstance(given, str | Path):
+        return str(given)
+    model = given if isinstance(given, Model) else _described(given)
+    if not MODELS.has(model.name):
+        MODELS.file(model.name, model)
+    elif MODELS.find(model.name) is not model:
+        raise must_be("", "model", "of a name that no other model has", model.name, "give it another `name`")
+    return model.name
+
+
+def _described(sizes: Mapping[str, Any]) -> Model:
+    """Return the model of sizes, among which its `name` may be."""
+    own = {"name": "own", **sizes}
+    return model_file.describe_model({key: value for key, value in own.items() if key != "name"}, str(own["name"]))
+
+
+def device_of(given: DeviceLike, dtype: str = AS_RAN) -> Device:
+    """Return the device that a name, a file or an object gives.
+
+    Raises:
+        InputError: as `find_device`.
+    """
+    return given if isinstance(given, Device) else find_device(str(given), dtype)
+
+
+def stack_of(words: str) -> Stack:
+    """Return the stack that the words of `stack` give.
+
+    Raises:
+        InputError: as `parse_stack`.
+    """
+    return parse_stack(words, STACKS) if words else Stack()
+
+
+def calls_of(words: str) -> Stack:
+    """Return the stack that `stack` gives for a step that ran: only the times of messages and requests.
+
+    Raises:
+        InputError: as `parse_stack`, or there is a setting that only a generated step can have.
+    """
+    return beside(stack_of(words))
+
+
+def algorithm_choice(words: Words, stack: Stack) -> tuple[str, ...]:
+    """Return the words that choose algorithms for a step.
+
+    Operations that no word names are served by the library of the stack, else by `auto`.
+    """
+    return (stack.library or AUTO, *several(words))
+
+
+def check_float32(device: Device, dtype: str) -> None:
+    """Refuse a device without a peak for float32 where a script is timed as it ran.
+
+    The dtypes of a script are not known before it runs, but most scripts compute in float32, too.
+
+    Raises:
+        InputError: the device has no peak for float32.
+    """
+    if dtype == AS_RAN and "float32" not in device.peak_flops:
+        mend = "add float32 = 67e12 to it, or give --dtype bfloat16, which times float32 as bfloat16"
+        what = "given for float32 too, because most scripts compute in it"
+        raise must_be(device.name, "peak_flops", what, ", ".join(device.peak_flops), mend)
+
+
+def cache_folder(cache: str | Path | None) -> Path | None:
+    """Return the folder in which results are kept between calls; None where results must not be kept.
+
+    Nothing is kept in the user's cache where things of the user's own are filed: they may read files that change unnoticed.
+
+    Args:
+        cache: The folder that is given; None: the user's cache.
+    """
+    return Path(cache) if cache else (None if has_own() else user_folder() / "plans")

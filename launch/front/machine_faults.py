@@ -1,0 +1,284 @@
+"""The question of `emu faults`: what do faults leave of a machine?"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emu.errors import InputError, must_be
+from emu.registry import parse_call
+from emu.study.cost.cost import Cost, Price
+from emu.study.cost.cost import cost as network_cost
+from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
+from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
+from emu.units import parse_time, seconds
+from launch.data.fault_logs import GPUS, SOURCE, production_log
+from launch.data.prices import find_book
+from launch.front.inputs import (
+    question,
+    several,
+    topologies_of,
+)
+from launch.front.network_costs import npu_price
+from launch.front.result import Result, late
+from launch.show.progress import with_progress
+from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json
+
+if TYPE_CHECKING:  # they take long to load
+    from matplotlib.figure import Figure
+
+    from launch.front.inputs import Topologies
+    from launch.show.html.page import Page
+
+LEAST_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
+_UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FaultWaste(Result[MachineWaste]):
+    """The NPUs of each machine that work but find no group, for each size of groups."""
+
+    notes: tuple[str, ...]  # what the figures rest on
+
+    FILES = (".json", ".html", ".png")
+
+    def text(self) -> str:
+        """Return a table with a line for each machine and size of groups, then the notes."""
+        return faults_report(self.rows, self.notes)
+
+    def as_json(self) -> object:
+        """Return the rows and the notes."""
+        return {"rows": [waste_as_json(row) for row in self.rows], "assumptions": self.notes}
+
+    def figure(self) -> "Figure":
+        """Return the waste over time, and its distribution."""
+        drawn: Figure = late("chart.job_chart:waste_figure")([row.waste for row in self.rows])
+        return drawn
+
+    def page(self) -> "Page":
+        """Return the report, with charts."""
+        made: Page = late("html.waste_page:faults_page")(self.rows, self.notes)
+        return made
+
+
+@question
+def faults(
+    *,
+    topology: "Topologies",
+    tp: int | str | Sequence[int] = 32,
+    npus: int | None = None,
+    log: str | Path | None = None,
+    servers: int | None = None,
+    npus_per_server: int = GPUS,
+    npus_per_node: int = 4,
+    rate: float | str | None = None,
+    draws: int = 1000,
+    mtbf: str | None = None,
+    afr: float | str | None = None,
+    mttr: str | None = None,
+    days: str = "365d",
+    domain: str | Sequence[str] = (),
+    checkpoint: float | str | None = None,
+    restart: float | str = 0.0,
+    mfu: float | str | None = None,
+    job: int | None = None,
+    prices: str | None = None,
+    npu: str | None = None,
+    seed: int = 0,
+) -> FaultWaste:
+    """Compute what faults leave of a machine: NPUs that work but find no group, the largest job, and goodput.
+
+    Args:
+        topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
+        tp: The NPUs of a group of tensor parallelism: one size or several.
+        npus: The NPUs of the machine; a smaller topology is repeated; None: at least 2,880.
+        log: A log of faults: a CSV of server,start_day,end_day; None: the published trace of InfiniteHBD.
+        servers: The servers of `log`, including those without a fault.
+        npus_per_server: The NPUs of a server of the log.
+        npus_per_node: The NPUs that fail together.
+        rate: In place of a log: the probability that a node is faulty, as a share or such as `1.17%`.
+        draws: The number of random states of the machine, for `rate`.
+        mtbf: In place of a log: how long a node works on average (`12h`, `60d` or `3y`).
+        afr: In place of `mtbf`: the share of the nodes that fail in a year.
+        mttr: The repair of a node takes this time on average.
+        days: The time for which `mtbf` or `afr` draws faults.
+        domain: A part, such as a switch, that takes so many NPUs with it (`npus=64,mtbf=1y,mttr=4h`), or several.
+        checkpoint: The time of a checkpoint in seconds, or such as `30s`: goodput is added.
+        restart: The time of a restart, for `checkpoint`.
+        mfu: The MFU of the job while it runs; goodput is then a share of the machine's peak.
+        job: The NPUs of a job; the share of the time in which it must wait for room is added.
+        prices: A price book: its name or a .toml file. The aggregate cost is added, with lost NPUs by `npu`.
+        npu: The price of an NPU, for `prices`, such as `dollars=30000,watts=700`.
+        seed: The seed of random numbers.
+
+    Raises:
+        InputError: an argument is impossible, or two exclude each other; the line says which, and how to mend it.
+    """
+    asked = dict(locals())
+    source, sizes, price = _source(asked), _groups(tp), None if npu is None else npu_price(npu)
+    goodput = _GoodputTerms.of(checkpoint, restart, mfu)
+    if (prices is None) != (npu is None):
+        raise InputError("faults: --prices and --npu go together; give both or none")
+    book = None if prices is None else find_book(prices)
+    built = topologies_of(topology)
+    machines = [machine_of(each, npus or max(LEAST_NPUS, *(other.n_npus for other in built))) for each in built]
+    found = {size: source(size) for size in {machine.npus for machine in machines}}
+    networks = {machine.topology.name: network_cost(machine.topology, book) if book else None for machine in machines}
+    cases = [(machine, group) for machine in machines for group in sizes]
+    for machine, group in cases:
+        check_group(machine, group, job)
+    rows = []
+    for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
+        row, network = waste(machine, group, found[machine.npus].states), networks[machine.topology.name]
+        restarts, waiting = goodput.restarts(found[machine.npus].per_day), None if job is None else row.waiting(job)
+        rows.append(MachineWaste(row, restarts, goodput.mfu, waiting, _aggregate(network, row, price)))
+    notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
+    if book is not None and price is not None:
+        lost = f"the average number of NPUs that are faulty or find no group, at {price.dollars:g} $ each"
+        notes.append(f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}")
+    return FaultWaste(tuple(rows), tuple(notes))
+
+
+def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float | None:
+    """Return the dollars for each NPU of the network and of lost NPUs; None where there are no prices."""
+    if network is None or price is None:
+        return None
+    return network.aggregate_dollars_per_npu(row.availability, price.dollars)
+
+
+@dataclass(frozen=True, slots=True)
+class _GoodputTerms:
+    """The terms of goodput beside faults: the times of a checkpoint and of a restart, and the MFU of the job.
+
+    Raises:
+        InputError: MFU is given without a checkpoint.
+    """
+
+    checkpoint: int | None  # ticks; None: goodput was not asked for
+    restart: int  # ticks
+    mfu: float
+
+    @classmethod
+    def of(cls, checkpoint: float | str | None, restart: float | str, mfu: float | str | None) -> "_GoodputTerms":
+        """Return the terms that arguments give."""
+        if mfu is not None and checkpoint is None:
+            raise InputError(
+                "faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out"
+            )
+        ticks = None if checkpoint is None else parse_time(checkpoint, "--checkpoint")
+        return cls(ticks, parse_time(restart, "--restart"), 1.0 if mfu is None else _share(mfu, "--mfu"))
+
+    def restarts(self, per_day: float) -> Restarts | None:
+        """Return what checkpoints and restarts cost with the best interval of checkpoints; None where this was not asked for.
+
+        Args:
+            per_day: Faults of the machine in a day.
+
+        Raises:
+            InputError: the faults have no times.
+        """
+        if self.checkpoint is None:
+            return None
+        if not per_day:
+            raise InputError(
+                "faults: --checkpoint needs faults with times, and --rate has none; give --log, or --mtbf and --mttr"
+            )
+        return optimal_restarts(seconds(self.checkpoint), seconds(self.restart), 86400 / per_day)
+
+
+def _days(text: str, name: str) -> float:
+    """Return a span of time in days.
+
+    Args:
+        text: The span, such as 12h, 60d or 3y.
+        name: The option or key that gives it.
+
+    Raises:
+        InputError: the text is no such span.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdy])", text)
+    if found is None or not float(found[1]):
+        raise must_be("faults", name, "hours, days or years above 0, such as 12h, 60d or 3y", text)
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _share(given: float | str, name: str) -> float:
+    """Return a share of 0 or more and below 1.
+
+    Args:
+        given: The share, such as 1.17% or 0.0117.
+        name: The option that gives it.
+
+    Raises:
+        InputError: the text is no such share.
+    """
+    text = given if isinstance(given, str) else f"{given:f}"
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text)
+    share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
+    if not 0 <= share < 1:
+        raise must_be("faults", name, "a share of 0 or more and below 1, such as 1.17% or 0.0117", text)
+    return share
+
+
+def _domain(text: str, node: int) -> PartLifetimes:
+    """Return the part that `--domain` gives, such as `npus=64,mtbf=1y,mttr=4h`.
+
+    Args:
+        text: The value of the option.
+        node: The number of NPUs of a node.
+
+    Raises:
+        InputError: a key is missing or has a value that does not fit.
+    """
+    given = parse_call(f"domain:{text}", "--domain")[2]
+    if sorted(given) != ["mtbf", "mttr", "npus"]:
+        raise must_be("faults", "--domain", "npus=64,mtbf=1y,mttr=4h, each once", text)
+    if not given["npus"].isdecimal() or not int(given["npus"]) or int(given["npus"]) % node:
+        raise must_be("--domain", "npus", f"a multiple of {node}, the NPUs of a node", given["npus"])
+    return PartLifetimes(
+        _days(given["mtbf"], "--domain mtbf"), _days(given["mttr"], "--domain mttr"), int(given["npus"]) // node
+    )
+
+
+def _groups(given: int | str | Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of groups that `tp` gives, each once.
+
+    Raises:
+        InputError: the text is no list of whole numbers.
+    """
+    text = given if isinstance(given, str) else ",".join(map(str, several(given)))
+    words = text.split(",")
+    if not all(re.fullmatch(r"[1-9]\d{0,8}", word) for word in words):
+        raise must_be("faults", "--tp", "whole numbers of 1 or more, such as 32 or 8,16,32", text)
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _source(asked: dict[str, Any]) -> Callable[[int], Faults]:
+    """Return the source of faults that the options give: a log, a rate, or drawn lifetimes.
+
+    Raises:
+        InputError: options exclude one another, or an option needs another one.
+    """
+    node, seed = asked["npus_per_node"], asked["seed"]
+    mtbf, mttr = (None if asked[name] is None else _days(asked[name], f"--{name}") for name in ("mtbf", "mttr"))
+    given = [flag for flag in ("log", "rate", "mtbf", "afr") if asked[flag] is not None]
+    if len(given) > 1:
+        raise InputError(f"faults: --{' and --'.join(given)} exclude each other; give one of them")
+    if asked["rate"] is not None:
+        if several(asked["domain"]) or mttr:
+            raise InputError(
+                "faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead"
+            )
+        return partial(probable_faults, node=node, rate=_share(asked["rate"], "--rate"), draws=asked["draws"], seed=seed)
+    parts = tuple(_domain(text, node) for text in several(asked["domain"]))
+    if asked["afr"] is not None and (share := _share(asked["afr"], "--afr")):
+        mtbf = DAYS_PER_YEAR / share
+    if (mtbf is None) != (mttr is None):
+        raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
+    if mtbf is not None and mttr is not None:
+        span = _days(asked["days"], "--days")
+        return partial(drawn_faults, node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
+    log = production_log() if asked["log"] is None else read_log(Path(asked["log"]), asked["servers"] or 0)
+    return LoggedFaults(node, seed, log, str(asked["log"] or SOURCE), asked["npus_per_server"], parts).of

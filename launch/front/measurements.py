@@ -1,0 +1,249 @@
+"""The question of `emu bench`: how long does a collective take on a topology, and is its result right?"""
+
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emu.bound.limit import ALL, QUICK, Effort
+from emu.collective.algorithm import AUTO
+from emu.collective.shape import Grid, parse_grid
+from emu.errors import InputError, must_be
+from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
+from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
+from emu.study.training.composed.software_costs import topology_under
+from emu.topology.topology import Topology
+from emu.units import parse_size, parse_time
+from launch.clusters import ClusterOptions
+from launch.front.inputs import algorithm_choice, calls_of, question, topologies_of
+from launch.front.result import Result, late
+from launch.show.progress import late_notice, with_progress
+from launch.show.text.algorithm_table import compare_lines
+from launch.show.text.bench_table import bench_report, bench_told
+
+if TYPE_CHECKING:  # they take long to load
+    from matplotlib.figure import Figure
+
+    from emu.study.measure.move import TensorMover
+    from launch.front.inputs import Topologies
+
+EVERY = "all"  # in place of an algorithm: compare all of them
+_EFFORTS = {"quick": QUICK, "all": ALL}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Bench(Result[BenchRow]):
+    """The time of a collective at each size on each topology."""
+
+    FILES = (".json", ".png")
+
+    @property
+    def failure(self) -> str | None:
+        """How many elements are wrong; None: none."""
+        wrong = sum(row.wrong or 0 for row in self.rows)
+        return f"bench: {wrong} elements of {self.rows[0].operation} came out wrong" if wrong else None
+
+    def text(self) -> str:
+        """Return the table of all rows, with what they rest on."""
+        return bench_report(self.rows)
+
+    def figure(self) -> "Figure":
+        """Return the times over sizes, with a line for each topology."""
+        drawn: Figure = late("chart.algorithm_chart:topology_figure")(self.rows)
+        return drawn
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AlgorithmComparison(Result[BenchRow | UntimedRow]):
+    """The time of every algorithm of a collective at each size on each topology."""
+
+    tables: tuple[tuple[PlacedBench, tuple[BenchRow | UntimedRow, ...]], ...]  # the rows of each topology
+
+    FILES = (".json", ".png")
+
+    def text(self) -> str:
+        """Return the table of each topology: a line for each algorithm, a column for each size."""
+        return "\n\n".join("\n".join(compare_lines(*table)) for table in self.tables) + "\n"
+
+    def as_json(self) -> object:
+        """Return the rows; `fastest` marks the fastest at each size on its topology."""
+        return [asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for _, rows in self.tables for row in rows]
+
+    def figure(self) -> "Figure":
+        """Return the times over sizes on the first topology, with a line for each algorithm."""
+        timed = [row for row in self.tables[0][1] if isinstance(row, BenchRow)]
+        drawn: Figure = late("chart.algorithm_chart:algorithm_figure")(timed)
+        return drawn
+
+
+@question
+def bench(
+    operation: str,
+    *,
+    topology: "Topologies",
+    algorithm: str | None = None,
+    size: int | str | None = None,
+    begin: int | str | None = None,
+    end: int | str | None = None,
+    factor: float = 2.0,
+    dtype: str = "float32",
+    reduce: str = "sum",
+    root: int = 0,
+    ranks: int | None = None,
+    dims: str | Grid = "",
+    axes: str | Sequence[int] = (),
+    timing_only: bool = False,
+    perturb: int = 0,
+    bounds: str = "quick",
+    send_overhead: float | str = 0.0,
+    stack: str = "",
+    cluster: str = "local",
+    ray_address: str | None = None,
+    ranks_per_actor: int | None = None,
+    ray_options: str | Path | None = None,
+) -> Bench | AlgorithmComparison:
+    """Move real data with a collective, check every element, and time the same schedule on a fabric.
+
+    Args:
+        operation: The operation, such as `all_reduce`.
+        topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
+        algorithm: The algorithm; `auto`: the fastest at each size; `nccl`: what NCCL takes; `all`: all are compared; NAME@4: on
+            4 channels; None: `auto`, or the choice of the library of `stack`.
+        size: The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter), as a number or such as `64MiB`.
+        begin: The smallest of several sizes.
+        end: The largest of several sizes.
+        factor: The ratio of each size to the one before.
+        dtype: The data type of the elements.
+        reduce: How elements are combined: sum, avg, min, max, product, and, or, xor.
+        root: The root rank, for an operation that has one.
+        ranks: The number of ranks; None: all NPUs of the topology.
+        dims: The shape of the grid, for an algorithm on a grid, such as `4x4`; empty: the topology's.
+        axes: The order of the topology's dimensions in which ranks are numbered; the last one changes fastest; empty: its own.
+        timing_only: Move no data.
+        perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
+        bounds: `quick`; or `all`: also compute the bounds that take long.
+        send_overhead: The time between two sends of a rank (o in LogGP), in seconds or such as `500ns`.
+        stack: The times that software adds to messages and requests, such as `launch=5us`.
+        cluster: Where ranks run: as threads (`local`), or in Ray actors (`ray`).
+        ray_address: The address of a running Ray; None: one is started on this machine.
+        ranks_per_actor: The ranks of each Ray actor, as threads; None: 1.
+        ray_options: A .toml file with Ray's own settings.
+
+    Raises:
+        InputError: an argument is impossible; the line says which, and how to mend it.
+        RunError: a rank failed.
+    """
+    under, where = calls_of(stack), ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options)
+    [name] = [algorithm] if algorithm else algorithm_choice((), under)
+    if name == EVERY and cluster != "local":
+        raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
+    request = BenchRequest(
+        operation,
+        AUTO if name == EVERY else name,
+        _sizes(size, begin, end, factor),
+        dtype,
+        reduce,
+        root,
+        ranks,
+        parse_time(send_overhead, "--send-overhead"),
+        parse_grid(dims, "--dims") if isinstance(dims, str) and dims else dims or (),
+        _axes(axes),
+        perturb,
+        _effort(bounds),
+        under.launch_s,
+    )
+    built = topologies_of(topology)
+    for each in built:
+        _check_axes(each, request.axes)
+    placed = [place_bench(topology_under(under, each), request) for each in built]
+    return _compared(placed) if name == EVERY else _measured(placed, where, timing_only=timing_only)
+
+
+def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Bench:
+    """Return the rows of one algorithm a size on each topology."""
+    rows: list[BenchRow] = []
+    with _mover(placed, where, timing_only=timing_only) as mover:
+        for each in placed:
+            rows += with_progress(measure(each, mover), _label(each), len(each.request.sizes), bench_told)
+    return Bench(tuple(rows))
+
+
+def _compared(placed: Sequence[PlacedBench]) -> AlgorithmComparison:
+    """Return the rows of all algorithms on each topology."""
+    tables = []
+    for each in placed:
+        count = len(algorithm_names(each)) * len(each.request.sizes)
+        tables.append((each, tuple(with_progress(compare(each), _label(each), count, bench_told))))
+    return AlgorithmComparison(tuple(row for _, rows in tables for row in rows), tuple(tables))
+
+
+@contextmanager
+def _mover(asked: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> "Iterator[TensorMover | None]":
+    """Yield the mover of data, or None where no data is moved; it checks all requests before ranks are started."""
+    if timing_only:
+        yield None
+        return
+    with late_notice("loading torch"):
+        moving = importlib.import_module("emu.study.measure.move")  # not above: it loads torch
+    for each in asked:
+        moving.TensorMover().check(each)
+    with where.open_cluster() as ranks:
+        yield moving.TensorMover(None if where.cluster == "local" else ranks.run)
+
+
+def _label(asked: PlacedBench) -> str:
+    """Return the label of the progress of a measurement."""
+    return f"{asked.operation.name} on {asked.site.topology.name}"
+
+
+def _effort(text: str) -> Effort:
+    """Return how long bounds are looked for.
+
+    Raises:
+        InputError: the text is no value of the option.
+    """
+    if text not in _EFFORTS:
+        raise must_be("bench", "--bounds", " or ".join(_EFFORTS), text)
+    return _EFFORTS[text]
+
+
+def _axes(given: str | Sequence[int]) -> tuple[int, ...]:
+    """Return the order of dimensions that an argument gives; none where it is empty.
+
+    Raises:
+        InputError: the text is no list of numbers.
+    """
+    if isinstance(given, str) and given and not re.fullmatch(r"\d{1,2}(,\d{1,2})*", given):
+        raise must_be("bench", "--axes", "numbers of dimensions joined by commas, such as 0,2,1,3", given)
+    return tuple(map(int, filter(None, given.split(",")) if isinstance(given, str) else given))
+
+
+def _check_axes(topology: Topology, axes: tuple[int, ...]) -> None:
+    """Refuse a value of `--axes` that does not name each dimension of the topology once.
+
+    Raises:
+        InputError: `--axes` does not name each dimension once.
+    """
+    dims = topology.dims or (topology.n_npus,)
+    if axes and sorted(axes) != list(range(len(dims))):
+        what = f"each dimension of {topology.name} once: {', '.join(map(str, range(len(dims))))} in any order"
+        raise must_be("bench", "--axes", what, ",".join(map(str, axes)))
+
+
+def _sizes(size: int | str | None, begin: int | str | None, end: int | str | None, factor: float) -> tuple[int, ...]:
+    """Return the sizes in bytes that the arguments give.
+
+    Raises:
+        InputError: there is no size, or there are two kinds of size options.
+    """
+    if size is not None and (begin is not None or end is not None):
+        raise InputError("bench: give --size, or -b and -e, not both")
+    given = {"--size": size, "--begin": begin, "--end": end}
+    sizes = {name: parse_size(text, name) for name, text in given.items() if text is not None}
+    low = sizes.get("--size", sizes.get("--begin"))
+    if low is None:
+        raise InputError("bench: no size given; give --size 64MiB, or -b 1MiB -e 64MiB")
+    return sizes_between(low, sizes.get("--end", low), factor)

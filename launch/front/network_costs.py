@@ -1,0 +1,174 @@
+"""The question of `emu cost`: the price and the power of the network of a machine."""
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emu.errors import InputError, must_be
+from emu.model.plan.plan_text import parse_plan
+from emu.registry import parse_call
+from emu.study.cost.cost import OwnershipTerms, Price, ownership_cost
+from emu.study.cost.cost import cost as network_cost
+from emu.topology.topology import Topology
+from launch.data.prices import find_book
+from launch.front.inputs import (
+    DeviceLike,
+    ModelLike,
+    algorithm_choice,
+    device_of,
+    model_word,
+    question,
+    stack_of,
+    topologies_of,
+)
+from launch.front.result import Result
+from launch.show.progress import with_progress
+from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report
+
+if TYPE_CHECKING:  # they take long to load
+    from emu.study.training.estimate import StepEstimate
+    from launch.front.inputs import Topologies
+
+NPU_EXAMPLE = "dollars=30000,watts=700"
+_NUMBER = r"\d+(\.\d+)?"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NetworkCosts(Result[NetworkCost]):
+    """The price and the power of the network of each topology."""
+
+    prices: str  # the name of the price book
+    source: str  # where its prices are from
+    notes: tuple[str, ...]  # what the figures rest on
+
+    def text(self) -> str:
+        """Return a table with a line for each network, then the parts of each and the notes."""
+        return cost_report(self.rows, self.notes)
+
+    def as_json(self) -> object:
+        """Return the rows, the book and the notes."""
+        rows = [cost_as_json(row) for row in self.rows]
+        return {"prices": self.prices, "source": self.source, "rows": rows, "assumptions": self.notes}
+
+
+def npu_price(text: str) -> Price:
+    """Return the price and the power of an NPU.
+
+    Raises:
+        InputError: the text is not as `dollars=30000,watts=700`.
+    """
+    given = parse_call(f"npu:{text}", "--npu")[2]
+    fits = set(given) <= set(Price._fields) and all(re.fullmatch(_NUMBER, number) for number in given.values())
+    if not given or not fits:
+        raise must_be("cost", "--npu", f"{NPU_EXAMPLE}, or one of them, of 0 or more", text)
+    return Price(*(float(given.get(field, 0)) for field in Price._fields))
+
+
+@question
+def cost(
+    *,
+    topology: "Topologies",
+    prices: str | Path,
+    across: bool = False,
+    all_to_all: bool = False,
+    years: float | str = 0.0,
+    kwh: float | str = 0.1,
+    npu: str = "dollars=0,watts=0",
+    model: ModelLike | None = None,
+    plan: str | None = None,
+    global_batch: int | None = None,
+    seq: int | None = None,
+    device: DeviceLike = "h100",
+    stack: str = "",
+) -> NetworkCosts:
+    """Compute the price and the power of a network from its parts, for each NPU and each GB/s.
+
+    Args:
+        topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
+        prices: The price book: its name, or a .toml file.
+        across: Add the global bandwidth: what half of the NPUs send to the other half.
+        all_to_all: Add the all-to-all bandwidth: what an NPU sends while all NPUs send to all others.
+        years: The years that the network runs. They add the cost of energy.
+        kwh: The dollars of a kilowatt-hour, for `years`.
+        npu: The price and the power of an NPU, for the TCO of `model`.
+        model: Add tokens per second for each dollar of TCO, by an estimate of this model. It needs `plan`.
+        plan: The plan of `model`, such as `tp=8,sp,dp=8`.
+        global_batch: Sequences in a step.
+        seq: Tokens in a sequence.
+        device: The device: a name, a .toml file, or a `Device`.
+        stack: The software and its settings, such as `software=megatron`.
+
+    Raises:
+        InputError: an argument is impossible; the line says which, and how to mend it.
+    """
+    step = _step_of({"model": model, "plan": plan, "global_batch": global_batch, "seq": seq}, device, stack)
+    book, bought = find_book(str(prices)), npu_price(npu)
+    terms = OwnershipTerms(bought, _amount(years, "--years"), _amount(kwh, "--kwh"))
+    built, paid = topologies_of(topology), []
+    for each in with_progress(built, "counting parts", len(built)):
+        of = network_cost(each, book, across=across, exchange=all_to_all)
+        energy = of.energy_dollars(terms.years, terms.kwh_dollars) if terms.years else None
+        paid.append(NetworkCost(of, energy, *((ownership_cost(of, terms), step(each)) if step else ())))
+    notes = [*_cost_notes(book.source or book.name, terms, exchange=all_to_all)]
+    if step is not None:
+        notes += _ownership_notes(bought, f"{model_word(model or '')} by {plan}")
+    return NetworkCosts(tuple(paid), book.name, book.source, tuple(notes))
+
+
+def _cost_notes(book: str, terms: OwnershipTerms, *, exchange: bool) -> Sequence[str]:
+    """Return what prices, energy and the all-to-all bandwidth rest on, a sentence each."""
+    years, kwh = terms.years, terms.kwh_dollars
+    energy = f"energy: all parts run at full power for {years:g} years, at {kwh:g} $ a kWh; cooling is not counted"
+    shared = "each NPU sends equal amounts to all others, by the routes of the topology, until one link is full"
+    return [
+        f"all prices are from one book: {book}",
+        *([energy] if terms.years else []),
+        *([f"all-to-all: {shared}"] if exchange else []),
+    ]
+
+
+def _ownership_notes(bought: Price, job: str) -> Sequence[str]:
+    """Return what the TCO and tokens per second rest on, a sentence each."""
+    priced = f"an NPU costs {bought.dollars:g} $ and draws {bought.watts:g} W"
+    each = priced if any(bought) else "NPUs cost nothing here; --npu gives their price"
+    return [
+        f"TCO is the price of the network and its NPUs, and the energy of --years; {each}",
+        f"tokens/s are of {job}; they are divided by the job's share of the TCO, in 1,000 $",
+    ]
+
+
+def _amount(given: float | str, name: str) -> float:
+    """Return a number of 0 or more.
+
+    Args:
+        given: The number.
+        name: The option that gives it.
+
+    Raises:
+        InputError: it is no such number.
+    """
+    if (isinstance(given, str) and not re.fullmatch(_NUMBER, given)) or (not isinstance(given, str) and given < 0):
+        raise must_be("cost", name, "a number of 0 or more", given)
+    return float(given)
+
+
+def _step_of(needed: dict[str, Any], device: DeviceLike, words: str) -> "Callable[[Topology], StepEstimate] | None":
+    """Return the function that estimates a training step on a topology; None where no model and no plan are given.
+
+    Raises:
+        InputError: some of what a step needs is missing.
+    """
+    missing = [name for name, given in needed.items() if given is None]
+    if len(missing) == len(needed):
+        return None
+    if missing:
+        flags = [f"--{name.replace('_', '-')}" for name in missing]
+        raise InputError(f"cost: --model, --plan, --global-batch and --seq go together; add {', '.join(flags)}")
+    of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes long to load
+    laid, stack = parse_plan(needed["plan"], global_batch=needed["global_batch"], seq=needed["seq"]), stack_of(words)
+    request = of.EstimateRequest(model_word(needed["model"]), laid, stack, algorithm_choice((), stack))
+    found = device_of(device, stack.precision.activation)
+    return lambda topology: of.estimate(request, topology, found)

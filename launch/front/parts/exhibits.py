@@ -1,0 +1,233 @@
+"""The questions of `emu show`: what are a topology, a collective and a timeline like?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emu.collective.algorithm import algorithm as find_algorithm
+from emu.collective.msccl.xml_format import to_xml
+from emu.collective.operation import Operation
+from emu.collective.operation import operation as find_operation
+from emu.collective.schedule import Schedule
+from emu.collective.shape import Shape, parse_grid, ranks_of, show_shape
+from emu.errors import must_be
+from emu.files import write_file
+from emu.study.training.step.step import TimedTrace
+from emu.topology.facts.facts import Summary, summary
+from emu.topology.topology import Topology
+from emu.units import format_time, seconds
+from launch.front.inputs import DeviceLike, Words, build_topology, calls_of, topologies_of
+from launch.front.result import Result, late
+from launch.front.steps.replays import TraceLike, load_trace, timed_replays
+from launch.front.steps.timed_steps import write_timeline
+from launch.front.steps.trace_timing import TraceTiming, algorithms_of_replay
+from launch.show.lanes import Lane, lanes
+from launch.show.text.proof_table import MOST_RANKS, round_lines
+from launch.show.text.table import table
+from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
+
+if TYPE_CHECKING:  # they take long to load
+    from matplotlib.figure import Figure
+
+    from emu.trace.trace import Trace
+    from launch.front.inputs import Topologies, TopologyLike
+
+_SHOWN_RANKS = 8
+_COLUMNS = ("round", "src", "dst", "slot", "written_slot", "reduce", "channel")
+_TIER = ("dimension", "name", "links", "bandwidth_Bps", "latency_s")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TopologyFacts(Result[Summary]):
+    """The counts, degree, diameter, bisection, bill and assumptions of a topology."""
+
+    topology: Topology
+    name: str  # as it was given
+
+    FILES = (".json", ".png")
+
+    def text(self) -> str:
+        """Return a line for each figure."""
+        return "\n".join(f"{label:<14}{value}" for label, value in topology_rows(self.topology, self.rows[0]))
+
+    def as_json(self) -> object:
+        """Return the figures, the tiers of links, the bill and the assumptions."""
+        built = self.topology
+        tiers = [{key: getattr(each, key) for key in _TIER} for each in link_classes(built)]
+        more = {"tiers": tiers, "bill": built.bill, "assumptions": built.assumptions}
+        return {"name": self.name, **asdict(self.rows[0]), **more}
+
+    def figure(self) -> "Figure":
+        """Return the drawing; a topology of more than 400 nodes is drawn as groups of nodes."""
+        drawn: Figure = late("topology_picture:picture")(self.topology, self.rows[0])
+        return drawn
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RouteFacts(Result[Mapping[str, Any]]):
+    """The routes between two nodes of a topology."""
+
+    topology: Topology
+    ends: tuple[int, int]  # the nodes
+
+    def text(self) -> str:
+        """Return a line for each route."""
+        return routes_table(self.topology, *self.ends)
+
+    def as_json(self) -> object:
+        """Return the routes."""
+        return self.rows[0]
+
+
+def show_topology(name: "TopologyLike", *, route: Sequence[int | str] | None = None) -> TopologyFacts | RouteFacts:
+    """Return the figures of a topology, or the routes between two of its nodes.
+
+    Args:
+        name: The topology: a name, a file, a `Topology` or a networkx graph.
+        route: Two nodes, each by its number or name; None: the figures.
+
+    Raises:
+        InputError: the topology or a node is unknown.
+    """
+    built = build_topology(name)
+    if route is None:
+        return TopologyFacts((summary(built),), built, name if isinstance(name, str) else built.name)
+    first, second = (find_node(built, str(word)) for word in route)
+    return RouteFacts((routes_as_json(built, first, second),), built, (first, second))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ScheduleRounds(Result[Schedule]):
+    """A schedule: what each rank sends in each round."""
+
+    operation: Operation
+    algorithm: str
+    title: str
+
+    FILES = (".json", ".png", ".xml")
+
+    def text(self) -> str:
+        """Return the rounds, where there are few ranks; `0>1 +3` means that rank 0 sends slot 3 to rank 1, which adds it."""
+        few = self.rows[0].n_ranks <= MOST_RANKS
+        return "\n".join([self.title, *(round_lines(self.rows[0]) if few else ())])
+
+    def records(self) -> Sequence[object]:
+        """Return the rows of the schedule: a slot that one rank sends to another, each."""
+        of = self.rows[0]
+        columns = (of.round_column(), of.src, of.dst, of.slot, of.written_slot, of.reduce, of.channel)
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*(c.tolist() for c in columns), strict=True)]
+
+    def as_json(self) -> object:
+        """Return the rows of the schedule."""
+        return self.records()
+
+    def figure(self) -> "Figure":
+        """Return the rounds as arrows; with many ranks, the slots that each sends to each."""
+        drawn: Figure = late("chart.algorithm_chart:round_figure")(self.rows[0], self.title)
+        return drawn
+
+    def save_xml(self, path: Path) -> None:
+        """Write the schedule as MSCCL XML, to run it on GPUs."""
+        write_file("--xml", path, to_xml(self.rows[0], self.operation, self.algorithm).encode())
+
+
+def show_collective(
+    operation: str, algorithm: str, *, ranks: int | None = None, dims: str | Shape = "", root: int = 0
+) -> ScheduleRounds:
+    """Return what each rank sends in each round of a collective.
+
+    Args:
+        operation: The operation, such as `all_reduce`.
+        algorithm: The algorithm, such as `ring`.
+        ranks: The number of ranks; None: 8, or the product of `dims`.
+        dims: The shape of the grid, for an algorithm on a grid; 4x4:0-7 takes its ranks 0 to 7; empty: the best.
+        root: The root rank, for an operation that has one.
+
+    Raises:
+        InputError: a name is unknown, or there is no schedule of this shape.
+    """
+    grid = parse_grid(dims, "--dims") if isinstance(dims, str) and dims else dims or ()
+    n = ranks if ranks is not None else ranks_of(grid) if grid else _SHOWN_RANKS
+    found = find_algorithm(operation, algorithm)
+    shape = grid or found.fit(n)  # the schedule refuses a grid that does not fit
+    built = found.schedule(shape, root)
+    title = f"{operation} {algorithm} on {show_shape(shape)} ranks: {built.n_rounds} rounds, {built.n_rows} slots sent"
+    return ScheduleRounds((built,), find_operation(operation, n, root), algorithm, title)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StepTimeline(Result[Lane]):
+    """The spans of each rank and link during a step."""
+
+    timed: TimedTrace
+    title: str
+
+    FILES = (".json", ".png")
+
+    def text(self) -> str:
+        """Return a line for each stream of each rank, and for each link."""
+        rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in self.rows]
+        return table(("who", "what", "spans", "busy", "from", "to"), rows)
+
+    def as_json(self) -> object:
+        """Return the times of each lane in seconds."""
+        return [_times(lane) for lane in self.rows]
+
+    def figure(self) -> "Figure":
+        """Return the spans of the step that `emu.replay` reports.
+
+        Raises:
+            InputError: there are too many ranks for a picture.
+        """
+        step = self.timed.report
+        drawn: Figure = late("chart.time_chart:timeline_figure")(self.rows, self.title, step.began_fs, step.ended_fs)
+        return drawn
+
+    def save_timeline(self, path: str | Path, *, every_rank: bool = False) -> None:
+        """Write a timeline for ui.perfetto.dev; arguments and errors as in `TimedSteps.save_timeline`."""
+        write_timeline(self.timed, Path(path), every_rank=every_rank)
+
+
+def show_timeline(
+    trace: TraceLike,
+    *,
+    topology: "Topologies",
+    device: DeviceLike = "h100",
+    dtype: str | None = None,
+    algorithm: Words = (),
+    stack: str = "",
+) -> StepTimeline:
+    """Return when ranks compute and communicate in a recorded step, timed on a topology.
+
+    Args:
+        trace: The trace: a file, or a `Trace`.
+        topology: The network: a name, a file, a `Topology` or a networkx graph.
+        device: The device: a name, a .toml file, or a `Device`.
+        dtype: The data type as which float32 is timed; None: as the command that recorded the trace.
+        algorithm: Words that choose algorithms, such as `all_reduce=ring`; `recorded`: those of the run; empty: `auto`.
+        stack: The times that software adds to messages and requests, such as `launch=5us`.
+
+    Raises:
+        InputError: the trace cannot be read, or an argument is impossible.
+    """
+    built = topologies_of(topology)
+    if len(built) != 1:
+        raise must_be("show timeline", "--topology", "given once", len(built), "one picture shows one fabric")
+    calls, name = calls_of(stack), "a trace" if not isinstance(trace, str | Path) else Path(trace).name
+    recorded: Trace = load_trace(trace) if isinstance(trace, str | Path) else trace
+    (timed,) = timed_replays(recorded, TraceTiming(tuple(built), device, dtype, algorithms_of_replay(algorithm, calls), calls))
+    found = tuple(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
+    return StepTimeline(found, timed, f"step {timed.report.step} of {name} on {timed.topology.name}")
+
+
+def _spans(lane: Lane) -> tuple[float, float, float]:
+    """Return the total time of a lane's spans, the begin of the first and the end of the last, in seconds."""
+    first, last = (int(lane.start.min()), int(lane.end.max())) if len(lane.start) else (0, 0)
+    return seconds(int((lane.end - lane.start).sum())), seconds(first), seconds(last)
+
+
+def _times(lane: Lane) -> dict[str, object]:
+    """Return a lane as JSON fields."""
+    times = dict(zip(("busy_s", "from_s", "to_s"), _spans(lane), strict=True))
+    return {"who": lane.owner, "what": lane.stream, "spans": len(lane.start), **times}

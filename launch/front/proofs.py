@@ -1,0 +1,212 @@
+"""The question of `emu verify`: are collectives correct, and do they take the time that their papers claim?"""
+
+import importlib
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emu.collective.algorithm import ALGORITHMS, Algorithm
+from emu.collective.algorithm import algorithm as find_algorithm
+from emu.collective.operation import OPERATIONS
+from emu.collective.shape import Shape, show_shape
+from emu.errors import InputError, RunError, must_be
+from emu.registry import unknown
+from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject
+from emu.study.prove.verify import verify as verified
+from launch.clusters import ClusterOptions
+from launch.front.inputs import question, several
+from launch.front.result import Result, late
+from launch.show.progress import with_progress
+from launch.show.text.proof_table import fault_line, proof_lines
+
+if TYPE_CHECKING:  # it takes long to load
+    from matplotlib.figure import Figure
+
+_TOLD = 3  # algorithms whose first failure is printed in full
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Verification(Result[VerificationRow]):
+    """The proof of each algorithm on each number of ranks, beside its claimed time."""
+
+    cases: tuple[tuple[Algorithm, Shape], ...]  # the algorithm and the shape of each row
+    executed: "dict[tuple[str, str, int], dict[str, object]]"  # what ran between processes; empty: nothing
+
+    FILES = (".json", ".png")
+
+    @property
+    def failed(self) -> list[tuple[VerificationRow, Algorithm, Shape]]:
+        """The rows that fail, those with wrong results before those that are too slow."""
+        found = [(row, *case) for row, case in zip(self.rows, self.cases, strict=True) if row.failed]
+        return sorted(found, key=lambda failure: failure[0].fault is None)
+
+    @property
+    def failure(self) -> str | None:
+        """The first failure; None: all is proved."""
+        if not self.failed:
+            return None
+        row, _, shape = self.failed[0]
+        return f"verify: {len(self.failed)} of {len(self.rows)} fail; {_case_text(row, shape)}: {_reason(row, shape)}"
+
+    def text(self) -> str:
+        """Return a line for each algorithm, and the first failures in full."""
+        first: dict[str, str] = {}
+        for row, found, shape in self.failed:
+            first.setdefault(found.key, _failure_text(row, found, shape))
+        ran = f"{len(self.executed)} executed between processes: every element right, as in one process"
+        return "\n".join([*proof_lines(self.rows), *(f"\n{told}" for told in [*first.values()][:_TOLD])]) + (
+            f"\n\n{ran}" if self.executed else ""
+        )
+
+    def as_json(self) -> object:
+        """Return the rows, with what ran between processes."""
+        return [asdict(row) | self.executed.get((row.operation, row.algorithm, row.ranks), {}) for row in self.rows]
+
+    def save_png(self, path: Path) -> None:
+        """Draw the round of the first failure; where no round fails, say so and write nothing."""
+        try:
+            super().save_png(path)
+        except InputError as none:
+            logging.getLogger("emu").info(str(none))
+
+    def figure(self) -> "Figure":
+        """Return the picture of the round of the first failure.
+
+        Raises:
+            InputError: nothing fails, or no round of it is known.
+        """
+        for row, found, shape in self.failed:
+            if row.fault is not None and row.fault.round >= 0:
+                title = f"{_case_text(row, shape)}\n{_reason(row, shape)}"
+                schedule, *_ = subject(found, shape, _root(row))
+                drawn: Figure = late("chart.algorithm_chart:round_figure")(schedule, title, row.fault.round)
+                return drawn
+        raise InputError("verify: no round fails, so that there is no picture")
+
+
+@question
+def verify(
+    operation: str | None = None,
+    *,
+    algorithm: str | None = None,
+    ranks: int | Sequence[int] = (),
+    max_ranks: int | None = None,
+    among: Sequence[Algorithm] | None = None,
+    cluster: str = "local",
+    ray_address: str | None = None,
+    ranks_per_actor: int | None = None,
+    ray_options: str | Path | None = None,
+) -> Verification:
+    """Prove that collectives are correct, and compare their times with the claims of their papers.
+
+    Args:
+        operation: The operation, such as `all_reduce`; None: all.
+        algorithm: Prove only this algorithm of the operation; None: all.
+        ranks: The number of ranks, or several; empty: 1 to 17, 31, 32 and 64.
+        max_ranks: The largest number of ranks: the default numbers and 128, 256 and so on up to it.
+        among: Prove only algorithms of these; None: of all that are filed.
+        cluster: `local`; or `ray`: collectives are also executed on real tensors between processes.
+        ray_address: The address of a running Ray; None: one is started on this machine.
+        ranks_per_actor: The ranks of each Ray actor, as threads; None: 1.
+        ray_options: A .toml file with Ray's own settings.
+
+    Raises:
+        InputError: a name is unknown, or an algorithm has no schedule on any of these numbers of ranks.
+        RunError: an element that was executed between processes is wrong.
+    """
+    where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options)
+    chosen = _algorithms(operation, algorithm, among)
+    ns = _ranks(several(ranks), max_ranks, PROCESSES if cluster == "ray" else RANKS)
+    cases = shapes_of(chosen, ns, each=not several(ranks))
+    if not cases:
+        chosen[0].fit(ns[0])  # raises an error that lists valid numbers of ranks
+    rows = tuple(with_progress(verified(cases), "verify", len(cases)))
+    return Verification(rows, tuple(cases), _execute(chosen, ns, where))
+
+
+def _failure_text(row: VerificationRow, found: Algorithm, shape: Shape) -> str:
+    """Return what went wrong, and the round in which it did."""
+    said = f"{_case_text(row, shape)}: {_reason(row, shape)}"
+    if row.fault is None or row.fault.round < 0:
+        return said
+    return f"{said}\n{fault_line(subject(found, shape, _root(row))[0], row.fault)}"
+
+
+def _case_text(row: VerificationRow, shape: Shape) -> str:
+    """Return operation, algorithm and shape in words, such as `all_reduce ring on 8 ranks`."""
+    root = f", root {_root(row)}" if _root(row) else ""
+    return f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks{root}"
+
+
+def _reason(row: VerificationRow, shape: Shape) -> str:
+    """Return why the case failed."""
+    reason = row.proof if row.proof != "ok" else row.claim
+    return reason.removeprefix(f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks: ")
+
+
+def _root(row: VerificationRow) -> int:
+    """Return the root of the proof that failed; 0 where the operation has no root."""
+    return row.roots[-1] if row.roots else 0
+
+
+def _ranks(ranks: tuple[int, ...], most: int | None, default: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of ranks that are proved.
+
+    Raises:
+        InputError: a number is below 1, or both options are given.
+    """
+    for word, numbers in (("--ranks", ranks), ("--max-ranks", () if most is None else (most,))):
+        for n in numbers:
+            if n < 1:
+                raise must_be("verify", word, "1 or more", n)
+    if most is not None and ranks:
+        raise must_be("verify", "--max-ranks", "given without --ranks", most, "give one of the two")
+    return ranks_to(most) if most is not None else ranks or default
+
+
+def _execute(
+    chosen: list[Algorithm], ns: tuple[int, ...], where: ClusterOptions
+) -> dict[tuple[str, str, int], dict[str, object]]:
+    """Execute each collective between processes, and return the results by operation, algorithm and ranks.
+
+    There are no results where ranks are threads.
+
+    Raises:
+        RunError: an element is wrong.
+    """
+    if where.cluster == "local":
+        return {}
+    execution = importlib.import_module("emu.study.prove.execution")  # not above: it loads torch
+    with where.open_cluster() as ranks:
+        found = list(with_progress(execution.verify_execution(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
+    for bad in (each for each in found if not each.ok):
+        what = f"{bad.operation} {bad.algorithm} on {bad.ranks} processes"
+        raise RunError(f"verify: {what}: {bad.wrong} elements are wrong, {bad.differ} differ from one process's")
+    return {
+        (e.operation, e.algorithm, e.ranks): {"wrong": e.wrong, "differ": e.differ, "wall_execute_s": e.wall_s} for e in found
+    }
+
+
+def _algorithms(operation: str | None, name: str | None, among: Sequence[Algorithm] | None) -> list[Algorithm]:
+    """Return the algorithms that the arguments name.
+
+    Raises:
+        InputError: the operation or the algorithm is unknown, or there is none.
+    """
+    if operation is None:
+        if name is not None:
+            raise must_be(
+                "verify", "--algorithm", "given with an operation", name, "e.g. emu verify all_reduce --algorithm ring"
+            )
+    elif operation not in OPERATIONS:
+        raise unknown("operation", operation, OPERATIONS)
+    elif name:
+        return [find_algorithm(operation, name)]
+    found: Iterable[Any] = (each for _, each in ALGORITHMS) if among is None else among
+    tried = [each for each in found if operation in (None, each.operation)]
+    if not tried:
+        what = f"collective for {operation}" if operation else "collective"
+        raise InputError(f"verify: the files of --import hold no {what}; file one with @collective, or leave --import out")
+    return tried

@@ -1,0 +1,177 @@
+"""The answer to a question: rows that print, draw and save themselves.
+
+The command line prints and saves answers, and notebooks show them; both take them from the functions of this room.
+"""
+
+import html
+import importlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+
+from emu.errors import InputError, either
+from emu.files import write_file
+from launch.show.json_text import json_text, plain
+
+if TYPE_CHECKING:  # they take long to load
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from launch.show.html.page import Page
+
+R = TypeVar("R")
+_FRAME_PX = 720  # height of a report in a notebook
+
+
+def late(name: str) -> Callable[..., Any]:
+    """Return a function of `launch.show`, given as `module:function`; the import is late, as it loads matplotlib or jinja2."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"launch.show.{module}"), function)
+    return found
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Result(Sequence[R], Generic[R]):
+    """The rows of an answer, with the ways to read them: text, JSON, a table, a picture, a page, files.
+
+    An answer with a single row has the fields of this row, too: `emu.estimate(...).step_time_s`.
+    """
+
+    rows: tuple[R, ...]
+
+    FILES: ClassVar[tuple[str, ...]] = (".json",)  # the endings that `save` knows
+
+    @abstractmethod
+    def text(self) -> str:
+        """Return the report as the command prints it."""
+
+    @property
+    def failure(self) -> str | None:
+        """The line of what went wrong, such as a proof that failed; None: nothing."""
+        return None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command where nothing failed."""
+        return 0
+
+    @property
+    def has_report(self) -> bool:
+        """True where there is something to print; a script that failed has no step."""
+        return True
+
+    def as_json(self) -> object:
+        """Return what the command prints as JSON, before its parts are made plain."""
+        return self.rows
+
+    def to_dict(self) -> Any:
+        """Return what the command prints with `--json`, in dicts, lists, strings and numbers."""
+        return plain(self.as_json())
+
+    def records(self) -> Sequence[object]:
+        """Return what `to_pandas` makes a row of each."""
+        return self.rows
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a DataFrame of pandas; a field of a field gets a dot in its name.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ModuleNotFoundError:
+            raise InputError("to_pandas: pandas is not installed; pip install 'emu-cluster[pandas]'") from None
+        return pandas.json_normalize([plain(row) for row in self.records()])
+
+    def figure(self) -> "Figure":
+        """Return the picture of the answer.
+
+        Raises:
+            InputError: this answer has none.
+        """
+        raise InputError(f"{type(self).__name__}: has no picture; print it, or take its rows")
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Return the axes of the picture of the answer.
+
+        Args:
+            ax: The axes to draw into; None: a new figure, whose first axes are returned.
+
+        Raises:
+            InputError: this answer has no picture.
+        """
+        if ax is None:
+            return self.figure().axes[0]
+        with late("canvas:drawing_into")(ax):
+            self.figure()
+        return ax
+
+    def page(self) -> "Page | None":
+        """Return the report as a page of HTML; None where this answer has only text."""
+        return None
+
+    def save(self, path: str | Path) -> None:
+        """Write the answer to a file whose ending says what is written.
+
+        Args:
+            path: A name that ends in one of `FILES`: .json (what the command prints with `--json`), .html (the report), .png
+                (the picture), .csv (the rows), .trace (the step, for `emu.replay` and `emu.compare`).
+
+        Raises:
+            InputError: this answer has no file of that ending.
+            WriteError: the file cannot be written.
+        """
+        path = Path(path)
+        if path.suffix not in self.FILES:
+            raise InputError(f"save: {type(self).__name__} is saved as {either(self.FILES)}, got {path.name!r}")
+        getattr(self, f"save_{path.suffix[1:]}")(path)
+
+    def save_json(self, path: Path) -> None:
+        """Write what the command prints with `--json`."""
+        write_file("save", path, (json_text(self.as_json()) + "\n").encode())
+
+    def save_png(self, path: Path) -> None:
+        """Write the picture."""
+        late("canvas:save")(self.figure(), path)
+
+    def save_html(self, path: Path) -> None:
+        """Write the report."""
+        late("html.page:write_page")(self.page(), path)
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook: the page in a frame of its own, else the text."""
+        page = self.page()
+        if page is None:
+            return f"<pre>{html.escape(self.text())}</pre>"
+        source = html.escape(late("html.page:html_of")(page), quote=True)
+        return f'<iframe srcdoc="{source}" style="width:100%;height:{_FRAME_PX}px;border:0"></iframe>'
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a field of the only row.
+
+        Raises:
+            AttributeError: there are several rows, or the row has no such field.
+        """
+        if name.startswith("_") or name == "rows":
+            raise AttributeError(name)
+        if len(self.rows) != 1:
+            raise AttributeError(
+                f"{name}: this answer has {len(self.rows)} rows; take it of one of them, such as answer[0].{name}"
+            )
+        return getattr(self.rows[0], name)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, which: int) -> R: ...
+    @overload
+    def __getitem__(self, which: slice) -> tuple[R, ...]: ...
+    def __getitem__(self, which: int | slice) -> R | tuple[R, ...]:
+        return self.rows[which]

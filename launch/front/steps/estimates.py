@@ -1,0 +1,151 @@
+"""The question of `emu estimate`: how long does a training step take, where does its time go, how much memory does it need?"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emu.errors import InputError
+from emu.model.generate.generate import generate
+from emu.model.model_file import find_model
+from emu.model.plan.plan_text import parse_plan
+from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate
+from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate_moments
+from emu.study.training.step.step import with_means
+from emu.topology.fault_injection.fault_script import faults_of, job_steps, read_faults
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.trace.trace_file import save
+from emu.units import format_time
+from launch.front.inputs import (
+    DeviceLike,
+    ModelLike,
+    Words,
+    algorithm_choice,
+    device_of,
+    model_word,
+    question,
+    several,
+    stack_of,
+    topologies_of,
+)
+from launch.front.result import late
+from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
+from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
+from launch.show.progress import with_progress
+from launch.show.text.estimate_table import estimate_report, estimates_report
+
+if TYPE_CHECKING:  # they take long to load
+    from matplotlib.figure import Figure
+
+    from launch.front.inputs import Topologies
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StepEstimates(TimedSteps[StepEstimate]):
+    """An estimated training step on each topology; with one topology, the answer has its fields."""
+
+    request: EstimateRequest
+
+    FILES = (".json", ".html", ".png", ".trace")
+
+    def text(self) -> str:
+        """Return the report of one step, or the table of several."""
+        return estimate_report(self.rows[0]) if len(self.rows) == 1 else estimates_report(self.rows)
+
+    def as_json(self) -> object:
+        """Return the step, or the steps where there are several topologies."""
+        steps = self.with_means()
+        return steps[0] if len(steps) == 1 else steps
+
+    def figure(self) -> "Figure":
+        """Return the parts of the step, with a bar for each topology."""
+        drawn: Figure = late("chart.step_chart:parts_figure")(self.rows)
+        return drawn
+
+    def save_trace(self, path: Path) -> None:
+        """Write the generated step, for `emu.replay` and `emu.compare`."""
+        save(generate(find_model(str(self.request.model)), self.request.plan, self.request.stack), path)
+
+
+@question
+def estimate(
+    *,
+    model: ModelLike,
+    plan: str,
+    topology: "Topologies",
+    global_batch: int,
+    seq: int,
+    device: DeviceLike = "h100",
+    algorithm: Words = (),
+    axes: Words = "",
+    scale_dp: bool = False,
+    sweep: Words = (),
+    fault: Words = (),
+    stack: str = "",
+) -> StepEstimates | Sweep | FaultyJobs:
+    """Estimate how long a training step takes, where its time goes and how much memory it needs, without running it.
+
+    Args:
+        model: The model: a name, a .toml file, or a dict of its `architecture` and sizes.
+        plan: The sizes of the axes of parallelism and the settings of the step, such as `tp=8,sp,dp=8,microbatch=1`.
+        topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
+        global_batch: Sequences in a step, over all ranks.
+        seq: Tokens in a sequence.
+        device: The device: a name, a .toml file, or a `Device`.
+        algorithm: Words that choose algorithms, such as `all_reduce=ring` or `dp.all_gather=ring`; empty: `auto`.
+        axes: The placement: axes of the plan, with neighbouring NPUs on the first, such as `tp,dp`; empty: tp, cp, dp, pp.
+        scale_dp: Where a topology has fewer NPUs than the plan, reduce dp and the global batch with it.
+        sweep: Quantities and their values, such as `topology.bandwidth=25GB/s..400GB/s:5`; several: all combinations.
+        fault: Parts that fail while the job runs, such as `npu 5 at step 3`, or files of such texts.
+        stack: The software and its settings, such as `software=megatron`.
+
+    Returns:
+        The step on each topology; the step at each point of a `sweep`; or with `fault` the steps of a job, one after another.
+
+    Raises:
+        InputError: an argument is impossible, or the plan does not fit; the line says which, and how to mend it.
+    """
+    laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), stack_of(stack)
+    order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
+    request = EstimateRequest(model_word(model), laid, under, algorithm_choice(algorithm, under), order, scale_dp)
+    if several(sweep) and several(fault):
+        raise InputError("estimate: --sweep and --fault exclude each other; leave one of them out")
+    if several(sweep):
+        words = {"model": model_word(model), "plan": plan, "stack": stack, "device": str(device)}
+        words |= {"seq": str(seq), "global-batch": str(global_batch)}
+        timed = partial(_step_at, request)
+        return sweep_steps(several(sweep), words, several(topology), timed, f"A step of {model}", "estimating the steps")
+    built, found = topologies_of(topology), device_of(device, under.precision.activation)
+    label = f"estimating a step of {request.model}"
+    if several(fault):
+        texts = read_faults(several(fault))
+        jobs = (_job_with_faults(request, each, found, texts) for each in built)
+        return FaultyJobs(tuple(with_progress(jobs, label, len(built))))
+    moments = (estimate_moments(request, each, found) for each in built)
+    shown = list(with_progress(moments, label, len(built), lambda of: _told(of[0])))
+    shown = comparable(shown)
+    first = shown[0][0]
+    subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
+    rows, steps = zip(*shown, strict=True)
+    return StepEstimates(rows, f"A training step of {first.model}", subtitle, steps, request)
+
+
+def _told(step: StepEstimate) -> str:
+    """Return what a person wants to know of a step at once."""
+    return f"{step.topology}: {format_time(step.step_time_s)}, MFU {step.mfu:.3f}"
+
+
+def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> FaultyJob:
+    """Return the steps of a job on a topology whose parts fail."""
+    on, steps = request.on(topology), job_steps(words)
+    faults = faults_of(words, topology, on.plan.world, steps)
+    return time_faulty_job(topology, faults, on.plan.world, steps, times_of_estimate(on, device), device.name)
+
+
+def _step_at(request: EstimateRequest, point: SweepPoint) -> StepEstimate:
+    """Return the step at a point of a sweep; algorithms, axes and scale_dp come from the request."""
+    plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
+    asked = replace(request, model=point.said["model"], plan=plan, stack=point.stack)
+    [(step, _)] = with_means([estimate_moments(asked, point.topology, point.device)])
+    return step

@@ -1,0 +1,160 @@
+"""The question of `emu plan`: which plan trains a model fastest on a number of NPUs, and why do the next ones lose?"""
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emu.errors import InputError
+from emu.model.plan.plan_text import parse_plan
+from emu.study.planning.find import find_plans
+from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
+from emu.study.planning.search.timer import ResultCache
+from emu.study.training.estimate import EstimateRequest, estimate_moments
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from launch.front.inputs import (
+    DeviceLike,
+    ModelLike,
+    Words,
+    algorithm_choice,
+    cache_folder,
+    device_of,
+    model_word,
+    question,
+    several,
+    stack_of,
+    topologies_of,
+)
+from launch.front.result import Result, late
+from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
+from launch.show.progress import late_notice, progress_bar
+from launch.show.text.estimate_table import plans_report
+
+if TYPE_CHECKING:  # they take long to load
+    from matplotlib.figure import Figure
+
+    from launch.front.inputs import Topologies
+    from launch.show.html.page import Page
+
+_PROCESSES = 2  # most processes that time candidates
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PlanSearch(Result[PlanRow]):
+    """The fastest plans that a search found, the fastest first, and why each other one is slower."""
+
+    table: PlanTable
+    request: PlanRequest
+    topologies: tuple[Topology, ...]
+    device: Device
+
+    FILES = (".json", ".html", ".png")
+
+    @property
+    def fastest(self) -> PlanRow:
+        """The fastest plan that was found."""
+        return self.table.fastest
+
+    def text(self) -> str:
+        """Return the table of plans, the reasons, and what was searched."""
+        return plans_report(self.table)
+
+    def as_json(self) -> object:
+        """Return the table with all that the search found out."""
+        return self.table
+
+    def figure(self) -> "Figure":
+        """Return MFU against memory, with the Pareto front."""
+        drawn: Figure = late("chart.step_chart:plans_figure")(self.table)
+        return drawn
+
+    def page(self) -> "Page":
+        """Return the report of the search, with the step of the fastest plan."""
+        row, request = self.fastest, self.request
+        plan = parse_plan(row.plan, global_batch=request.global_batch, seq=request.seq)
+        asked = EstimateRequest(request.model, plan, request.stack, request.algorithms, tuple(row.axes.split(",")))
+        [topology, *_] = [each for each in self.topologies if each.name == row.topology]
+        with late_notice("timing the fastest plan once more, for the report"):
+            shown = estimate_moments(asked, topology, self.device)
+        made: Page = late("html.plan_page:plans_page")(self.table, shown)
+        return made
+
+
+@question
+def plan(
+    *,
+    model: ModelLike,
+    npus: int,
+    topology: "Topologies",
+    global_batch: int,
+    seq: int,
+    device: DeviceLike = "h100",
+    algorithm: Words = (),
+    plan: str = "",
+    beside: Words = (),
+    top: int = BEST,
+    prove_all: bool = False,
+    cache: str | Path | None = None,
+    sweep: Words = (),
+    stack: str = "",
+) -> PlanSearch | Sweep:
+    """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.
+
+    Results are kept. An interrupted search goes on where it stopped when it is started again.
+
+    Args:
+        model: The model: a name, a .toml file, or a dict of its `architecture` and sizes.
+        npus: The number of NPUs that the job uses.
+        topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
+        global_batch: Sequences in a step, over all ranks.
+        seq: Tokens in a sequence.
+        device: The device: a name, a .toml file, or a `Device`.
+        algorithm: Words that choose algorithms, such as `all_reduce=ring`; empty: `auto` serves the step.
+        plan: Search only plans with these words, such as `tp=8,sp`; empty: all.
+        beside: A plan of your own, such as `tp=8,sp,dp=8`, listed among those found; or several.
+        top: The number of plans to find. Fewer are found sooner.
+        prove_all: Whether to go on until all of these are proved; else the first is, and the search ends a fixed amount of work
+            later.
+        cache: Keep results in this folder; None: in the user's cache.
+        sweep: Quantities and their values, such as `plan.tp=1,2,4,8`; several: all combinations.
+        stack: The software and its settings, such as `software=megatron`.
+
+    Returns:
+        The plans; or with `sweep` the best plan at each point.
+
+    Raises:
+        InputError: an argument is impossible, or no plan fits; the line says which, and how to mend it.
+        InterruptedSearch: the search was interrupted; its `table` has the plans that are known.
+    """
+    under, word = stack_of(stack), model_word(model)
+    named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in several(beside))
+    choice = algorithm_choice(algorithm, under)
+    request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top, prove_all)
+    with closing(ResultCache(cache_folder(cache))) as kept:
+        if several(sweep):
+            if named:
+                raise InputError("plan: --sweep and --beside exclude each other; leave one of them out")
+            words = {"model": word, "plan": plan, "stack": stack, "device": str(device)}
+            words |= {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
+            timed = partial(_best_at, request, kept)
+            return sweep_steps(several(sweep), words, several(topology), timed, f"The best plan of {word}")
+        built, found = topologies_of(topology), device_of(device, under.precision.activation)
+        table = _found(request, built, found, kept)
+    return PlanSearch(table.rows, table, request, tuple(built), found)
+
+
+def _found(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache) -> PlanTable:
+    """Return the result of a search."""
+    return find_plans(request, topologies, device, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=progress_bar)
+
+
+def _best_at(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow:
+    """Return the fastest plan at a point of a sweep."""
+    npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
+    asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
+    asked = replace(asked, model=point.said["model"], given=point.said["plan"], stack=point.stack, best=1)
+    return _found(asked, [point.topology], point.device, kept).rows[0]

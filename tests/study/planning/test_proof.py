@@ -1,0 +1,221 @@
+"""The plans that a search has proved when it ends: after a fixed amount of work, after a signal, and started again."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from emu.model.plan.plan_text import spell
+from emu.study.planning.find import InterruptedSearch
+from emu.study.planning.search import search, timer
+from emu.study.planning.search.row import INTERRUPTED, PROVED, WORKED
+from emu.study.planning.search.search import Search, Work
+from emu.study.planning.search.search_state import SearchState
+from emu.study.planning.search.timer import QUICK, ResultCache, StepJob
+from launch.show.html.plan_page import _search_sentences, _table
+from launch.show.text.estimate_table import PROOF, plans_report, proof_text
+from tests.study.planning.spaces import H100, asked, enumerated, found, step_s, table
+
+MANY = 10**6
+SMALL = (replace(asked("llama-tiny", 2, 2, 64, by=("auto",), best=12), prove_all=False), "ub-mesh:board")
+PYTORCH = (replace(asked("llama-tiny", 2, 1, 64, "pytorch", best=12), prove_all=False), "servers:nodes=2,gpus=2")
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The candidates whose steps have been timed."""
+    timed, real = [], timer.Timer.__call__
+
+    def noting(own, job):
+        timed.extend([job.candidate] if isinstance(job, StepJob) and job.how == QUICK else [])
+        return real(own, job)
+
+    monkeypatch.setattr(timer.Timer, "__call__", noting)
+    return timed
+
+
+@pytest.mark.parametrize(("request_", "line"), [SMALL, PYTORCH])
+def test_what_may_come_before_a_row_is_below_every_plan_that_was_not_timed(request_, line, steps, monkeypatch):
+    """Every candidate is timed by other code; one process and two say the same."""
+    monkeypatch.setattr(search, "AFTER_FIRST", Work(1, MANY, MANY))
+    planned = found(request_, line, kept=ResultCache(None))
+    left_s = min(step_s(request_, each, line, composed=True) for each in enumerated(request_) if each not in steps)
+    assert (planned.ended, len(steps)) == (WORKED, planned.timed), "one process composes no step in vain"
+    proved = [row.least_untimed_s is None for row in planned.rows]
+    assert proved == sorted(proved, reverse=True)
+    assert 1 <= sum(proved) < len(proved)
+    assert all(row.step_time_s < left_s for row, is_proved in zip(planned.rows, proved, strict=True) if is_proved)
+    assert {row.least_untimed_s for row in planned.rows} == {None, planned.least_s}
+    assert 0 < planned.least_s <= min(left_s, planned.rows[-1].step_time_s)
+    assert table(planned)[0] == table(found(replace(request_, prove_all=True), line))[0]
+    assert replace(found(request_, line, processes=2), wall_s=0) == replace(planned, wall_s=0)
+
+
+def test_the_first_is_proved_by_as_much_work_as_if_it_alone_were_wanted_and_the_rest_is_a_count(monkeypatch):
+    request, line = SMALL
+    alone = found(replace(request, best=1), line)
+    assert (alone.ended, alone.rows[0].least_untimed_s) == (PROVED, None)
+    timed = {}
+    for most in (0, 2, 5):
+        monkeypatch.setattr(search, "AFTER_FIRST", Work(most, MANY, MANY))
+        planned = found(request, line)
+        timed[most] = planned.timed
+        assert planned.rows[0] == alone.rows[0]
+        assert (planned.ended, planned.least_s is None) == (WORKED, False)
+    assert alone.timed <= timed[0] < alone.timed + search._AHEAD, "some steps are asked for before the first is proved"
+    assert (timed[2], timed[5]) == (timed[0] + 2, timed[0] + 5)
+    every = found(replace(request, prove_all=True), line)
+    assert {row.least_untimed_s for row in every.rows} == {None}
+    assert every.timed > timed[5]
+
+
+@pytest.mark.parametrize("kind", ["requests", "plans"])
+def test_requests_and_passes_count_as_work_too(kind, monkeypatch):
+    monkeypatch.setattr(search, "AFTER_FIRST", Work(MANY, MANY, MANY)._replace(**{kind: 0}))
+    planned = found(*SMALL)
+    assert planned.ended == WORKED
+    assert planned.rows[0].least_untimed_s is None
+
+
+def test_a_step_in_full_that_takes_longer_than_composed_is_proved_too(monkeypatch):
+    """The search goes on until nothing is left below the time that the table has."""
+    request, line = SMALL
+    first, real, slower = found(replace(request, best=1), line), timer.Timer.__call__, 1.3
+
+    def slow(own, job):
+        done = real(own, job)
+        in_full = isinstance(job, StepJob) and job.how == timer.FULL
+        return done | {"step_time_s": slower * done["step_time_s"]} if in_full else done
+
+    monkeypatch.setattr(timer.Timer, "__call__", slow)
+    planned = found(replace(request, best=1), line, kept=ResultCache(None))
+    assert (planned.ended, planned.rows[0].least_untimed_s) == (PROVED, None)
+    assert planned.rows[0].step_time_s == slower * first.rows[0].step_time_s
+    assert planned.timed > first.timed
+
+
+class Signal:
+    """A signal that comes at the `after`-th job, or when the search begins to look."""
+
+    def __init__(self, monkeypatch):
+        self._patch, self._jobs, self._look = monkeypatch, timer.Timer.__call__, Search._look
+
+    def at_job(self, after):
+        came = []
+
+        def stopping(own, job):
+            came.append(job)
+            if len(came) > after:
+                raise KeyboardInterrupt
+            return self._jobs(own, job)
+
+        self._patch.setattr(timer.Timer, "__call__", stopping)
+        self._patch.setattr(Search, "_look", self._look)
+
+    def at_first_look(self):
+        def stopping(*_):
+            raise KeyboardInterrupt
+
+        self._patch.setattr(Search, "_look", stopping)
+
+    def never(self):
+        self._patch.setattr(timer.Timer, "__call__", self._jobs)
+        self._patch.setattr(Search, "_look", self._look)
+
+
+def interrupted(kept):
+    with pytest.raises(InterruptedSearch) as stopped:
+        found(*SMALL, kept=kept)
+    return stopped.value.table
+
+
+def test_neither_the_best_nor_the_bound_goes_back_when_a_search_is_started_again(tmp_path, monkeypatch):
+    seen, real, came, kept = [], SearchState.told, Signal(monkeypatch), ResultCache(tmp_path)
+
+    def noting(own):
+        seen.append((own.best[0] if own.best else float("inf"), own.least_s))
+        return real(own)
+
+    monkeypatch.setattr(SearchState, "told", noting)
+    tables = []
+    for after in (14, None, 6, None):
+        came.at_first_look() if after is None else came.at_job(after)
+        tables.append(interrupted(kept))
+    came.never()
+    ended = found(*SMALL, kept=kept)
+    bests, bounds = zip(*seen, strict=True)
+    assert list(bests) == sorted(bests, reverse=True)
+    assert list(bounds) == sorted(bounds)
+    assert 0 < tables[0].least_s == tables[1].least_s < tables[2].least_s == tables[3].least_s
+    assert table(tables[0]) == table(tables[1])
+    assert tables[2].rows[0].step_time_s <= tables[1].rows[0].step_time_s
+    assert replace(ended, wall_s=0) == replace(found(*SMALL, kept=ResultCache(None)), wall_s=0)
+
+
+def test_an_interrupted_search_says_what_may_come_before_what_it_knows(tmp_path, steps, monkeypatch):
+    request, line = SMALL
+    Signal(monkeypatch).at_job(14)
+    known = interrupted(ResultCache(tmp_path))
+    assert known.ended == INTERRUPTED
+    assert sum(known.decided.values()) == len(enumerated(request))
+    assert known.decided["undecided"] > 0
+    rows = {(row.plan, row.axes) for row in known.rows}
+    left = [each for each in enumerated(request) if (step_words(each)) not in rows]
+    monkeypatch.undo()
+    left_s = min(step_s(request, each, line, composed=True) for each in left)
+    assert rows
+    assert all(row.step_time_s < left_s for row in known.rows if row.least_untimed_s is None)
+    assert known.least_s <= left_s
+    assert "the search was interrupted, and goes on from here when it is started again" in plans_report(known)
+
+
+def step_words(candidate):
+    return spell(candidate.plan), ",".join(candidate.axes)
+
+
+def test_a_search_that_knows_no_step_has_no_table(tmp_path, monkeypatch):
+    Signal(monkeypatch).at_job(0)
+    assert interrupted(ResultCache(tmp_path)) is None
+
+
+def test_what_is_kept_of_a_search_whose_steps_are_lost_is_not_believed(tmp_path, monkeypatch):
+    came, kept = Signal(monkeypatch), ResultCache(tmp_path)
+    came.at_job(14)
+    assert interrupted(kept).least_s > 0
+    kept._database.execute("DELETE FROM timed WHERE name LIKE 'step %'")
+    came.at_first_look()
+    assert interrupted(kept) is None
+
+
+def test_every_row_says_whether_it_is_proved_and_the_words_are_explained_once(monkeypatch):
+    monkeypatch.setattr(search, "AFTER_FIRST", Work(1, MANY, MANY))
+    planned = found(*SMALL)
+    text = plans_report(planned)
+    assert text.count(PROOF) == 1
+    words = [proof_text(row) for row in planned.rows]
+    assert words[0] == "proved"
+    assert words[-1].startswith("from ")
+    lines = text.splitlines()[4 : 4 + len(words)]
+    assert [each in line for each, line in zip(words, lines, strict=True)] == [True] * len(words)
+    [column] = [each for each in _table(planned).columns if each.head == "proof"]
+    assert [column.text(row) for row in planned.rows] == words
+    assert any(each.startswith("not decided: ") and "--all proves all" in each for each in _search_sentences(planned))
+
+
+def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_proved():
+    lines, states = [], []
+
+    @contextmanager
+    def progress(label, total, state=None):
+        yield lambda *told: lines.extend(told)
+        states.append((label, state and state()))
+
+    planned = found(*SMALL, kept=ResultCache(None), progress=progress)
+    assert all(line.startswith("so far the fastest: ") for line in lines[:-1])
+    assert lines[-1].startswith(f"proved the fastest: {planned.rows[0].plan}, ")
+    assert len(lines) == len(set(lines))
+    [told] = [state for label, state in states if label.startswith("searching ")]
+    assert told.startswith(lines[-1].partition(";")[0])
+    assert f"; {planned.timed} steps and " in told
+    assert told.endswith("; 0 plans left that may be among the best 12")
+    assert H100.name in plans_report(planned)
