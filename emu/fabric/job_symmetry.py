@@ -12,7 +12,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from emu.arrays import I64, Bool, column
-from emu.equivalence import Orbits
+from emu.equivalence import Orbits, turns
 from emu.fabric.lowering.classes import Domain, SymmetryMove
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
@@ -174,10 +174,8 @@ def _images(topology: Topology) -> "_Images":
     links = topology.links
     ends = links.src.astype(np.int64) * topology.n_nodes + links.dst
     order = np.argsort(ends, kind="stable")
-    ends, parallel = ends[order], np.empty_like(order)
-    parallel[order] = np.arange(len(ends)) - np.searchsorted(ends, ends)
     declared = topology.symmetry() if topology.symmetry else ()
-    return _Images(links, tuple(column(node, np.int64) for node in declared), order, ends, parallel)
+    return _Images(links, tuple(column(node, np.int64) for node in declared), order, ends[order], turns(ends))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

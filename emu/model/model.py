@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from emu.arrays import digest
-from emu.model.operator import ATTENTION, LOOKUP, Amount, Cut, ModelOperator, Passes, Tokens
+from emu.model.operator import ATTENTION, LOOKUP, Amount, Cut, ModelOperator, Tokens
 from emu.model.recompute import OPS, outputs_kept
 from emu.registry import Registry
 
@@ -106,9 +106,9 @@ class Model:
                 again += n * sum(_forward_flops(o) for o in _again(part, recompute))
         return again
 
-    def saved(self, tokens: Tokens, cut: Cut, passes: Callable[[ModelOperator], Passes] = lambda o: o.eager) -> Amount:
+    def saved(self, tokens: Tokens, cut: Cut) -> Amount:
         """Return the amount that one rank keeps for the backward of one pass: activations, indices and statistics."""
-        return sum((passes(o).saved.times(n) for n, o in self.operators(tokens, cut)), Amount())
+        return sum((o.eager.saved.times(n) for n, o in self.operators(tokens, cut)), Amount())
 
 
 def _again(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]:

@@ -13,6 +13,7 @@ from emu.model.generate import rank_step
 from emu.model.generate.megatron import megatron_step
 from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
+from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_runs
@@ -42,7 +43,7 @@ def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = No
 
 
 Roles = Callable[[Model, Plan, Stack, int, Splits | None], Iterator[Role]]  # at a place, with the token rows of experts
-Peaks = Callable[[Model, Plan, Stack, Iterable[int]], Iterator[Mapping[str, int]]]  # of a rank at each place
+Peaks = Callable[[Model, Plan, Stack, Iterable[int]], Iterator[PeakBytes]]  # of a rank at each place
 # The functions that write the steps of a software; one that is added has its own here.
 WRITERS: Mapping[Software, tuple[Roles, Peaks]] = {
     PYTORCH: (rank_step.roles, rank_step.peaks),
@@ -61,14 +62,13 @@ def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | Non
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
     """Return the bytes of the rank that holds most, by part, at its peak; no event is written."""
     _, peaks = WRITERS[stack.software]
-    most = max(peaks(model, plan, stack, range(plan.pp)), key=lambda peak: sum(peak.values()))
-    return dict(most)
+    return max(peaks(model, plan, stack, range(plan.pp)), key=sum)._asdict()
 
 
 def holds(model: Model, plan: Plan, stack: Stack, memory: int, places: Iterable[int]) -> bool:
     """Return whether a number of bytes is enough for a rank at each of these places of a pipeline."""
     _, peaks = WRITERS[stack.software]
-    return all(sum(peak.values()) <= memory for peak in peaks(model, plan, stack, places))
+    return all(sum(peak) <= memory for peak in peaks(model, plan, stack, places))
 
 
 def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> Trace:
@@ -97,7 +97,7 @@ def _peaks(of_places: Sequence[Sequence[Role]], plan: Plan, stack: Stack) -> I64
     """Return [R, P] the bytes of each role at its peak, by part; 0 where real ranks may hold others."""
     if not certain(plan, stack) or not all(role.even or not plan.shards_weights for role in chain(*of_places)):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
-    return np.array([[*role.peak.values()] for role in chain(*of_places)])
+    return np.array([role.peak for role in chain(*of_places)])
 
 
 def certain(plan: Plan, stack: Stack) -> bool:

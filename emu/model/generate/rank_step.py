@@ -26,7 +26,7 @@ from emu.model.generate.states import (
 )
 from emu.model.generate.tape import KnownStretches, Tape
 from emu.model.memory.stage_memory import StageMemory
-from emu.model.memory.step_memory import RankMemory
+from emu.model.memory.step_memory import PeakBytes, RankMemory
 from emu.model.model import Model
 from emu.model.pipeline.turns import all_turns
 from emu.model.plan.plan import Plan
@@ -69,7 +69,7 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
                 yield from _roles(ModelParts(model, plan, stack, routed, at), place, own)
 
 
-def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[Mapping[str, int]]:
+def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
     """Yield the bytes of a rank at each place at its peak; rows of tokens are spread about evenly over experts."""
     known: KnownStretches = {}
     for rank in map(partial(RankParts.at, _even_parts(model, plan, stack)), places):

@@ -8,7 +8,7 @@ of dp, or of a part of it, and of cp. FSDP2 cuts each parameter along its first 
 The end of a step: gradients scaled to a norm (`emu.model.parallel.data_parallel`), and AdamW in one kernel.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from emu.arrays import I64
@@ -17,7 +17,7 @@ from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Computation, Share, moving
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
-from emu.model.memory.step_memory import owned_by
+from emu.model.memory.step_memory import PeakBytes, owned_by
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.plan.plan import Plan
@@ -104,7 +104,7 @@ class Role(NamedTuple):
     tape: Tape
     ranks: I64  # of the run
     held: StateShare  # of the states, where each rank has a part of its own
-    peak: Mapping[str, int]  # bytes, by part of memory
+    peak: PeakBytes
     routed: RoutedOf | None = None  # rows that travel in each pass of each layer; None: the software spreads them evenly
     at: int = 0  # their place in a ring of cp
     even: bool = True  # whether all ranks for which the same rows travel have as much of the states

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapreplace
+from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.model.memory.layer_memory import LayerMemory, Ledger, LiveBytes, Pools
@@ -16,7 +17,6 @@ from emu.model.operator import Cut, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.stack.software import Software
 from emu.model.stack.stack import Stack
-from emu.trace.trace import PARTS
 
 FLOAT32 = 4
 # Weight, gradient, and the two moments of AdamW.
@@ -59,6 +59,15 @@ BUCKET = 25 << 20  # bytes of gradients that are averaged at once: torch.nn.para
 _INDEX, _COUNT = 8, 4  # bytes of a token's index, and of AdamW's count of steps
 
 
+class PeakBytes(NamedTuple):
+    """Bytes of a rank at its peak, by part, as `emu.trace.trace.PARTS` has them."""
+
+    weights: int
+    gradients: int
+    optimizer_state: int
+    activations: int
+
+
 @dataclass(frozen=True)
 class RankMemory:
     """The layers of a rank, by stage of the pipeline, and the bytes of them that live during the whole step."""
@@ -73,15 +82,15 @@ class RankMemory:
         pools = Pools(sum(always))
         return Ledger(always, always, pools, pools)
 
-    def peak(self, ledger: Ledger, places: tuple[int, int] = (0, 0)) -> dict[str, int]:
-        """Return the bytes of the rank at its peak, by the parts of `emu.trace.trace.PARTS`.
+    def peak(self, ledger: Ledger, places: tuple[int, int] = (0, 0)) -> PeakBytes:
+        """Return the bytes of the rank at its peak.
 
         Args:
             ledger: The step, on the ledger that `opened` gave.
             places: The rank's places among those that share the optimizer's states: of what all tokens see, and of experts.
         """
-        weights, gradients, activations = ledger.peak
-        return dict(zip(PARTS, (weights, gradients, self._optimizer_state(places), activations), strict=True))
+        found = ledger.peak
+        return PeakBytes(found.weights, found.gradients, self._optimizer_state(places), found.activations)
 
     def reserved(self, ledger: Ledger) -> int:
         """Return the bytes that PyTorch's allocator asks the device for: the peak of each stream's memory, in all."""

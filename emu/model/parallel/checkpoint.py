@@ -37,7 +37,7 @@ from torch.optim import Optimizer
 
 from emu.errors import WriteError, must_be
 from emu.model.parallel.data_parallel import parameter_states
-from emu.model.parallel.mesh import ParameterPart, local_tensor
+from emu.model.parallel.mesh import local_tensor
 from emu.model.parallel.parallel_model import ParallelModel
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # the states of AdamW that have a parameter's shape; `step` is a number
@@ -151,13 +151,10 @@ def _parts(parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, t
             yield f"step.{name}", _Part(states["step"], torch.Size(()), torch.Size(()))
         of_shape = () if states is None else ((moment, states[moment]) for moment in MOMENTS)
         for kind, tensor in (("weight", parameter), *of_shape):
-            part = _part(local_tensor(tensor).detach(), held, shapes[name])
+            first = torch.Size(first for first, _ in held.part)
+            part = _Part(local_tensor(tensor).detach(), first, shapes[name])
             if part.tensor.numel():
                 yield f"{kind}.{name}", part
-
-
-def _part(here: Tensor, held: ParameterPart, whole: torch.Size) -> _Part:
-    return _Part(here, torch.Size(first for first, _ in held.part), whole)
 
 
 def _chunk(part: _Part) -> ChunkStorageMetadata:

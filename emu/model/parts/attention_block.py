@@ -101,19 +101,19 @@ ATTENTION_SHARDS = {"": "shared", ".wq": "colwise", ".wk": "colwise", ".wv": "co
 NORMED_SHARDS = {**ATTENTION_SHARDS, ".q_norm": "heads", ".k_norm": "heads"}
 
 
-def attention_operators(c: Heads, tokens: Tokens, name: str = "attention") -> tuple[ModelOperator, ...]:
-    """Return the operators of the attention module of this name."""
+def attention_operators(c: Heads, tokens: Tokens) -> tuple[ModelOperator, ...]:
+    """Return the operators of the attention module, which is called `attention`."""
     n, (wide, narrow) = tokens.n, c.columns
-    core = attention(f"{name}.attention", tokens, c.heads, c.kv_heads, c.head_dim)
+    core = attention("attention.attention", tokens, c.heads, c.kv_heads, c.head_dim)
     return (
-        *_projection(c, f"{name}.wq", n, wide, kept=False),
-        *_projection(c, f"{name}.wk", n, narrow, kept=True),
-        *_projection(c, f"{name}.wv", n, narrow, kept=True),
-        element_wise(f"{name}.inputs", "sum of gradients", 2 * n * c.hidden),
-        *_preparation_operators(c, tokens, name),
+        *_projection(c, "attention.wq", n, wide, kept=False),
+        *_projection(c, "attention.wk", n, narrow, kept=True),
+        *_projection(c, "attention.wv", n, narrow, kept=True),
+        element_wise("attention.inputs", "sum of gradients", 2 * n * c.hidden),
+        *_preparation_operators(c, tokens),
         replace(core, table_bytes=angles_bytes(tokens, c.turned)),
-        product(f"{name}.wo", n, wide, c.hidden, "in", kept=True),
-        *((bias(f"{name}.wo", n, c.hidden, "in"),) if c.biased else ()),
+        product("attention.wo", n, wide, c.hidden, "in", kept=True),
+        *((bias("attention.wo", n, c.hidden, "in"),) if c.biased else ()),
     )
 
 
@@ -122,12 +122,12 @@ def _projection(c: Heads, name: str, tokens: int, columns: int, *, kept: bool) -
     return (one, bias(name, tokens, columns, "out")) if c.biased else (one,)
 
 
-def _preparation_operators(c: Heads, tokens: Tokens, name: str) -> tuple[ModelOperator, ...]:
+def _preparation_operators(c: Heads, tokens: Tokens) -> tuple[ModelOperator, ...]:
     """Return the operators that queries and keys go through before their product."""
     found: list[ModelOperator] = []
     for of, heads in (("q", c.heads), ("k", c.kv_heads)):
         if c.normed:
-            found.append(rms_norm(f"{name}.{of}_norm", tokens.n, c.head_dim, heads=heads, sequence=False, cut=True))
+            found.append(rms_norm(f"attention.{of}_norm", tokens.n, c.head_dim, heads=heads, sequence=False, cut=True))
         if c.turned:
-            found += rotation_operators(f"{name}.{of}_turned", tokens, heads, c.head_dim, c.turned)
+            found += rotation_operators(f"attention.{of}_turned", tokens, heads, c.head_dim, c.turned)
     return tuple(found)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -184,13 +185,7 @@ def block_model(
         styles: The sharding style of each module, by its path.
     """
     tied = styles["output"] == "tied"
-
-    def part(c: Any, of: str, tokens: Tokens) -> Parts:
-        return _part(c, of, tokens, operators, tied=tied)
-
-    def build(c: Any, tokens: int) -> Decoder:
-        return _build(c, tokens, blocks, tied=tied)
-
+    part, build = partial(_part, operators=operators, tied=tied), partial(_build, blocks=blocks, tied=tied)
     return decoder_model(name, c, part, build, divides, styles)
 
 

@@ -50,24 +50,21 @@ GATED_SHARDS = {"": "shared", ".w1": "colwise", ".w3": "colwise", ".w2": "rowwis
 PLAIN_SHARDS = {"": "shared", ".w1": "colwise", ".w2": "rowwise"}
 
 
-def gated_operators(
-    name: str, tokens: int, hidden: int, ffn: int, gate: str = "silu gate", *, kept: bool = False
-) -> tuple[ModelOperator, ...]:
-    """Return the operators of the gated block of this name.
+def gated_operators(name: str, tokens: int, hidden: int, ffn: int, *, kept: bool = False) -> tuple[ModelOperator, ...]:
+    """Return the operators of the SiLU-gated block of this name.
 
     Args:
         name: The name of the module.
         tokens: The tokens of the rank.
         hidden: The width of the model.
         ffn: The width of the block.
-        gate: One of GATES.
         kept: True if an operator before the block saves the block's input.
     """
     return (
         product(f"{name}.w1", tokens, hidden, ffn, "out", kept=kept, reads_with="gate"),
         product(f"{name}.w3", tokens, hidden, ffn, "out", kept=True, reads_with="gate"),
         element_wise(f"{name}.inputs", "sum of gradients", tokens * hidden),
-        element_wise(f"{name}.gate", gate, tokens * ffn, cut=True),
+        element_wise(f"{name}.gate", "silu gate", tokens * ffn, cut=True),
         product(f"{name}.w2", tokens, ffn, hidden, "in"),
     )
 

@@ -74,28 +74,28 @@ class LatentAttention(PositionedModule):
 LATENT_SHARDS = {"": "whole", ".q_up": "colwise", ".kv_up": "colwise", ".k_turned": "summed", ".wo": "rowwise"}
 
 
-def latent_operators(c: LatentSizes, tokens: Tokens, name: str = "attention") -> tuple[ModelOperator, ...]:
-    """Return the operators of the latent attention of this name."""
+def latent_operators(c: LatentSizes, tokens: Tokens) -> tuple[ModelOperator, ...]:
+    """Return the operators of the latent attention, which is called `attention`."""
     n, heads = tokens.n, c.heads
-    parted, put = _joined_gradients(name, n, c)
-    core = attention(f"{name}.attention", tokens, heads, heads, c.head_dim, c.value)
-    values = (_values(f"{name}.values", n, c),) if c.value < c.head_dim else ()
+    parted, put = _joined_gradients(n, c)
+    core = attention("attention.attention", tokens, heads, heads, c.head_dim, c.value)
+    values = (_values("attention.values", n, c),) if c.value < c.head_dim else ()
     return (
-        element_wise(f"{name}.inputs", "sum of gradients", n * c.hidden),
-        product(f"{name}.q_down", n, c.hidden, c.query_rank, reads_with="down"),
-        rms_norm(f"{name}.q_norm", n, c.query_rank, sequence=False),
-        product(f"{name}.q_up", n, c.query_rank, heads * c.head_dim, "out"),
-        product(f"{name}.kv_down", n, c.hidden, c.key_rank + c.turned, kept=True, reads_with="down"),
+        element_wise("attention.inputs", "sum of gradients", n * c.hidden),
+        product("attention.q_down", n, c.hidden, c.query_rank, reads_with="down"),
+        rms_norm("attention.q_norm", n, c.query_rank, sequence=False),
+        product("attention.q_up", n, c.query_rank, heads * c.head_dim, "out"),
+        product("attention.kv_down", n, c.hidden, c.key_rank + c.turned, kept=True, reads_with="down"),
         parted,
-        rms_norm(f"{name}.kv_norm", n, c.key_rank, sequence=False),
-        product(f"{name}.kv_up", n, c.key_rank, heads * (c.plain + c.value), "out"),
+        rms_norm("attention.kv_norm", n, c.key_rank, sequence=False),
+        product("attention.kv_up", n, c.key_rank, heads * (c.plain + c.value), "out"),
         put,
-        *rotation_operators(f"{name}.k_turned", tokens, 1, c.turned, cut=False),
-        *rotation_operators(f"{name}.q_turned", tokens, heads, c.turned),
-        _joined_heads(f"{name}.heads", n, c),
+        *rotation_operators("attention.k_turned", tokens, 1, c.turned, cut=False),
+        *rotation_operators("attention.q_turned", tokens, heads, c.turned),
+        _joined_heads("attention.heads", n, c),
         replace(core, table_bytes=angles_bytes(tokens, c.turned)),
         *values,
-        product(f"{name}.wo", n, heads * c.value, c.hidden, "in", kept=c.value == c.head_dim),
+        product("attention.wo", n, heads * c.value, c.hidden, "in", kept=c.value == c.head_dim),
     )
 
 
@@ -122,11 +122,11 @@ def _values(name: str, n: int, c: LatentSizes) -> ModelOperator:
     return ModelOperator(name, SUM, eager=Passes(Amount(cut=n * kept), Amount(cut=n * filled)), cut="both")
 
 
-def _joined_gradients(name: str, n: int, c: LatentSizes) -> tuple[ModelOperator, ModelOperator]:
+def _joined_gradients(n: int, c: LatentSizes) -> tuple[ModelOperator, ModelOperator]:
     """Return the operators that join the gradients of a product's parts: of the narrow one; and of queries, keys and values."""
     narrow = Passes(backward_input=Amount(whole=2 * n * (c.key_rank + c.turned)))
     wide = Passes(backward_input=Amount(cut=2 * n * c.heads * (c.plain + c.value + c.head_dim)))
     return (
-        ModelOperator(f"{name}.narrow_parts", SUM, eager=narrow),
-        ModelOperator(f"{name}.parts", SUM, eager=wide, cut="both"),
+        ModelOperator("attention.narrow_parts", SUM, eager=narrow),
+        ModelOperator("attention.parts", SUM, eager=wide, cut="both"),
     )

@@ -73,8 +73,7 @@ def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
 
     Two events with several tasks are paired task by task. If only one of them has, its tasks are all paired with the other.
     """
-    width = np.diff(start)
-    own, other = width[event], width[waited]
+    own, other = (start[of + 1] - start[of] for of in (event, waited))
     count = np.maximum(own, other)
     which = np.repeat(np.arange(len(event)), count)
     number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)

@@ -29,7 +29,7 @@ from emu.model.generate.states import Role, adamw, ring_ranks
 from emu.model.generate.tape import KnownStretches, Tape
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import StageMemory
-from emu.model.memory.step_memory import RankMemory
+from emu.model.memory.step_memory import PeakBytes, RankMemory
 from emu.model.model import Model
 from emu.model.operator import BIAS, NORM
 from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, Turn
@@ -54,7 +54,7 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
         yield Role(tape, own, (0, 0), memory.peak(tape.memory), at=at)
 
 
-def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[Mapping[str, int]]:
+def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
     """Yield the bytes of a rank at each place at the peak of its step."""
     known: KnownStretches = {}
     for place in places:
