@@ -17,13 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import F64, I64, column
-from emu.bound.network import Network, sums
+from emu.bound.network import Network
 from emu.equivalence import Orbits, orbits
-from emu.topology.builders.route_parts import mix
 from emu.topology.paths.shortest_paths import least_weights
+from emu.topology.symmetry_search import switch_images
 from emu.topology.topology import Topology
-
-_TIERS = 8  # tiers of switches that a hash reaches; switches that differ only further away get one hash
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,30 +111,10 @@ def _maps_arcs(net: Network, image: I64) -> bool:
 
 
 def _steps(net: Network, dims: tuple[int, ...]) -> Iterator[I64]:
-    """Yield, for each axis, the image of every node [V] under a step along that axis.
-
-    A switch goes to the switch that is linked to the images as it was linked to the originals. Switches are found by a hash of
-    what they are linked to; those with equal hashes are taken in order.
-    """
-    nodes, switches = np.arange(net.n_nodes), np.arange(net.n_npus, net.n_nodes)
-    after = np.argsort(_hashes(net, nodes)[switches], kind="stable")
+    """Yield, for each axis, the image of every node [V] under a step along that axis."""
     for axis in (axis for axis, size in enumerate(dims) if size > 1):
-        image = nodes.copy()
-        image[: net.n_npus] = np.roll(nodes[: net.n_npus].reshape(dims), -1, axis).ravel()
-        before = np.argsort(_hashes(net, image)[switches], kind="stable")
-        image[switches[before]] = switches[after]
-        yield image
-
-
-def _hashes(net: Network, label: I64) -> I64:
-    """Return [V] a hash of the labels of NPUs, and of how a switch is linked to them, directly and over other switches."""
-    switch = np.arange(net.n_nodes) >= net.n_npus
-    found = np.where(switch, 0, label)
-    for _ in range(_TIERS if switch.any() else 0):
-        out = sums(net.src, mix(found[net.dst], net.capacity, 0), net.n_nodes)
-        into = sums(net.dst, mix(found[net.src], net.capacity, 1), net.n_nodes)
-        found = np.where(switch, mix(out, into), label)
-    return found
+        npus = np.roll(np.arange(net.n_npus).reshape(dims), -1, axis).ravel()
+        yield switch_images((net.src, net.dst), net.capacity, npus, net.n_nodes)
 
 
 _DOWN = 1 - 2.0**-40  # factor that keeps a sum of floats below the exact sum

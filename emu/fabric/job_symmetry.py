@@ -1,22 +1,22 @@
 """The symmetries of a topology that are also symmetries of a job on it, and the ranks that then stand for all ranks.
 
-Letters: N ranks of a job, L links.
+Letter: N ranks of a job.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 from cachetools import LRUCache
 
-from emu.arrays import I64, Bool, column
-from emu.equivalence import Orbits, turns
+from emu.arrays import I64, column
+from emu.equivalence import Orbits
 from emu.fabric.lowering.classes import Domain, SymmetryMove
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.topology import Links, Topology, cached_by_topology
+from emu.topology.link_images import LinkImages
+from emu.topology.topology import Topology, cached_by_topology
 
 _PRODUCTS = 2  # products of random powers of the moves for which routes are compared too
 _PROVED = 2**21  # up to this many hops, the routes of all copies are compared
@@ -75,13 +75,13 @@ class SymmetryPower(NamedTuple):
 
 def powers_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[SymmetryPower, ...]:
     """Return, for each declared symmetry of a topology, its least power for which `keeps` is true, where there is one."""
-    found = (_least_power(topology, which, int(npus[0]), keeps) for which in range(len(_images(topology).symmetries)))
+    found = (_least_power(topology, which, int(npus[0]), keeps) for which in range(len(_declared(topology))))
     return tuple(power for power in found if power is not None)
 
 
 def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> SymmetryPower | None:
     """Return the least power of a symmetry that moves the first rank, maps links onto links and satisfies `keeps`."""
-    length = _length(_images(topology).symmetries[which], first)
+    length = _length(_declared(topology)[which], first)
     powers = (SymmetryPower(which, k, length // k) for k in range(1, length) if length % k == 0)
     return next((p for p in powers if keeps(_node(topology, which, p.k)) and move(topology, p) is not None), None)
 
@@ -90,7 +90,7 @@ def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> Sy
 @cached_by_topology(256)
 def _node(topology: Topology, which: int, k: int) -> I64:
     """Return the permutation of nodes that the k-th power of a declared symmetry makes."""
-    return column(_power(_images(topology).symmetries[which], k), np.int64)
+    return column(_power(_declared(topology)[which], k), np.int64)
 
 
 def move(topology: Topology, power: SymmetryPower) -> SymmetryMove | None:
@@ -169,37 +169,15 @@ def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[SymmetryMove,
 
 
 @cached_by_topology(1)
-def _images(topology: Topology) -> "_Images":
+def _images(topology: Topology) -> LinkImages:
     """Return the tables with which a topology's symmetries are applied to its links."""
-    links = topology.links
-    ends = links.src.astype(np.int64) * topology.n_nodes + links.dst
-    order = np.argsort(ends, kind="stable")
-    declared = topology.symmetry() if topology.symmetry else ()
-    return _Images(links, tuple(column(node, np.int64) for node in declared), order, ends[order], turns(ends))
+    return LinkImages.of(topology.links, topology.n_nodes)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Images:
-    """The tables that give the image of every link under a permutation of nodes."""
-
-    links: Links
-    symmetries: tuple[I64, ...]  # the declared symmetries, as permutations of nodes
-    order: I64  # [L] links sorted by (src, dst)
-    ends: I64  # [L] (src, dst) as one number, in that order
-    parallel: I64  # [L] the place of each link among links with equal ends
-
-    def links_by(self, node: I64) -> I64 | None:
-        """Return the image of each link, which has the same bandwidth and latency; None where there is none.
-
-        A link among parallel ones goes to the one in the same place.
-        """
-        ends = node[self.links.src] * len(node) + node[self.links.dst]
-        at = np.minimum(np.searchsorted(self.ends, ends) + self.parallel, len(ends) - 1)
-        if not np.array_equal(self.ends[at], ends):
-            return None
-        link = self.order[at]
-        alike: Bool = np.array([np.array_equal(c[link], c) for c in (self.links.bandwidth_Bps, self.links.latency_fs)])
-        return link if alike.all() else None
+@cached_by_topology(1)
+def _declared(topology: Topology) -> tuple[I64, ...]:
+    """Return the declared symmetries of a topology, as permutations of nodes."""
+    return tuple(column(node, np.int64) for node in (topology.symmetry() if topology.symmetry else ()))
 
 
 def _length(node: I64, first: int) -> int:

@@ -21,9 +21,9 @@ from emu.collective.schedule import RowsError
 from emu.collective.shape import Grid, PartialGrid
 from emu.errors import InputError
 from emu.fabric.job_symmetry import SymmetryPower, move
-from emu.fabric.lowering.classes import SymmetryMove
 from emu.topology.facts.facts import routes_spread, some_pairs
 from emu.topology.placement import hubs, order, place
+from emu.topology.symmetry_search import keeps_routes
 from emu.topology.topology import Topology, cached_by_topology
 
 
@@ -54,16 +54,9 @@ def _route_shifts(topology: Topology) -> Callable[[I64], I64] | None:
     if topology.symmetry is None or routes_spread(topology):
         return None
     found = (move(topology, SymmetryPower(which, 1, 0)) for which in range(len(topology.symmetry())))
-    moves = [each for each in found if each is not None and _keeps_routes(topology, each)]
+    pairs = some_pairs(topology)
+    moves = [each for each in found if each is not None and keeps_routes(topology, each.node, each.link, pairs)]
     return _shifts_of([each.node for each in moves]) if moves else None
-
-
-def _keeps_routes(topology: Topology, by: SymmetryMove) -> bool:
-    """Return whether a symmetry maps the routes of some pairs to routes."""
-    src, dst = some_pairs(topology)
-    keys = np.zeros(len(src), np.int64)
-    here, there = topology.routes(src, dst, keys), topology.routes(by.node[src], by.node[dst], keys)
-    return np.array_equal(here.start, there.start) and np.array_equal(by.link[here.link], there.link)
 
 
 @lru_cache(maxsize=16)

@@ -16,6 +16,7 @@ from emu.topology.description.values import RoutingSettings
 from emu.topology.paths.dimension_order import by_dimension
 from emu.topology.paths.path_check import UnevenPaths, find_uneven, find_unjoined
 from emu.topology.paths.shortest_paths import ShortestPaths, shortest
+from emu.topology.symmetry_search import with_symmetries
 from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link_count
 from emu.units import format_bandwidth
 
@@ -57,7 +58,7 @@ def assemble(described: TopologyDescription) -> Topology:
     _check_switches(described, links)
     kind = "link one way" if described.one_way else "cable"
     router, assumptions = _router(described, links, cost)
-    return Topology(
+    topology = Topology(
         where,
         n,
         described.n_nodes,
@@ -72,6 +73,7 @@ def assemble(described: TopologyDescription) -> Topology:
         relays=_relay_marks(described),
         routing=tuple(described.routing),
     )
+    return with_symmetries(topology)
 
 
 def check_nodes(where: str, n_npus: int, n_nodes: int, dims: tuple[int, ...] = ()) -> None:

@@ -14,7 +14,7 @@ The paths between one pair of nodes: those that are taken, by which channels, an
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
@@ -27,6 +27,7 @@ from emu.topology.topology import Links, Router, Routes, Topology
 
 UNREACHED = 2**38  # cost that stands for: there is no path
 _CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
+_KEPT = 2**22  # grades that a router keeps for further pairs, 32 MiB
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -104,6 +105,7 @@ class ShortestPaths:
     rates: int  # number of different rates
     out: IncidentLinks  # links by the node that they leave
     into: IncidentLinks  # links by the node that they enter
+    kept: dict[int, I64] = field(init=False, default_factory=dict)  # [nodes] grades of each target that has been asked for
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
         """Return the links from each src to each dst, the best that a hash of its ends and its key picks; none: no path."""
@@ -112,7 +114,7 @@ class ShortestPaths:
         walked = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]  # pair and link
         for first in range(0, len(targets), size):
             pair = np.flatnonzero((row >= first) & (row < first + size))
-            grades = self.grades(targets[first : first + size])
+            grades = self._kept_grades(targets[first : first + size])
             asked = (pair, row[pair] - first, src[pair], dst[pair], mix(src[pair], dst[pair], key[pair]))
             walked += _walk(self, grades, asked)
         return gather(len(src), walked)
@@ -121,6 +123,15 @@ class ShortestPaths:
         """Return the router with every link turned round."""
         turned = replace(self.links, src=self.links.dst, dst=self.links.src)
         return replace(self, links=turned, out=self.into, into=self.out)
+
+    def _kept_grades(self, targets: I64) -> I64:
+        """Return what `grades` returns; a step asks for the same targets often, so they are kept while there is room."""
+        new = np.array([target for target in targets.tolist() if target not in self.kept], np.int64)
+        if (len(self.kept) + len(new)) * len(self.passes) > _KEPT:
+            return self.grades(targets)
+        if len(new):
+            self.kept.update(zip(new.tolist(), self.grades(new), strict=True))
+        return np.stack([self.kept[target] for target in targets.tolist()])
 
     def grades(self, targets: I64) -> I64:
         """Return [D, nodes] the grade of the best path from each node to each target.
@@ -168,7 +179,7 @@ class ShortestPaths:
 def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64]) -> list[tuple[I64, I64]]:
     """Return the pair and the link of each hop of all pairs, found one link further at a time until each pair is there.
 
-    A pair without a path has none.
+    A pair without a path has none. Pairs that have come to one node on the way to one target choose among the same links.
     """
     pair, row, here, there, flow = asked
     narrow = grades[row, here] % ways.rates
@@ -176,9 +187,12 @@ def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64
     going = (grades[row, here] < UNREACHED * ways.rates) & (here != there)
     while going.any():
         pair, row, here, there, flow, narrow = (c[going] for c in (pair, row, here, there, flow, narrow))
-        choice, place = ways.best(grades, row, here, narrow)
-        choices = np.bincount(place, minlength=len(here))
-        link = choice[np.cumsum(choices) - choices + mix(flow, here) % choices]
+        _, first, alike = np.unique(
+            (row * len(ways.passes) + here) * ways.rates + narrow, return_index=True, return_inverse=True
+        )
+        choice, place = ways.best(grades, row[first], here[first], narrow[first])
+        choices = np.bincount(place, minlength=len(first))
+        link = choice[(np.cumsum(choices) - choices)[alike] + mix(flow, here) % choices[alike]]
         walked.append((pair, link))
         here = ways.links.dst[link].astype(np.int64)
         going = here != there

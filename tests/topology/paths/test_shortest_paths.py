@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import networkx as nx
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+import emu
 from emu.arrays import column
 from emu.topology.builders.wiring import Cables, wire
+from emu.topology.paths import shortest_paths
 from emu.topology.paths.path_check import find_uneven, find_unjoined
 from emu.topology.paths.shortest_paths import UNREACHED, least_weights, shortest
 
@@ -185,3 +188,45 @@ def test_two_npus_are_unjoined_where_networkx_finds_no_way(drawn):
     found = find_unjoined(shortest(links, n, passes), n)
     lost = {pair for pair in itertools.permutations(range(n), 2) if not _cheapest(links, np.ones(len(links)), *pair, passes)}
     assert found in lost if lost else found is None
+
+
+def _leaves(spines, seed):
+    """Return a router over leaves and spines whose links are of random rates, and the number of its NPUs."""
+    random = np.random.default_rng(seed)
+    up = [(f"leaf{i}", f"spine{j}") for i in range(4) for j in range(spines)]
+    graph = nx.Graph([*((npu, f"leaf{npu // 3}") for npu in range(12)), *up], latency="1us")
+    for pair in graph.edges:
+        graph.edges[pair]["bandwidth"] = f"{random.choice((25, 50))}GB/s"
+    return emu.topology_of(graph).router
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_router_keeps_changes_no_route(monkeypatch, seed):
+    asked = np.random.default_rng(seed).integers(0, 12, (2, 40, 3))
+    src, dst = (column[asked[0] != asked[1]] for column in asked)
+    keeping = _leaves(3, seed)
+    parts = [keeping(src[some], dst[some], src[some] % 5) for some in np.array_split(np.arange(len(src)), 7)]
+    assert len(keeping.kept) == len(np.unique(dst))
+    monkeypatch.setattr(shortest_paths, "_KEPT", 0)
+    fresh = _leaves(3, seed)
+    found = fresh(src, dst, src % 5)
+    assert fresh.kept == {}
+    assert np.array_equal(np.concatenate([part.link for part in parts]), found.link)
+    for pair in range(len(src)):  # pair by pair, none shares a choice with another
+        one = slice(pair, pair + 1)
+        assert np.array_equal(fresh(src[one], dst[one], src[one] % 5).link, found.of(pair))
+
+
+def test_a_target_is_searched_once(monkeypatch):
+    router, searched = _leaves(3, 0), []
+    grades = shortest_paths.ShortestPaths.grades
+    monkeypatch.setattr(shortest_paths.ShortestPaths, "grades", lambda self, of: searched.extend(of) or grades(self, of))
+    for _ in range(3):
+        router(np.array([0, 5, 7]), np.array([9, 9, 2]), np.zeros(3, np.int64))
+    assert sorted(searched) == [2, 9]
+
+
+def test_a_router_that_is_turned_round_keeps_nothing_of_the_other():
+    router = _leaves(3, 1)
+    router(np.array([0]), np.array([9]), np.array([0]))
+    assert router.back().kept == {}

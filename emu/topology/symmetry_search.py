@@ -1,0 +1,121 @@
+"""The search for symmetries of a topology that declares none, such as one from a file.
+
+Candidates are rolls of the numbering of the NPUs within blocks of it, by smaller blocks, as dims, servers, leaves and rails are
+numbered. The switches follow from the NPUs below them. A candidate counts if it maps links onto links and routes onto
+routes. Where a hash takes one of several paths it maps no route onto a route, so that nothing is searched. Letters: V nodes, P
+pairs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import I64, column
+from emu.equivalence import shift
+from emu.topology.builders.route_parts import mix
+from emu.topology.facts.facts import routes_spread, some_pairs
+from emu.topology.link_images import LinkImages
+from emu.topology.topology import CHANNELS, Topology, cached_by_topology
+
+_TIERS = 8  # tiers of switches that a hash reaches; switches that differ only further away get one hash
+_WORK = 2**23  # links that all candidates together may touch, which takes a second or two
+_TARGETS, _SOURCES = 16, 256  # NPUs whose routes are compared, beside those of `some_pairs`
+_KEYS = (0, 3 * CHANNELS + 1)
+
+
+def with_symmetries(topology: Topology) -> Topology:
+    """Return the topology with its symmetries declared; they are searched when something first asks for them."""
+    return replace(topology, symmetry=partial(find_symmetries, topology))
+
+
+@cached_by_topology(1)
+def find_symmetries(topology: Topology) -> tuple[I64, ...]:
+    """Return the symmetries of a topology that are found, as images [V] of all nodes."""
+    if topology.n_npus < 2 or routes_spread(topology):
+        return ()
+    return tuple(column(node, np.int64) for node in _found(topology))
+
+
+def switch_images(ends: tuple[ArrayLike, ArrayLike], kind: ArrayLike, npus: I64, n_nodes: int) -> I64:
+    """Return [V] the image of every node, from the images of the NPUs.
+
+    A switch goes to the switch that is linked to the images as it was linked to the originals. Switches are found by a hash of
+    what they are linked to; those with equal hashes are taken in order.
+
+    Args:
+        ends: [L] and [L] the nodes that each link leaves and enters.
+        kind: [L] a number that links share which may be mapped onto one another.
+        npus: The image of each NPU.
+        n_nodes: V.
+    """
+    before, after = (
+        np.argsort(_hashes(ends, kind, label, n_nodes)[len(npus) :], kind="stable") for label in (npus, np.arange(len(npus)))
+    )
+    image = np.concatenate((npus, np.empty(n_nodes - len(npus), np.int64)))
+    image[len(npus) + before] = len(npus) + after
+    return image
+
+
+def _hashes(ends: tuple[ArrayLike, ArrayLike], kind: ArrayLike, label: I64, n_nodes: int) -> I64:
+    """Return [V] the labels of NPUs, and a hash of how each switch is linked to them, directly and over other switches."""
+    src, dst = (column(end, np.int64) for end in ends)
+    switch = np.arange(n_nodes) >= len(label)
+    found = np.concatenate((label, np.zeros(n_nodes - len(label), np.int64)))
+    for _ in range(_TIERS if switch.any() else 0):
+        linked = np.zeros((2, n_nodes), np.int64)
+        np.add.at(linked[0], src, mix(found[dst], kind, 0))
+        np.add.at(linked[1], dst, mix(found[src], kind, 1))
+        found = np.where(switch, mix(*linked), found)
+    return found
+
+
+def _found(topology: Topology) -> Iterator[I64]:
+    """Yield the symmetries that are found, as images [V] of all nodes: a roll, then rolls within its steps, and so on."""
+    links, tables, left, blocks = topology.links, LinkImages.of(topology.links, topology.n_nodes), _WORK, topology.n_npus
+    kind = mix(links.bandwidth_Bps.view(np.int64), links.latency_fs, 0 if topology.cost is None else topology.cost)
+    for block, step in _rolls(topology.n_npus):
+        if blocks % block:
+            continue
+        left -= (1 + _TIERS) * len(links)
+        if left < 0:
+            return
+        npus = shift(((topology.n_npus // block, block // step, step), 1))
+        node = switch_images((links.src, links.dst), kind, npus, topology.n_nodes)
+        if _keeps(topology, tables, node):
+            yield node
+            blocks = step
+
+
+def _rolls(n: int) -> Iterator[tuple[int, int]]:
+    """Yield the blocks within which n numbers can roll, larger ones first, and every step of a roll, smaller ones first."""
+    sizes = [size for size in range(1, n + 1) if n % size == 0]
+    yield from ((block, step) for block in reversed(sizes) for step in sizes if step < block and block % step == 0)
+
+
+def _keeps(topology: Topology, tables: LinkImages, node: I64) -> bool:
+    """Return whether a permutation of nodes maps links onto links of equal cost, and the routes of many pairs onto routes."""
+    link = tables.links_by(node)
+    if link is None or (topology.passes[node] != topology.passes).any():
+        return False
+    if topology.cost is not None and (topology.cost[link] != topology.cost).any():
+        return False
+    pairs = [np.concatenate(ends) for ends in zip(some_pairs(topology), _more_pairs(topology.n_npus), strict=True)]
+    return all(keeps_routes(topology, node, link, (pairs[0], pairs[1]), key) for key in _KEYS)
+
+
+def keeps_routes(topology: Topology, node: I64, link: I64, pairs: tuple[I64, I64], key: int = 0) -> bool:
+    """Return whether a permutation of nodes and links maps the routes of pairs of NPUs, by one key, onto routes."""
+    src, dst = pairs
+    keys = np.full(len(src), key)
+    here, there = topology.routes(src, dst, keys), topology.routes(node[src], node[dst], keys)
+    return np.array_equal(here.start, there.start) and np.array_equal(link[here.link], there.link)
+
+
+def _more_pairs(n: int) -> tuple[I64, I64]:
+    """Return the sources and destinations of pairs from some NPUs to few others; few, because a search is made for each."""
+    few, some = (np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64)) for most in (_TARGETS, _SOURCES))
+    src, dst = np.tile(some, len(few)), np.repeat(few, len(some))
+    return src[src != dst], dst[src != dst]
