@@ -10,14 +10,15 @@ import click
 from emu.errors import InputError, must_be
 from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
-from emu.study.cost.cost import OwnershipTerms, Price, cost, ownership_cost
+from emu.study.cost.cost import Cost, OwnershipTerms, cost, ownership_cost
+from emu.study.cost.price_book import Price
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.cli.options import common
 from launch.data.devices import find_device
-from launch.data.prices import BOOKS, find_book
+from launch.data.prices import BOOKS, DEFAULT, find_book
 from launch.show.progress import with_progress
-from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report
+from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report, source_notes
 
 if TYPE_CHECKING:
     from emu.study.training.estimate import StepEstimate
@@ -80,10 +81,20 @@ def _step_of(asked: dict[str, Any]) -> "Callable[[Topology], StepEstimate] | Non
     return lambda topology: of.estimate(request, topology, find_device(device, stack.precision.activation))
 
 
+def _paid(of: Cost, terms: OwnershipTerms, step: "StepEstimate | None") -> NetworkCost:
+    """Return the cost of a network with its energy and its step, at the lowest and at the highest prices."""
+    energy = of.energy_dollars(terms.years, terms.kwh_dollars) if terms.years else None
+    owned = ownership_cost(of, terms) if step else None
+    return NetworkCost(of, energy, owned, step, _paid(of.high, terms, step) if of.high else None)
+
+
 @click.command("cost")
 @common.topology_option
-@click.option(
-    "--prices", required=True, metavar="BOOK|FILE.toml", help=f"The price book: {', '.join(BOOKS)}, or a file of your own."
+@common.default_option(
+    "--prices",
+    default=DEFAULT,
+    metavar="BOOK|FILE.toml",
+    help=f"The price book: {', '.join(BOOKS)}, or a file of your own.",
 )
 @click.option("--across", is_flag=True, help="Add the global bandwidth: what half of the NPUs send to the other half.")
 @click.option(
@@ -125,6 +136,7 @@ def cost_command(
     """Compute the price and the power of a network from its parts, for each NPU and each GB/s.
 
     \b
+    emu cost --topology ub-mesh:pod --topology hpn:pod --topology tpuv4
     emu cost --topology infinitehbd:k=2 --topology nvl:72 --prices infinitehbd
     emu cost --topology fat-tree:radix=64,planes=36 --prices railx --across
     """
@@ -133,9 +145,10 @@ def cost_command(
     paid = []
     for topology in with_progress(built, "counting parts", len(built)):
         of = cost(topology, book, across=across, exchange=exchange)
-        energy = of.energy_dollars(years, kwh) if years else None
-        paid.append(NetworkCost(of, energy, *((ownership_cost(of, terms), step(topology)) if step else ())))
-    notes = [f"all prices are from one book: {book.source or book.name}"]
+        paid.append(_paid(of, terms, step(topology) if step else None))
+    notes = [f"all prices are from one book: {book.source or book.name}", *source_notes(paid)]
+    if any(each.high for each in paid):
+        notes.append("low to high: at the lowest and at the highest price of each part, where sources differ")
     if years:
         notes.append(f"energy: all parts run at full power for {years:g} years, at {kwh:g} $ a kWh; cooling is not counted")
     if exchange:

@@ -188,7 +188,10 @@ def _machine_waste(row: Waste, per_day: float, network: Cost | None, asked: dict
         _restarts(per_day, asked["checkpoint"], asked["restart"]),
         1.0 if asked["mfu"] is None else asked["mfu"],
         None if asked["job"] is None else row.waiting(asked["job"]),
-        None if network is None else network.aggregate_dollars_per_npu(row.availability, asked["npu"].dollars),
+        *(
+            None if each is None else each.aggregate_dollars_per_npu(row.availability, asked["npu"].dollars)
+            for each in (network, network and network.high)
+        ),
     )
 
 
