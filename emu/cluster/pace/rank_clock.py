@@ -1,10 +1,4 @@
-"""The clock by which the ranks of a process go on from a request, a computation, or a sleep, in this host's time.
-
-The devices of paced ranks: each computation takes its device's time, by this host's clock.
-
-A rank goes on when its operator would have ended on a device that runs one after another. Short operators are waited for
-together, but no request is made, and no answer taken, before those in front of it would have ended.
-"""
+"""The clock by which the ranks of a process go on from a request, a computation, or a sleep, in this host's time."""
 
 import math
 import sys
@@ -17,16 +11,15 @@ from datetime import timedelta
 from functools import partial
 from weakref import ref
 
-import numpy as np
 import torch.distributed as dist
 
 from emu.arrays import F64
-from emu.backend.rank.count import Operator
-from emu.backend.rank.record import Recorder, Recording
+from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.cluster.call_matcher import ArrivedRequest
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import Alarm, now_s
+from emu.cluster.pace.device_queues import DeviceQueues
 from emu.cluster.pace.pacer import DueTimes, PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace, Tempo
 from emu.cluster.pace.traffic import warm
@@ -34,60 +27,6 @@ from emu.cluster.rank_state.cpu_device import THE_HOSTS, EventClock, replace_att
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests
 from emu.collective.algorithm import Choice
-
-_TOGETHER_S = 1e-3  # of this host
-
-
-class DeviceQueues:
-    """The devices of the ranks, and the time until which each has work.
-
-    Args:
-        tempo: The pace of virtual time, with the device.
-        n_ranks: The number of ranks of the job.
-        courses: The due times of the ranks here.
-        rest_until: A function that lets other ranks run until a time.
-    """
-
-    def __init__(self, tempo: Tempo, n_ranks: int, courses: DueTimes, rest_until: Callable[[int, float], None]) -> None:
-        self._tempo, self._device, self._courses = tempo, tempo.device.over(n_ranks), courses
-        self._rest_until = rest_until
-        self._takes_s: dict[Operator, float] = {}
-        self.speed = np.ones(n_ranks)  # the share of its device's that each rank has
-        self._ends_s: dict[int, float] = {}  # by rank, when the device will have done all that it was given
-
-    def computed(self, rank: int, operator: Operator) -> None:
-        """Give the device of a rank an operator that the host has computed for it."""
-        takes_s = self._takes_s.get(operator)
-        if takes_s is None:
-            takes_s = self._takes_s[operator] = self._seconds(operator)
-        if rank not in self._ends_s:
-            self.goes_on(rank)
-        self._ends_s[rank] += takes_s / self.speed[rank]
-        if self._ends_s[rank] - now_s() > _TOGETHER_S:
-            self._rest_until(rank, self._ends_s[rank])
-
-    def settle(self, rank: int, reached_s: float) -> float:
-        """Wait until a device has done all its work; return when its rank is there, given when it reached this point itself."""
-        ends_s = self._ends_s.pop(rank, None)
-        if ends_s is None:
-            return reached_s
-        if ends_s <= reached_s:
-            self._tempo.kept.computation(reached_s - ends_s)
-            return reached_s
-        self._rest_until(rank, ends_s)
-        self._courses.is_at(rank, ends_s)
-        return ends_s
-
-    def goes_on(self, rank: int) -> None:
-        """Forget the work that a device still had: its next computation begins now at the earliest."""
-        self._ends_s[rank] = self._courses.at(rank, now_s())
-
-    def _seconds(self, operator: Operator) -> float:
-        """Return the seconds of this host that an operator takes."""
-        alone = Recorder()
-        alone.operator(operator)
-        return float(self._device.seconds(alone.notes().events(), self._tempo.dtype)[0]) * self._tempo.factor
-
 
 _POLL_S = 1e-3
 _READY_S = 1.5e-3  # so long before a rank goes on all is prepared for it
