@@ -6,14 +6,17 @@ import click
 
 from launch.cli.options import common
 from launch.cli.options.output import show
-from launch.data.prices import BOOKS
+from launch.data.prices import BOOKS, DEFAULT
 from launch.front.network_costs import NPU_EXAMPLE, cost
 
 
 @click.command("cost")
 @common.topology_option
-@click.option(
-    "--prices", required=True, metavar="BOOK|FILE.toml", help=f"The price book: {', '.join(BOOKS)}, or a file of your own."
+@common.default_option(
+    "--prices",
+    default=DEFAULT,
+    metavar="BOOK|FILE.toml",
+    help=f"The price book: {', '.join(BOOKS)}, or a file of your own.",
 )
 @click.option("--across", is_flag=True, help="Add the global bandwidth: what half of the NPUs send to the other half.")
 @click.option(
@@ -44,6 +47,7 @@ def cost_command(**options: Any) -> int:
     """Compute the price and the power of a network from its parts, for each NPU and each GB/s.
 
     \b
+    emu cost --topology ub-mesh:pod --topology hpn:pod --topology tpuv4
     emu cost --topology infinitehbd:k=2 --topology nvl:72 --prices infinitehbd
     emu cost --topology fat-tree:radix=64,planes=36 --prices railx --across
     """

@@ -1,11 +1,12 @@
-"""The price books that Emu comes with, each of one paper."""
+"""The price books that Emu comes with: two of one paper each, and Emu's own, which prices every published fabric."""
 
 from pathlib import Path
 
 from emu.registry import unknown
-from emu.study.cost.cost import PriceBook, read_book
+from emu.study.cost.price_book import PriceBook, read_book
 
 _FOLDER = Path(__file__).with_name("prices")
+DEFAULT = "emu"
 BOOKS = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 

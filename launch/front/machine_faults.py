@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from emu.errors import InputError, must_be
 from emu.registry import parse_call
-from emu.study.cost.cost import Cost, Price
+from emu.study.cost.cost import Cost
 from emu.study.cost.cost import cost as network_cost
+from emu.study.cost.price_book import Price
 from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
 from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
 from emu.units import parse_time, seconds
@@ -133,7 +134,8 @@ def faults(
     for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
         row, network = waste(machine, group, found[machine.npus].states), networks[machine.topology.name]
         restarts, waiting = goodput.restarts(found[machine.npus].per_day), None if job is None else row.waiting(job)
-        rows.append(MachineWaste(row, restarts, goodput.mfu, waiting, _aggregate(network, row, price)))
+        costs = (_aggregate(each, row, price) for each in (network, network and network.high))
+        rows.append(MachineWaste(row, restarts, goodput.mfu, waiting, *costs))
     notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
     if book is not None and price is not None:
         lost = f"the average number of NPUs that are faulty or find no group, at {price.dollars:g} $ each"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from emu.errors import InputError, must_be
 from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
-from emu.study.cost.cost import OwnershipTerms, Price, ownership_cost
+from emu.study.cost.cost import Cost, OwnershipTerms, ownership_cost
 from emu.study.cost.cost import cost as network_cost
+from emu.study.cost.price_book import Price
 from emu.topology.topology import Topology
-from launch.data.prices import find_book
+from launch.data.prices import DEFAULT, find_book
 from launch.front.inputs import (
     DeviceLike,
     ModelLike,
@@ -26,13 +27,14 @@ from launch.front.inputs import (
 )
 from launch.front.result import Result
 from launch.show.progress import with_progress
-from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report
+from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report, source_notes
 
 if TYPE_CHECKING:  # they take long to load
     from emu.study.training.estimate import StepEstimate
     from launch.front.inputs import Topologies
 
 NPU_EXAMPLE = "dollars=30000,watts=700"
+_RANGES = "low to high: at the lowest and at the highest price of each part, where sources differ"
 _NUMBER = r"\d+(\.\d+)?"
 
 
@@ -71,7 +73,7 @@ def npu_price(text: str) -> Price:
 def cost(
     *,
     topology: "Topologies",
-    prices: str | Path,
+    prices: str | Path = DEFAULT,
     across: bool = False,
     all_to_all: bool = False,
     years: float | str = 0.0,
@@ -88,7 +90,7 @@ def cost(
 
     Args:
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        prices: The price book: its name, or a .toml file.
+        prices: The price book: its name, or a .toml file; `emu` is Emu's own, with a source for each price.
         across: Add the global bandwidth: what half of the NPUs send to the other half.
         all_to_all: Add the all-to-all bandwidth: what an NPU sends while all NPUs send to all others.
         years: The years that the network runs. They add the cost of energy.
@@ -110,21 +112,29 @@ def cost(
     built, paid = topologies_of(topology), []
     for each in with_progress(built, "counting parts", len(built)):
         of = network_cost(each, book, across=across, exchange=all_to_all)
-        energy = of.energy_dollars(terms.years, terms.kwh_dollars) if terms.years else None
-        paid.append(NetworkCost(of, energy, *((ownership_cost(of, terms), step(each)) if step else ())))
-    notes = [*_cost_notes(book.source or book.name, terms, exchange=all_to_all)]
+        paid.append(_paid(of, terms, step(each) if step else None))
+    notes = [*_cost_notes(book.source or book.name, paid, terms, exchange=all_to_all)]
     if step is not None:
         notes += _ownership_notes(bought, f"{model_word(model or '')} by {plan}")
     return NetworkCosts(tuple(paid), book.name, book.source, tuple(notes))
 
 
-def _cost_notes(book: str, terms: OwnershipTerms, *, exchange: bool) -> Sequence[str]:
+def _paid(of: Cost, terms: OwnershipTerms, step: "StepEstimate | None") -> NetworkCost:
+    """Return the cost of a network with its energy and its step, at the lowest and at the highest prices."""
+    energy = of.energy_dollars(terms.years, terms.kwh_dollars) if terms.years else None
+    owned = ownership_cost(of, terms) if step else None
+    return NetworkCost(of, energy, owned, step, _paid(of.high, terms, step) if of.high else None)
+
+
+def _cost_notes(book: str, paid: Sequence[NetworkCost], terms: OwnershipTerms, *, exchange: bool) -> Sequence[str]:
     """Return what prices, energy and the all-to-all bandwidth rest on, a sentence each."""
     years, kwh = terms.years, terms.kwh_dollars
     energy = f"energy: all parts run at full power for {years:g} years, at {kwh:g} $ a kWh; cooling is not counted"
     shared = "each NPU sends equal amounts to all others, by the routes of the topology, until one link is full"
     return [
         f"all prices are from one book: {book}",
+        *source_notes(paid),
+        *([_RANGES] if any(each.high for each in paid) else []),
         *([energy] if terms.years else []),
         *([f"all-to-all: {shared}"] if exchange else []),
     ]

@@ -49,6 +49,51 @@ def test_a_gigabyte_a_second_of_an_all_to_all_has_its_price(emu) -> None:
     assert row["dollars_per_exchange_GBps"] == row["dollars_per_npu"] / row["exchange_GBps"]
 
 
+FABRICS = (
+    "ub-mesh:pod",
+    "hpn:pod",
+    "railx:torus:m=4,n=2,nodes=8x8",
+    "infinitehbd",
+    "nvl:72",
+    "fat-tree:radix=64",
+    "tpuv4:cubes=4x4x4",
+)
+
+
+def test_all_fabrics_stand_in_one_table_from_the_lowest_prices_to_the_highest(emu) -> None:
+    asked = ("cost", *(part for word in FABRICS for part in ("--topology", word)))
+    rows, lines = emu(*asked, "--json").json["rows"], emu(*asked).out.splitlines()
+    assert [line.split()[0] for line in lines[2 : 2 + len(FABRICS)]] == [row["topology"] for row in rows]
+    for row, line in zip(rows, lines[2:], strict=False):
+        low, high = (f"{of['dollars_per_npu']:.2f}" for of in (row, row["high"]))
+        assert f"{low} to {high}" in line
+        for part, price in row["parts"].items():
+            assert price["dollars"] <= row["high"]["parts"][part]["dollars"]
+            assert any(note.endswith(f": {price['source']}") and part in note for note in lines), part
+    assert "18 NVLink switch of 28000 $ and 275 W, 5184 DAC cable of 35.6 to 125 $ and 0.1 W" in "\n".join(lines)
+    assert "- low to high: at the lowest and at the highest price of each part, where sources differ" in lines
+
+
+def test_a_job_on_dearer_parts_gets_less_for_the_money_and_is_compared_at_the_same_end(emu) -> None:
+    words = ("--topology", "nvl:72", "--topology", "fat-tree:radix=8", "--years", "4", *STEP)
+    first, second = emu("cost", *words, "--json").json["rows"]
+    for row in (first, second):
+        assert row["high"]["tco_dollars"] > row["tco_dollars"]
+        assert row["high"]["tokens_per_s_per_tco_dollar"] < row["tokens_per_s_per_tco_dollar"]
+        assert "step_time_s" not in row["high"]
+    lines = emu("cost", *words).out.splitlines()
+    ends = [second_of["tokens_per_s_per_tco_dollar"] / first_of["tokens_per_s_per_tco_dollar"]
+            for second_of, first_of in ((second, first), (second["high"], first["high"]))]  # fmt: skip
+    assert lines[2].split()[-1] == "1.00"
+    assert lines[3].endswith(" to ".join(f"{ratio:.2f}" for ratio in sorted(ends)))
+
+
+def test_a_part_without_a_price_is_one_line_with_the_reason(emu) -> None:
+    done = emu("cost", "--topology", "sipac:r=4,L=2")
+    assert (done.code, done.out) == (2, "")
+    assert "'WSS' (no source prints the price of a wavelength-selective switch)" in done.err.splitlines()[-1]
+
+
 def test_what_cannot_be_is_one_line(emu) -> None:
     for asked, line in (
         (["--prices", "none"], "no price book is called 'none'"),

@@ -32,7 +32,7 @@ RACKS = ("--topology", "ub-mesh:rack", "--topology", "servers")
 
 
 def test_parts_of_several_topologies_are_means_over_all_ranks_and_those_of_one_are_a_ranks(emu):
-    """The same job computes for as long on both, whichever rank ended last; the columns add up to the step."""
+    """One job computes for as long on both, whichever rank ended last; the columns add up to the step."""
     rack, servers = emu(*PIPELINE, *RACKS, "--json").json
     means, others = rack["mean_over_ranks"], servers["mean_over_ranks"]
     assert means["compute_s"] == pytest.approx(others["compute_s"], rel=1e-9)

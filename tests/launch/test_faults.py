@@ -79,6 +79,12 @@ def test_a_job_waits_while_fewer_npus_find_groups_and_lost_npus_have_a_price(emu
     assert row["aggregate_dollars_per_npu"] == pytest.approx(9563.2 + 30000 * (1 - row["availability"]))
     assert "at 30000 $ each" in found["assumptions"][-1]
     assert "job waits" in emu(*asked[:-1]).out
+    both = ["emu" if word == "infinitehbd" else word for word in asked]  # a book with prices from low to high
+    [same] = emu(*both).json["rows"]
+    assert same["aggregate_dollars_per_npu"] == row["aggregate_dollars_per_npu"]
+    assert same["high_aggregate_dollars_per_npu"] == pytest.approx(row["aggregate_dollars_per_npu"] + 16000 - 9563.2)
+    assert "high_aggregate_dollars_per_npu" not in row
+    assert emu(*both[:-1]).out.splitlines()[2].split()[-1] == f"{same['high_aggregate_dollars_per_npu']:.2f}"
 
 
 def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:

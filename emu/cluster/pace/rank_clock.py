@@ -1,15 +1,9 @@
-"""The clock by which the ranks of a process go on from a request, a computation, or a sleep, in this host's time.
-
-Each computation of a paced rank takes its device's time, by this host's clock. The rank goes on when its operator would have
-ended on a device that runs one after another. Short operators are waited for together, but no request is made, and no answer
-taken, before those in front of it would have ended.
-"""
+"""The clock by which the ranks of a process go on from a request, a computation, or a sleep, in this host's time."""
 
 import math
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -17,16 +11,15 @@ from datetime import timedelta
 from functools import partial
 from weakref import ref
 
-import numpy as np
 import torch.distributed as dist
 
 from emu.arrays import F64
-from emu.backend.rank.count import Operator
-from emu.backend.rank.record import Recorder, Recording
+from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.cluster.call_matcher import ArrivedRequest
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import Alarm, now_s
+from emu.cluster.pace.device_queues import DeviceQueues
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.pace.traffic import compile_solver
@@ -34,71 +27,6 @@ from emu.cluster.rank_state.cpu_device import THE_HOSTS, EventClock
 from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests
-
-_TOGETHER_S = 1e-3  # of this host
-
-
-class DeviceQueues:
-    """The devices of the ranks: the time until which each has work, and the seconds by which its rank is behind.
-
-    All ranks start in time. The lateness of this host counts once, and not again.
-
-    Args:
-        tempo: The pace of virtual time, with the device, and whether computations take the device's time.
-        n_ranks: The number of ranks of the job.
-        rest_until: A function that lets other ranks run until a time.
-    """
-
-    def __init__(self, tempo: Tempo, n_ranks: int, rest_until: Callable[[int, float], None]) -> None:
-        self._tempo, self._device = tempo, tempo.device.over(n_ranks)
-        self._rest_until = rest_until
-        self._takes_s: dict[Operator, float] = {}
-        self.speed = np.ones(n_ranks)  # the share of its device's that each rank has
-        self._ends_s: dict[int, float] = {}  # by rank, when the device will have done all that it was given
-        self._behind_s: defaultdict[int, float] = defaultdict(float)  # by rank
-
-    def computed(self, rank: int, operator: Operator) -> None:
-        """Give the device of a rank an operator that the host has computed for it."""
-        takes_s = self._takes_s.get(operator)
-        if takes_s is None:
-            takes_s = self._takes_s[operator] = self._seconds(operator)
-        if rank not in self._ends_s:
-            self.goes_on(rank)
-        self._ends_s[rank] += takes_s / self.speed[rank]
-        if self._ends_s[rank] - now_s() > _TOGETHER_S:
-            self._rest_until(rank, self._ends_s[rank])
-
-    def settle(self, rank: int, time_s: float) -> float:
-        """Wait until a device has done all its work; return when its rank is there, given when this host was.
-
-        The time by which this host was late with earlier work is taken off the result.
-        """
-        reached_s = time_s - self._behind_s[rank]
-        ends_s = self._ends_s.pop(rank, None)
-        if ends_s is None:
-            return reached_s
-        if ends_s <= reached_s:
-            self._tempo.kept.computation(reached_s - ends_s)
-            return reached_s
-        self._rest_until(rank, ends_s)
-        self.is_at(rank, ends_s)
-        return ends_s
-
-    def is_at(self, rank: int, time_s: float) -> None:
-        """Record that a rank is now where it should have been at a time."""
-        self._behind_s[rank] = max(0.0, now_s() - time_s)
-
-    def goes_on(self, rank: int) -> None:
-        """Forget the work that a device still had: its next computation begins now at the earliest."""
-        if self._tempo.computes:
-            self._ends_s[rank] = now_s() - self._behind_s[rank]
-
-    def _seconds(self, operator: Operator) -> float:
-        """Return the seconds of this host that an operator takes."""
-        alone = Recorder()
-        alone.operator(operator)
-        return float(self._device.seconds(alone.notes().events(), self._tempo.dtype)[0]) * self._tempo.factor
-
 
 _POLL_S = 1e-3
 _READY_S = 1.5e-3  # so long before a rank goes on all is prepared for it

@@ -5,14 +5,15 @@ Figure 21 of the UB-Mesh paper: the price of other systems as a multiple of UB-M
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.study.cost.cost import PriceBook, cost, read_book
+from emu.study.cost.cost import cost
+from emu.study.cost.price_book import PriceBook
 from emu.topology.topology import Topology
+from launch.data.prices import DEFAULT, find_book
 from launch.papers.networks import build_once, npus, parts
 from launch.papers.targets import Answer, Target
 
@@ -76,26 +77,26 @@ def rack_lanes_to_hrs(word: str) -> float:
 WORDS = (npus, parts, tier_rate, npu_lanes, npu_lanes_up, lrs_lanes, rack_lanes_to_hrs)
 
 
-_BOOK = Path(__file__).with_name("prices.toml")
 _RACKS, _NPUS, _HRS_LANES, _X4 = 128, 64, 512, 4
 _CABLE = "link leaf to spine x4"
 
 
 @cache
 def _book() -> PriceBook:
-    """Return the price book of the paper's folder."""
-    return read_book(_BOOK, _BOOK.name)
+    """Return Emu's price book; its lowest prices of UB-Mesh's parts are those of one public table."""
+    return find_book(DEFAULT)
 
 
 def _network(word: str) -> float:
-    """Return the dollars of a topology without its NPUs."""
+    """Return the dollars of a topology without its NPUs, at the lowest prices."""
     return cost(build_once(word), _book()).dollars
 
 
 def _dollars_of_racks(word: str, lanes: int) -> float:
     """Return the dollars of 128 racks and their spines, with this number of lanes out of a rack for each NPU."""
-    prices, out = _book().of(build_once(word)).parts, _RACKS * _NPUS * lanes
-    return _RACKS * _network(word) + out // _HRS_LANES * prices["HRS"].dollars + out // _X4 * prices[_CABLE].dollars
+    section, out = _book().of(build_once(word)), _RACKS * _NPUS * lanes
+    switch, cable = (price.low.dollars for price in map(section.price, ("HRS", _CABLE)) if price is not None)
+    return _RACKS * _network(word) + out // _HRS_LANES * switch + out // _X4 * cable
 
 
 COMPARED: Mapping[str, Callable[[], float]] = {
@@ -122,7 +123,7 @@ def capex_ratio(_: Any, target: Target) -> Answer:
     found = ratios(NETWORK_SHARE)
     name = [*found][int(target.id.rpartition("-")[2]) - 1]
     told = f"{name}; {', '.join(f'{each} {ratio:.2f}' for each, ratio in found.items())}"
-    words = f"prices of launch/papers/ub_mesh/{_BOOK.name}: {_book().source}"
+    words = f"the lowest prices of the book {_book().name}: Shou et al., InfiniteHBD (SIGCOMM 2025), Table 8, by bandwidth"
     rest = f"NPUs, CPUs and all else cost what is left where {100 * NETWORK_SHARE:g} % of the Clos is network (6.4)"
     cables = "cables between the racks of a pod are active copper: 4 x 4 racks are what it reaches (3.3.3); optics lead to HRS"
     return Answer(found[name], (told, words, rest, cables, "the third has no name in the text: racks of 1D-FM-B, by x32"))

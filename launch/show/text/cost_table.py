@@ -1,6 +1,6 @@
-"""The cost of networks, as a table and as JSON."""
+"""The cost of networks, as a table and as JSON; from low to high where the sources of prices differ."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NetworkCost:
-    """The cost of a network, and the cost of a step on it where one was asked for."""
+    """The cost of a network, and the cost of a step on it where one was asked for, at the lowest prices."""
 
     cost: Cost
     energy_dollars: float | None  # None: energy was not asked for
     owned: OwnershipCost | None = None  # None: a step was not asked for
     step: "StepEstimate | None" = None
+    high: "NetworkCost | None" = None  # the same at the highest prices; None: there is one price for each part
 
     @property
     def tokens_per_s_dollar(self) -> float | None:
@@ -29,7 +30,14 @@ class NetworkCost:
 
 
 def cost_as_json(paid: NetworkCost) -> dict[str, object]:
-    """Return the cost of a network as JSON fields."""
+    """Return the cost of a network as JSON fields; `high` has those that differ at the highest prices."""
+    fields = _fields(paid)
+    high = _fields(paid.high) if paid.high else {}
+    return fields | ({"high": {name: value for name, value in high.items() if value != fields[name]}} if high else {})
+
+
+def _fields(paid: NetworkCost) -> dict[str, object]:
+    """Return the cost of a network at one end of its prices as JSON fields."""
     of, owned, step = paid.cost, paid.owned, paid.step
     job: dict[str, object] = {}
     if owned is not None and step is not None:
@@ -40,7 +48,10 @@ def cost_as_json(paid: NetworkCost) -> dict[str, object]:
         **{name: getattr(of, name) for name in _FIELDS},
         "energy_dollars": paid.energy_dollars,
         **job,
-        "parts": {part: {"count": count, **price._asdict()} for part, (count, price) in of.parts.items()},
+        "parts": {
+            part: {"count": count, **price._asdict()} | ({"source": of.sources[part]} if part in of.sources else {})
+            for part, (count, price) in of.parts.items()
+        },
         "free": of.free,
     }
 
@@ -52,10 +63,10 @@ def cost_report(rows: Sequence[NetworkCost], notes: Sequence[str]) -> str:
         if any(getattr(row.cost, needed) is not None for row in rows):
             columns += amounts
     if any(row.energy_dollars is not None for row in rows):
-        columns.append(Column("energy", lambda row: _two_digits((row.energy_dollars or 0) / 1e6), "M$"))
+        columns.append(_column("energy", lambda row: _two_digits((row.energy_dollars or 0) / 1e6), "M$"))
     if rows[0].owned is not None:
-        columns += _performance_columns(rows[0])
-    parts = [f"{row.cost.topology}: {_parts(row.cost)}" for row in rows]
+        columns += _performance_columns(rows)
+    parts = [f"{row.cost.topology}: {_parts(row)}" for row in rows]
     return "\n".join((column_table(columns, rows), "", *parts, *(f"- {note}" for note in notes)))
 
 
@@ -64,9 +75,19 @@ def _two_digits(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
+def _column(head: str, text: Callable[[NetworkCost], str], unit: str = "") -> Column[NetworkCost]:
+    """Return a column whose cells are texts at the lowest and at the highest prices, the smaller figure first."""
+
+    def told(row: NetworkCost) -> str:
+        ends = {text(each) for each in (row, row.high) if each is not None}
+        return " to ".join(sorted(ends, key=float) if len(ends) > 1 else ends)
+
+    return Column(head, told, unit)
+
+
 def _amount(head: str, name: str, unit: str) -> Column[NetworkCost]:
     """Return the column of a field of the cost."""
-    return Column(head, lambda row: _two_digits(getattr(row.cost, name)), unit)
+    return _column(head, lambda row: _two_digits(getattr(row.cost, name)), unit)
 
 
 _FIELDS = (  # fields of the cost that JSON has
@@ -77,7 +98,7 @@ _FIELDS = (  # fields of the cost that JSON has
 _ALWAYS: Sequence[Column[NetworkCost]] = (
     Column("topology", lambda row: row.cost.topology),
     Column("NPUs", lambda row: str(row.cost.npus)),
-    Column("network", lambda row: _two_digits(row.cost.dollars / 1e6), "M$"),
+    _column("network", lambda row: _two_digits(row.cost.dollars / 1e6), "M$"),
     _amount("a NPU", "dollars_per_npu", "$"),
     _amount("a NPU", "watts_per_npu", "W"),
     _amount("injection", "injection_GBps", "GB/s"),
@@ -90,18 +111,43 @@ _AMOUNTS: Mapping[str, Sequence[Column[NetworkCost]]] = {  # by the field of the
 }
 
 
-def _performance_columns(first: NetworkCost) -> Sequence[Column[NetworkCost]]:
-    """Return the columns of the job; the last one compares each network with the first."""
+def _performance_columns(rows: Sequence[NetworkCost]) -> Sequence[Column[NetworkCost]]:
+    """Return the columns of the job; the last one compares each network with the first at the same end of the prices."""
+
+    def of_first(row: NetworkCost) -> float:
+        is_high = any(paid.high is row for paid in rows)
+        first = (rows[0].high if is_high else None) or rows[0]
+        return (row.tokens_per_s_dollar or 0) / (first.tokens_per_s_dollar or 1)
+
     return (
-        Column("TCO", lambda row: _two_digits(row.owned.tco_dollars / 1e6 if row.owned else None), "M$"),
+        _column("TCO", lambda row: _two_digits(row.owned.tco_dollars / 1e6 if row.owned else None), "M$"),
         Column("step", lambda row: f"{row.step.step_time_s:.3f}" if row.step else "-", "s"),
         Column("tokens/s", lambda row: f"{row.step.tokens_per_s:.0f}" if row.step and row.step.tokens_per_s else "-"),
-        Column("tokens/s", lambda row: _two_digits(1000 * (row.tokens_per_s_dollar or 0)), "a k$"),
-        Column("of first", lambda row: _two_digits((row.tokens_per_s_dollar or 0) / (first.tokens_per_s_dollar or 1)), "x"),
+        _column("tokens/s", lambda row: _two_digits(1000 * (row.tokens_per_s_dollar or 0)), "a k$"),
+        _column("of first", lambda row: _two_digits(of_first(row)), "x"),
     )
 
 
-def _parts(of: Cost) -> str:
+def _parts(row: NetworkCost) -> str:
     """Return the bill of a network in words."""
-    told = [f"{count} {part} of {price.dollars:g} $ and {price.watts:g} W" for part, (count, price) in of.parts.items()]
-    return ", ".join(told) + (f"; nothing is paid for {', '.join(of.free)}" if of.free else "")
+    high = row.high.cost.parts if row.high else row.cost.parts
+    told = [
+        f"{count} {part} of {_range(price.dollars, high[part][1].dollars)} $ and {_range(price.watts, high[part][1].watts)} W"
+        for part, (count, price) in row.cost.parts.items()
+    ]
+    return ", ".join(told) + (f"; nothing is paid for {', '.join(row.cost.free)}" if row.cost.free else "")
+
+
+def _range(low: float, high: float) -> str:
+    """Return two numbers as text; one where they are equal."""
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def source_notes(rows: Sequence[NetworkCost]) -> list[str]:
+    """Return a line for each source of a single price, with the parts of which it is."""
+    parts: dict[str, list[str]] = {}
+    for row in rows:
+        for part, source in row.cost.sources.items():
+            told = parts.setdefault(source, [])
+            told += [part] * (part not in told)
+    return [f"{', '.join(of)}: {source}" for source, of in parts.items()]

@@ -42,21 +42,27 @@ def number_column(head: str, rows: Sequence[PlanRow]) -> Column[PlanRow]:
     return Column(head, lambda row: f"{numbers[id(row)]}{'*' * row.beside}", key=lambda row: numbers[id(row)])
 
 
-def plans_report(planned: PlanTable) -> str:
-    """Return a table of plans, the fastest first, then the reason why each other one is slower, and the assumptions."""
-    rows, off, topologies = planned.rows, planned.either_way, list(dict.fromkeys(row.topology for row in planned.rows))
-    columns = [
+def _plan_columns(rows: Sequence[PlanRow]) -> list[Column[PlanRow]]:
+    """Return the columns of the table of plans, with one of exposed communication for each axis."""
+    several = len({row.topology for row in rows}) > 1
+    return [
         number_column("", rows),
         *(PLAN_COLUMNS[name] for name in ("plan", "placement", "step", "proof", "MFU")),
         *exposed_columns(rows, str, "exposed"),
         PLAN_COLUMNS["bubble"],
         figures("memory", lambda row: row.peak_memory_bytes, format_size, "a rank"),
-        *([PLAN_COLUMNS["topology"]] if len(topologies) > 1 else []),
+        *([PLAN_COLUMNS["topology"]] if several else []),
     ]
+
+
+def plans_report(planned: PlanTable) -> str:
+    """Return a table of plans, the fastest first, then the reason why each other one is slower, and the assumptions."""
+    rows, off = planned.rows, planned.either_way
+    topologies = dict.fromkeys(row.topology for row in rows)
     lines = [
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
-        *("", column_table(columns, rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
+        *("", column_table(_plan_columns(rows), rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
         *([] if off is None else [f"expected        each step {off_told(planned.device, off, planned.either_way_by)}"]),
         f"searched        {searched_text(planned)}, in {planned.wall_s:.1f} s",
         f"not searched    {not_searched_text(planned)}",

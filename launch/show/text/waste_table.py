@@ -93,6 +93,7 @@ class MachineWaste:
     mfu: float = 1.0  # MFU while the job runs
     waiting: float | None = None  # share of the time in which a job of the given size finds no room
     dollars_per_npu: float | None = None  # cost of the network and of the faulty and wasted NPUs
+    high_dollars_per_npu: float | None = None  # the same at the highest prices; None: there is one price for each part
 
     @property
     def goodput(self) -> float | None:
@@ -119,6 +120,7 @@ def waste_as_json(kept: MachineWaste) -> dict[str, object]:
         "checkpoint_interval_s": kept.restarts.interval_s if kept.restarts else None,
         "job_waiting": kept.waiting,
         "aggregate_dollars_per_npu": kept.dollars_per_npu,
+        **({} if kept.high_dollars_per_npu is None else {"high_aggregate_dollars_per_npu": kept.high_dollars_per_npu}),
         "days": row.begin.tolist(),
         "wasted": row.wasted.tolist(),
     }
@@ -127,7 +129,8 @@ def waste_as_json(kept: MachineWaste) -> dict[str, object]:
 def columns_of(rows: Sequence[MachineWaste]) -> list[Column[MachineWaste]]:
     """Return the columns that the rows have values for."""
     first = rows[0]
-    asked = ((first.restarts, _GOODPUT), (first.waiting, _WAITING), (first.dollars_per_npu, _COST))
+    high = next((row.high_dollars_per_npu for row in rows if row.high_dollars_per_npu is not None), None)
+    asked = ((first.restarts, _GOODPUT), (first.waiting, _WAITING), (first.dollars_per_npu, _COST), (high, _HIGH_COST))
     return [*_COLUMNS, *(column for value, columns in asked if value is not None for column in columns)]
 
 
@@ -167,4 +170,7 @@ _GOODPUT: Sequence[Column[MachineWaste]] = (
 _WAITING: Sequence[Column[MachineWaste]] = (_percent("job waits", lambda kept: kept.waiting or 0.0, "% of time"),)
 _COST: Sequence[Column[MachineWaste]] = (
     figures("aggregate", lambda kept: kept.dollars_per_npu or 0.0, "{:.2f}".format, "$ a NPU"),
+)
+_HIGH_COST: Sequence[Column[MachineWaste]] = (
+    figures("at most", lambda kept: kept.high_dollars_per_npu or kept.dollars_per_npu or 0.0, "{:.2f}".format, "$ a NPU"),
 )

@@ -3,7 +3,8 @@
 import pytest
 
 from emu.errors import InputError
-from emu.study.cost.cost import cost, read_book
+from emu.study.cost.cost import cost
+from emu.study.cost.price_book import read_book
 from emu.topology.catalogue import build_topology
 from launch.data.prices import find_book
 
@@ -86,6 +87,46 @@ def test_a_section_without_tiers_has_those_of_any(tmp_path):
     assert (found.injection_GBps, found.dollars) == (50, 24)
 
 
+RANGES = """
+[any]
+free = ["NPU", "link*"]
+[any.parts]
+"switch" = { dollars = [100, 300], watts = [10, 20], source = "two offers" }
+"cable" = { dollars = 5 }
+"link x*" = { dollars = [1, 2] }
+["fat-tree:pgft".parts]
+"cable" = { dollars = 7 }
+[torus.unpriced]
+"cable" = "of any length"
+"""
+
+
+def test_prices_from_the_lowest_to_the_highest_are_a_cost_of_each_end(tmp_path):
+    book = read_book(write(tmp_path, RANGES), "mine.toml")
+    found = cost(build_topology("big-switch:n=4"), book)
+    assert (found.dollars, found.watts, found.sources) == (100 + 4 * 5, 10, {"switch": "two offers"})
+    assert (found.high.dollars, found.high.watts, found.high.high) == (300 + 4 * 5, 20, None)
+    assert found.high.injection_GBps == found.injection_GBps
+    assert cost(build_topology("full-mesh:n=4,bandwidth=50GB/s,latency=500ns"), book).high is None
+
+
+def test_a_lane_s_price_counts_as_often_as_a_link_has_lanes(tmp_path):
+    book = read_book(write(tmp_path, RANGES), "mine.toml")
+    found = cost(build_topology("ub-mesh:rack"), book)
+    assert (found.dollars, found.high.dollars) == (448 * 4, 448 * 4 * 2)
+    section = book.of(build_topology("ub-mesh:rack"))
+    assert section.price("link x4.5") is None
+    assert section.is_free("link x4.5")
+
+
+def test_a_variant_s_own_section_goes_before_that_of_its_system_and_a_reason_before_the_price_of_any(tmp_path):
+    book = read_book(write(tmp_path, RANGES), "mine.toml")
+    plain, pgft = (book.of(build_topology(f"fat-tree:{words}")) for words in ("radix=4", "pgft:down=4x2,up=1x2,parallel=1x1"))
+    assert (plain.price("cable").low.dollars, pgft.price("cable").low.dollars) == (5, 7)
+    with pytest.raises(InputError, match=r"mine: no price for 'cable' \(of any length\) of torus"):
+        cost(build_topology("torus:dims=4x4,bandwidth=50GB/s,latency=500ns"), book)
+
+
 def test_energy_is_power_times_hours_times_the_price(tmp_path):
     book = read_book(write(tmp_path, BOOK.replace("dollars = 70", "watts = 1000")), "mine.toml")
     assert cost(build_topology("big-switch:n=8"), book).energy_dollars(2, 0.25) == pytest.approx(2 * 8760 * 0.25)
@@ -106,6 +147,18 @@ def test_energy_is_power_times_hours_times_the_price(tmp_path):
             r"mine.toml, \[any\], 'switch': a price must be \{ dollars = 35.6, watts = 0.1 \}",
         ),
         ("[any.parts]\nswitch = {dollars = -1}\n", r"'switch': dollars must be a number of 0 or more, got -1"),
+        ("[any.parts]\nswitch = {dollars = [1, -1]}\n", r"'switch': dollars must be a number of 0 or more, got \[1, -1\]"),
+        (
+            "[any.parts]\nswitch = {dollars = [2, 1]}\n",
+            r"'switch': dollars must be a number, or the lowest and the highest, such as \[360, 1000\], got \[2, 1\]",
+        ),
+        ("[any.parts]\nswitch = {dollars = [2]}\n", r"'switch': dollars must be a number, or the lowest and the highest"),
+        ("[any.parts]\nswitch = {source = 3}\n", r"'switch': source must be text in quotes, got 3"),
+        ("[any.unpriced]\nswitch = 3\n", r"mine.toml, \[any\]: unpriced, 'switch' must be the reason, in quotes, got 3"),
+        (
+            "[any]\nfree = ['*']\n[any.unpriced]\nsw* = 'not sold'\n".replace("sw*", "'sw*'"),
+            r"mine: no price for 'switch' \(not sold\) of",
+        ),
         ("[any]\nfree = 'NPU'\n", r"mine.toml, \[any\]: free must be names in brackets, such as \['link\*'\], got 'NPU'"),
         ("[any]\nfree = ['*']\ntiers = ['rail']\n", r"mine: tiers of big-switch:n=8 must be some of .*, got 'rail'"),
     ],
