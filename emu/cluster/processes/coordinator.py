@@ -84,8 +84,7 @@ class Coordinator:
         self, n_ranks: int, choice: Choice, host: str, say: Say, pace: Pace | None = None, patience_s: float = PATIENCE_S
     ) -> None:
         self.failure: BaseException | None = None  # the first failure
-        self.failing = threading.Event()
-        self._n_ranks, self._choice, self._say = n_ranks, choice, say
+        self._n_ranks, self._choice, self._say, self.failing = n_ranks, choice, say, threading.Event()
         self._calls = CallMatcher()
         self._noticed_before: set[Notice] = set()
         self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out

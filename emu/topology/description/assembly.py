@@ -53,12 +53,11 @@ def assemble(described: TopologyDescription) -> Topology:
     check_nodes(where, n, described.n_nodes, dims)
     _check_rows(described)
     described, unordered = _canonical(described)
-    order = _in_order(described)
-    links, cost = _links(described, order), _cost(described, order)
+    links, cost = (column(described, _in_order(described)) for column in (_links, _cost))
     _check_switches(described, links)
     kind = "link one way" if described.one_way else "cable"
     router, assumptions = _router(described, links, cost)
-    topology = Topology(
+    built = Topology(
         where,
         n,
         described.n_nodes,
@@ -73,7 +72,7 @@ def assemble(described: TopologyDescription) -> Topology:
         relays=_relay_marks(described),
         routing=tuple(described.routing),
     )
-    return with_symmetries(topology)
+    return with_symmetries(built)
 
 
 def check_nodes(where: str, n_npus: int, n_nodes: int, dims: tuple[int, ...] = ()) -> None:
