@@ -85,8 +85,7 @@ class Coordinator:
     ) -> None:
         self.failure: BaseException | None = None  # the first failure
         self._n_ranks, self._choice, self._say, self.failing = n_ranks, choice, say, threading.Event()
-        self._calls = CallMatcher()
-        self._noticed_before: set[Notice] = set()
+        self._calls, self._noticed_before = CallMatcher(), set[Notice]()
         self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out
         self._met: set[object] = set()  # the keys of requests that processes have been told to carry out
         self._waits: dict[int, _Waits] = {}  # by rank, which continues when one of them is done

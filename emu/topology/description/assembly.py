@@ -53,9 +53,9 @@ def assemble(described: TopologyDescription) -> Topology:
     check_nodes(where, n, described.n_nodes, dims)
     _check_rows(described)
     described, unordered = _canonical(described)
-    links, cost = (column(described, _in_order(described)) for column in (_links, _cost))
+    order = _in_order(described)
+    links, cost = _links(described, order), _cost(described, order)
     _check_switches(described, links)
-    kind = "link one way" if described.one_way else "cable"
     router, assumptions = _router(described, links, cost)
     built = Topology(
         where,
@@ -64,7 +64,7 @@ def assemble(described: TopologyDescription) -> Topology:
         links,
         router,
         dims,
-        {"NPU": n, **described.switches, kind: len(links) // (1 if described.one_way else 2)},
+        {"NPU": n, **described.switches, **_cable_count(described, links)},
         (*assumptions, *unordered),
         described.tiers,
         cost=cost,
@@ -73,6 +73,11 @@ def assemble(described: TopologyDescription) -> Topology:
         routing=tuple(described.routing),
     )
     return with_symmetries(built)
+
+
+def _cable_count(described: TopologyDescription, links: Links) -> dict[str, int]:
+    """Return how many cables a bill of parts has, or links one way."""
+    return {"link one way": len(links)} if described.one_way else {"cable": len(links) // 2}
 
 
 def check_nodes(where: str, n_npus: int, n_nodes: int, dims: tuple[int, ...] = ()) -> None:
