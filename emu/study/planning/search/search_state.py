@@ -112,7 +112,7 @@ class SearchState:
     def _rows(self, candidate: Candidate) -> list[PlanRow]:
         """Return the rows of a candidate, that of the best way first and that of the quick way last; none if this is lost."""
         *better, quick = (self.kept.read(self.name_of(StepJob(candidate, how))) for how in (FULL, COMPOSED, QUICK))
-        return [PlanRow(**row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
+        return [PlanRow.stored(row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
 
 
 def finite(time_s: float) -> float | None:
