@@ -177,7 +177,6 @@ LARGER: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "emu/backend/executor/executor.py:execute",
-            "emu/cluster/fake/fake_run.py:trace_script",
             "emu/cluster/script_run.py:run_script",
             "emu/cluster/threads/threads.py:__init__",
             "emu/collective/algorithm.py:collective",

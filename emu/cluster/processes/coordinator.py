@@ -85,8 +85,7 @@ class Coordinator:
     ) -> None:
         self.failure: BaseException | None = None  # the first failure
         self.failing = threading.Event()
-        self._n_ranks, self._choice, self._say = n_ranks, choice, say
-        self._calls = CallMatcher()
+        self._n_ranks, self._choice, self._say, self._calls = n_ranks, choice, say, CallMatcher()
         self._noticed_before: set[Notice] = set()
         self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out
         self._met: set[object] = set()  # the keys of requests that processes have been told to carry out
@@ -105,7 +104,6 @@ class Coordinator:
         told = (partial(self._tell_of, "expected"), partial(self._tell_of, "due"), partial(self._tell_all, "slowed"))
         met = PaceListeners(*told, self._fail)  # they may be called on the alarm's thread
         self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
-        # All processes are asked for the place of a rank; the process that has the rank answers.
         self._absence = AbsentRank(n_ranks, partial(self._tell_all, "where"), self._fail, patience_s)
 
     def __enter__(self) -> Self:
