@@ -102,8 +102,8 @@ class Coordinator:
         self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
         self._telling, self._alarm = threading.Lock(), Alarm(self._fail)
         told = (partial(self._tell_of, "expected"), partial(self._tell_of, "due"), partial(self._tell_all, "slowed"))
-        met = PaceListeners(*told, self._fail)  # they may be called on the alarm's thread
-        self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
+        listeners = PaceListeners(*told, self._fail)  # they may be called on the alarm's thread
+        self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, listeners, self._alarm)
         self._absence = AbsentRank(n_ranks, partial(self._tell_all, "where"), self._fail, patience_s)
 
     def __enter__(self) -> Self:
@@ -217,14 +217,14 @@ class Coordinator:
         self._latest[call.global_rank] = f"in {_request_text(arrival)}"
         self._absence.heard(now_s())
         if self._pacer is not None:
-            self._pacer.came(arrival, step, at_s)
+            self._pacer.arrived(arrival, step, at_s)
         if complete := self._calls.arrive(arrival):
             self._go(complete)
 
     def _go(self, arrivals: Sequence[ArrivedRequest]) -> None:
         agreed = agree(self._choice, [a.call for a in arrivals], arrivals[0].instance)
         if self._pacer is not None:
-            self._pacer.met(agreed, arrivals)
+            self._pacer.matched(agreed, arrivals)
         numbers: defaultdict[int, list[int]] = defaultdict(list)
         for arrival in arrivals:
             process, number = arrival.made
