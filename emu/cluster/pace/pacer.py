@@ -73,12 +73,12 @@ class Pacer:
         pace: The fabric, and the speed of its time.
         n_ranks: The number of ranks of the job.
         choice: The algorithm of each operation.
-        met: The functions that are called.
+        listeners: The functions that are called.
         alarm: The alarm that drives it.
     """
 
-    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, met: PaceListeners, alarm: Alarm) -> None:
-        self._tempo, self._choice, self._met, self._alarm = pace.tempo, choice, met, alarm
+    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, listeners: PaceListeners, alarm: Alarm) -> None:
+        self._tempo, self._choice, self._listeners, self._alarm = pace.tempo, choice, listeners, alarm
         self._traffic = pace.traffic(n_ranks)
         self._lock = threading.RLock()
         self._queues: defaultdict[object, dict[int, _PartialRequest]] = defaultdict(
@@ -91,7 +91,7 @@ class Pacer:
         self._stepping = NEVER
         self._began_s: float | None = None
 
-    def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
+    def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
         """Take a request of a rank; members may exchange what they have as soon as both ends are there.
 
         Args:
@@ -112,7 +112,7 @@ class Pacer:
             elif asked.what is None and _tells_all(call):
                 self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
-    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
+    def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
         """Record that all members of a request have made it."""
         first = arrivals[0].call
         with self._lock:
@@ -199,12 +199,12 @@ class Pacer:
         for number, asked in self._under_way.items():
             for member in [each for each in asked.expected_fs if (number, each) not in expected]:
                 del asked.expected_fs[member]
-                self._met.expected(asked.arrived[member], None)
+                self._listeners.expected(asked.arrived[member], None)
         for (number, member), end_fs in expected.items():
             asked = self._under_way[number]
             if asked.expected_fs.get(member) != end_fs:
                 asked.expected_fs[member] = end_fs
-                self._met.expected(asked.arrived[member], self._real_s(end_fs))
+                self._listeners.expected(asked.arrived[member], self._real_s(end_fs))
 
     def _apart(self, time_s: float) -> float:
         """Return the given time for a look at the fabric, or a little later, when no rank is about to go on."""
@@ -218,18 +218,18 @@ class Pacer:
         """Report an event of the fabric to the ranks."""
         when = format_time(seconds(moment.time_fs))
         self._tempo.kept.met(f"{event} at {when}" for event in moment.events)
-        self._met.slowed(moment.speed)
+        self._listeners.slowed(moment.speed)
         for fault, rank in moment.taken:
             too = "" if fault.part == "rank" else f", and rank {rank} with it"
-            self._met.stop(LostError(f"at {when} of virtual time {fault.state}{too}"))
+            self._listeners.stop(LostError(f"at {when} of virtual time {fault.state}{too}"))
         if moment.stops:
-            self._met.stop(RunError(f"at {when} of virtual time {why_stopped(moment.states, moment.stops)}"))
+            self._listeners.stop(RunError(f"at {when} of virtual time {why_stopped(moment.states, moment.stops)}"))
 
     def _answer(self, request: int, member: int, end_fs: int) -> None:
         """Report that a member leaves a request."""
         asked = self._under_way[request]
         asked.expected_fs.pop(member, None)
-        self._met.due(asked.arrived[member], self._real_s(end_fs), self._tempo.real_s(asked.late_fs))
+        self._listeners.due(asked.arrived[member], self._real_s(end_fs), self._tempo.real_s(asked.late_fs))
         asked.answered += 1
         if asked.answered == len(asked.ranks):
             del self._under_way[request]

@@ -86,10 +86,10 @@ class RankClock:
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
         """Take note of a request that a rank has made."""
 
-    def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
+    def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
         """Take note of a request that meets others in this process."""
 
-    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
+    def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
         """Take note that all members of a request have made it in this process."""
 
     def carried(self, key: object, work: "ref[RequestWork]") -> None:
@@ -188,15 +188,15 @@ class PacedClock(RankClock):
         """Keep a request that a rank has made."""
         self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
 
-    def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
+    def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
         """Give the fabric a request, of which it holds the key alone."""
         if self.pacer is not None:
-            self.pacer.came(replace(arrival, made=arrival.made.key), step, at_s)
+            self.pacer.arrived(replace(arrival, made=arrival.made.key), step, at_s)
 
-    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
+    def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
         """Tell the fabric that all members of a request have made it."""
         if self.pacer is not None:
-            self.pacer.met(agreed, [replace(each, made=each.made.key) for each in arrivals])
+            self.pacer.matched(agreed, [replace(each, made=each.made.key) for each in arrivals])
 
     def expected(self, key: object, time_s: float | None) -> None:
         """Set when a request will be answered, in this host's time; a later call may change it. None: the time is not known."""

@@ -84,8 +84,9 @@ class Coordinator:
         self, n_ranks: int, choice: Choice, host: str, say: Say, pace: Pace | None = None, patience_s: float = PATIENCE_S
     ) -> None:
         self.failure: BaseException | None = None  # the first failure
-        self._n_ranks, self._choice, self._say, self.failing = n_ranks, choice, say, threading.Event()
-        self._calls, self._noticed_before = CallMatcher(), set[Notice]()
+        self.failing = threading.Event()
+        self._n_ranks, self._choice, self._say, self._calls = n_ranks, choice, say, CallMatcher()
+        self._noticed_before: set[Notice] = set()
         self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out
         self._met: set[object] = set()  # the keys of requests that processes have been told to carry out
         self._waits: dict[int, _Waits] = {}  # by rank, which continues when one of them is done
@@ -101,9 +102,8 @@ class Coordinator:
         self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
         self._telling, self._alarm = threading.Lock(), Alarm(self._fail)
         told = (partial(self._tell_of, "expected"), partial(self._tell_of, "due"), partial(self._tell_all, "slowed"))
-        met = PaceListeners(*told, self._fail)  # they may be called on the alarm's thread
-        self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
-        # All processes are asked for the place of a rank; the process that has the rank answers.
+        listeners = PaceListeners(*told, self._fail)  # they may be called on the alarm's thread
+        self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, listeners, self._alarm)
         self._absence = AbsentRank(n_ranks, partial(self._tell_all, "where"), self._fail, patience_s)
 
     def __enter__(self) -> Self:
@@ -217,14 +217,14 @@ class Coordinator:
         self._latest[call.global_rank] = f"in {_request_text(arrival)}"
         self._absence.heard(now_s())
         if self._pacer is not None:
-            self._pacer.came(arrival, step, at_s)
+            self._pacer.arrived(arrival, step, at_s)
         if complete := self._calls.arrive(arrival):
             self._go(complete)
 
     def _go(self, arrivals: Sequence[ArrivedRequest]) -> None:
         agreed = agree(self._choice, [a.call for a in arrivals], arrivals[0].instance)
         if self._pacer is not None:
-            self._pacer.met(agreed, arrivals)
+            self._pacer.matched(agreed, arrivals)
         numbers: defaultdict[int, list[int]] = defaultdict(list)
         for arrival in arrivals:
             process, number = arrival.made

@@ -131,20 +131,20 @@ class CoordinatorClient:
             os.write(2, text.encode())
 
     @contextmanager
-    def heard(self, carry_out: CarryOut, met: PaceListeners) -> Iterator[None]:
+    def heard(self, carry_out: CarryOut, listeners: PaceListeners) -> Iterator[None]:
         """Follow the coordinator's orders on a thread of its own, until all ranks of the job have ended.
 
         Args:
             carry_out: A function that carries out a call: it gets the agreed form, the requests, the wire, and a function to
                 run when it is done and before a rank continues.
-            met: The functions to run with what a clock reports, and with the error if the job has failed elsewhere.
+            listeners: The functions to run with what a clock reports, and with the error if the job has failed elsewhere.
         """
-        listener = threading.Thread(target=self._listen, args=(carry_out, met), name="coordinator", daemon=True)
+        listener = threading.Thread(target=self._listen, args=(carry_out, listeners), name="coordinator", daemon=True)
         listener.start()
         yield
         listener.join()
 
-    def _listen(self, carry_out: CarryOut, met: PaceListeners) -> None:
+    def _listen(self, carry_out: CarryOut, listeners: PaceListeners) -> None:
         torch.set_num_threads(1)
         try:
             while (words := self._heard.pop() if self._heard else self._coordinator.recv())[0] in _ORDERS:
@@ -153,16 +153,16 @@ class CoordinatorClient:
                 elif words[0] == "where":
                     self._say_where(words[1])
                 elif words[0] == "expected":
-                    met.expected(self._paced[words[1]], None if words[2] is None else words[2] + self._behind_s)
+                    listeners.expected(self._paced[words[1]], None if words[2] is None else words[2] + self._behind_s)
                 elif words[0] == "due":
-                    met.due(self._paced.pop(words[1]), words[2] + self._behind_s, words[3])
+                    listeners.due(self._paced.pop(words[1]), words[2] + self._behind_s, words[3])
                 else:
-                    met.slowed(words[1])
+                    listeners.slowed(words[1])
         except _GONE:
-            met.stop(RunError("cluster: the process that started the ranks is gone"))
+            listeners.stop(RunError("cluster: the process that started the ranks is gone"))
             return
         if words[0] == "stop":
-            met.stop(words[1])
+            listeners.stop(words[1])
 
     def _say_where(self, rank: int) -> None:
         sight = self.sight(rank) if rank in self.ranks else None

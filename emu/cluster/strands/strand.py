@@ -173,10 +173,6 @@ class RankLocal:
         return {}
 
     def __getattr__(self, name: str) -> Any:
-        try:  # PyTorch asks a dozen times for each request
-            return self._by_rank[_thread.strand.rank][name]
-        except (AttributeError, KeyError):
-            pass
         try:
             return self.here()[name]
         except KeyError:

@@ -191,10 +191,10 @@ class Threads(Ranks):
         if self._beyond is not None:
             self._beyond.ask(arrival, step, asked_s)
             return work
-        self._clock.came(arrival, step, asked_s)
+        self._clock.arrived(arrival, step, asked_s)
         if complete := self._calls.arrive(arrival):
             agreed = agree(self._choice, [a.call for a in complete], complete[0].instance)
-            self._clock.met(agreed, complete)
+            self._clock.matched(agreed, complete)
             self._carry_out(agreed, [*complete])
         return work
 
