@@ -89,7 +89,7 @@ class StagePasses(NamedTuple):
             self.backward(pass_)
 
     def _copy_or_write(self, what: str, pass_: int, write: Callable[[int], None]) -> None:
-        """Write a pass, or copy an equal one; the gradients of the first and the last pass are handled as those of no other."""
+        """Write a pass, or copy an equal one; the first and the last backward handle their gradients as no other does."""
         if what in (FORWARD, INPUT) or 0 < pass_ < self.last or self.tape.silent:
             self.tape.again(self._key(what, pass_), partial(write, pass_), self.gradients)
         else:

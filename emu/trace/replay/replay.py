@@ -263,7 +263,7 @@ class TraceLayout:
     def _add_calls(
         self, builder: EventBuilder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
     ) -> Iterator[tuple[LoweredSchedule | Delay, int]]:
-        """Add the calls of each batch as messages or as a delay; yield that, and a task from which on the batch has all."""
+        """Add the calls of each batch; yield the messages, or the delay, that they became, and the first task of these."""
         for number, (batch, laid, events) in enumerate(zip(self.batches, self.laid, self._asked, strict=True)):
             if number in delays:
                 yield delays[number], builder.hold(delays[number], events.ravel())
