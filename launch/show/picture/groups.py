@@ -102,7 +102,7 @@ class _NpuGroups:
 
     @property
     def is_shortened(self) -> bool:
-        """True if a group stands for several that are left out."""
+        """True if some group stands for several that are left out."""
         return bool(np.bincount(self.group).max() >= 2 * self.whole)
 
 
