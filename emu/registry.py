@@ -43,23 +43,35 @@ class Registry(Generic[T]):
         self.kind = kind
         self.package = package
         self._filed: dict[str, T] = {}
+        self._builders: dict[str, Callable[..., object] | None] = {}  # the functions that built the things, by name
 
-    def file(self, name: str, thing: T) -> None:
+    def file(self, name: str, thing: T, build: Callable[..., object] | None = None) -> None:
         """File `thing` under `name`.
+
+        Args:
+            name: The name.
+            thing: The thing.
+            build: The function that builds it. Another function of the same module and name takes its place later, as where a
+                cell of a notebook runs again.
 
         Raises:
             InputError: The name is taken.
         """
         if _FILED is not None and _FILED is not _OF_CATALOGUE:
             load_catalogue(self.package)  # so that it is the user's line that takes a name for the second time
-        if name in self._filed:
+        if name in self._filed and not _is_defined_again(self._builders.get(name), build):
             raise InputError(f"{self.kind} {name!r} is defined twice; give one of them another name")
-        self._filed[name] = thing
+        self._filed[name], self._builders[name] = thing, build
         if _FILED is not None:
             _FILED.append(thing)
         if _FILED is not _OF_CATALOGUE:
             note_caller()
             _OWN.append((self, name))
+
+    def replace(self, name: str, thing: T) -> None:
+        """File a thing of the user's own in the place of an earlier one, if there is one."""
+        self._filed.pop(name, None)
+        self.file(name, thing)
 
     def find(self, name: str) -> T:
         """Return the thing of that name.
@@ -80,6 +92,13 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[tuple[str, T]]:
         load_catalogue(self.package)
         return iter(sorted(self._filed.items()))
+
+
+def _is_defined_again(before: Callable[..., object] | None, now: Callable[..., object] | None) -> bool:
+    """Return whether a function has the module and the name of another one, in whose place it stands."""
+    if before is None or now is None or before is now or "<lambda>" in now.__qualname__:
+        return False
+    return (before.__module__, before.__qualname__) == (now.__module__, now.__qualname__)
 
 
 def has_own() -> bool:

@@ -23,6 +23,7 @@ _EMU = Path(__file__).resolve().parent
 _NO_CODE = frozenset({".pyc", ".md"})
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PYTHON = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
+_OURS = frozenset({"emu", "launch"})  # packages whose frames are not the caller's
 _USERS: list[Path] = []  # files that have filed something, and modules that these have loaded, in order
 
 
@@ -52,7 +53,7 @@ def reading(path: Path) -> Iterator[None]:
 def note_caller() -> None:
     """Note the file that calls Emu now."""
     frames = (frame for frame, _ in walk_stack(None))
-    file = next((f.f_code.co_filename for f in frames if f.f_globals.get("__name__", "").partition(".")[0] != "emu"), "")
+    file = next((f.f_code.co_filename for f in frames if f.f_globals.get("__name__", "").partition(".")[0] not in _OURS), "")
     _USERS.append(Path(file).resolve())
 
 

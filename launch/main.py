@@ -22,6 +22,7 @@ from emu import __version__
 from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.files import with_files
 from launch.keeper import STOPPED, TerminationSignal, keep, listen
+from launch.shell import in_shell
 from launch.show.progress import late_notice, show_on_stderr
 
 COMMANDS = {
@@ -154,7 +155,8 @@ def _freeze() -> None:
 def _run(args: list[str] | None) -> int:
     """Run a command, print its error if there is one, and return its exit code."""
     try:
-        result = emu.main(args, prog_name="emu", standalone_mode=False)
+        with in_shell():
+            result = emu.main(args, prog_name="emu", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as none_given:
         click.echo(none_given.ctx.get_help())
         return 0

@@ -169,7 +169,7 @@ def collective(
     def file(build: B) -> B:
         summary = (build.__doc__ or "").strip().partition("\n")[0]
         algorithm = Algorithm(operation, name, build, claim, summary, shapes, default, takes, needs_adding)
-        ALGORITHMS.file(algorithm.key, algorithm)
+        ALGORITHMS.file(algorithm.key, algorithm, build)
         return build
 
     return file

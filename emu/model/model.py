@@ -152,8 +152,8 @@ def model(configs: Mapping[str, C]) -> Callable[[Callable[[str, C], Model]], Cal
             return replace(describe(each, config), config=config, describe=partial(described, each))
 
         for each, config in configs.items():
-            MODELS.file(each, described(each, config))
-        ARCHITECTURES.file(name, Architecture(name, configs, described))
+            MODELS.file(each, described(each, config), describe)
+        ARCHITECTURES.file(name, Architecture(name, configs, described), describe)
         return described
 
     return file

@@ -182,7 +182,7 @@ def topology(
             _from_settings(settings, build, invariants),
             tuple((parameter.name, kind) for parameter, kind in kinds),
         )
-        TOPOLOGIES.file(name, known)
+        TOPOLOGIES.file(name, known, build)
         return build
 
     return file

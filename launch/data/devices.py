@@ -129,9 +129,9 @@ def device(build: Callable[[], Device]) -> Callable[[], Device]:
         InputError: another device has the name.
     """
     made = build()
-    if made.name in DEVICES:
+    if made.name in DEVICES and not _OWN.has(made.name):
         raise must_be("device", "name", "a name that no other device has", made.name)
-    _OWN.file(made.name, made)
+    _OWN.file(made.name, made, build)
     DEVICES[made.name] = made
     return build
 

@@ -1,19 +1,18 @@
 """The subjects of questions: names, files or objects, made into the objects that answer."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emu.collective.algorithm import AUTO
 from emu.errors import must_be
 from emu.model import model_file
 from emu.model.model import MODELS, Model
 from emu.model.stack.stack import Stack, beside, parse_stack
-from emu.registry import has_own
+from emu.registry import has_own, unknown
 from emu.store import user_folder
-from emu.study.choice import algorithm_cache
 from emu.topology import catalogue
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -29,26 +28,10 @@ if TYPE_CHECKING:  # it takes long to load
     )  # a name of the catalogue with its settings, a file, or an object
     Topologies: TypeAlias = TopologyLike | Sequence[TopologyLike]
 
-P = ParamSpec("P")
-T = TypeVar("T")
 ModelLike = str | Path | Model | Mapping[str, Any]  # a name of the catalogue, a file, or sizes for an architecture
-DeviceLike = str | Path | Device  # a name, a file, or an object
+DeviceLike = str | Path | Device | Mapping[str, Any]  # a name, a file, an object, or its fields
 Words = str | Sequence[str]
-
-
-def question(answer: Callable[P, T]) -> Callable[P, T]:
-    """Return a function of the front that keeps choices of algorithms between calls, and between processes.
-
-    Nothing is kept where collectives, topologies or models of the user's own are filed: they may read files, whose changes no
-    digest sees.
-    """
-
-    @wraps(answer)
-    def asked(*given: P.args, **named: P.kwargs) -> T:
-        algorithm_cache.keep_in(None if has_own() else algorithm_cache.user_table())
-        return answer(*given, **named)
-
-    return asked
+_GIVEN: dict[str, Model | Mapping[str, Any]] = {}  # the models that were given as sizes or objects, by name
 
 
 def several(given: Any) -> tuple[Any, ...]:
@@ -78,6 +61,8 @@ def build_topology(given: "TopologyLike") -> Topology:
         return given
     if isinstance(given, str | Path):
         return catalogue.build_topology(str(given))
+    if not hasattr(given, "is_multigraph"):  # a graph of networkx is not loaded to be told from others
+        raise must_be("", "topology", "a name, a file, a Topology or a networkx graph", given)
     built: Topology = importlib.import_module("emu.topology.description.networkx_graph").topology_of(given)  # it loads networkx
     return built
 
@@ -94,31 +79,45 @@ def find_model(given: ModelLike) -> Model:
 def model_word(given: ModelLike) -> str:
     """Return the word by which a model is found: a name or a file; sizes and objects are filed under their name.
 
+    Sizes that differ from those that were given under the same name before take their place.
+
     Raises:
-        InputError: the sizes are impossible, or another model has the name.
+        InputError: the sizes are impossible, or a model of the catalogue has the name.
     """
     if isinstance(given, str | Path):
         return str(given)
+    if not isinstance(given, Model | Mapping):
+        raise must_be("", "model", "a name, a file, a dict of sizes or a Model", given)
+    name = given.name if isinstance(given, Model) else str(given.get("name", "own"))
+    if name in _GIVEN and _GIVEN[name] == given:
+        return name
+    if name not in _GIVEN and MODELS.has(name) and MODELS.find(name) is not given:
+        raise must_be("", "model", "of a name that no model of the catalogue has", name, "give it another `name`")
     model = given if isinstance(given, Model) else _described(given)
-    if not MODELS.has(model.name):
-        MODELS.file(model.name, model)
-    elif MODELS.find(model.name) is not model:
-        raise must_be("", "model", "of a name that no other model has", model.name, "give it another `name`")
-    return model.name
+    MODELS.replace(name, model)
+    _GIVEN[name] = given if isinstance(given, Model) else dict(given)
+    return name
 
 
 def _described(sizes: Mapping[str, Any]) -> Model:
     """Return the model of sizes, among which its `name` may be."""
-    own = {"name": "own", **sizes}
-    return model_file.describe_model({key: value for key, value in own.items() if key != "name"}, str(own["name"]))
+    return model_file.describe_model(
+        {key: value for key, value in sizes.items() if key != "name"}, str(sizes.get("name", "own"))
+    )
 
 
 def device_of(given: DeviceLike, dtype: str = AS_RAN) -> Device:
-    """Return the device that a name, a file or an object gives.
+    """Return the device that a name, a file, a dict of the fields of a `Device`, or an object gives.
 
     Raises:
-        InputError: as `find_device`.
+        InputError: as `find_device`; or a field is unknown.
     """
+    if isinstance(given, Mapping):
+        known = [field.name for field in fields(Device)]
+        for name in given:
+            if name not in known:
+                raise unknown("field of a device", name, known)
+        return Device(**given)
     return given if isinstance(given, Device) else find_device(str(given), dtype)
 
 

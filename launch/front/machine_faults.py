@@ -18,11 +18,11 @@ from emu.units import parse_time, seconds
 from launch.data.fault_logs import GPUS, SOURCE, production_log
 from launch.data.prices import find_book
 from launch.front.inputs import (
-    question,
     several,
     topologies_of,
 )
 from launch.front.network_costs import npu_price
+from launch.front.question import question
 from launch.front.result import Result, late
 from launch.show.progress import with_progress
 from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json

@@ -18,7 +18,8 @@ from emu.study.training.composed.software_costs import topology_under
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions
-from launch.front.inputs import algorithm_choice, calls_of, question, topologies_of
+from launch.front.inputs import algorithm_choice, calls_of, topologies_of
+from launch.front.question import question
 from launch.front.result import Result, late
 from launch.show.progress import late_notice, with_progress
 from launch.show.text.algorithm_table import compare_lines
@@ -63,6 +64,11 @@ class AlgorithmComparison(Result[BenchRow | UntimedRow]):
     tables: tuple[tuple[PlacedBench, tuple[BenchRow | UntimedRow, ...]], ...]  # the rows of each topology
 
     FILES = (".json", ".png")
+
+    @property
+    def fastest(self) -> tuple[BenchRow, ...]:
+        """The fastest algorithm at each size on each topology."""
+        return tuple(row for _, rows in self.tables for _, row in sorted(best_rows(rows).items()))
 
     def text(self) -> str:
         """Return the table of each topology: a line for each algorithm, a column for each size."""
@@ -240,10 +246,10 @@ def _sizes(size: int | str | None, begin: int | str | None, end: int | str | Non
         InputError: there is no size, or there are two kinds of size options.
     """
     if size is not None and (begin is not None or end is not None):
-        raise InputError("bench: give --size, or -b and -e, not both")
+        raise InputError("bench: give --size, or --begin and --end, not both")
     given = {"--size": size, "--begin": begin, "--end": end}
     sizes = {name: parse_size(text, name) for name, text in given.items() if text is not None}
     low = sizes.get("--size", sizes.get("--begin"))
     if low is None:
-        raise InputError("bench: no size given; give --size 64MiB, or -b 1MiB -e 64MiB")
+        raise InputError("bench: no size given; give --size 64MiB, or --begin 1MiB --end 64MiB")
     return sizes_between(low, sizes.get("--end", low), factor)

@@ -21,10 +21,10 @@ from launch.front.inputs import (
     algorithm_choice,
     device_of,
     model_word,
-    question,
     stack_of,
     topologies_of,
 )
+from launch.front.question import question
 from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report, source_notes

@@ -16,7 +16,8 @@ from emu.registry import unknown
 from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject
 from emu.study.prove.verify import verify as verified
 from launch.clusters import ClusterOptions
-from launch.front.inputs import question, several
+from launch.front.inputs import several
+from launch.front.question import question
 from launch.front.result import Result, late
 from launch.show.progress import with_progress
 from launch.show.text.proof_table import fault_line, proof_lines

@@ -13,7 +13,8 @@ from emu.files import make_folder, write_file
 from emu.registry import unknown
 from emu.study.planning.search.timer import ResultCache
 from launch.data.fitted import read_fitted, write_fit, write_fitted
-from launch.front.inputs import cache_folder, question
+from launch.front.inputs import cache_folder
+from launch.front.question import question
 from launch.front.result import Result, late
 from launch.papers.catalogue import PAPERS
 from launch.papers.kernels import report as kernels

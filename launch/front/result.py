@@ -3,11 +3,12 @@
 The command line prints and saves answers, and notebooks show them; both take them from the functions of this room.
 """
 
+import difflib
 import html
 import importlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # they take long to load
     from launch.show.html.page import Page
 
 R = TypeVar("R")
+_INTERNAL = frozenset({"FILES", "as_json", "exit_code", "has_report", "records", "with_means"})  # for the shell
 _FRAME_PX = 720  # height of a report in a notebook
 
 
@@ -30,6 +32,11 @@ def late(name: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(f"launch.show.{module}"), function)
     return found
+
+
+def _fields_of(of: type) -> list[str]:
+    """Return the names of the fields of a dataclass; none of another class."""
+    return [field.name for field in fields(of)] if is_dataclass(of) else []
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -160,11 +167,20 @@ class Result(Sequence[R], Generic[R]):
         """
         if name.startswith("_") or name == "rows":
             raise AttributeError(name)
-        if len(self.rows) != 1:
-            raise AttributeError(
-                f"{name}: this answer has {len(self.rows)} rows; take it of one of them, such as answer[0].{name}"
-            )
-        return getattr(self.rows[0], name)
+        if self.rows and hasattr(self.rows[0], name):
+            if len(self.rows) == 1:
+                return getattr(self.rows[0], name)
+            raise AttributeError(f"{name}: this answer has {len(self.rows)} rows; take it of one, such as answer[0].{name}")
+        near = difflib.get_close_matches(name, dir(self), n=1)
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+
+    def __dir__(self) -> list[str]:
+        """Return the ways to read the answer and its own fields, and the fields of the only row."""
+        own = (
+            name for of in type(self).__mro__ if of.__module__.startswith("launch.") for name in (*vars(of), *_fields_of(of))
+        )
+        names = {*own, *(dir(self.rows[0]) if len(self.rows) == 1 else ())}
+        return sorted(name for name in names if not name.startswith("_") and name not in _INTERNAL)
 
     def __len__(self) -> int:
         return len(self.rows)

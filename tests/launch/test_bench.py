@@ -165,7 +165,7 @@ def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.
             "dispatch: elements must be a multiple of 128, the tokens of the largest buffer, got 250",
         ),
         (["all_reduce"], "no size given; give --size 64MiB"),
-        (["all_reduce", "--size", "4B", "-b", "4B"], "give --size, or -b and -e, not both"),
+        (["all_reduce", "--size", "4B", "-b", "4B"], "give --size, or --begin and --end, not both"),
         (
             ["all_reduce", "-b", "8KiB", "-e", "4KiB"],
             "--size, or -b and -e, must be above 0, and the end not below the beginning, got '8192 B to 4096 B'",

@@ -24,11 +24,11 @@ from launch.front.inputs import (
     algorithm_choice,
     device_of,
     model_word,
-    question,
     several,
     stack_of,
     topologies_of,
 )
+from launch.front.question import question
 from launch.front.result import late
 from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable

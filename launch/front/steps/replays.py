@@ -15,7 +15,8 @@ from emu.trace.device.dtypes import usual_dtype
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load
 from emu.units import format_time
-from launch.front.inputs import DeviceLike, Words, calls_of, question, topologies_of
+from launch.front.inputs import DeviceLike, Words, calls_of, topologies_of
+from launch.front.question import question
 from launch.front.result import Result
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
 from launch.front.steps.trace_timing import JobConditions, TraceTiming, algorithms_of_replay

@@ -26,7 +26,8 @@ from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps, has_steps, with_steps
 from emu.trace.trace import Trace
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
-from launch.front.inputs import DeviceLike, Words, check_float32, question
+from launch.front.inputs import DeviceLike, Words, check_float32
+from launch.front.question import question
 from launch.front.steps.replays import step_told, steps_of
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps
 from launch.front.steps.trace_timing import JobConditions, KeepTrace, TraceTiming, keep_trace, paced_jobs, pacing_of

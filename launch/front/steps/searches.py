@@ -24,11 +24,11 @@ from launch.front.inputs import (
     cache_folder,
     device_of,
     model_word,
-    question,
     several,
     stack_of,
     topologies_of,
 )
+from launch.front.question import question
 from launch.front.result import Result, late
 from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
 from launch.show.progress import late_notice, progress_bar

@@ -13,7 +13,8 @@ from emu.study.training.train import TrainingResult, TrainRequest, run_steps, ti
 from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.device import Device
 from launch.clusters import ClusterOptions
-from launch.front.inputs import DeviceLike, ModelLike, Words, model_word, question
+from launch.front.inputs import DeviceLike, ModelLike, Words, model_word
+from launch.front.question import question
 from launch.front.steps.replays import step_told
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
 from launch.front.steps.trace_timing import JobConditions, KeepTrace, TraceTiming, keep_trace, paced_jobs, pacing_of

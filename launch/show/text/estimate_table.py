@@ -103,7 +103,8 @@ def _reasons(rows: Sequence[PlanRow]) -> list[str]:
     """Return a line for each plan that says why it is slower than the first, and the meaning of the star."""
     told = [f"{number:>2}  {row.why}" for number, row in enumerate(rows, 1) if row.why]
     star = ["", "*  a plan of yours (--beside)"] if any(row.beside for row in rows) else []
-    return ["why it is slower than the first:", *told, *star] if told else ["no other plan fits", *star]
+    alone = "no other plan is listed: no other fits, or no other was asked for"
+    return ["why it is slower than the first:", *told, *star] if told else [alone, *star]
 
 
 SweepStep = StepEstimate | PlanRow  # a step of the given plan, or of the best plan found

@@ -10,6 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 import emu
+from emu.collective.algorithm import ALGORITHMS
+from emu.errors import InputError
 from launch.data import devices
 from launch.data.devices import DEVICES
 
@@ -113,6 +115,12 @@ def test_a_dict_of_sizes_is_a_model():
     assert emu.find_model(sizes).parameters() == named.parameters()
     own = emu.estimate(**{**STEP, "model": {**sizes, "name": "mine-too"}}, topology=SWITCH)
     assert own.step_time_s == emu.estimate(**STEP, topology=SWITCH).step_time_s
+    again = emu.estimate(**{**STEP, "model": {**sizes, "name": "mine-too"}}, topology=SWITCH)  # equal sizes are the same model
+    assert again.step_time_s == own.step_time_s
+    other = emu.estimate(**{**STEP, "model": {**sizes, "name": "mine-too", "layers": 2 * sizes["layers"]}}, topology=SWITCH)  # others, another
+    assert other.compute_s > 1.5 * own.compute_s
+    with pytest.raises(emu.InputError, match="of a name that no model of the catalogue has, got 'llama-tiny'"):
+        emu.find_model({**sizes, "name": "llama-tiny"})
 
 
 def vars_of(config):
@@ -124,6 +132,64 @@ def test_errors_say_the_field_the_value_and_how_to_mend_it():
         emu.estimate(**{**STEP, "model": "lama-tiny"}, topology=SWITCH)
     assert (caught.value.field, caught.value.value) == ("model", "lama-tiny")
     assert "llama-tiny" in caught.value.mend
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"topolgy": SWITCH}, "estimate: no argument is called 'topolgy'; did you mean topology?"),
+        ({"seq": "64"}, "estimate: seq must be a whole number, got '64'"),
+        ({"plan": {"dp": 2}}, "estimate: plan must be text, got"),
+        ({"topology": 8}, "topology must be a name, a file, a Topology or a networkx graph, got 8"),
+        ({"device": {"nmae": "x"}}, "no field of a device is called 'nmae'; did you mean name?"),
+        ({"topology": emu.build_topology(SWITCH), "sweep": "seq=16,32"}, "sweep: topology must be a name or a file"),
+    ],
+)
+def test_what_python_gives_wrong_is_named_as_python_names_it(given, line):
+    with pytest.raises(emu.InputError) as caught:
+        emu.estimate(**{"topology": SWITCH, **STEP, **given})
+    assert type(caught.value) is emu.InputError
+    assert str(caught.value).startswith(line)
+    assert "--" not in str(caught.value)
+
+
+BENCH = emu.bench  # a test that has the command calls it `emu`
+
+
+def test_a_command_names_options_and_a_function_arguments(emu):
+    with pytest.raises(InputError, match="bench: no size given; give size 64MiB, or begin 1MiB"):
+        BENCH("all_reduce", topology=SWITCH)
+    assert "give --size 64MiB, or --begin 1MiB" in emu("bench", "all_reduce", "--topology", SWITCH).err
+
+
+def test_completion_offers_the_fields_of_the_only_row_and_nothing_internal(step):
+    offered = dir(step)
+    assert {"step_time_s", "mfu", "to_dict", "plot", "save", "rows"} <= set(offered)
+    assert not {"as_json", "exit_code", "count", "index"} & set(offered)
+    with pytest.raises(AttributeError, match="did you mean step_time_s"):
+        _ = step.steptime_s
+
+
+def test_the_fastest_algorithms_are_rows():
+    compared = emu.bench("all_reduce", topology=SWITCH, algorithm="all", begin="1KiB", end="1MiB", factor=1024)
+    assert [row.size_bytes for row in compared.fastest] == [2**10, 2**20]
+    assert all(fast.time_s <= row.time_s for fast in compared.fastest for row in compared if row.size_bytes == fast.size_bytes)
+
+
+def test_a_builder_that_is_defined_again_takes_the_place_of_the_first():
+    def build(first):
+        @emu.register.collective("scatter", "a-test-of-cells")
+        def cell(n):
+            sends = emu.Sends([first] * (n - 1), range(1, n), range(1, n))
+            return emu.Schedule.build(n, n, [sends])
+
+    try:
+        build(1)  # rank 1 has nothing to send
+        assert emu.verify("scatter", algorithm="a-test-of-cells", ranks=4).failure
+        build(0)
+        assert not emu.verify("scatter", algorithm="a-test-of-cells", ranks=4).failure
+    finally:
+        ALGORITHMS._filed.pop("scatter/a-test-of-cells")
 
 
 def test_progress_is_told_to_a_function():
@@ -147,16 +213,18 @@ def test_every_name_of_the_front_is_there():
 def test_a_device_of_ones_own_is_known_by_its_name():
     name = "a-device-of-a-test"
     try:
+        for peak in (1e15, 2e15):  # as where a cell of a notebook runs again
 
-        @emu.register.device
-        def own():
-            return emu.Device(name, {"bfloat16": 2e15, "float32": 1e14}, 4e12, source="a test")
+            @emu.register.device
+            def own(peak=peak):
+                return emu.Device(name, {"bfloat16": peak, "float32": 1e14}, 4e12, source="a test")
 
+        assert emu.find_device(name).peak_flops["bfloat16"] == 2e15
         fast, slow = (emu.estimate(**STEP, topology=SWITCH, device=each) for each in (name, "a100-80g"))
         assert fast.device == name
         assert fast.compute_s < slow.compute_s
         with pytest.raises(emu.InputError, match="a name that no other device has"):
-            emu.register.device(own)
+            emu.register.device(lambda: emu.find_device("h100"))
     finally:
         DEVICES.pop(name)
         devices._OWN._filed.pop(name)
