@@ -12,8 +12,10 @@ from matplotlib.figure import Figure
 import emu
 from emu.collective.algorithm import ALGORITHMS
 from emu.errors import InputError
+from emu.model.model import MODELS
 from launch.data import devices
 from launch.data.devices import DEVICES
+from launch.front import inputs
 
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 STEP = {"model": "llama-tiny", "plan": "dp=2", "global_batch": 4, "seq": 16}
@@ -109,6 +111,16 @@ def test_a_graph_of_networkx_is_a_topology():
     assert rows.time_s == emu.bench("all_reduce", topology=SWITCH, algorithm="ring", size="1MiB", timing_only=True).time_s
 
 
+@pytest.fixture
+def own_models():
+    """Forget the models that a test gives as sizes."""
+    yield
+    for name in [*inputs._GIVEN]:
+        MODELS._filed.pop(name)
+        inputs._GIVEN.pop(name)
+
+
+@pytest.mark.usefixtures("own_models")
 def test_a_dict_of_sizes_is_a_model():
     named = emu.find_model("llama-tiny")
     sizes = {"architecture": "llama", "name": "mine", **vars_of(named.config)}
@@ -117,7 +129,9 @@ def test_a_dict_of_sizes_is_a_model():
     assert own.step_time_s == emu.estimate(**STEP, topology=SWITCH).step_time_s
     again = emu.estimate(**{**STEP, "model": {**sizes, "name": "mine-too"}}, topology=SWITCH)  # equal sizes are the same model
     assert again.step_time_s == own.step_time_s
-    other = emu.estimate(**{**STEP, "model": {**sizes, "name": "mine-too", "layers": 2 * sizes["layers"]}}, topology=SWITCH)  # others, another
+    other = emu.estimate(
+        **{**STEP, "model": {**sizes, "name": "mine-too", "layers": 2 * sizes["layers"]}}, topology=SWITCH
+    )  # others, another
     assert other.compute_s > 1.5 * own.compute_s
     with pytest.raises(emu.InputError, match="of a name that no model of the catalogue has, got 'llama-tiny'"):
         emu.find_model({**sizes, "name": "llama-tiny"})
