@@ -81,8 +81,12 @@ def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> 
         grace_s: Seconds between SIGTERM and SIGKILL.
     """
     until = time.monotonic() + grace_s
-    asked: set[psutil.Process] = set()
-    while (found := _descendants(but)) and time.monotonic() < until + _KILL_S:
+    asked, none_left = set[psutil.Process](), False
+    while time.monotonic() < until + _KILL_S:
+        found = _descendants(but)
+        if not found and (none_left or not asked):
+            return
+        none_left = not found  # once more: a look may miss a process whose parent ends meanwhile
         late = time.monotonic() > until
         for process in found - (set() if late else asked):
             with suppress(psutil.NoSuchProcess):
@@ -93,12 +97,15 @@ def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> 
 
 def _descendants(but: Collection[psutil.Process]) -> set[psutil.Process]:
     """Return the descendants that live; processes that have ended are reaped."""
-    found = set[psutil.Process]()
-    for child in _children():
-        if child not in but:
-            with suppress(psutil.NoSuchProcess):
-                found |= {child, *child.children(True)}
-    return {process for process in found if _lives(process)}
+    while True:
+        found = set[psutil.Process]()
+        try:
+            for child in _children():
+                if child not in but:
+                    found |= {child, *child.children(True)}
+        except psutil.NoSuchProcess:  # it has ended meanwhile, and its own children are this process's now
+            continue
+        return {process for process in found if _lives(process)}
 
 
 def _children() -> list[psutil.Process]:
