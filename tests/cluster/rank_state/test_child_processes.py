@@ -1,4 +1,4 @@
-"""What ranks have started ends, also a process that one look at all processes misses, as its parent ends at that moment."""
+"""Processes that ranks have started end, also one that a look at all processes misses, as its parent ends at that moment."""
 
 import subprocess
 
