@@ -58,8 +58,10 @@ def print_answer(answer: Result[Any], csv: Path | None = None, *, as_json: bool)
         csv: The file that takes its rows in place of the text, which is printed where that fails; None: none.
         as_json: Whether JSON is printed.
     """
-    if as_json or csv is None:
-        print_result(answer.as_json(), answer.text, as_json=as_json)
+    if as_json:
+        print_json(answer.as_json())
+    elif csv is None:
+        print_text(answer.text())
     if csv is not None:
         with may_fail():
             try:

@@ -17,11 +17,12 @@ from emu.study.training.step.step import TimedTrace
 from emu.topology.facts.facts import Summary, summary
 from emu.topology.topology import Topology
 from emu.units import format_time, seconds
-from launch.front.inputs import DeviceLike, Words, build_topology, calls_of, topologies_of
+from launch.front.inputs import DeviceLike, Words, build_topology
+from launch.front.question import question
 from launch.front.result import Result, late
-from launch.front.steps.replays import TraceLike, load_trace, timed_replays
+from launch.front.steps.replays import TraceLike, named_trace, timed_replays
 from launch.front.steps.timed_steps import write_timeline
-from launch.front.steps.trace_timing import TraceTiming, algorithms_of_replay
+from launch.front.steps.trace_timing import TraceTiming
 from launch.show.lanes import Lane, lanes
 from launch.show.text.proof_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
@@ -30,7 +31,6 @@ from launch.show.text.topology_facts import find_node, link_classes, routes_as_j
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.figure import Figure
 
-    from emu.trace.trace import Trace
     from launch.front.inputs import Topologies, TopologyLike
 
 _SHOWN_RANKS = 8
@@ -80,6 +80,7 @@ class RouteFacts(Result[Mapping[str, Any]]):
         return self.rows[0]
 
 
+@question
 def show_topology(name: "TopologyLike", *, route: Sequence[int | str] | None = None) -> TopologyFacts | RouteFacts:
     """Return the figures of a topology, or the routes between two of its nodes.
 
@@ -132,6 +133,7 @@ class ScheduleRounds(Result[Schedule]):
         write_file("--xml", path, to_xml(self.rows[0], self.operation, self.algorithm).encode())
 
 
+@question
 def show_collective(
     operation: str, algorithm: str, *, ranks: int | None = None, dims: str | Shape = "", root: int = 0
 ) -> ScheduleRounds:
@@ -189,6 +191,7 @@ class StepTimeline(Result[Lane]):
         write_timeline(self.timed, Path(path), every_rank=every_rank)
 
 
+@question
 def show_timeline(
     trace: TraceLike,
     *,
@@ -211,12 +214,11 @@ def show_timeline(
     Raises:
         InputError: the trace cannot be read, or an argument is impossible.
     """
-    built = topologies_of(topology)
-    if len(built) != 1:
-        raise must_be("show timeline", "--topology", "given once", len(built), "one picture shows one fabric")
-    calls, name = calls_of(stack), "a trace" if not isinstance(trace, str | Path) else Path(trace).name
-    recorded: Trace = load_trace(trace) if isinstance(trace, str | Path) else trace
-    (timed,) = timed_replays(recorded, TraceTiming(tuple(built), device, dtype, algorithms_of_replay(algorithm, calls), calls))
+    timing = TraceTiming.of_replay(topology, device, dtype, algorithm, stack)
+    if len(timing.machines) != 1:
+        raise must_be("show timeline", "--topology", "given once", len(timing.machines), "one picture shows one fabric")
+    name, recorded = named_trace(trace)
+    (timed,) = timed_replays(recorded, timing)
     found = tuple(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     return StepTimeline(found, timed, f"step {timed.report.step} of {name} on {timed.topology.name}")
 

@@ -15,11 +15,11 @@ from emu.trace.device.dtypes import usual_dtype
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load
 from emu.units import format_time
-from launch.front.inputs import DeviceLike, Words, calls_of, topologies_of
+from launch.front.inputs import DeviceLike, Words
 from launch.front.question import question
 from launch.front.result import Result
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
-from launch.front.steps.trace_timing import JobConditions, TraceTiming, algorithms_of_replay
+from launch.front.steps.trace_timing import JobConditions, TraceTiming
 from launch.show.progress import progress_bar, with_progress
 from launch.show.text.comparison_table import comparison_report
 
@@ -36,6 +36,11 @@ def load_trace(path: str | Path) -> Trace:
         InputError: the file cannot be read, or holds none.
     """
     return load(Path(path))
+
+
+def named_trace(given: TraceLike) -> tuple[str, Trace]:
+    """Return the name that reports have for a trace, and the trace itself; errors as in `load_trace`."""
+    return ("a trace", given) if isinstance(given, Trace) else (Path(given).name, load_trace(given))
 
 
 @question
@@ -68,10 +73,8 @@ def replay(
     Raises:
         InputError: the trace cannot be read, or an argument is impossible; the line says which, and how to mend it.
     """
-    name, recorded = ("a trace", trace) if isinstance(trace, Trace) else (Path(trace).name, load_trace(trace))
-    calls, job = calls_of(stack), JobConditions.of(fault)
-    words = algorithms_of_replay(algorithm, calls)
-    timing = TraceTiming(tuple(topologies_of(topology)), device, dtype, words, calls)
+    name, recorded = named_trace(trace)
+    timing, job = TraceTiming.of_replay(topology, device, dtype, algorithm, stack), JobConditions.of(fault)
     if job.faults:
         with progress_bar(f"timing {name}"):
             return FaultyJobs(tuple(timing.time_with_faults(recorded, job.faults, clock=True)))
@@ -144,5 +147,4 @@ def compare(first: TraceLike, second: TraceLike) -> TraceComparison:
     Raises:
         InputError: a file cannot be read.
     """
-    loaded = [each if isinstance(each, Trace) else load_trace(each) for each in (first, second)]
-    return TraceComparison((compared(*loaded),))
+    return TraceComparison((compared(named_trace(first)[1], named_trace(second)[1]),))

@@ -53,6 +53,13 @@ class TraceTiming:
         built = tuple(topologies_of(topology))
         return cls(built, device, dtype, algorithm_choice(algorithm, calls), calls, several(algorithm))
 
+    @classmethod
+    def of_replay(cls, topology: object, device: DeviceLike, dtype: str | None, algorithm: Words, stack: str) -> "TraceTiming":
+        """Return the timing of a recorded run, as `of` does; of the words, `recorded` stands for the algorithms of the run."""
+        given = several(algorithm)
+        timing = cls.of(topology, device, dtype, tuple(word for word in given if word != RECORDED), stack)
+        return replace(timing, algorithms=timing.given) if RECORDED in given else timing
+
     def build(self, dtype: str) -> tuple[list[Topology], Device]:
         """Return the topologies and the device, each with the times that the stack adds to messages and requests.
 
@@ -93,13 +100,6 @@ class TraceTiming:
             told = [time_faulty_job(*each, ranks, steps, timed, found.name) for each in on]
         how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
         return [replace(each, timed=how) for each in told]
-
-
-def algorithms_of_replay(words: Words, stack: Stack) -> tuple[str, ...]:
-    """Return the words that choose algorithms for a recorded run: the given ones alone where one of them is `recorded`."""
-    given = several(words)
-    others = tuple(word for word in given if word != RECORDED)
-    return others if RECORDED in given else algorithm_choice(others, stack)
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,3 +140,12 @@ def flag(key: str, value: object) -> list[str]:
     """The option of an argument."""
     name = f"--{key.replace('_', '-')}"
     return [name] if value is True else [name, str(value)]
+
+
+@pytest.mark.parametrize(("name", "words", "named"), ASKED, ids=[name for name, *_ in ASKED])
+def test_a_command_that_prints_text_makes_no_json(name, words, named, emu, monkeypatch):
+    kinds = [Result, *Result.__subclasses__(), *(below for of in Result.__subclasses__() for below in of.__subclasses__())]
+    for kind in kinds:
+        monkeypatch.setattr(kind, "as_json", lambda _: pytest.fail("nobody asked for JSON"))
+    flags = [part for key, value in named.items() for part in flag(key, value)]
+    assert emu(*name.split(), *words, *flags).code == 0
