@@ -4,8 +4,9 @@ The names below are the front of the library: a function for each question that 
 questions are about. Each is imported when it is first used, so that `import emu` takes no time.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from emu.late_names import late_names
 
 if TYPE_CHECKING:
     from emu import register as register
@@ -106,16 +107,4 @@ _HOME = {
     "run_graph": "emu.fabric.run",
 }
 __all__ = tuple(_HOME)
-
-
-def __getattr__(name: str) -> object:
-    """Return a name of the front, imported from its module."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'emu' has no attribute {name!r}")
-    found = importlib.import_module(_HOME[name])
-    return found if found.__name__ == f"emu.{name}" else getattr(found, name)
-
-
-def __dir__() -> list[str]:
-    """Return the names of the front, imported or not."""
-    return [*__all__, "__version__"]
+__getattr__, __dir__ = late_names(__name__, _HOME, "__version__")

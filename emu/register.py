@@ -8,8 +8,17 @@
 The pages docs/own-collective.md, own-topology.md, own-model.md and own-device.md begin with an example each.
 """
 
-import importlib
+from typing import TYPE_CHECKING
 
+from emu.late_names import late_names
+
+if TYPE_CHECKING:
+    from emu.collective.algorithm import collective
+    from emu.model.model import model
+    from emu.topology.catalogue import topology
+    from launch.data.devices import device
+
+__all__ = ("collective", "device", "model", "topology")
 # The module of each decorator; devices are data of the application.
 _HOME = {
     "collective": "emu.collective.algorithm",
@@ -17,16 +26,4 @@ _HOME = {
     "model": "emu.model.model",
     "topology": "emu.topology.catalogue",
 }
-__all__ = tuple(_HOME)
-
-
-def __getattr__(name: str) -> object:
-    """Return a decorator, imported from its module."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'emu.register' has no attribute {name!r}; it has {', '.join(_HOME)}")
-    return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    """Return the names of the decorators."""
-    return [*__all__]
+__getattr__, __dir__ = late_names(__name__, _HOME)
