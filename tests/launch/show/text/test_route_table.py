@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from emu.errors import InputError
 from launch.cli.show import show_command
+from launch.shell import in_shell
 
 TEXT = """
 latency = "500ns"
@@ -32,7 +33,8 @@ def route(tmp_path, monkeypatch):
     (tmp_path / "own.toml").write_text(TEXT)
 
     def run(*words, topology="own.toml"):
-        return CliRunner().invoke(show_command, ["topology", topology, "--route", *words], catch_exceptions=False).stdout
+        with in_shell():
+            return CliRunner().invoke(show_command, ["topology", topology, "--route", *words], catch_exceptions=False).stdout
 
     return run
 
