@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import cluster_options, import_option, imported_algorithms, json_option
+from launch.cli.options.common import cluster_options, import_option, imported_algorithms, row_options
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
 from launch.front.proofs import verify
@@ -20,7 +20,7 @@ from launch.front.proofs import verify
 @click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
 @cluster_options
 @import_option
-@json_option
+@row_options
 def verify_command(**options: Any) -> int:
     """Prove that collectives are correct, and compare their times with the claims of their papers.
 

@@ -18,8 +18,8 @@ from emu.study.prove.verify import verify as verified
 from launch.clusters import ClusterOptions
 from launch.front.inputs import several
 from launch.front.question import question
-from launch.front.result import Result, late
-from launch.show.progress import with_progress
+from launch.front.result import PICTURES, Result, late
+from launch.show.progress import itself, with_progress
 from launch.show.text.proof_table import fault_line, proof_lines
 
 if TYPE_CHECKING:  # it takes long to load
@@ -35,7 +35,7 @@ class Verification(Result[VerificationRow]):
     cases: tuple[tuple[Algorithm, Shape], ...]  # the algorithm and the shape of each row
     executed: "dict[tuple[str, str, int], dict[str, object]]"  # what ran between processes; empty: nothing
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def failed(self) -> list[tuple[VerificationRow, Algorithm, Shape]]:
@@ -63,12 +63,16 @@ class Verification(Result[VerificationRow]):
 
     def as_json(self) -> object:
         """Return the rows, with what ran between processes."""
+        return self.records()
+
+    def records(self) -> Sequence[object]:
+        """Return the rows, with what ran between processes."""
         return [asdict(row) | self.executed.get((row.operation, row.algorithm, row.ranks), {}) for row in self.rows]
 
-    def save_png(self, path: Path) -> None:
+    def save_picture(self, path: Path) -> None:
         """Draw the round of the first failure; where no round fails, say so and write nothing."""
         try:
-            super().save_png(path)
+            super().save_picture(path)
         except InputError as none:
             logging.getLogger("emu").info(str(none))
 
@@ -123,7 +127,7 @@ def verify(
     cases = shapes_of(chosen, ns, each=not several(ranks))
     if not cases:
         chosen[0].fit(ns[0])  # raises an error that lists valid numbers of ranks
-    rows = tuple(with_progress(verified(cases), "verify", len(cases)))
+    rows = tuple(with_progress(verified(cases), "verify", len(cases), row=None if where.cluster == "ray" else itself))
     return Verification(rows, tuple(cases), _execute(chosen, ns, where))
 
 

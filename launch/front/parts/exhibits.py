@@ -19,11 +19,12 @@ from emu.topology.topology import Topology
 from emu.units import format_time, seconds
 from launch.front.inputs import DeviceLike, Words, build_topology
 from launch.front.question import question
-from launch.front.result import Result, late
+from launch.front.result import PICTURES, Result, late
 from launch.front.steps.replays import TraceLike, named_trace, timed_replays
 from launch.front.steps.timed_steps import write_timeline
 from launch.front.steps.trace_timing import TraceTiming
 from launch.show.lanes import Lane, lanes
+from launch.show.progress import progress_bar
 from launch.show.text.proof_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
 from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
@@ -45,7 +46,7 @@ class TopologyFacts(Result[Summary]):
     topology: Topology
     name: str  # as it was given
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return a line for each figure."""
@@ -106,7 +107,7 @@ class ScheduleRounds(Result[Schedule]):
     algorithm: str
     title: str
 
-    FILES = (".json", ".png", ".xml")
+    FILES = (*Result.FILES, *PICTURES, ".xml")
 
     def text(self) -> str:
         """Return the rounds, where there are few ranks; `0>1 +3` means that rank 0 sends slot 3 to rank 1, which adds it."""
@@ -165,7 +166,7 @@ class StepTimeline(Result[Lane]):
     timed: TimedTrace
     title: str
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return a line for each stream of each rank, and for each link."""
@@ -218,7 +219,8 @@ def show_timeline(
     if len(timing.machines) != 1:
         raise must_be("show timeline", "--topology", "given once", len(timing.machines), "one picture shows one fabric")
     name, recorded = named_trace(trace)
-    (timed,) = timed_replays(recorded, timing)
+    with progress_bar("timing the step"):
+        (timed,) = timed_replays(recorded, timing)
     found = tuple(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     return StepTimeline(found, timed, f"step {timed.report.step} of {name} on {timed.topology.name}")
 
