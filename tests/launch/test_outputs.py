@@ -165,8 +165,8 @@ def refused(emu, *words: str) -> str:
 def test_two_outputs_do_not_name_one_file(emu) -> None:
     Path("link").symlink_to("a.html")
     for other in ("a.html", "./a.html", "link", str(Path("a.html").resolve())):
-        said = f"--timeline: cannot write {str(Path(other))!r}: --html names it, too; name another file"
-        assert refused(emu, "--timeline", other, "--html", "a.html") == said
+        said = f"--html: cannot write {str(Path(other))!r}: --timeline names it, too; name another file"
+        assert refused(emu, "--html", other, "--timeline", "a.html") == said
     assert emu(*STEP.given({}), "--timeline", "/dev/null", "--html", "/dev/null").code == 0
 
 
