@@ -12,8 +12,6 @@ from launch.cli.options.output import show
 from launch.cli.options.timeline_options import timeline_options
 from launch.front.parts.exhibits import show_collective, show_timeline, show_topology
 
-_DIMS_HELP = "The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
-
 
 @click.group("show")
 def show_command() -> None:
@@ -55,7 +53,7 @@ def _topology(**options: Any) -> int:
 @click.argument("operation")
 @click.argument("algorithm")
 @click.option("--ranks", type=int, help="The number of ranks. [default: 8, or the product of --dims]")
-@click.option("--dims", metavar="4x4", default="", help=_DIMS_HELP)
+@click.option("--dims", metavar="4x4", default="", help=common.GRID_HELP)
 @common.default_option("--root", default=0, help="The root rank, for an operation that has one.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")

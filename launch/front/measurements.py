@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
-from emu.collective.shape import Grid, parse_grid
+from emu.collective.shape import Shape
 from emu.errors import InputError, must_be
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
@@ -18,7 +18,7 @@ from emu.study.training.composed.software_costs import topology_under
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions
-from launch.front.inputs import algorithm_choice, calls_of, topologies_of
+from launch.front.inputs import algorithm_choice, calls_of, grid_of, topologies_of
 from launch.front.question import question
 from launch.front.result import PICTURES, Result, late
 from launch.show.progress import itself, late_notice, with_progress
@@ -99,7 +99,7 @@ def bench(
     reduce: str = "sum",
     root: int = 0,
     ranks: int | None = None,
-    dims: str | Grid = "",
+    dims: str | Shape = "",
     axes: str | Sequence[int] = (),
     timing_only: bool = False,
     perturb: int = 0,
@@ -155,7 +155,7 @@ def bench(
         root,
         ranks,
         parse_time(send_overhead, "--send-overhead"),
-        parse_grid(dims, "--dims") if isinstance(dims, str) and dims else dims or (),
+        grid_of(dims),
         _axes(axes),
         perturb,
         _effort(bounds),

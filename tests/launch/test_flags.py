@@ -16,7 +16,9 @@ CLUSTER = {"--cluster", "--ray-address", "--ranks-per-actor", "--ray-options"}
 FAULTS = {"--fault", "--png"}  # what a job meets while it runs, and the picture of it: no other flag says when a part fails
 PACE = {"--pace", "--pace-compute"}  # programs meet the fabric by the clock; the second: or messages alone do
 FLAGS = {
-    "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
+    "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"}
+    | {"--dims"}  # a proof of the very grid that bench and show collective take
+    | CLUSTER,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
     | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb", "--bounds", "--stack"}
     | CLUSTER,

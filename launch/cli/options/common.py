@@ -18,6 +18,7 @@ from launch.front.steps.sweeps import SWEPT
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+GRID_HELP = "The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
 _IMPORTED = "emu.imported"
 _ALGORITHM_HELP = (
     "The algorithm of an operation, or of an operation on one axis (dp.all_gather=ring); repeat it for others. `auto` takes "

@@ -10,14 +10,14 @@ from emu.collective.msccl.xml_format import to_xml
 from emu.collective.operation import Operation
 from emu.collective.operation import operation as find_operation
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Shape, parse_grid, ranks_of, show_shape
+from emu.collective.shape import Shape, ranks_of, show_shape
 from emu.errors import must_be
 from emu.files import write_file
 from emu.study.training.step.step import TimedTrace
 from emu.topology.facts.facts import Summary, summary
 from emu.topology.topology import Topology
 from emu.units import format_time, seconds
-from launch.front.inputs import DeviceLike, Words, build_topology
+from launch.front.inputs import DeviceLike, Words, build_topology, grid_of
 from launch.front.question import question
 from launch.front.result import PICTURES, Result, late
 from launch.front.steps.replays import TraceLike, named_trace, timed_replays
@@ -150,7 +150,7 @@ def show_collective(
     Raises:
         InputError: a name is unknown, or there is no schedule of this shape.
     """
-    grid = parse_grid(dims, "--dims") if isinstance(dims, str) and dims else dims or ()
+    grid = grid_of(dims)
     n = ranks if ranks is not None else ranks_of(grid) if grid else _SHOWN_RANKS
     found = find_algorithm(operation, algorithm)
     shape = grid or found.fit(n)  # the schedule refuses a grid that does not fit
