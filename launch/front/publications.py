@@ -27,7 +27,7 @@ from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
 from launch.papers.paper import Paper
 from launch.papers.row_answers import RowRequest, answers
-from launch.papers.targets import PaperRow, Target, judge
+from launch.papers.targets import PaperRow, Target
 from launch.papers.torchtitan import report as torchtitan
 from launch.papers.torchtitan.rows import read_rows
 from launch.show.progress import late_notice, with_progress
@@ -224,7 +224,7 @@ def _rows(
     found = answers({name: PAPERS[name] for name in papers}, asked, cache_folder(cache), processes)
     rows: dict[str, list[PaperRow]] = {name: [] for name in papers}
     for (name, target), answer in zip(wanted, with_progress(found, f"working out {len(asked)} rows", len(asked)), strict=True):
-        rows[name].append(judge(target, answer))
+        rows[name].append(papers[name].judge(target, answer))
         row_known(_record(name, rows[name][-1]))
     return rows
 

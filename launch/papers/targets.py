@@ -14,6 +14,13 @@ from emu.errors import must_be
 from emu.topology.description.values import csv_rows, read_word
 
 MET, MISSED, OPEN, LISTED = "met", "missed", "open", "listed"
+OWN_FIT = "own fit"  # the verdict of a row that agrees because an input was fitted on it
+BUILT, FITTED, PRINTED = "built", "fitted", "printed"
+BASES = {  # what an answer follows from
+    BUILT: "built, counted or timed",
+    FITTED: "computed with fitted inputs",
+    PRINTED: "arithmetic on printed numbers",
+}
 KINDS = {"E": "exact", "M": "model", "S": "ordering", "H": "hardware"}  # H: also a job whose inputs are not printed
 COLUMNS = (
     *("id", "table", "what", "given", "assumed", "value", "unit", "class"),
@@ -119,6 +126,7 @@ class PaperRow:
     difference: float | None
     verdict: str
     assumptions: tuple[str, ...]
+    basis: str = BUILT  # a key of `BASES`
 
     def as_json(self) -> dict[str, object]:
         """Return the row as JSON fields."""
@@ -132,6 +140,7 @@ class PaperRow:
             "difference": self.difference,
             "tolerance": of.tolerance.text,
             "class": of.kind,
+            "basis": self.basis,
             "verdict": self.verdict,
             "assumptions": self.assumptions,
         }

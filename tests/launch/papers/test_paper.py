@@ -20,7 +20,22 @@ from launch.papers.catalogue import PAPERS
 from launch.papers.infinitehbd import training
 from launch.papers.infinitehbd.report import PAPER
 from launch.papers.infinitehbd.setting import DENSE, MOE, paper_step, plan_of, stack_of, topology_of
-from launch.papers.targets import COLUMNS, Answer, Target, Tolerance, judge, number, read_targets
+from launch.papers.paper import FittedInput, Paper
+from launch.papers.targets import (
+    BUILT,
+    COLUMNS,
+    FITTED,
+    MET,
+    OWN_FIT,
+    PRINTED,
+    Answer,
+    Target,
+    Tolerance,
+    judge,
+    number,
+    read_targets,
+)
+from launch.show.text.measured_report import score
 
 HEAD = ",".join(COLUMNS)
 
@@ -97,6 +112,42 @@ def csv_of(tmp_path, row, head=HEAD):
     path = tmp_path / "targets.csv"
     path.write_text(f"{head}\n{row}\n")
     return path
+
+
+def npus(of):
+    return build_topology(of).n_npus
+
+
+def test_a_row_tells_what_its_answer_follows_from():
+    rows = {
+        "a-sum": {"a": "1", "b": "2", "is": "a+b"},
+        "a-max": {"a": "1", "b": "2", "is": "min(a,b)"},
+        "count": {"of": "ub-mesh:board", "is": "npus(of)"},
+        "fit-a": {},
+        "fit-b": {},
+        "told": {},
+    }
+    chosen = [target(id=name, given=given, value="8", tolerance=Tolerance("exact"), kind="E") for name, given in rows.items()]
+    answered = {"fit": lambda *_: 8.0, "told": lambda *_: 8.0}
+    fit = FittedInput("a share, on the row fit-a", rows=("fit-a",))
+    paper = Paper(Path(), "A", "B", answers=answered, words=(npus,), fitted={"fit": fit}, arithmetic=("told",), chosen=chosen)
+    found = {row.target.id: row for row in paper.rows()}
+    assert {name: row.basis for name, row in found.items()} == {
+        "a-sum": PRINTED,
+        "a-max": PRINTED,
+        "told": PRINTED,
+        "count": BUILT,
+        "fit-a": FITTED,
+        "fit-b": FITTED,
+    }
+    assert {name: row.verdict for name, row in found.items() if "-" not in name or "fit" in name} == {
+        "count": MET,
+        "told": MET,
+        "fit-b": MET,
+        "fit-a": OWN_FIT,
+    }
+    assert found["fit-b"].assumptions == ("fitted input: a share, on the row fit-a",)
+    assert score(found.values()).startswith("met: 1 of 1 rows that are built, counted or timed, 1 of 2 rows that are computed")
 
 
 @pytest.mark.parametrize("name", PAPERS)
