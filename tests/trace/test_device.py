@@ -91,6 +91,14 @@ def test_what_the_times_rest_on_is_said():
     assert not any("slowest" in each for each in DEVICE.over(8).assumptions)
 
 
+def test_attention_is_said_to_be_measured_of_the_kernel_that_was_and_of_no_other():
+    h100 = find_device("h100", "bfloat16")
+    assert f"measured of the kernel {h100.attention_kernel}" in " ".join(h100.assumptions)
+    assert f"causal mask) at {h100.attention_efficiency:g} of peak" in " ".join(
+        replace(h100, attention_kernel="other").assumptions
+    )
+
+
 def product(words, m, n, k, batch=1, **more):
     return words.compute(kernel=Kernel.PRODUCT, batch=batch, m=m, n=n, k=k, flops=2.0 * batch * m * n * k, **more)
 

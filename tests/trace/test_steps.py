@@ -7,7 +7,7 @@ import pytest
 
 from emu.fabric.run import run_graph
 from emu.trace.report.report import report
-from emu.trace.steps import equal_steps
+from emu.trace.steps import equal_steps, one_step
 from emu.trace.trace import Group
 from tests.trace.laid import MS_OF_FLOATS, replayed, told, trace_of
 
@@ -90,3 +90,20 @@ def test_the_parts_are_those_of_the_step_told_and_not_of_the_last(words):
     assert (found.groups, found.step) == (((1, 2, 3), (4,)), 3)
     assert (found.compute_fs, found.exposed_comm_fs, found.idle_fs) == (3 * MS, 0, 0)  # step 4 computes meanwhile
     assert found.computes_fs.tolist() == [MS, MS]
+
+
+def test_one_step_alone_waits_for_its_own_events_and_has_its_own_splits(words):
+    rows = [
+        words.compute(1),
+        words.mark([0]),
+        words.compute(2, step=2, waits=(0, 1)),
+        words.collective(8, "all_to_all", step=2, splits=(3, 5), waits=(2,)),
+        words.mark([0, 2, 3], step=2),
+        words.collective(4, "all_to_all", step=3, splits=(4,), waits=(3,)),
+    ]
+    [events] = one_step(trace_of(words.events(*rows)), 2).events
+    assert events.name == ("mm", "all_to_all", "step")
+    assert events.step.tolist() == [1, 1, 1]
+    waits = np.split(events.wait, events.wait_start[1:-1])
+    assert [each.tolist() for each in waits] == [[], [0], [0, 1]]
+    assert [each.tolist() for each in np.split(events.split, events.split_start[1:-1])] == [[], [3, 5], []]
