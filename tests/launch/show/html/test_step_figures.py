@@ -10,7 +10,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
-from launch.show.html.link_map import NOTHING, heat, ink_on, link_map
+from launch.show.html.link_map import NOTHING, cables_of, heat, ink_on, link_map
 from launch.show.html.step_page import figures_of, settings_of, step_sections
 
 
@@ -42,6 +42,15 @@ def test_a_cable_has_the_colour_of_the_busier_of_its_directions(shown, seed):
         assert cable.colour == heat(share, most)
         assert cable.told.endswith(f"busy {100 * share:.3g} %")
     assert [c.wide for c in drawn.cables] == sorted(c.wide for c in drawn.cables)
+
+
+def test_a_bent_cable_has_every_second_of_its_points_and_a_straight_one_its_ends():
+    links = build_topology("ring:n=3,bandwidth=1GB/s,latency=1us").links
+    x = np.linspace(0, 1, 9)
+    courses = np.stack([np.stack([x, bend * x * (1 - x)], axis=1) for bend in (0.0, 1.0, 2.0)])
+    drawn = cables_of(links, np.full(len(links), 0.5), courses, ["a", "b", "c"], 1.0)
+    assert [cable.path.count("L") for cable in drawn] == [1, 4, 4]
+    assert all(cable.path.startswith("M0.00") and "L1.00 " in cable.path for cable in drawn)
 
 
 def test_bundles_and_groups_have_the_colour_of_their_busiest_link():
