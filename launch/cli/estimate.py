@@ -37,6 +37,7 @@ from launch.front.steps.estimates import estimate
 @click.option("--csv", type=OutputFile(), help="Write the steps of a --sweep to this file. [default: print them]")
 @common.fault_option
 @common.stack_option
+@common.worker_options
 @view_options
 @common.import_option
 @common.json_option

@@ -52,6 +52,7 @@ from launch.show.text.estimate_table import plans_report
 @common.sweep_option
 @click.option("--csv", type=OutputFile(), help="Write the best plans of a --sweep to this file. [default: print them]")
 @common.stack_option
+@common.worker_options
 @html_option
 @common.import_option
 @common.json_option

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import cluster_options, import_option, imported_algorithms, json_option
+from launch.cli.options.common import cluster_options, import_option, imported_algorithms, json_option, workers_option
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
 from launch.front.proofs import verify
@@ -19,6 +19,7 @@ from launch.front.proofs import verify
 @click.option("--max-ranks", type=int, help="The largest number of ranks: the default numbers and 128, 256, ... up to it.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
 @cluster_options
+@workers_option
 @import_option
 @json_option
 def verify_command(**options: Any) -> int:

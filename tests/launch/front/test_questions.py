@@ -40,8 +40,8 @@ REPRO_TAKES = {
     "nccl": {"fit"},
     "torchtitan": {"fit"},
     "kernels": {"fit"},
-    "all": {"cache"},
-    **{paper: {"table", "figure", "cache"} for paper in PAPERS},
+    "all": {"cache", "workers", "ray_address"},
+    **{paper: {"table", "figure", "cache", "workers", "ray_address"} for paper in PAPERS},
 }
 
 
@@ -92,7 +92,14 @@ def same(default: object, of_option: object) -> bool:
 
 @pytest.mark.parametrize("source", REPRO)
 def test_a_publication_refuses_what_is_not_for_it(source):
-    for name, value in {"table": "6", "figure": "17", "data": "runs.csv", "fit": True, "cache": "kept"}.items():
+    for name, value in {
+        "table": "6",
+        "figure": "17",
+        "data": "runs.csv",
+        "fit": True,
+        "cache": "kept",
+        "workers": "ray",
+    }.items():
         if name not in REPRO_TAKES[source]:
             with pytest.raises(emu.InputError, match=f"{name} is not for {source}"):
                 emu.repro(source, **{name: value})
