@@ -34,11 +34,18 @@ class TaskWork:
     Args:
         work: The function of a job.
         kept: The table to which it writes what it keeps; None: it keeps nothing.
+
+    Raises:
+        InputError: a thing of the user's cannot be sent.
     """
 
     def __init__(self, work: Callable[[Any], Any], kept: ValueTable | None) -> None:
         self._product, self._users = product_digest(_LAUNCH), users_digest()
-        self._own, self._work = by_value(own_things()), by_value((work, kept))
+        try:
+            self._own, self._work = by_value(own_things()), by_value((work, kept))
+        except Exception as error:  # whatever the user's code holds
+            mend = "leave --workers ray out, or hold no such object in what you file"
+            raise InputError(f"--workers: what you have filed cannot be sent to a Ray ({error}); {mend}") from error
         self._begun: tuple[Callable[[Any], Any], ValueTable | None] | None = None
 
     def __call__(self, job: bytes) -> tuple[str, bytes]:

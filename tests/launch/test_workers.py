@@ -6,9 +6,12 @@ from contextlib import contextmanager
 import pytest
 
 import emu as library
+from emu import sources
 from emu.study.job_pool import KnownResult, OpenPool
+from launch.ray import task_work
 from launch.ray.task_work import TaskWork, by_value
 from launch.workers import WorkerOptions
+from tests.launch.answers import without_wall
 
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 PLAN = ("plan", "--model", "llama-tiny", "--npus", "4", "--topology", SWITCH, "--global-batch", "8", "--seq", "32")
@@ -21,7 +24,7 @@ REFUSED = {
         *PLAN,
         "--ray-address",
         "127.0.0.1:1",
-    ): "--ray-address: --workers must be ray with this option, got 'local'; add --workers",
+    ): "--ray-address: --workers must be ray with this option, got 'local'; add",
     (*PLAN, "--workers", "ray", "--ray-address", "here"): "--ray-address: the address must be HOST:PORT, got 'here'",
     (*PLAN, "--workers", "ray", "--ray-address", "127.0.0.1:1"): "--ray-address: the address must be that of a Ray that runs",
     (*ESTIMATE, "--workers", "ray"): "estimate: --workers must be left out where there is no --sweep, got 'ray'",
@@ -67,21 +70,17 @@ class FarPool:
 @pytest.fixture
 def far(monkeypatch):
     pool = FarPool()
-    monkeypatch.setattr(WorkerOptions, "pool", lambda asked, label, local: local if asked.workers == "local" else pool)
+    monkeypatch.setattr(WorkerOptions, "pool", lambda asked, _, local: local if asked.workers == "local" else pool)
+    monkeypatch.setattr(task_work, "own_things", list)  # of other tests
+    monkeypatch.setattr(sources, "_SENT", [])
     return pool
 
 
-def without_wall(value):
-    """A value without the times that this host took."""
-    if isinstance(value, dict):
-        return {key: without_wall(each) for key, each in value.items() if not key.startswith("wall_")}
-    return [without_wall(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-STEP = {"model": "llama-tiny", "topology": SWITCH, "global_batch": 8, "seq": 32}
+STEP = {"model": "llama-tiny", "topology": SWITCH, "global_batch": 4, "seq": 32}
+FEW = {**STEP, "npus": 4, "plan": "tp=2,dp=2,sharding=zero1", "top": 1, "algorithm": ("all_reduce=ring",)}
 ASKED = {
-    "plan": {**STEP, "npus": 4},
-    "plan at points": {**STEP, "npus": 4, "sweep": "plan.tp=1,2"},
+    "plan": FEW,
+    "plan at points": {**FEW, "sweep": "topology.bandwidth=10GB/s,50GB/s"},
     "estimate at points": {**STEP, "plan": "tp=2,dp=2", "sweep": "topology.bandwidth=10GB/s,50GB/s"},
     "bench of all": {"operation": "all_reduce", "topology": SWITCH, "size": "1MiB", "algorithm": "all"},
     "verify": {"operation": "all_reduce", "ranks": 5},

@@ -1,4 +1,4 @@
-"""Pools do jobs: results in the order of the jobs, by as many processes as were asked for, and kept where the work keeps them."""
+"""Pools do jobs: results in their order, by as many processes as were asked for, and kept where the work keeps them."""
 
 import os
 import pickle

@@ -12,6 +12,7 @@ import emu
 from launch.cli.options.output import FILES
 from launch.front.result import Result
 from launch.papers.catalogue import PAPERS
+from tests.launch.answers import without_wall
 from tests.launch.test_flags import commands
 
 REPRO = ("measured", "nccl", "torchtitan", "kernels", "all", *PAPERS)
@@ -124,13 +125,6 @@ ASKED = [
     ("show collective", ("all_reduce", "ring"), {"ranks": 4}),
     ("list models", (), {}),
 ]
-
-
-def without_wall(value: Any) -> Any:
-    """A value without the times that this host took."""
-    if isinstance(value, dict):
-        return {key: without_wall(each) for key, each in value.items() if not key.startswith("wall_")}
-    return [without_wall(each) for each in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize(("name", "words", "named"), ASKED, ids=[name for name, *_ in ASKED])
