@@ -243,7 +243,9 @@ def _environment(*, joined: bool) -> dict[str, str]:
     settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
     if joined:
         return settings
-    return settings | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    # As on other systems, where Ray takes 127.0.0.1 for the address of this machine, and then listens nowhere else.
+    loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    return settings | loopback | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def _kill_session(leader: int) -> None:

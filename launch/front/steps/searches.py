@@ -2,8 +2,7 @@
 
 import os
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.job_pool import JobPool, LocalPool
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
-from emu.study.planning.search.timer import ResultCache
+from emu.study.planning.search.timer import ResultCache, search_name
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -157,13 +156,38 @@ def plan(
 def _points_timer(request: PlanRequest, kept: ResultCache, local: JobPool, pool: JobPool) -> PointTimer:
     """Return the timer of the points of a sweep: one after another by processes of this machine, or each as a task of a Ray."""
     if pool is local:
-        return PointTimer(partial(_best_at, request, kept, local), LocalPool(), kept)
-    return PointTimer(partial(_best_at, request, kept, LocalPool()), pool, kept, "searching the best plans")
+        best = _BestPlan(request, kept, local)
+        return PointTimer(best, LocalPool(), kept, recall=best.recall)
+    best = _BestPlan(request, kept, LocalPool())
+    return PointTimer(best, pool, kept, "searching the best plans", best.recall)
 
 
-def _best_at(request: PlanRequest, kept: ResultCache, pool: JobPool, point: SweepPoint) -> PlanRow:
-    """Return the fastest plan at a point of a sweep."""
-    npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
-    asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
-    asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)
-    return find_plans(asked, [point.topology], point.device, kept, pool=pool, progress=progress_bar).rows[0]
+@dataclass(frozen=True, eq=False)
+class _BestPlan:
+    """A function that returns the fastest plan at a point of a sweep, and keeps it."""
+
+    request: PlanRequest
+    kept: ResultCache
+    pool: JobPool
+
+    def __call__(self, point: SweepPoint) -> PlanRow:
+        """Return the fastest plan at a point."""
+        asked = self._asked(point)
+        found = find_plans(asked, [point.topology], point.device, self.kept, pool=self.pool, progress=progress_bar).rows[0]
+        self.kept.write(self._name(asked, point), asdict(found))
+        return found
+
+    def recall(self, point: SweepPoint) -> PlanRow | None:
+        """Return the fastest plan at a point from the cache; None if it is not there."""
+        found = self.kept.read(self._name(self._asked(point), point))
+        return None if found is None else PlanRow.stored(found)
+
+    def _asked(self, point: SweepPoint) -> PlanRequest:
+        """Return the request of a point."""
+        npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
+        asked = replace(self.request, npus=npus, global_batch=global_batch, seq=seq)
+        return replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)
+
+    def _name(self, asked: PlanRequest, point: SweepPoint) -> str:
+        """Return the name of the plan in the cache."""
+        return f"best of {search_name(asked, point.model, point.device, (point.topology,))}"

@@ -17,7 +17,7 @@ from emu.model.model_file import find_model
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
-from emu.study.job_pool import JobPool, results_of
+from emu.study.job_pool import JobPool, KnownResult, results_of
 from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
@@ -177,6 +177,7 @@ class PointTimer:
     pool: JobPool
     kept: ValueTable | None = None  # to which the function writes what it keeps
     label: str = ""  # of the progress of points; "": each reports its own
+    recall: Callable[[SweepPoint], SweepStep | None] = lambda _: None  # returns a step that is known
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,12 @@ class _SweepRows:
             return SweepRow(point.topology.name, swept, "", self.timed(point))
         except InputError as error:
             return SweepRow(point.said["topology"], swept, str(error), None)
+
+    def known(self, number: int, recall: Callable[[SweepPoint], SweepStep | None]) -> SweepRow | None:
+        """Return the row of a point whose step is known; None where it is not."""
+        swept, point = self.points[number]
+        step = recall(point)
+        return None if step is None else SweepRow(point.topology.name, swept, "", step)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -234,9 +241,10 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
     where = [(point, words_at({**words, "topology": _word(each)}, point)) for point in points(parsed) for each in topologies]
     built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
     rows = _SweepRows([(point, _resolved(said, built)) for point, said in where], timer.timed)
-    with timer.pool.open(rows, timer.kept, len(where)) as opened:
-        asked = ((number, opened.submit(number)) for number in range(len(where)))
-        done = (row for _, row in results_of(asked, len(where)))
+    known = [rows.known(number, timer.recall) for number in range(len(where))]
+    with timer.pool.open(rows, timer.kept, known.count(None)) as opened:
+        pending = ((number, opened.submit(number) if row is None else KnownResult(row)) for number, row in enumerate(known))
+        done = (row for _, row in results_of(pending, len(where)))
         found = tuple(with_progress(done, timer.label, len(where), sweep_told) if timer.label else done)
     if all(row.step is None for row in found):
         raise InputError(f"--sweep: no point has a step; the first: {found[0].refused}")
