@@ -19,7 +19,8 @@ pytestmark = pytest.mark.ray
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 STEP = ("--model", "llama-tiny", "--topology", SWITCH, "--global-batch", "4", "--seq", "32")
 SWEEP = ("estimate", *STEP, "--plan", "tp=2,dp=2", "--sweep", "topology.bandwidth=10GB/s..100GB/s:4")
-PLAN = ("plan", *STEP, "--npus", "4", "--plan", "tp=2,dp=2,sp,sharding=zero1,recompute=none", "--top", "1", "--algorithm", "all_reduce=ring")
+WORDS = ("--plan", "tp=2,dp=2,sp,sharding=zero1,recompute=none", "--algorithm", "all_reduce=ring")
+PLAN = ("plan", *STEP, *WORDS, "--npus", "4", "--top", "1")
 
 
 @pytest.fixture(scope="module")
