@@ -98,8 +98,9 @@ def take_users_digest(sent: str) -> None:
 def user_modules() -> list[ModuleType]:
     """Return the loaded modules of users that have filed something or were loaded for it, which other machines lack."""
     files = {path for path in _USERS if not is_installed(path)}
-    loaded = [each for each in list(sys.modules.values()) if isinstance(getattr(each, "__file__", None), str)]
-    return [each for each in loaded if Path(str(each.__file__)).resolve() in files]
+    names = {path.name for path in files}  # first, as a path takes long to resolve
+    found = {each: Path(str(getattr(each, "__file__", None))) for each in [*sys.modules.values()]}
+    return [each for each, path in found.items() if path.name in names and path.resolve() in files]
 
 
 def _of_parts(*parts: str) -> str:

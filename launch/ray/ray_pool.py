@@ -109,14 +109,14 @@ class _RayTasks:
         """Return the result of a task, after it has come.
 
         Raises:
-            RunError: its process was lost each time that it was tried.
+            RunError: its process was lost each time that it was tried, or Emu is not there.
         """
         while number not in self._found:
             self._take(self._process.receive())
         how, found = self._found.pop(number)
         if how == "lost":
             self._keep_log = True
-            raise RunError(f"ray: a task is lost each time: {found}; log: {self._process.log}")
+            raise RunError(f"ray: a task has no result: {found}; log: {self._process.log}")
         if how == "failed":
             raise found
         return found

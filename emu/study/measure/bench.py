@@ -224,7 +224,7 @@ class _AlgorithmTimer:
         """Return the rows of the name and the sizes of a job."""
         rows: list[BenchRow] = []
         with suppress(RowsError, TornError):
-            rows.extend(measure(_named(self.asked, *job)))
+            rows.extend(measure(_named(self.asked, *job)))  # an error leaves the rows before it
         return rows
 
 
