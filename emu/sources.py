@@ -99,8 +99,8 @@ def user_modules() -> list[ModuleType]:
     """Return the loaded modules of users that have filed something or were loaded for it, which other machines lack."""
     files = {path for path in _USERS if not is_installed(path)}
     names = {path.name for path in files}  # first, as a path takes long to resolve
-    found = {each: Path(str(getattr(each, "__file__", None))) for each in [*sys.modules.values()]}
-    return [each for each, path in found.items() if path.name in names and path.resolve() in files]
+    found = [(each, Path(str(getattr(each, "__file__", None)))) for each in [*sys.modules.values()]]
+    return [each for each, path in found if path.name in names and path.resolve() in files]
 
 
 def _of_parts(*parts: str) -> str:
