@@ -38,7 +38,7 @@ _COLUMNS = ("case", "alone", "two raylets", "one killed", "bits", "line")
 
 
 class Told(NamedTuple):
-    """What a command told, and the time that it took."""
+    """The answer of a command, and the time that it took."""
 
     answer: Any  # without the times of the host
     wall_s: float

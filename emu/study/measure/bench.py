@@ -249,10 +249,10 @@ def compare(asked: PlacedBench, pool: JobPool = LocalPool()) -> Iterator[BenchRo
             best[row.size_bytes] = min(best[row.size_bytes], row.time_s)
             yield row
         for name in (name for heavy, name in found if heavy):
-            for row in _bounded(asked, name, best, opened):
-                if isinstance(row, BenchRow):
-                    best[row.size_bytes] = min(best[row.size_bytes], row.time_s)
-                yield row
+            for each in _bounded(asked, name, best, opened):
+                if isinstance(each, BenchRow):
+                    best[each.size_bytes] = min(best[each.size_bytes], each.time_s)
+                yield each
 
 
 def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:

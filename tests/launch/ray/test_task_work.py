@@ -47,7 +47,7 @@ print(pickle.loads(found)[0])
 
 
 def run(folder, code, *words):
-    """What a process prints that Python starts in a folder."""
+    """Return what a process prints that Python starts in a folder."""
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout
 
