@@ -28,6 +28,7 @@ _FILED: list[object] | None = None  # things that the user's file that is being 
 _FEW = 12  # names of a catalogue that one line of an error has
 _LISTED = {"topology": "topologies", "model": "models", "algorithm": "collectives"}  # what `emu list` prints of each kind
 _OF_CATALOGUE: list[object] = []  # stands in its place while the catalogue is read
+_REGISTRIES: "dict[str, Registry[Any]]" = {}  # by the kind of their things
 _OWN: "list[tuple[Registry[Any], str]]" = []  # what was filed by others than the catalogue: the registry, and the name there
 
 
@@ -42,6 +43,7 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
         self.package = package
+        _REGISTRIES.setdefault(kind, self)
         self._filed: dict[str, T] = {}
         self._builders: dict[str, Callable[..., object] | None] = {}  # the functions that built the things, by name
 
@@ -104,6 +106,17 @@ def _is_defined_again(before: Callable[..., object] | None, now: Callable[..., o
 def has_own() -> bool:
     """Return whether a collective, a topology or a model of the user's own is filed."""
     return any(name in registry._filed for registry, name in _OWN)
+
+
+def own_things() -> list[tuple[str, str, Any]]:
+    """Return what is filed of the user's own: the kind, the name and the thing."""
+    return [(of.kind, name, of._filed[name]) for of, name in dict.fromkeys(_OWN) if name in of._filed]
+
+
+def file_things(things: Iterable[tuple[str, str, Any]]) -> None:
+    """File things of the user's own that another process has sent."""
+    for kind, name, thing in things:
+        _REGISTRIES[kind].replace(name, thing)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

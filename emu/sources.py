@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from traceback import walk_stack
+from types import ModuleType
 
 from cachetools.keys import hashkey
 
@@ -23,6 +24,7 @@ _EMU = Path(__file__).resolve().parent
 _NO_CODE = frozenset({".pyc", ".md"})
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PYTHON = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
+_SENT: list[str] = []  # the digest of the code of users in the process that sent work to this one
 _OURS = frozenset({"emu", "launch"})  # packages whose frames are not the caller's
 _USERS: list[Path] = []  # files that have filed something, and modules that these have loaded, in order
 
@@ -75,8 +77,36 @@ def code_digest(*more: Path) -> str:
     Args:
         *more: Folders of which every file counts, data too.
     """
+    return _of_parts(product_digest(*more), users_digest())
+
+
+def product_digest(*more: Path) -> str:
+    """Return a digest as `code_digest` does, without the code of users."""
+    return _of_parts(version("numpy"), _of_folders(_own(), ".py"), _of_folders(more))
+
+
+def users_digest() -> str:
+    """Return a digest of the code of users, here or in the process that has sent work to this one."""
+    return _SENT[-1] if _SENT else _of_users(edition())
+
+
+def take_users_digest(sent: str) -> None:
+    """Take the digest of the code of users from the process that sends work to this one, which may lack the files."""
+    _SENT[:] = [sent]
+
+
+def user_modules() -> list[ModuleType]:
+    """Return the loaded modules of users that have filed something or were loaded for it, which other machines lack."""
+    files = {path for path in _USERS if not is_installed(path)}
+    names = {path.name for path in files}  # first, as a path takes long to resolve
+    found = [(each, Path(str(getattr(each, "__file__", None)))) for each in [*sys.modules.values()]]
+    return [each for each, path in found if path.name in names and path.resolve() in files]
+
+
+def _of_parts(*parts: str) -> str:
+    """Return a digest of several texts."""
     state = hashlib.blake2b(digest_size=16)
-    for part in (version("numpy"), _of_folders(_own(), ".py"), _of_folders(more), _of_users(edition())):
+    for part in parts:
         state.update(part.encode() + b"|")
     return state.hexdigest()
 

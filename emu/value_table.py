@@ -14,13 +14,15 @@ _WAIT_S = 30.0  # for another process that writes; a value that cannot be writte
 # A value is written without waiting for the disk: what a crash of the machine loses is found again.
 _SETTINGS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL")
 _TABLE = "CREATE TABLE IF NOT EXISTS timed (name TEXT PRIMARY KEY, found TEXT NOT NULL)"
+_FRESH = "SELECT rowid, name, found FROM timed WHERE rowid > ? ORDER BY rowid"
 _OLD = "DELETE FROM timed WHERE rowid <= (SELECT max(rowid) FROM timed) - ?"
 
 
 class ValueTable:
     """JSON values by key, in a file or in memory.
 
-    Each thread of each process has a connection of its own, which is opened when it is first used.
+    Each thread of each process has a connection of its own, which is opened when it is first used. A table that is sent to
+    another machine, which has no such file, is empty and in memory there.
     """
 
     def __init__(self, path: Path | None, most: int = 0, *, private: bool = False) -> None:
@@ -34,6 +36,10 @@ class ValueTable:
         self.path, self._most, self._private = path, most, private
         self._own = threading.local()
         self._of_parent: list[sqlite3.Connection] = []  # opened before a fork: closing them here could harm the parent's
+        self._given = 0  # the row up to which values were given to `fresh`
+
+    def __reduce__(self) -> "tuple[type[ValueTable], tuple[None]]":
+        return type(self), (None,)
 
     @property
     def _database(self) -> sqlite3.Connection:
@@ -94,6 +100,17 @@ class ValueTable:
             database.execute("INSERT OR REPLACE INTO timed VALUES (?, ?)", (key, json.dumps(value)))
             if self._most:
                 database.execute(_OLD, (self._most,))
+
+    def fresh(self) -> list[tuple[str, Any]]:
+        """Return the values by key that were written since this was last asked.
+
+        Raises:
+            OSError: the folder cannot be made, or others could change it.
+            sqlite3.Error: the file cannot be opened, or is no database.
+        """
+        rows = self._database.execute(_FRESH, (self._given,)).fetchall()
+        self._given = max((row for row, _, _ in rows), default=self._given)
+        return [(name, json.loads(found)) for _, name, found in rows]
 
     def close(self) -> None:
         """Close the connection of this thread, if it has one."""

@@ -18,12 +18,14 @@ _ARCHITECTURE = "architecture"
 _SHOWN = {int: "a whole number of 1 or more", float: "a number above 0", str: "text in quotes", bool: "true or false"}
 
 
-def find_model(word: str) -> Model:
-    """Return the model of a word: a name, or a path that ends in `.toml`.
+def find_model(word: str | Model) -> Model:
+    """Return the model of a word: a name, or a path that ends in `.toml`; a model as it is.
 
     Raises:
         InputError: There is no such model, or the file cannot be read or describes none; the message names the key.
     """
+    if isinstance(word, Model):
+        return word
     return read_model(Path(word), word) if word.endswith(".toml") else MODELS.find(word)
 
 

@@ -1,14 +1,19 @@
-"""Jobs on several processes, if there are cores for them; their results do not depend on the number of processes."""
+"""Pools that do jobs: on several processes, here or on other machines. Results depend neither on their number nor on the place.
+
+A job is the input of a function, the *work*. A work that keeps its results writes them to a table by key. Processes of this
+machine share the table. Another machine gets an empty one with the work, and its values come back with each result.
+"""
 
 import multiprocessing
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from emu.cluster.rank_state.child_processes import end_with_parent
+from emu.value_table import ValueTable
 
 J = TypeVar("J")
 K = TypeVar("K")
@@ -18,9 +23,6 @@ R_co = TypeVar("R_co", covariant=True)
 
 class PendingResult(Protocol[R_co]):
     """The result of a job that may still run."""
-
-    def ready(self) -> bool:
-        """Return whether the job has ended."""
 
     def get(self) -> R_co:
         """Return the result; wait for it if needed."""
@@ -33,13 +35,43 @@ class LocalJob(Generic[J, R]):
     work: Callable[[J], R]
     job: J
 
-    def ready(self) -> bool:
-        """Return that the result can be had at once."""
-        return True
-
     def get(self) -> R:
         """Return the result."""
         return self.work(self.job)
+
+
+@dataclass(frozen=True)
+class KnownResult(Generic[R]):
+    """The result of a job that need not be done, because it is known."""
+
+    found: R
+
+    def get(self) -> R:
+        """Return the result."""
+        return self.found
+
+
+@dataclass(frozen=True)
+class OpenPool(Generic[J, R]):
+    """The processes of a pool while they do one work."""
+
+    submit: Callable[[J], PendingResult[R]]  # starts a job
+    side_by_side: int = 1  # jobs that run at one time
+
+
+class JobPool(Protocol):
+    """A way to do jobs: by this process, by others of this machine, or by those of a cluster."""
+
+    def open(
+        self, work: Callable[[J], R], kept: ValueTable | None = None, jobs: int | None = None
+    ) -> AbstractContextManager[OpenPool[J, R]]:
+        """Return the context in which processes do a work; jobs that still run when it ends are dropped.
+
+        Args:
+            work: The function of a job.
+            kept: The table to which the work writes what it keeps; None: it keeps nothing.
+            jobs: The number of jobs; None: unknown; where it is 0, no process is started.
+        """
 
 
 _WORK: list[Callable[[Any], Any]] = []  # of a process that was forked
@@ -54,19 +86,26 @@ def _begin() -> None:
     end_with_parent()
 
 
-@contextmanager
-def job_pool(work: Callable[[J], R], processes: int) -> Iterator[Callable[[J], PendingResult[R]]]:
-    """Yield a function that starts a job on one of the processes; jobs that still run are dropped when the context ends."""
-    served = multiprocessing.current_process().daemon  # by another's pool: it may start no processes of its own
-    if processes == 1 or served or "fork" not in multiprocessing.get_all_start_methods():
-        yield lambda job: LocalJob(work, job)
-        return
-    _WORK[:] = [work]
-    try:
-        with multiprocessing.get_context("fork").Pool(processes, _begin) as pool:
-            yield lambda job: pool.apply_async(_do, (job,))
-    finally:
-        _WORK.clear()
+@dataclass(frozen=True)
+class LocalPool:
+    """Processes that are forked from this one, if there are cores for them; they write to tables by themselves."""
+
+    processes: int = 1
+
+    @contextmanager
+    def open(self, work: Callable[[J], R], kept: ValueTable | None = None, jobs: int | None = None) -> Iterator[OpenPool[J, R]]:
+        """Yield the processes; see `JobPool`."""
+        n = self.processes if jobs is None else min(self.processes, jobs)
+        served = multiprocessing.current_process().daemon  # by another's pool: it may start no processes of its own
+        if n <= 1 or served or "fork" not in multiprocessing.get_all_start_methods():
+            yield OpenPool(lambda job: LocalJob(work, job))
+            return
+        _WORK[:] = [work]
+        try:
+            with multiprocessing.get_context("fork").Pool(n, _begin) as pool:
+                yield OpenPool(lambda job: pool.apply_async(_do, (job,)), n)
+        finally:
+            _WORK.clear()
 
 
 def results_of(asked: Iterator[tuple[K, PendingResult[R]]], most: int) -> Iterator[tuple[K, R]]:

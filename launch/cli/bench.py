@@ -58,6 +58,7 @@ from launch.front.measurements import EVERY, bench
     help="The time between two sends of a rank (o in LogGP).",
 )
 @common.cluster_options
+@common.workers_option
 @common.calls_option
 @common.import_option
 @common.row_options

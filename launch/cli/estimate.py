@@ -36,6 +36,7 @@ from launch.front.steps.estimates import estimate
 @common.sweep_option
 @common.fault_option
 @common.stack_option
+@common.worker_options
 @timeline_options
 @common.import_option
 @common.row_options

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from emu.errors import InputError
-from launch.cli.options.common import cache_option, import_option, row_options
+from launch.cli.options.common import cache_option, import_option, row_options, worker_options
 from launch.cli.options.files import OutputFile, OutputFolder
 from launch.cli.options.output import show
 from launch.front.publications import check_figure, repro
@@ -23,6 +23,7 @@ def add_papers(group: click.Group) -> None:
 @click.command("all")
 @click.option("--docs", type=OutputFolder(), help="Write a page of each paper to this folder.")
 @cache_option
+@worker_options
 @import_option
 @row_options
 def all_command(**options: Any) -> int:
@@ -46,6 +47,7 @@ def _command(name: str) -> click.Command:
     @click.option("--png", type=OutputFile(".png"), help="Draw the --figure with the axes of the paper to this file.")
     @click.option("--docs", type=OutputFolder(), help="Write the page of the paper, with all its rows, to this folder.")
     @cache_option
+    @worker_options
     @import_option
     @row_options
     def command(**options: Any) -> int:

@@ -50,6 +50,7 @@ from launch.show.text.estimate_table import plans_report
 )
 @common.sweep_option
 @common.stack_option
+@common.worker_options
 @common.import_option
 @common.row_options
 def plan_command(**options: Any) -> int:

@@ -4,7 +4,14 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import GRID_HELP, cluster_options, import_option, imported_algorithms, row_options
+from launch.cli.options.common import (
+    GRID_HELP,
+    cluster_options,
+    import_option,
+    imported_algorithms,
+    row_options,
+    workers_option,
+)
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
 from launch.front.proofs import verify
@@ -20,6 +27,7 @@ from launch.front.proofs import verify
 @click.option("--dims", metavar="4x4", default="", help=f"{GRID_HELP} [default: every shape]")
 @click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
 @cluster_options
+@workers_option
 @import_option
 @row_options
 def verify_command(**options: Any) -> int:

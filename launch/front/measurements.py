@@ -12,6 +12,7 @@ from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Shape
 from emu.errors import InputError, must_be
+from emu.study.job_pool import JobPool, LocalPool
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
 from emu.study.training.composed.software_costs import topology_under
@@ -24,6 +25,7 @@ from launch.front.result import PICTURES, Result, late
 from launch.show.progress import itself, late_notice, with_progress
 from launch.show.text.algorithm_table import compare_lines
 from launch.show.text.bench_table import bench_report, bench_told
+from launch.workers import WorkerOptions
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.figure import Figure
@@ -110,6 +112,7 @@ def bench(
     ray_address: str | None = None,
     ranks_per_actor: int | None = None,
     ray_options: str | Path | None = None,
+    workers: str = "local",
 ) -> Bench | AlgorithmComparison:
     """Move real data with a collective, check every element, and time the same schedule on a fabric.
 
@@ -137,15 +140,21 @@ def bench(
         ray_address: The address of a running Ray; None: one is started on this machine.
         ranks_per_actor: The ranks of each Ray actor, as threads; None: 1.
         ray_options: A .toml file with Ray's own settings.
+        workers: The processes that time the algorithms where `all` are compared: this one (`local`), or those of a Ray (`ray`),
+            which `ray_address` may name.
 
     Raises:
         InputError: an argument is impossible; the line says which, and how to mend it.
         RunError: a rank failed.
     """
-    under, where = calls_of(stack), ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options)
+    pool = WorkerOptions(workers, ray_address if workers == "ray" else None).pool("emu bench", LocalPool())
+    where = ClusterOptions(cluster, ray_address if workers == "local" else None, ranks_per_actor, ray_options)
+    under = calls_of(stack)
     [name] = [algorithm] if algorithm else algorithm_choice((), under)
     if name == EVERY and cluster != "local":
         raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
+    if name != EVERY and workers == "ray":
+        raise must_be("bench", "--algorithm", "all where --workers is given", name, "one algorithm is not divided")
     request = BenchRequest(
         operation,
         AUTO if name == EVERY else name,
@@ -165,7 +174,7 @@ def bench(
     for each in built:
         _check_axes(each, request.axes)
     placed = [place_bench(topology_under(under, each), request) for each in built]
-    return _compared(placed) if name == EVERY else _measured(placed, where, timing_only=timing_only)
+    return _compared(placed, pool) if name == EVERY else _measured(placed, where, timing_only=timing_only)
 
 
 def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Bench:
@@ -177,12 +186,12 @@ def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_on
     return Bench(tuple(rows))
 
 
-def _compared(placed: Sequence[PlacedBench]) -> AlgorithmComparison:
+def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparison:
     """Return the rows of all algorithms on each topology."""
     tables = []
     for each in placed:
         count = len(algorithm_names(each)) * len(each.request.sizes)
-        tables.append((each, tuple(with_progress(compare(each), _label(each), count, bench_told, itself))))
+        tables.append((each, tuple(with_progress(compare(each, pool), _label(each), count, bench_told, itself))))
     return AlgorithmComparison(tuple(row for _, rows in tables for row in rows), tuple(tables))
 
 

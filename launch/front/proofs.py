@@ -13,6 +13,7 @@ from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Shape, show_shape
 from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
+from emu.study.job_pool import LocalPool
 from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject
 from emu.study.prove.verify import verify as verified
 from launch.clusters import ClusterOptions
@@ -21,6 +22,7 @@ from launch.front.question import question
 from launch.front.result import PICTURES, Result, late
 from launch.show.progress import itself, with_progress
 from launch.show.text.proof_table import fault_line, proof_lines
+from launch.workers import WorkerOptions
 
 if TYPE_CHECKING:  # it takes long to load
     from matplotlib.figure import Figure
@@ -104,6 +106,7 @@ def verify(
     ray_address: str | None = None,
     ranks_per_actor: int | None = None,
     ray_options: str | Path | None = None,
+    workers: str = "local",
 ) -> Verification:
     """Prove that collectives are correct, and compare their times with the claims of their papers.
 
@@ -118,12 +121,15 @@ def verify(
         ray_address: The address of a running Ray; None: one is started on this machine.
         ranks_per_actor: The ranks of each Ray actor, as threads; None: 1.
         ray_options: A .toml file with Ray's own settings.
+        workers: The processes that prove: this one (`local`), or those of a Ray (`ray`), which `ray_address` may name, too.
 
     Raises:
         InputError: a name is unknown, or an algorithm has no schedule on any of these numbers of ranks.
         RunError: an element that was executed between processes is wrong.
     """
-    where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options)
+    pool = WorkerOptions(workers, ray_address if workers == "ray" else None).pool("emu verify", LocalPool())
+    joins = cluster == "ray" or workers == "local"
+    where = ClusterOptions(cluster, ray_address if joins else None, ranks_per_actor, ray_options)
     chosen = _algorithms(operation, algorithm, among)
     ns, grid = _ranks(several(ranks), max_ranks, PROCESSES if cluster == "ray" else RANKS), grid_of(dims)
     if grid and (several(ranks) or max_ranks is not None or cluster == "ray"):
@@ -131,7 +137,7 @@ def verify(
     cases = _on_grid(chosen, grid) if grid else shapes_of(chosen, ns, each=not several(ranks))
     if not cases:
         chosen[0].fit(ns[0])  # raises an error that lists valid numbers of ranks
-    rows = tuple(with_progress(verified(cases), "verify", len(cases), row=None if where.cluster == "ray" else itself))
+    rows = tuple(with_progress(verified(cases, pool), "verify", len(cases), row=None if where.cluster == "ray" else itself))
     return Verification(rows, tuple(cases), _execute(chosen, ns, where))
 
 

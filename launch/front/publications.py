@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.registry import unknown
+from emu.study.job_pool import JobPool, LocalPool
 from emu.study.planning.search.timer import ResultCache
 from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.front.inputs import cache_folder
@@ -43,6 +44,7 @@ from launch.show.text.measured_report import (
     torchtitan_report,
     unmet_rows,
 )
+from launch.workers import WorkerOptions
 
 if TYPE_CHECKING:  # it takes long to load
     from matplotlib.figure import Figure
@@ -119,6 +121,8 @@ def repro(
     data: str | Path | None = None,
     fit: bool = False,
     cache: str | Path | None = None,
+    workers: str = "local",
+    ray_address: str | None = None,
 ) -> Reproduction:
     """Compute figures that papers and vendors published, and compare them with the printed values.
 
@@ -129,35 +133,45 @@ def repro(
         data: For `measured`: a CSV of your own runs, with the columns of launch/data/measured/training.csv.
         fit: For what was measured: fit Emu's constants on it anew, and use them.
         cache: Keep results of papers in this folder; None: in the user's cache.
+        workers: The processes that compute rows of papers: of this machine (`local`), or of a Ray (`ray`).
+        ray_address: The address of a running Ray; None: one is started on this machine.
 
     Raises:
         InputError: the source is unknown, or an argument is not for it.
     """
     for_runs: dict[str, Any] = {"data": data, "fit": fit}
-    for_papers: dict[str, Any] = {"table": table, "figure": figure, "cache": cache}
+    for_all: dict[str, Any] = {"cache": cache, "workers": workers, "ray_address": ray_address}
+    for_papers: dict[str, Any] = {"table": table, "figure": figure, **for_all}
     taken = {
         "measured": for_runs,
         "nccl": {"fit": fit},
         "kernels": {"fit": fit},
         "torchtitan": {"fit": fit},
-        "all": {"cache": cache},
+        "all": for_all,
     }
     known = taken | dict.fromkeys(PAPERS, for_papers)
     if source not in known:
         raise unknown("publication", source, known)
     for name, value in {**for_papers, **for_runs}.items():
-        if value and name not in known[source]:
+        if value and value != "local" and name not in known[source]:
             raise InputError(f"repro: {name} is not for {source}; leave it out")
-    if source in PAPERS:
-        return paper_rows(source, **for_papers)
-    return _ASKED[source](**known[source])
+    given = dict(known[source])
+    if "workers" in given:
+        label = f"emu repro {source}"
+        given["pool"] = WorkerOptions(given.pop("workers"), given.pop("ray_address")).pool(label, _local())
+    return paper_rows(source, **given) if source in PAPERS else _ASKED[source](**given)
 
 
-def all_papers(cache: str | Path | None = None) -> Reproduction:
+def _local() -> JobPool:
+    """Return the processes of this machine that compute rows."""
+    return LocalPool(min(_PROCESSES, os.cpu_count() or 1))
+
+
+def all_papers(pool: JobPool, cache: str | Path | None = None) -> Reproduction:
     """Return each row of each paper, and how many are met."""
-    with closing(ResultCache(None)) as nowhere:
-        papers = {name: make(nowhere) for name, make in PAPERS.items()}
-        rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], cache)
+    with closing(ResultCache(cache_folder(cache))) as kept:
+        papers = {name: make(kept) for name, make in PAPERS.items()}
+        rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], kept, pool)
         pages = {name: paper_page(paper, rows[name]) for name, paper in papers.items()}
     every = [row for each in rows.values() for row in each]
     told = [_record(name, row) for name, each in rows.items() for row in each]
@@ -174,7 +188,7 @@ def _record(paper: str, row: PaperRow) -> dict[str, object]:
 
 
 def paper_rows(
-    source: str, table: str | None = None, figure: str | None = None, cache: str | Path | None = None
+    source: str, pool: JobPool, table: str | None = None, figure: str | None = None, cache: str | Path | None = None
 ) -> Reproduction:
     """Return the rows of one paper, or of one of its tables or figures.
 
@@ -187,7 +201,7 @@ def paper_rows(
     with closing(ResultCache(cache_folder(cache))) as kept:
         paper = PAPERS[source](kept)
         draw = None if figure is None or figure not in paper.figures else partial(_drawn, paper, figure)
-        rows = _rows({source: paper}, [(source, target) for target in paper.of(place)], cache)[source]
+        rows = _rows({source: paper}, [(source, target) for target in paper.of(place)], kept, pool)[source]
     told = {"paper": source, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
     pages, records = {source: paper_page(paper, rows)} if place is None else None, [_record(source, row) for row in rows]
     return Reproduction(
@@ -216,12 +230,11 @@ def _drawn(paper: Paper, figure: str) -> "Figure":
 
 
 def _rows(
-    papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cache: str | Path | None
+    papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], kept: ResultCache, pool: JobPool
 ) -> dict[str, list[PaperRow]]:
     """Return the rows of each paper, computed in several processes."""
     asked = [RowRequest(name, target.table, papers[name].targets.index(target)) for name, target in wanted]
-    processes = min(_PROCESSES, os.cpu_count() or 1)
-    found = answers({name: PAPERS[name] for name in papers}, asked, cache_folder(cache), processes)
+    found = answers({name: PAPERS[name] for name in papers}, asked, kept, pool)
     rows: dict[str, list[PaperRow]] = {name: [] for name in papers}
     for (name, target), answer in zip(wanted, with_progress(found, f"working out {len(asked)} rows", len(asked)), strict=True):
         rows[name].append(papers[name].judge(target, answer))

@@ -3,15 +3,15 @@
 The answers of several processes equal those of one.
 """
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from emu.arrays import digest
 from emu.sources import code_digest
-from emu.study.job_pool import job_pool, results_of
+from emu.study.job_pool import JobPool, KnownResult, results_of
 from emu.study.planning.search.timer import ResultCache
 from launch.papers.paper import Paper
 from launch.papers.targets import Answer, Target
@@ -29,15 +29,20 @@ def name_of(what: str, *asked: object) -> str:
     return f"{what} {digest((code_digest(*_FOLDERS), *asked))}"
 
 
+def kept_answer(target: Target, kept: ResultCache) -> Answer | None:
+    """Return Emu's answer to a row from the cache; None if it is not there."""
+    found = kept.read(name_of("row", target))
+    return None if found is None else Answer(**{**found, "notes": tuple(found["notes"])})
+
+
 def answer_of(paper: Paper, target: Target, kept: ResultCache) -> Answer:
     """Return Emu's answer to a row, read from the cache if it is there."""
-    name = name_of("row", target)
-    found = kept.read(name)
+    found = kept_answer(target, kept)
     if found is not None:
-        return Answer(**{**found, "notes": tuple(found["notes"])})
+        return found
     answer = paper.answer(target)
     holds = None if answer.holds is None else bool(answer.holds)  # JSON cannot hold numpy's bool
-    kept.write(name, {"ours": answer.ours, "notes": answer.notes, "off": answer.off, "holds": holds})
+    kept.write(name_of("row", target), {"ours": answer.ours, "notes": answer.notes, "off": answer.off, "holds": holds})
     return answer
 
 
@@ -53,37 +58,56 @@ class RowRequest(NamedTuple):
 
 
 class _RowWorker:
-    """A function that computes rows; each process that calls it opens the cache for itself."""
+    """A function that computes the rows of a group; what it finds is kept at once."""
 
-    def __init__(self, makers: Mapping[str, Make], folder: Path | None) -> None:
-        self._makers, self._folder = makers, folder
-        self._kept: ResultCache | None = None
+    def __init__(self, makers: Mapping[str, Make], kept: ResultCache) -> None:
+        self._makers, self._kept = makers, kept
         self._papers: dict[str, Paper] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _worker_of, (tuple(self._makers), self._kept)  # another machine has these papers, in folders of its own
 
     def __call__(self, group: Sequence[RowRequest]) -> list[Answer]:
         """Return the answers to a group of rows."""
-        if self._kept is None:
-            self._kept = ResultCache(self._folder)
-            self._papers = {name: make(self._kept) for name, make in self._makers.items()}
-        papers = self._papers
-        return [answer_of(papers[row.paper], papers[row.paper].targets[row.number], self._kept) for row in group]
+        return [answer_of(self._paper(row), self._target(row), self._kept) for row in group]
 
-    def close(self) -> None:
-        """Close the cache."""
-        if self._kept is not None:
-            self._kept.close()
+    def recall(self, group: Sequence[RowRequest]) -> list[Answer] | None:
+        """Return the answers to a group of rows from the cache; None where one of them is not there."""
+        found = [kept_answer(self._target(row), self._kept) for row in group]
+        return None if None in found else [answer for answer in found if answer is not None]
+
+    def _paper(self, row: RowRequest) -> Paper:
+        """Return the paper of a row."""
+        if row.paper not in self._papers:
+            self._papers[row.paper] = self._makers[row.paper](self._kept)
+        return self._papers[row.paper]
+
+    def _target(self, row: RowRequest) -> Target:
+        """Return a row as printed."""
+        return self._paper(row).targets[row.number]
 
 
-def answers(makers: Mapping[str, Make], asked: Sequence[RowRequest], folder: Path | None, processes: int) -> Iterator[Answer]:
+def _worker_of(papers: Sequence[str], kept: ResultCache) -> _RowWorker:
+    """Return the worker for the rows of papers of the catalogue."""
+    catalogue = importlib.import_module("launch.papers.catalogue").PAPERS  # not above: papers import this module
+    return _RowWorker({name: catalogue[name] for name in papers}, kept)
+
+
+def answers(makers: Mapping[str, Make], asked: Sequence[RowRequest], kept: ResultCache, pool: JobPool) -> Iterator[Answer]:
     """Yield the answers to rows in their order; rows of one place share work and are computed by one process.
 
     Args:
         makers: The functions that make the papers, by name.
         asked: The rows.
-        folder: The folder of the cache; None: nothing is kept.
-        processes: The largest number of processes.
+        kept: The cache.
+        pool: The processes that compute rows.
     """
+    worker = _RowWorker(makers, kept)
     groups = [[*each] for _, each in groupby(asked, key=lambda row: row[:2])]
-    with closing(_RowWorker(makers, folder)) as worker, job_pool(worker, max(1, min(processes, len(groups)))) as submit:
-        for _, found in results_of(((None, submit(group)) for group in groups), len(groups)):
+    known = [worker.recall(group) for group in groups]
+    with pool.open(worker, kept, known.count(None)) as opened:
+        pending = (
+            opened.submit(group) if told is None else KnownResult(told) for group, told in zip(groups, known, strict=True)
+        )
+        for _, found in results_of(((None, each) for each in pending), len(groups)):
             yield from found

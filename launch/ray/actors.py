@@ -138,17 +138,30 @@ def _answer(process: int, ref: Any) -> ActorResult:
     return process, how, ended, ""
 
 
-def main() -> None:
-    """Join or start a Ray, report its address, and run jobs until the pipe ends."""
-    pipe = Connection(int(sys.argv[1]))
+def join_or_start(pipe: Connection) -> tuple[str, Any] | None:
+    """Join or start the Ray that a pipe asks for, report there how that went, and return what else was asked for.
+
+    Returns:
+        The address, "" for a Ray that is started here, and the placement of actors; None: no Ray answers or starts.
+    """
     address, folder, runtime_env, placement = pipe.recv()
     own = {} if address else {"_temp_dir": folder, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     try:
         ray.init(address=address or "local", log_to_driver=False, runtime_env=runtime_env, **own)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
-        return
+        return None
     pipe.send(_node() if address else "")
+    return address, placement
+
+
+def main() -> None:
+    """Run jobs until the pipe ends."""
+    pipe = Connection(int(sys.argv[1]))
+    begun = join_or_start(pipe)
+    if begun is None:
+        return
+    address, placement = begun
     actors = Actors(pipe, "" if address else "127.0.0.1", placement)
     try:
         while True:

@@ -98,13 +98,14 @@ class RayProcess:
     Args:
         address: The address of the Ray to join; "" starts one on this machine.
         options: The placement and the environment of actors.
+        script: The script beside this file that is run in the process in which Ray lives.
 
     Raises:
         InputError: no Ray answers at the address.
         RunError: Ray does not start.
     """
 
-    def __init__(self, address: str = "", options: RayOptions | None = None) -> None:
+    def __init__(self, address: str = "", options: RayOptions | None = None, script: str = "actors.py") -> None:
         if address:
             _check_answers(address)
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_BASE else "/tmp"
@@ -114,13 +115,13 @@ class RayProcess:
         self._pipe, theirs = Pipe()
         try:
             with theirs, os.fdopen(os.open(self.log, _NEW, 0o600), "wb") as log:
-                self._process = _start(theirs.fileno(), log.fileno(), self._joined, self._folder, self.log)
+                self._process = _start(script, theirs.fileno(), log.fileno(), self._joined, self._folder, self.log)
         except BaseException:
             self._forget()
             raise
         asked = options or RayOptions()
         try:
-            self._send((address, str(self._folder / _OPEN), dict(asked.runtime_env), asked.placement))
+            self.send((address, str(self._folder / _OPEN), dict(asked.runtime_env), asked.placement))
             self.node = self._begin(address)
         except BaseException as error:
             self.end(keep_log=not address and isinstance(error, RunError))  # the error names the log
@@ -128,7 +129,7 @@ class RayProcess:
 
     def _begin(self, address: str) -> str:
         """Return the address by which Ray knows this machine; "" if there is no other machine."""
-        said = str(self._receive()) if self._pipe.poll(_START_S) else f"Ray: no answer within {_START_S:g} s"
+        said = str(self.receive()) if self._pipe.poll(_START_S) else f"Ray: no answer within {_START_S:g} s"
         if ": " not in said:
             return said
         line = " ".join(said.split())[:200]
@@ -147,22 +148,32 @@ class RayProcess:
         Raises:
             RunError: the process in which Ray lives is gone.
         """
-        self._send((n, job))
+        self.send((n, job))
         until = float("inf")
         while not self._pipe.poll(_LOOK_S):
             if failing.is_set():
                 until = min(until, time.monotonic() + _END_S)
             if time.monotonic() > until:
-                self._send(())
+                self.send(())
                 break
-        answers: list[tuple[int, str, bytes, str]] = self._receive()
+        answers: list[tuple[int, str, bytes, str]] = self.receive()
         return answers
 
-    def _send(self, what: tuple[Any, ...]) -> None:
-        with suppress(ConnectionError):  # `_receive` reports a process that has ended
+    def send(self, what: Any) -> None:
+        """Send something to the process in which Ray lives."""
+        with suppress(ConnectionError):  # `receive` reports a process that has ended
             self._pipe.send(what)
 
-    def _receive(self) -> Any:
+    def has_sent(self) -> bool:
+        """Return whether something has come, or the process has ended."""
+        return self._pipe.poll()
+
+    def receive(self) -> Any:
+        """Return what comes next from the process in which Ray lives.
+
+        Raises:
+            RunError: the process is gone.
+        """
         try:
             return self._pipe.recv()
         except (EOFError, ConnectionError) as error:
@@ -214,8 +225,8 @@ def _no_ray(address: str, why: str) -> InputError:
     return must_be("--ray-address", "the address", "that of a Ray that runs", address, why)
 
 
-def _start(pipe: int, log: int, joined: bool, *files: Path) -> "subprocess.Popen[bytes]":
-    script = Path(__file__).with_name("actors.py")
+def _start(name: str, pipe: int, log: int, joined: bool, *files: Path) -> "subprocess.Popen[bytes]":
+    script = Path(__file__).with_name(name)
     # -P: the script's own folder must not hide packages from Ray. A session of its own: Ctrl-C comes to us alone.
     return subprocess.Popen(
         [sys.executable, "-P", str(_WATCHDOG), str(script), str(pipe), "joined" if joined else "own", *map(str, files)],
@@ -232,7 +243,9 @@ def _environment(*, joined: bool) -> dict[str, str]:
     settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
     if joined:
         return settings
-    return settings | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    # As on other systems, where Ray takes 127.0.0.1 for the address of this machine, and then listens nowhere else.
+    loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    return settings | loopback | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def _kill_session(leader: int) -> None:

@@ -13,15 +13,18 @@ TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--stack"}
 TIMELINE = {"--timeline", "--every-rank"}  # the second: a file of all ranks of a large run is too large for most readers
 # Ranks run in processes of Ray: on which, how many in one (torch takes memory in each), and where Ray places them.
 CLUSTER = {"--cluster", "--ray-address", "--ranks-per-actor", "--ray-options"}
+WORKERS = {"--workers", "--ray-address"}  # jobs are done by tasks of a Ray: the second, on which
 FAULTS = {"--fault", "--png"}  # what a job meets while it runs, and the picture of it: no other flag says when a part fails
 PACE = {"--pace", "--pace-compute"}  # programs meet the fabric by the clock; the second: or messages alone do
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"}
     | {"--dims"}  # a proof of the very grid that bench and show collective take
-    | CLUSTER,
+    | CLUSTER
+    | WORKERS,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
     | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb", "--bounds", "--stack"}
-    | CLUSTER,
+    | CLUSTER
+    | WORKERS,
     "train": {
         "--model",
         "--plan",
@@ -58,16 +61,20 @@ FLAGS = {
     "replay": TIMED | TIMELINE | FAULTS | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | FAULTS
+    | WORKERS
     | {"--axes", "--scale-dp", "--trace", "--sweep"}  # an answer holds for more than one value
     | TIMELINE,
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},
     "repro torchtitan": {"--fit"},  # the clock of their machine is set anew
     "repro kernels": {"--fit"},
-    "repro all": {"--docs", "--cache"},  # pages of all papers are written
-    **{f"repro {paper}": {"--table", "--figure", "--png", "--docs", "--cache"} for paper in PAPERS},  # figures are drawn
+    "repro all": {"--docs", "--cache"} | WORKERS,  # pages of all papers are written
+    **{
+        f"repro {paper}": {"--table", "--figure", "--png", "--docs", "--cache"} | WORKERS for paper in PAPERS
+    },  # figures are drawn
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--plan", "--beside", "--cache", "--png"}  # words of a plan make a large search small
+    | WORKERS
     | {"--sweep", "--top"}  # so does a short table
     | {"--all"},  # proofs beyond that of the first plan may take much longer than finding it
     "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}

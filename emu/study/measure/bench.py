@@ -4,9 +4,10 @@ The figures are those of nccl-tests.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from emu.bound.limit import QUICK, Limit, limit_of
@@ -20,6 +21,7 @@ from emu.fabric.run import Spread
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
+from emu.study.job_pool import JobPool, KnownResult, LocalPool, OpenPool, PendingResult, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
 from emu.study.timing.collective import spread_collective, time_collective
 from emu.study.timing.time_bound import LIGHT, ROUNDING, time_bound
@@ -212,22 +214,45 @@ def _named_case(case: Case, size: int) -> dict[str, Any]:
     }
 
 
-def compare(asked: PlacedBench) -> Iterator[BenchRow | UntimedRow]:
+@dataclass(frozen=True)
+class _AlgorithmTimer:
+    """A function that returns the rows of an algorithm at some sizes, up to one at which it cannot be timed."""
+
+    asked: PlacedBench
+
+    def __call__(self, job: tuple[str, tuple[int, ...]]) -> list[BenchRow]:
+        """Return the rows of the name and the sizes of a job."""
+        rows: list[BenchRow] = []
+        with suppress(RowsError, TornError):
+            rows.extend(measure(_named(self.asked, *job)))  # an error leaves the rows before it
+        return rows
+
+
+def compare(asked: PlacedBench, pool: JobPool = LocalPool()) -> Iterator[BenchRow | UntimedRow]:  # noqa: B008  it is a constant
     """Yield a row of every candidate at every size, algorithm by algorithm; the smallest bound at the largest size comes first.
 
     An algorithm of more than 2**15 messages that no symmetry makes equal is timed only where its bound is below the least time
     so far. An algorithm that would tear an optical switch or need every row is left out.
 
+    Args:
+        asked: The bench.
+        pool: The processes that time algorithms.
+
     Raises:
         InputError: As `measure`; or no algorithm fits.
     """
-    best = dict.fromkeys(asked.request.sizes, float("inf"))
-    for heavy, name in _by_bound(asked):
-        with suppress(RowsError, TornError):
-            for row in _bounded(asked, name, best) if heavy else measure(_named(asked, name, asked.request.sizes)):
-                if isinstance(row, BenchRow):
-                    best[row.size_bytes] = min(best[row.size_bytes], row.time_s)
-                yield row
+    sizes, found = asked.request.sizes, _by_bound(asked)
+    best = dict.fromkeys(sizes, float("inf"))
+    with pool.open(_AlgorithmTimer(asked)) as opened:
+        quick = ((name, opened.submit((name, sizes))) for heavy, name in found if not heavy)
+        for row in chain.from_iterable(rows for _, rows in results_of(quick, len(found))):
+            best[row.size_bytes] = min(best[row.size_bytes], row.time_s)
+            yield row
+        for name in (name for heavy, name in found if heavy):
+            for each in _bounded(asked, name, best, opened):
+                if isinstance(each, BenchRow):
+                    best[each.size_bytes] = min(best[each.size_bytes], each.time_s)
+                yield each
 
 
 def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
@@ -255,16 +280,21 @@ def _named(asked: PlacedBench, name: str, sizes: tuple[int, ...]) -> PlacedBench
     return replace(asked, request=replace(asked.request, algorithm=name, sizes=sizes))
 
 
-def _bounded(asked: PlacedBench, name: str, best: dict[int, float]) -> Iterator[BenchRow | UntimedRow]:
+def _bounded(
+    asked: PlacedBench, name: str, best: dict[int, float], opened: OpenPool[tuple[str, tuple[int, ...]], list[BenchRow]]
+) -> Iterator[BenchRow | UntimedRow]:
     """Yield a row for each size of an algorithm; a size whose bound is above the best time is not timed."""
-    case = asked.case(name)
-    for size in asked.request.sizes:
-        known = time_bound(case.job(size))
-        at_least_s = known.end_fs * (1 - ROUNDING) / TICKS_PER_S
-        if known.messages > LIGHT and at_least_s > best[size]:
-            yield UntimedRow(**_named_case(case, size), at_least_s=at_least_s)
-        else:
-            yield from measure(_named(asked, name, (size,)))
+    pending: list[PendingResult[Sequence[BenchRow | UntimedRow]]] = []
+    with suppress(RowsError, TornError):
+        case = asked.case(name)
+        for size in asked.request.sizes:
+            known = time_bound(case.job(size))
+            at_least_s = known.end_fs * (1 - ROUNDING) / TICKS_PER_S
+            if known.messages > LIGHT and at_least_s > best[size]:
+                pending.append(KnownResult([UntimedRow(**_named_case(case, size), at_least_s=at_least_s)]))
+            else:
+                pending.append(opened.submit((name, (size,))))
+    yield from chain.from_iterable(takewhile(bool, (each.get() for each in pending)))
 
 
 def best_rows(rows: Iterable[BenchRow | UntimedRow]) -> dict[int, BenchRow]:

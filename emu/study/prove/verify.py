@@ -6,7 +6,7 @@ Above 2**24 rows nothing is timed.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -27,6 +27,7 @@ from emu.errors import EmuError
 from emu.fabric.ideal import ideal
 from emu.fabric.isolated_time import run_named
 from emu.fabric.lower import FabricJob, lower
+from emu.study.job_pool import JobPool, LocalPool, results_of
 from emu.units import TICKS_PER_S
 
 How = Literal["exact", "by translation", "not run", ""]
@@ -164,9 +165,23 @@ def _tried(found: Algorithm, n: int) -> Iterable[Shape]:
     return best.values()
 
 
-def verify(cases: Iterable[tuple[Algorithm, Shape]]) -> Iterator[VerificationRow]:
-    """Prove and time each algorithm on its shape; a refusal is a row, not an exception."""
-    return (_verified(found, shape) for found, shape in cases)
+@dataclass(frozen=True)
+class _Cases:
+    """A function that returns the row of a case by its number: all cases are sent once."""
+
+    cases: Sequence[tuple[Algorithm, Shape]]
+
+    def __call__(self, number: int) -> VerificationRow:
+        """Return the row of a case."""
+        return _verified(*self.cases[number])
+
+
+def verify(cases: Iterable[tuple[Algorithm, Shape]], pool: JobPool = LocalPool()) -> Iterator[VerificationRow]:  # noqa: B008
+    """Prove and time each algorithm on its shape, by the processes of a pool; a refusal is a row, not an exception."""
+    every = tuple(cases)
+    with pool.open(_Cases(every), jobs=len(every)) as opened:
+        asked = ((number, opened.submit(number)) for number in range(len(every)))
+        yield from (row for _, row in results_of(asked, 16 * opened.side_by_side))
 
 
 def _verified(found: Algorithm, shape: Shape) -> VerificationRow:

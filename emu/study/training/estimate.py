@@ -161,7 +161,7 @@ def prepare(
     """
     began = time.perf_counter()
     request = request.on(topology)
-    model, plan = model_of(request), request.plan
+    model, plan = find_model(request.model), request.plan
     topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
     check_world(plan, model, topology.n_npus, topology.name, request.stack)
     npus_of(topology, plan, request.axes)
@@ -186,15 +186,6 @@ def check_words(request: EstimateRequest, model: Model, topology: Topology) -> N
     groups = {axis: npus[members(plan, axis)] for tape in tapes for axis in tape.axes}
     operations = operations_by_axis((tape.events(), tuple(tape.axes)) for tape in tapes)
     check_axes(request.algorithms, groups, operations, topology)
-
-
-def model_of(request: EstimateRequest) -> Model:
-    """Return the model of a request.
-
-    Raises:
-        InputError: As `find_model`.
-    """
-    return request.model if isinstance(request.model, Model) else find_model(request.model)
 
 
 def _estimated(

@@ -155,6 +155,11 @@ def cluster_options(command: F) -> F:
     return with_all(command, _cluster_option("Where ranks run: as threads (local), or in Ray actors (ray)."), *_RAY_OPTIONS)
 
 
+def worker_options(command: F) -> F:
+    """Add the options that say which processes do the jobs of a command."""
+    return with_all(command, workers_option, _RAY_ADDRESS)
+
+
 def script_cluster_options(command: F) -> F:
     """Add the options of `cluster_options` with `fake` as another cluster, and `--patience`."""
     said = "Where ranks run: as threads (local), in Ray actors (ray), or nowhere (fake; tensors have no data)."
@@ -171,6 +176,15 @@ def with_all(command: F, *options: Callable[..., Any]) -> F:
     return reduce(lambda made, option: cast("F", option(made)), reversed(options), command)
 
 
+workers_option = default_option(
+    "--workers",
+    default="local",
+    metavar="local|ray",
+    help="The processes that do the jobs: of this machine (local), or tasks of a Ray (ray), with the same bits.",
+)
+_RAY_ADDRESS = click.option(
+    "--ray-address", metavar="HOST:PORT", help="The address of a running Ray. [default: start one on this machine]"
+)
 _PATIENCE = click.option(
     "--patience",
     type=float,
@@ -180,9 +194,7 @@ _PATIENCE = click.option(
     help="End the run if a rank waits so long for something else than communication (a lock, a store) while all others wait.",
 )
 _RAY_OPTIONS = (
-    click.option(
-        "--ray-address", metavar="HOST:PORT", help="The address of a running Ray. [default: start one on this machine]"
-    ),
+    _RAY_ADDRESS,
     click.option("--ranks-per-actor", type=int, metavar="N", help="The ranks of each Ray actor, as threads. [default: 1]"),
     click.option(
         "--ray-options",

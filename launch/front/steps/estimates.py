@@ -5,10 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emu.errors import InputError
+from emu.errors import InputError, must_be
 from emu.model.generate.generate import generate
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
+from emu.study.job_pool import LocalPool
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate
 from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate_moments
 from emu.study.training.step.step import with_means
@@ -29,10 +30,11 @@ from launch.front.inputs import (
 )
 from launch.front.question import question
 from launch.front.result import PICTURES, Result, late
-from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
+from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each
 from launch.show.progress import itself, with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
+from launch.workers import WorkerOptions
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.figure import Figure
@@ -82,6 +84,8 @@ def estimate(
     sweep: Words = (),
     fault: Words = (),
     stack: str = "",
+    workers: str = "local",
+    ray_address: str | None = None,
 ) -> StepEstimates | Sweep | FaultyJobs:
     """Estimate how long a training step takes, where its time goes and how much memory it needs, without running it.
 
@@ -98,6 +102,8 @@ def estimate(
         sweep: Quantities and their values, such as `topology.bandwidth=25GB/s..400GB/s:5`; several: all combinations.
         fault: Parts that fail while the job runs, such as `npu 5 at step 3`, or files of such texts.
         stack: The software and its settings, such as `software=megatron`.
+        workers: The processes that estimate the points of a `sweep`: this one (`local`), or those of a Ray (`ray`).
+        ray_address: The address of a running Ray; None: one is started on this machine.
 
     Returns:
         The step on each topology; the step at each point of a `sweep`; or with `fault` the steps of a job, one after another.
@@ -108,13 +114,16 @@ def estimate(
     laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), stack_of(stack)
     order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
     request = EstimateRequest(model_word(model), laid, under, algorithm_choice(algorithm, under), order, scale_dp)
+    pool = WorkerOptions(workers, ray_address).pool("emu estimate", LocalPool())
+    if pool != LocalPool() and not several(sweep):
+        raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
     if several(sweep) and several(fault):
         raise InputError("estimate: --sweep and --fault exclude each other; leave one of them out")
     if several(sweep):
         words = {"model": model_word(model), "plan": plan, "stack": stack, "device": str(device)}
         words |= {"seq": str(seq), "global-batch": str(global_batch)}
-        timed = partial(_step_at, request)
-        return sweep_steps(several(sweep), words, several(topology), timed, f"A step of {model}", "estimating the steps")
+        timer = PointTimer(partial(_step_at, request), pool, label="estimating the steps")
+        return sweep_steps(several(sweep), words, several(topology), timer, f"A step of {model}")
     built, found = topologies_of(topology), device_of(device, under.precision.activation)
     label = f"estimating a step of {request.model}"
     if several(fault):
@@ -138,6 +147,6 @@ def _job_with_faults(request: EstimateRequest, topology: Topology, device: Devic
 def _step_at(request: EstimateRequest, point: SweepPoint) -> StepEstimate:
     """Return the step at a point of a sweep; algorithms, axes and scale_dp come from the request."""
     plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
-    asked = replace(request, model=point.said["model"], plan=plan, stack=point.stack)
+    asked = replace(request, model=point.model, plan=plan, stack=point.stack)
     [(step, _)] = with_means([estimate_moments(asked, point.topology, point.device)])
     return step

@@ -1,18 +1,17 @@
 """The question of `emu plan`: which plan trains a model fastest on a number of NPUs, and why do the next ones lose?"""
 
 import os
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
+from emu.study.job_pool import JobPool, LocalPool
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
-from emu.study.planning.search.timer import ResultCache
+from emu.study.planning.search.timer import ResultCache, search_name
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -30,9 +29,10 @@ from launch.front.inputs import (
 )
 from launch.front.question import question
 from launch.front.result import PICTURES, Result, late
-from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
+from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.show.progress import late_notice, progress_bar
 from launch.show.text.estimate_table import plans_report
+from launch.workers import WorkerOptions
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.figure import Figure
@@ -101,6 +101,8 @@ def plan(
     cache: str | Path | None = None,
     sweep: Words = (),
     stack: str = "",
+    workers: str = "local",
+    ray_address: str | None = None,
 ) -> PlanSearch | Sweep:
     """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.
 
@@ -122,6 +124,8 @@ def plan(
         cache: Keep results in this folder; None: in the user's cache.
         sweep: Quantities and their values, such as `plan.tp=1,2,4,8`; several: all combinations.
         stack: The software and its settings, such as `software=megatron`.
+        workers: The processes that time candidates, or points of a `sweep`: of this machine (`local`), or of a Ray (`ray`).
+        ray_address: The address of a running Ray; None: one is started on this machine.
 
     Returns:
         The plans; or with `sweep` the best plan at each point.
@@ -134,27 +138,56 @@ def plan(
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in several(beside))
     choice = algorithm_choice(algorithm, under)
     request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top, prove_all)
+    local = LocalPool(min(_PROCESSES, os.cpu_count() or 1))
+    pool = WorkerOptions(workers, ray_address).pool("emu plan", local)
     with closing(ResultCache(cache_folder(cache))) as kept:
         if several(sweep):
             if named:
                 raise InputError("plan: --sweep and --beside exclude each other; leave one of them out")
             words = {"model": word, "plan": plan, "stack": stack, "device": str(device)}
             words |= {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
-            timed = partial(_best_at, request, kept)
-            return sweep_steps(several(sweep), words, several(topology), timed, f"The best plan of {word}")
+            timer = _points_timer(request, kept, local, pool)
+            return sweep_steps(several(sweep), words, several(topology), timer, f"The best plan of {word}")
         built, found = topologies_of(topology), device_of(device, under.precision.activation)
-        table = _found(request, built, found, kept)
+        table = find_plans(request, built, found, kept, pool=pool, progress=progress_bar)
     return PlanSearch(table.rows, table, request, tuple(built), found)
 
 
-def _found(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache) -> PlanTable:
-    """Return the result of a search."""
-    return find_plans(request, topologies, device, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=progress_bar)
+def _points_timer(request: PlanRequest, kept: ResultCache, local: JobPool, pool: JobPool) -> PointTimer:
+    """Return the timer of the points of a sweep: one after another by processes of this machine, or each as a task of a Ray."""
+    if pool is local:
+        best = _BestPlan(request, kept, local)
+        return PointTimer(best, LocalPool(), kept, recall=best.recall)
+    best = _BestPlan(request, kept, LocalPool())
+    return PointTimer(best, pool, kept, "searching the best plans", best.recall)
 
 
-def _best_at(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow:
-    """Return the fastest plan at a point of a sweep."""
-    npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
-    asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
-    asked = replace(asked, model=point.said["model"], given=point.said["plan"], stack=point.stack, best=1)
-    return _found(asked, [point.topology], point.device, kept).rows[0]
+@dataclass(frozen=True, eq=False)
+class _BestPlan:
+    """A function that returns the fastest plan at a point of a sweep, and keeps it."""
+
+    request: PlanRequest
+    kept: ResultCache
+    pool: JobPool
+
+    def __call__(self, point: SweepPoint) -> PlanRow:
+        """Return the fastest plan at a point."""
+        asked = self._asked(point)
+        found = find_plans(asked, [point.topology], point.device, self.kept, pool=self.pool, progress=progress_bar).rows[0]
+        self.kept.write(self._name(asked, point), asdict(found))
+        return found
+
+    def recall(self, point: SweepPoint) -> PlanRow | None:
+        """Return the fastest plan at a point from the cache; None if it is not there."""
+        found = self.kept.read(self._name(self._asked(point), point))
+        return None if found is None else PlanRow.stored(found)
+
+    def _asked(self, point: SweepPoint) -> PlanRequest:
+        """Return the request of a point."""
+        npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
+        asked = replace(self.request, npus=npus, global_batch=global_batch, seq=seq)
+        return replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)
+
+    def _name(self, asked: PlanRequest, point: SweepPoint) -> str:
+        """Return the name of the plan in the cache."""
+        return f"best of {search_name(asked, point.model, point.device, (point.topology,))}"

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from emu.errors import InputError, must_be
+from emu.model.model import Model
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
+from emu.study.job_pool import JobPool, KnownResult, results_of
 from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.value_table import ValueTable
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 from launch.front.inputs import stack_of
@@ -153,9 +156,10 @@ _SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_topology, "device
 
 
 class SweepPoint(NamedTuple):
-    """A point of a sweep: the options of the command, with the topology, the device and the stack that they give."""
+    """A point of a sweep: the options of the command, with the things that they name; a file is read here."""
 
     said: Words
+    model: Model
     topology: Topology
     device: Device
     stack: Stack
@@ -163,6 +167,39 @@ class SweepPoint(NamedTuple):
     def whole(self, name: str) -> int:
         """Return the value of an option that takes a whole number."""
         return int(self.said[name])
+
+
+@dataclass(frozen=True)
+class PointTimer:
+    """A function that times a point of a sweep, and the processes that call it."""
+
+    timed: Callable[[SweepPoint], SweepStep]
+    pool: JobPool
+    kept: ValueTable | None = None  # to which the function writes what it keeps
+    label: str = ""  # of the progress of points; "": each reports its own
+    recall: Callable[[SweepPoint], SweepStep | None] = lambda _: None  # returns a step that is known
+
+
+@dataclass(frozen=True)
+class _SweepRows:
+    """A function that returns the row of a point by its number: all points are sent once, as they may share large things."""
+
+    points: Sequence[tuple[Words, SweepPoint]]  # the values that are swept, and the point
+    timed: Callable[[SweepPoint], SweepStep]
+
+    def __call__(self, number: int) -> SweepRow:
+        """Return the row of a point: its step, or the reason why there is none."""
+        swept, point = self.points[number]
+        try:
+            return SweepRow(point.topology.name, swept, "", self.timed(point))
+        except InputError as error:
+            return SweepRow(point.said["topology"], swept, str(error), None)
+
+    def known(self, number: int, recall: Callable[[SweepPoint], SweepStep | None]) -> SweepRow | None:
+        """Return the row of a point whose step is known; None where it is not."""
+        swept, point = self.points[number]
+        step = recall(point)
+        return None if step is None else SweepRow(point.topology.name, swept, "", step)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -187,23 +224,15 @@ class Sweep(Result[SweepRow]):
         return drawn
 
 
-def sweep_steps(
-    sweeps: Sequence[str],
-    words: Words,
-    topologies: Sequence[object],
-    timed: Callable[[SweepPoint], SweepStep],
-    title: str,
-    label: str = "",
-) -> Sweep:
+def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object], timer: PointTimer, title: str) -> Sweep:
     """Return the step at every point on every topology, or the reason why there is none.
 
     Args:
         sweeps: Sweeps as `NAME=VALUES`.
         words: The arguments that are not swept: model, plan, stack, device, seq, global-batch, npus where there is one.
         topologies: The topologies as they were written.
-        timed: The function that returns the step of a point.
+        timer: The function that returns the step of a point, and the processes that call it.
         title: The title of the picture.
-        label: The label of the progress of points; "": `timed` reports its own.
 
     Raises:
         InputError: a value is invalid at any point, or no point has a step.
@@ -211,10 +240,13 @@ def sweep_steps(
     parsed = parse_sweeps(sweeps, *words.keys() & {"npus"})
     where = [(point, words_at({**words, "topology": _word(each)}, point)) for point in points(parsed) for each in topologies]
     built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
-    for _, said in where:
-        _check(said)
-    rows = (_row_at(point, said, built, timed) for point, said in where)
-    found = tuple(with_progress(rows, label, len(where), sweep_told, sweep_record) if label else _rows_as_known(rows))
+    rows = _SweepRows([(point, _resolved(said, built)) for point, said in where], timer.timed)
+    known = [rows.known(number, timer.recall) for number in range(len(where))]
+    with timer.pool.open(rows, timer.kept, known.count(None)) as opened:
+        pending = ((number, opened.submit(number) if row is None else KnownResult(row)) for number, row in enumerate(known))
+        done = (row for _, row in results_of(pending, len(where)))
+        told = with_progress(done, timer.label, len(where), sweep_told, sweep_record) if timer.label else _rows_as_known(done)
+        found = tuple(told)
     if all(row.step is None for row in found):
         raise InputError(f"--sweep: no point has a step; the first: {found[0].refused}")
     return Sweep(found, title)
@@ -238,24 +270,15 @@ def _word(topology: object) -> str:
     raise must_be("--sweep", "topology", "a name or a file", getattr(topology, "name", type(topology).__name__))
 
 
-def _row_at(point: Words, said: Words, built: Mapping[str, Topology], timed: Callable[[SweepPoint], SweepStep]) -> SweepRow:
-    """Return the row of a point: its step, or the reason why there is none."""
-    try:
-        stack = stack_of(said["stack"])
-        device, topology = find_device(said["device"], stack.precision.activation), built[said["topology"]]
-        return SweepRow(topology.name, point, "", timed(SweepPoint(said, topology, device, stack)))
-    except InputError as error:
-        return SweepRow(said["topology"], point, str(error), None)
-
-
-def _check(said: Words) -> None:
-    """Refuse values that are invalid whatever the topology is.
+def _resolved(said: Words, built: Mapping[str, Topology]) -> SweepPoint:
+    """Return the point of some options.
 
     Raises:
         InputError: the model or the device is unknown, or a number is not whole.
     """
-    find_model(said["model"])
-    find_device(said["device"], stack_of(said["stack"]).precision.activation)
+    stack = stack_of(said["stack"])
+    model, device = find_model(said["model"]), find_device(said["device"], stack.precision.activation)
     for name in said.keys() & set(_WHOLE):
         if not said[name].isdecimal() or not int(said[name]):
             raise must_be("--sweep", name, "whole numbers of 1 or more", said[name])
+    return SweepPoint(said, model, built[said["topology"]], device, stack)

@@ -12,6 +12,7 @@ import emu
 from launch.cli.options.output import FILES
 from launch.front.result import Result
 from launch.papers.catalogue import PAPERS
+from tests.launch.answers import without_wall
 from tests.launch.test_flags import commands
 
 REPRO = ("measured", "nccl", "torchtitan", "kernels", "all", *PAPERS)
@@ -40,8 +41,8 @@ REPRO_TAKES = {
     "nccl": {"fit"},
     "torchtitan": {"fit"},
     "kernels": {"fit"},
-    "all": {"cache"},
-    **{paper: {"table", "figure", "cache"} for paper in PAPERS},
+    "all": {"cache", "workers", "ray_address"},
+    **{paper: {"table", "figure", "cache", "workers", "ray_address"} for paper in PAPERS},
 }
 
 
@@ -92,7 +93,14 @@ def same(default: object, of_option: object) -> bool:
 
 @pytest.mark.parametrize("source", REPRO)
 def test_a_publication_refuses_what_is_not_for_it(source):
-    for name, value in {"table": "6", "figure": "17", "data": "runs.csv", "fit": True, "cache": "kept"}.items():
+    for name, value in {
+        "table": "6",
+        "figure": "17",
+        "data": "runs.csv",
+        "fit": True,
+        "cache": "kept",
+        "workers": "ray",
+    }.items():
         if name not in REPRO_TAKES[source]:
             with pytest.raises(emu.InputError, match=f"{name} is not for {source}"):
                 emu.repro(source, **{name: value})
@@ -117,13 +125,6 @@ ASKED = [
     ("show collective", ("all_reduce", "ring"), {"ranks": 4}),
     ("list models", (), {}),
 ]
-
-
-def without_wall(value: Any) -> Any:
-    """A value without the times that this host took."""
-    if isinstance(value, dict):
-        return {key: without_wall(each) for key, each in value.items() if not key.startswith("wall_")}
-    return [without_wall(each) for each in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize(("name", "words", "named"), ASKED, ids=[name for name, *_ in ASKED])

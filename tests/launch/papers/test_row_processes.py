@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from emu.study.job_pool import LocalPool
 from emu.study.planning.search.timer import ResultCache
 from launch.papers.catalogue import PAPERS
 from launch.papers.row_answers import RowRequest, answers
@@ -32,15 +33,16 @@ def test_two_processes_say_what_one_says(kept):
     asked = asked_of(kept, QUICK)
     makers = {name: PAPERS[name] for name, _ in QUICK}
     assert len(asked) > 10
-    assert [*answers(makers, asked, None, 2)] == [*answers(makers, asked, None, 1)]
+    both = [[*answers(makers, asked, ResultCache(None), LocalPool(n))] for n in (2, 1)]
+    assert both[0] == both[1]
 
 
 def test_what_several_processes_have_worked_out_is_kept(kept, tmp_path):
     asked = asked_of(kept, QUICK[:2])
     makers = {name: PAPERS[name] for name, _ in QUICK[:2]}
-    found = [*answers(makers, asked, tmp_path, 2)]
+    found = [*answers(makers, asked, ResultCache(tmp_path), LocalPool(2))]
     mute = {name: lambda kept, make=make: Mute(make(kept)) for name, make in makers.items()}
-    assert [*answers(mute, asked, tmp_path, 1)] == found
+    assert [*answers(mute, asked, ResultCache(tmp_path), LocalPool())] == found
 
 
 def test_places_are_worked_out_side_by_side_and_rows_of_one_by_one_process(kept):
@@ -48,7 +50,7 @@ def test_places_are_worked_out_side_by_side_and_rows_of_one_by_one_process(kept)
     both = multiprocessing.get_context("fork").Barrier(2)
     makers = {name: lambda kept, make=PAPERS[name]: Met(make(kept), both) for name, _ in QUICK[:2]}
     by = {each.paper: set() for each in asked}
-    for each, answer in zip(asked, answers(makers, asked, None, 2), strict=True):
+    for each, answer in zip(asked, answers(makers, asked, ResultCache(None), LocalPool(2)), strict=True):
         by[each.paper].add(answer.ours)
     assert [len(processes) for processes in by.values()] == [1, 1]
     assert len(set.union(*by.values()) | {str(os.getpid())}) == 3

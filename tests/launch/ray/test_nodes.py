@@ -1,15 +1,10 @@
 """`emu run` on a Ray of two nodes, as docs/run.md has it: two raylets of this machine, each with an address of its own."""
 
-import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
-import time
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +13,11 @@ import pytest
 import torch
 
 from tests.launch.processes import gone, wait_for
+from tests.launch.ray.nodes import two_nodes
 from tests.launch.ray.test_run import COMMAND, ENDLESS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-RAY = str(Path(sys.executable).with_name("ray"))
 BOARD = ("--topology", "ub-mesh:board")
 WHERE = """
 import os, sys
@@ -35,43 +30,11 @@ dist.barrier()
 """
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as freed:
-        return freed.getsockname()[1]
-
-
-@contextmanager
-def node(log, *options):
-    """A node of a Ray, ended with all that it has started."""
-    words = (RAY, "start", *options, "--num-cpus=2", "--object-store-memory=100000000", "--block")
-    env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
-    with log.open("w") as out:
-        started = subprocess.Popen(words, stdout=out, stderr=out, env=env, start_new_session=True)
-    try:
-        until = time.monotonic() + 240
-        while "Ray runtime started" not in log.read_text():
-            assert time.monotonic() < until, log.read_text()
-            assert started.poll() is None, log.read_text()
-            time.sleep(0.5)
-        yield
-    finally:
-        family = psutil.Process(started.pid).children(recursive=True)
-        started.terminate()
-        for left in psutil.wait_procs(family, timeout=10)[1]:
-            left.kill()
-        started.wait()
-
-
 @pytest.fixture(scope="module")
 def address():
     """That of a Ray with two nodes, which end with the module."""
-    folder = Path(tempfile.mkdtemp(prefix="emu-two-", dir="/tmp"))
-    port, log = free_port(), folder / "head.txt"
-    head = ("--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false", '--resources={"first": 2}')
-    other = (f"--address=127.0.0.1:{port}", "--node-ip-address=127.0.0.2", '--resources={"second": 2}')
-    with node(log, *head), node(folder / "other.txt", *other):
-        yield re.search(r"--address='(\S+)'", log.read_text())[1]
-    shutil.rmtree(folder, ignore_errors=True)
+    with two_nodes() as (found, _):
+        yield found
 
 
 def run(emu, address, ranks, *words):

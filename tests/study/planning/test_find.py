@@ -9,6 +9,7 @@ import pytest
 from emu import value_table
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
+from emu.study.job_pool import LocalPool
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.search import search, timer
 from emu.study.planning.search.row import PROVED, WORKED, Candidate, parts_s, reason_of
@@ -190,7 +191,7 @@ def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_pat
 
 
 def test_several_processes_find_what_one_finds():
-    assert replace(found(*SMALL, processes=2), wall_s=0) == replace(found(*SMALL), wall_s=0)
+    assert replace(found(*SMALL, pool=LocalPool(2)), wall_s=0) == replace(found(*SMALL), wall_s=0)
 
 
 def test_a_plan_beside_is_ranked_with_those_found():
@@ -293,7 +294,7 @@ def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):
 
 def limited(request, line):
     """Return the table of a search that its work limits; one process and two give the same."""
-    one, two = (found(replace(request, prove_all=False), line, processes=processes) for processes in (1, 2))
+    one, two = (found(replace(request, prove_all=False), line, pool=LocalPool(processes)) for processes in (1, 2))
     assert replace(one, wall_s=0) == replace(two, wall_s=0)
     return one
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from emu.model.plan.plan_text import spell
+from emu.study.job_pool import LocalPool
 from emu.study.planning.find import InterruptedSearch
 from emu.study.planning.search import search, timer
 from emu.study.planning.search.row import INTERRUPTED, PROVED, WORKED
@@ -48,7 +49,7 @@ def test_what_may_come_before_a_row_is_below_every_plan_that_was_not_timed(reque
     assert {row.least_untimed_s for row in planned.rows} == {None, planned.least_s}
     assert 0 < planned.least_s <= min(left_s, planned.rows[-1].step_time_s)
     assert table(planned)[0] == table(found(replace(request_, prove_all=True), line))[0]
-    assert replace(found(request_, line, processes=2), wall_s=0) == replace(planned, wall_s=0)
+    assert replace(found(request_, line, pool=LocalPool(2)), wall_s=0) == replace(planned, wall_s=0)
 
 
 def test_the_first_is_proved_by_as_much_work_as_if_it_alone_were_wanted_and_the_rest_is_a_count(monkeypatch):

@@ -21,7 +21,7 @@ from emu.model.generate.generate import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
-from emu.study.job_pool import LocalJob, PendingResult, results_of
+from emu.study.job_pool import KnownResult, OpenPool, PendingResult, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.bound.rates import RequestTime
 from emu.study.planning.search.requests import PlacedRequest
@@ -37,7 +37,6 @@ from emu.study.planning.search.timer import (
     RequestJob,
     ResultCache,
     StepJob,
-    Submit,
 )
 from emu.study.planning.space import placements
 
@@ -79,8 +78,7 @@ class Search:
     floors: MemoryFloors
     state: SearchState
     progress: Progress
-    submit: Submit = field(init=False)  # starts a job and returns its pending result; it is set once processes are there
-    side_by_side: int = 2  # jobs that may run at one time
+    pool: OpenPool[Job, JobResult] = field(init=False)  # it is set once processes are there
     frontier: Frontier = field(default_factory=Frontier)
     under_way: deque[tuple[Candidate, PendingResult[JobResult]]] = field(default_factory=deque)  # steps that were asked for
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
@@ -252,7 +250,7 @@ class Search:
         found = {name: RequestTime(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)
         jobs = ((name, RequestJob(topology, request)) for name, request in asked.items())
-        for name, took in results_of(((name, self._asked(job)) for name, job in jobs), 16 * self.side_by_side):
+        for name, took in results_of(((name, self._asked(job)) for name, job in jobs), 32 * self.pool.side_by_side):
             found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
         return found
 
@@ -289,14 +287,15 @@ class Search:
     def _asked(self, job: StepJob | RequestJob) -> PendingResult[JobResult]:
         """Return the pending result of a job, which may be in the cache."""
         known = self.kept.read(self.name_of(job))
-        return self.submit(job) if known is None else LocalJob(lambda _: known, job)
+        return self.pool.submit(job) if known is None else KnownResult(known)
 
     def time_all(self, candidates: Sequence[Candidate], how: str) -> list[Candidate]:
         """Time more candidates in one of the ways of `timer`, and return those that could be timed, the fastest first."""
         timed = list[Candidate]()
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
+        asked = ((each, self._asked(StepJob(each, how))) for each in candidates)
         with self.progress(label, len(candidates)) as advance:
-            for candidate, found in results_of(((c, self._asked(StepJob(c, how))) for c in candidates), self.side_by_side):
+            for candidate, found in results_of(asked, 2 * self.pool.side_by_side):
                 if REFUSED not in found:
                     self.rows[candidate] = PlanRow.stored(found)
                     timed.append(candidate)

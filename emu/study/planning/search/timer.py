@@ -15,7 +15,6 @@ from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.stack.stack import Stack
 from emu.sources import code_digest
-from emu.study.job_pool import PendingResult
 from emu.study.planning.search.requests import PlacedRequest, time_request
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
@@ -80,9 +79,6 @@ class Timer:
         stack, algorithms = self.request.stack, self.request.algorithms
         topology, device = topology_under(stack, self.topologies[number]), device_under(stack, self.device)
         return time_request(request, topology, algorithms, device.request_overhead_fs)._asdict()
-
-
-Submit = Callable[[Job], PendingResult[JobResult]]
 
 
 class ResultCache(ValueTable):

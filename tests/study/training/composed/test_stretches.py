@@ -7,13 +7,13 @@ import pytest
 
 from benchmarks.composed.battery import both_ways as measured
 from benchmarks.composed.drawn import wide
+from emu.model.model_file import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
 from emu.study.training.composed.composed import Composition, composition
 from emu.study.training.composed.composed_graph import StepFrame
 from emu.study.training.composed.stretches import _crossed
-from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import standing_of
 from emu.topology.catalogue import build_topology
 from emu.trace.report.report import report
@@ -28,7 +28,7 @@ QUICK = 10**7  # where the benchmark's draws begin with --seed 1
 def composed(drawn, **most):
     topology, request = build_topology(drawn.topology), drawn.request
     npus = npus_of(topology, drawn.plan, drawn.axes)
-    of = standing_of(model_of(request), request.plan, request.stack)
+    of = standing_of(find_model(request.model), request.plan, request.stack)
     return composition(of, choice_on(topology, drawn.algorithms, "float32", npus=npus), topology, 0, npus, **most)
 
 

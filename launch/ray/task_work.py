@@ -1,0 +1,102 @@
+"""A work as the processes of a Ray do it: with the things that users have filed, and the same code of Emu as here."""
+
+import importlib
+import pickle
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ray import cloudpickle
+
+from emu.errors import EmuError, InputError, RunError
+from emu.registry import file_things, has_own, load_catalogue, own_things
+from emu.sources import product_digest, take_users_digest, user_modules, users_digest
+from emu.study.choice import algorithm_cache
+from emu.value_table import ValueTable
+
+_cloudpickle: Any = cloudpickle  # Ray has no types for it
+_LAUNCH = Path(__file__).parents[1]
+# Modules in which users' things are filed.
+_FILED = (
+    "emu.collective.algorithm",
+    "emu.collective.libraries",
+    "emu.model.model",
+    "emu.topology.catalogue",
+    "launch.data.devices",
+)
+
+
+class TaskWork:
+    """A work with all that a process of another machine needs to do it.
+
+    Args:
+        work: The function of a job.
+        kept: The table to which it writes what it keeps; None: it keeps nothing.
+
+    Raises:
+        InputError: a thing of the user's cannot be sent.
+    """
+
+    def __init__(self, work: Callable[[Any], Any], kept: ValueTable | None) -> None:
+        self._product, self._users = product_digest(_LAUNCH), users_digest()
+        try:
+            self._own, self._work = by_value(own_things()), by_value((work, kept))
+        except Exception as error:  # whatever the user's code holds
+            mend = "leave --workers ray out, or hold no such object in what you file"
+            raise InputError(f"--workers: what you have filed cannot be sent to a Ray ({error}); {mend}") from error
+        self._begun: tuple[Callable[[Any], Any], ValueTable | None] | None = None
+
+    def __call__(self, job: bytes) -> tuple[str, bytes]:
+        """Do a job; return "done" and its pickled result, with the values that were kept; or "failed" and the pickled error."""
+        try:
+            self._begun = self._begun or self._begin()
+            work, kept = self._begun
+            found = work(pickle.loads(job))
+            return "done", by_value((found, [] if kept is None else kept.fresh()))
+        except Exception as error:  # it goes on where the result is wanted
+            return "failed", _pickled_error(error)
+
+    def _begin(self) -> tuple[Callable[[Any], Any], ValueTable | None]:
+        """Make this process ready for the work, and return it with its table.
+
+        Raises:
+            InputError: the code of Emu is another one here.
+        """
+        if product_digest(_LAUNCH) != self._product:
+            raise InputError("--ray-address: a node of this Ray has other code of Emu; install the same version on every node")
+        for module in _FILED:
+            importlib.import_module(module)
+        for package in ("collectives", "topologies", "models"):
+            load_catalogue(package)
+        file_things(pickle.loads(self._own))
+        take_users_digest(self._users)
+        algorithm_cache.keep_in(None if has_own() else algorithm_cache.user_table())
+        begun: tuple[Callable[[Any], Any], ValueTable | None] = pickle.loads(self._work)
+        return begun
+
+
+def by_value(thing: object) -> bytes:
+    """Return a thing as bytes; code of users goes along, as other machines lack it."""
+    modules = user_modules()
+    for module in modules:
+        _cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(_cloudpickle.dumps(thing))
+    finally:
+        for module in modules:
+            with suppress(ValueError):
+                _cloudpickle.unregister_pickle_by_value(module)
+
+
+def _pickled_error(error: Exception) -> bytes:
+    """Return an error as bytes; that of a bug has its traceback as a note, and one that cannot be sent becomes a `RunError`."""
+    if not isinstance(error, EmuError):
+        error.add_note("".join(traceback.format_exception(error)))
+    try:
+        told = by_value(error)
+        pickle.loads(told)
+    except Exception:
+        return by_value(RunError(f"{type(error).__name__}: {error}"))
+    return told

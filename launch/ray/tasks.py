@@ -1,0 +1,121 @@
+"""The process in which Ray lives while it does tasks: `launch.ray.process` runs it as a script.
+
+It gets jobs through a pipe, has Ray do each as a task, and sends back the results as they come. It knows nothing of Emu: the
+work is a pickled function of a pickled job that returns how the job ended and its pickled result. As this is `__main__`,
+workers of Ray get the function of a task by value.
+
+Ray does not tell which tasks it has tried again. So it tries none again here; this process starts them again, and counts.
+"""
+
+import pickle
+import socket
+import sys
+from concurrent.futures import Future
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
+
+from launch.ray.actors import join_or_start
+
+_TRIES = 4  # of a task whose process or node is lost
+_ANSWER_S = 2.0  # time in which a node must answer
+_resources: Any = ray.cluster_resources
+_nodes: Any = ray.nodes
+_WORK: list[Any] = []  # of a process of Ray, once it has done a task
+
+# The result of a task: the number of its job; how it ended ("done", "failed", or "lost" by Ray); the pickled result, or Ray's
+# words; how often it was tried; and the number of nodes that were lost by then.
+TaskResult = tuple[int, str, bytes, int, int]
+
+
+class Task(NamedTuple):
+    """A job as Ray does it."""
+
+    number: int
+    name: str  # on Ray's dashboard
+    job: bytes
+
+
+def _do(sent: list[Any], job: bytes) -> Any:
+    """Do a job; the first one in a process of Ray fetches the work."""
+    if not _WORK:
+        _WORK.append(pickle.loads(ray.get(sent[0])))
+    return _WORK[0](job)
+
+
+class Tasks:
+    """The tasks of one work.
+
+    Args:
+        pipe: The connection to the process that asks.
+        work: The pickled work.
+    """
+
+    def __init__(self, pipe: Connection, work: bytes) -> None:
+        self._pipe, self._sent = pipe, [ray.put(work)]  # in a list, so that not every task fetches it
+        self._task: Any = ray.remote(num_cpus=1, max_retries=0)(_do)
+        self._ended: SimpleQueue[tuple[Task, int, Future[Any]]] = SimpleQueue()
+        self._lost_before, self._lost = {node["NodeID"] for node in _nodes() if not node["Alive"]}, set[str]()
+        Thread(target=self._send_results, daemon=True).start()
+
+    def start(self, task: Task, tries: int = 1) -> None:
+        """Start a task."""
+        ended: Future[Any] = self._task.options(name=task.name).remote(self._sent, task.job).future()
+        ended.add_done_callback(lambda done: self._ended.put((task, tries, done)))
+
+    def _send_results(self) -> None:
+        """Send the result of each task as it ends, and start again those whose process or node is lost."""
+        while True:
+            task, tries, ended = self._ended.get()
+            error = ended.exception()
+            if error is None:
+                how, found = ended.result()
+                self._send(task, how, found, tries)
+                continue
+            lost = isinstance(error, RayError) and not isinstance(error, RayTaskError | RuntimeEnvSetupError)
+            self._lost |= _lost_nodes() - self._lost_before
+            if lost and tries < _TRIES:
+                self.start(task, tries + 1)
+            else:
+                self._send(task, "lost", str(error).strip().splitlines()[-1].encode(), tries)
+
+    def _send(self, task: Task, how: str, found: bytes, tries: int) -> None:
+        """Send the result of a task."""
+        with suppress(OSError):  # nobody waits any more
+            self._pipe.send((task.number, how, found, tries, len(self._lost)))
+
+
+def _lost_nodes() -> set[str]:
+    """Return the nodes that are lost; Ray itself notices it late."""
+    return {node["NodeID"] for node in _nodes() if not (node["Alive"] and _answers(node))}
+
+
+def _answers(node: dict[str, Any]) -> bool:
+    """Return whether a node answers."""
+    with suppress(OSError):
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _ANSWER_S).close()
+        return True
+    return False
+
+
+def main() -> None:
+    """Do tasks until the pipe ends."""
+    pipe = Connection(int(sys.argv[1]))
+    if join_or_start(pipe) is None:
+        return
+    try:
+        tasks = Tasks(pipe, pipe.recv())
+        pipe.send(max(1, int(_resources().get("CPU", 1))))
+        while True:
+            tasks.start(Task(*pipe.recv()))
+    except (EOFError, ConnectionError):
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
