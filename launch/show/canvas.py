@@ -32,6 +32,32 @@ _BREAKS = re.compile(r"(?<=[\s,:/;])")  # places at which a line may end
 _GIVEN: ContextVar[Axes | None] = ContextVar("axes that the next page is drawn into", default=None)
 
 
+class ShownAxes(Axes):
+    """Axes that a notebook shows as their figure, though pyplot knows neither."""
+
+    def _repr_png_(self) -> bytes:
+        return png_of(self.get_figure(root=True))
+
+
+class ShownFigure(Figure):
+    """A figure that a notebook shows, and so its axes."""
+
+    def add_subplot(self, *args: Any, **kwargs: Any) -> Any:
+        """Return new axes; arguments as matplotlib has them."""
+        return super().add_subplot(*args, **{"axes_class": ShownAxes, **kwargs})
+
+    def _repr_png_(self) -> bytes:
+        return png_of(self)
+
+
+def png_of(figure: Figure | None) -> bytes:
+    """Return the figure as a PNG; equal figures give equal bytes."""
+    assert figure is not None
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", metadata={"Software": None})
+    return drawn.getvalue()
+
+
 @contextmanager
 def drawing_into(axes: Axes) -> Iterator[None]:
     """Draw the next page into given axes, in a figure of the user's own, instead of a figure of its own."""
@@ -59,7 +85,7 @@ def new_page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
         assert owner is not None
         return owner, given
     lines = wrap(title, TITLE_PT, wide_in - 2 * _MARGIN_IN)
-    figure = Figure(figsize=(wide_in, high_in + (len(lines) - 1) * TITLE_PT * _LINE / 72), dpi=120, layout="constrained")
+    figure = ShownFigure(figsize=(wide_in, high_in + (len(lines) - 1) * TITLE_PT * _LINE / 72), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle("\n".join(lines), x=_MARGIN_IN / wide_in, ha="left", fontsize=TITLE_PT, color=INK)
     return figure, figure.add_subplot()
@@ -109,14 +135,12 @@ def dress(axes: Axes, below: str, beside: str = "", grid: Literal["both", "y"] |
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure as a PNG file; equal figures give equal bytes.
+    """Write the figure as a PNG file.
 
     Raises:
         WriteError: the file cannot be written.
     """
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", metadata={"Software": None})
-    write_file("--png", path, drawn.getvalue())
+    write_file("--png", path, png_of(figure))
 
 
 def rank_range(ranks: Sequence[int]) -> str:
