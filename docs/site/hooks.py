@@ -27,6 +27,8 @@ PAGES = {
 }
 FILES = {page: file for file, page in PAGES.items()}
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^)#\s:]+)(?=[)#])")
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)  # of a table
+_CODE = re.compile(r"`[^`]*`")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -51,7 +53,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = _page_of(posixpath.normpath(posixpath.join(posixpath.dirname(source), link["target"])))
         return link["target"] if target is None else posixpath.relpath(target, posixpath.dirname(uri) or ".")
 
-    return _LINK.sub(led, markdown)
+    # In a table GitHub needs a backslash before a bar in code; here it would be shown.
+    plain = _ROW.sub(lambda row: _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), markdown)
+    return _LINK.sub(led, plain)
 
 
 def _page_of(file: str) -> str | None:

@@ -1,6 +1,5 @@
 """The page of a notebook: its text and its code as they are, and what its cells show when they are run."""
 
-import base64
 import html
 import tempfile
 from pathlib import Path
@@ -29,7 +28,7 @@ def run_notebook(path: Path) -> NotebookNode:
 def page_of(notebook: NotebookNode, path: Path) -> str:
     """Return the page of a notebook as Markdown; the file at `path` is offered beside it."""
     title, *rest = (_cell(cell) for cell in notebook.cells)
-    return "\n\n".join([title, f"[This notebook as a file]({path.name}){{ download }}", *rest]) + "\n"
+    return "\n\n".join([title, f'<a href="{path.name}" download>This notebook as a file</a>', *rest]) + "\n"
 
 
 def _cell(cell: NotebookNode) -> str:

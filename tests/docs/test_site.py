@@ -19,7 +19,12 @@ from launch.main import emu as shell
 from tests.docs.site_files import NOTEBOOKS, ROOT
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 LOADED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=\"?([^\s\">]+)")
 COMMAND = re.compile(r"^(?:\S+=\S+ )?emu ((?:.|\\\n|\n  --)*)$", re.MULTILINE)
 
@@ -42,6 +47,11 @@ def test_every_page_is_in_the_menu_of_the_start_page(site: Path) -> None:
     assert len(pages) > 30
     assert {page for page in pages if f'href="{page}"' not in start} == set()
     assert {f"notebooks/{path.stem}.html" for path in NOTEBOOKS} <= pages
+    assert {f"notebooks/{path.name}" for path in NOTEBOOKS} <= {str(path.relative_to(site)) for path in site.rglob("*.ipynb")}
+
+
+def test_code_in_a_table_has_no_backslash_that_only_github_needs(site: Path) -> None:
+    assert "<code>cp_comm=p2p|all_gather</code>" in (site / "training.html").read_text()
 
 
 def test_nothing_is_loaded_from_a_network(site: Path) -> None:
@@ -54,7 +64,9 @@ def test_nothing_is_loaded_from_a_network(site: Path) -> None:
 
 def test_a_page_takes_the_colours_that_its_reader_likes(site: Path) -> None:
     start = (site / "index.html").read_text()
-    assert {"(prefers-color-scheme: light)", "(prefers-color-scheme: dark)"} <= set(re.findall(r'data-md-color-media="(.*?)"', start))
+    assert {"(prefers-color-scheme: light)", "(prefers-color-scheme: dark)"} <= set(
+        re.findall(r'data-md-color-media="(.*?)"', start)
+    )
 
 
 def test_every_name_of_the_library_has_its_place_on_a_page_of_the_api(site: Path) -> None:
@@ -70,7 +82,7 @@ def test_every_name_of_the_library_has_its_place_on_a_page_of_the_api(site: Path
 def test_the_search_knows_the_pages_and_the_api(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text())
     found = {doc["location"].partition("#")[0] for doc in index["docs"] if "bisection" in doc["text"]}
-    assert {"own-topology.html", "fidelity.html"} <= found
+    assert {"fidelity.html", "glossary.html"} <= found
     assert any(doc["location"] == "api/questions.html#emu.bench" for doc in index["docs"])
 
 
