@@ -27,23 +27,28 @@ def run_notebook(path: Path) -> NotebookNode:
 
 def page_of(notebook: NotebookNode, path: Path) -> str:
     """Return the page of a notebook as Markdown; the file at `path` is offered beside it."""
-    title, *rest = (_cell(cell) for cell in notebook.cells)
-    return "\n\n".join([title, f'<a href="{path.name}" download>This notebook as a file</a>', *rest]) + "\n"
+    title, _, rest = "\n\n".join(map(_cell, notebook.cells)).partition("\n")
+    return f'{title}\n\n<a href="{path.name}" download>This notebook as a file</a>\n{rest}\n'
 
 
 def _cell(cell: NotebookNode) -> str:
     """Return a cell with what it shows."""
     if cell.cell_type == "markdown":
         return str(cell.source)
-    return "\n\n".join([f"```python\n{cell.source}\n```", *map(_output, cell.outputs)])
+    printed = [output.text for output in cell.outputs if output.output_type == "stream"]  # in pieces, as they came
+    shown = [_shown(output.data) for output in cell.outputs if output.output_type != "stream"]
+    return "\n\n".join([f"```python\n{cell.source}\n```", *([_text("".join(printed))] if printed else []), *shown])
 
 
-def _output(output: NotebookNode) -> str:
-    """Return what a cell shows: a view, a picture or text."""
-    shown = output.get("data", {})
-    if "text/html" in shown:
-        return f'<div class="shown" markdown="0">\n{shown["text/html"]}\n</div>'
-    if "image/png" in shown:
-        picture = shown["image/png"].replace("\n", "")
-        return f'<div class="shown" markdown="0">\n<img alt="" src="data:image/png;base64,{picture}">\n</div>'
-    return f'<pre class="shown">{html.escape(shown.get("text/plain", output.get("text", "")))}</pre>'
+def _shown(data: NotebookNode) -> str:
+    """Return what the last line of a cell shows: a view, a picture or text."""
+    if "text/html" in data:
+        return f'<div class="shown">\n{data["text/html"]}\n</div>'
+    if "image/png" in data:
+        return f'<div class="shown">\n<img alt="" src="data:image/png;base64,{"".join(data["image/png"].split())}">\n</div>'
+    return _text(data["text/plain"])
+
+
+def _text(text: str) -> str:
+    """Return text as it is."""
+    return f'<pre class="shown">{html.escape(text)}</pre>'
