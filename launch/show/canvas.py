@@ -24,6 +24,7 @@ from emu.files import write_file
 
 INK, GREY = "#22313f", "#7c8894"
 TITLE_PT = 11.0
+NOTEBOOK_DPI = 100.0  # a notebook keeps its pictures, and shows them no wider than its page
 _MARGIN_IN = 0.12
 _LINE = 1.35  # height of a line of text, in the size of its letters
 _BREAKS = re.compile(r"(?<=[\s,:/;])")  # places at which a line may end
@@ -36,7 +37,9 @@ class ShownAxes(Axes):
     """Axes that a notebook shows as their figure, though pyplot knows neither."""
 
     def _repr_png_(self) -> bytes:
-        return png_of(self.get_figure(root=True))
+        owner = self.get_figure(root=True)
+        assert owner is not None
+        return png_of(owner, NOTEBOOK_DPI)
 
 
 class ShownFigure(Figure):
@@ -47,14 +50,13 @@ class ShownFigure(Figure):
         return super().add_subplot(*args, **{"axes_class": ShownAxes, **kwargs})
 
     def _repr_png_(self) -> bytes:
-        return png_of(self)
+        return png_of(self, NOTEBOOK_DPI)
 
 
-def png_of(figure: Figure | None) -> bytes:
+def png_of(figure: Figure, dpi: float | Literal["figure"] = "figure") -> bytes:
     """Return the figure as a PNG; equal figures give equal bytes."""
-    assert figure is not None
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", metadata={"Software": None})
+    figure.savefig(drawn, format="png", dpi=dpi, metadata={"Software": None})
     return drawn.getvalue()
 
 
