@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS := --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test slow check format fidelity conformance clean
+.PHONY: demo test slow check docs format fidelity conformance clean
 
 demo: .venv/ready
 	@echo "1 of 3: a small Llama learns on 8 emulated NPUs of a UB-Mesh rack: tensor, pipeline and data parallel (some 10 s)"
@@ -27,6 +27,11 @@ check: .venv/ready
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Some 2 minutes: the site, in build/site. It needs no network and no server: open index.html.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 # Minutes, and ns-3 besides: Emu against packet simulation, the kernel's TCP, linear programs, networkx and NCCL on a node.
 fidelity: .venv/ready

@@ -63,6 +63,23 @@ def follow(session: str, folder: Path) -> None:
             same(wanted, got)
 
 
+def test_a_program_of_the_readme_prints_what_it_shows(tmp_path: Path) -> None:
+    programs = [step for step in STEP.finditer(README) if step["source"]]
+    assert programs
+    for step in programs:
+        (tmp_path / "program.py").write_text(step["source"])
+        same(step["printed"], run(tmp_path, script, "program.py"))
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name)
+def test_every_program_is_a_file_or_stands_above_what_it_prints(path: Path) -> None:
+    text = path.read_text()
+    followed = [step.span() for step in STEP.finditer(text)]
+    programs = [block.start() for block in re.finditer(r"^ *```(python|console)$", text, re.MULTILINE)]
+    loose = [at for at in programs if not any(begin <= at < end for begin, end in followed)]
+    assert [text[at : at + 100] for at in loose] == []
+
+
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_guide_can_be_followed_step_by_step(path: Path, tmp_path: Path) -> None:
     for step in STEP.finditer(path.read_text()):

@@ -25,6 +25,7 @@ from emu.files import write_file
 
 INK, GREY = "#22313f", "#7c8894"
 TITLE_PT = 11.0
+NOTEBOOK_DPI = 100.0  # a notebook keeps its pictures, and shows them no wider than its page
 _MARGIN_IN = 0.12
 _LINE = 1.35  # height of a line of text, in the size of its letters
 _UNDATED = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate",)}  # entries that would differ from run to run
@@ -32,6 +33,40 @@ _BREAKS = re.compile(r"(?<=[\s,:/;])")  # places at which a line may end
 
 
 _GIVEN: ContextVar[Axes | None] = ContextVar("axes that the next page is drawn into", default=None)
+
+
+class ShownAxes(Axes):
+    """Axes that a notebook shows as their figure, though pyplot knows neither."""
+
+    def _repr_png_(self) -> bytes:
+        owner = self.get_figure(root=True)
+        assert owner is not None
+        return picture_bytes(owner, "png", NOTEBOOK_DPI)
+
+
+class ShownFigure(Figure):
+    """A figure that a notebook shows, and so its axes."""
+
+    def add_subplot(self, *args: Any, **kwargs: Any) -> Any:
+        """Return new axes; arguments as matplotlib has them."""
+        return super().add_subplot(*args, **{"axes_class": ShownAxes, **kwargs})
+
+    def _repr_png_(self) -> bytes:
+        return picture_bytes(self, "png", NOTEBOOK_DPI)
+
+
+def picture_bytes(figure: Figure, kind: str, dpi: float | Literal["figure"] = "figure") -> bytes:
+    """Return a figure as the bytes of a file; equal figures give equal bytes.
+
+    Args:
+        figure: The figure.
+        kind: `png`, `svg` or `pdf`.
+        dpi: Dots an inch.
+    """
+    drawn = io.BytesIO()
+    with rc_context({"svg.hashsalt": "emu"}):
+        figure.savefig(drawn, format=kind, dpi=dpi, metadata=dict.fromkeys(_UNDATED[kind]))
+    return drawn.getvalue()
 
 
 @contextmanager
@@ -61,7 +96,7 @@ def new_page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
         assert owner is not None
         return owner, given
     lines = wrap(title, TITLE_PT, wide_in - 2 * _MARGIN_IN)
-    figure = Figure(figsize=(wide_in, high_in + (len(lines) - 1) * TITLE_PT * _LINE / 72), dpi=120, layout="constrained")
+    figure = ShownFigure(figsize=(wide_in, high_in + (len(lines) - 1) * TITLE_PT * _LINE / 72), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle("\n".join(lines), x=_MARGIN_IN / wide_in, ha="left", fontsize=TITLE_PT, color=INK)
     return figure, figure.add_subplot()
@@ -111,26 +146,13 @@ def dress(axes: Axes, below: str, beside: str = "", grid: Literal["both", "y"] |
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure as a file of PNG, SVG or PDF, as its ending says; equal figures give equal bytes.
+    """Write the figure as a file of PNG, SVG or PDF, as its ending says.
 
     Raises:
         WriteError: the file cannot be written.
     """
     kind = path.suffix[1:].lower()
     write_file("--png", path, picture_bytes(figure, kind if kind in _UNDATED else "png"))
-
-
-def picture_bytes(figure: Figure, kind: str) -> bytes:
-    """Return a figure as the bytes of a file.
-
-    Args:
-        figure: The figure.
-        kind: `png`, `svg` or `pdf`.
-    """
-    drawn = io.BytesIO()
-    with rc_context({"svg.hashsalt": "emu"}):
-        figure.savefig(drawn, format=kind, metadata=dict.fromkeys(_UNDATED[kind]))
-    return drawn.getvalue()
 
 
 def rank_range(ranks: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from emu.arrays import F64
 from emu.topology.facts.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth
-from launch.show.canvas import INK, text_width_pt, wrap
+from launch.show.canvas import INK, ShownFigure, text_width_pt, wrap
 from launch.show.picture.cables import NPU, Palette, cable_counts, palette
 from launch.show.picture.group_drawing import arrange, paint_all, paint_groups
 from launch.show.picture.groups import TIMES, group_nodes, switch_names
@@ -81,7 +81,7 @@ def _page(at: F64, units_per_in: float) -> tuple[Figure, Axes, float]:
         units_per_in: Units of the drawing in an inch, before the page is limited.
     """
     wide, high, width, height = _measures(at, units_per_in)
-    figure = Figure(figsize=(width, height + 1.1), dpi=150, layout=ConstrainedLayoutEngine(h_pad=0.1))
+    figure = ShownFigure(figsize=(width, height + 1.1), dpi=150, layout=ConstrainedLayoutEngine(h_pad=0.1))
     axes = figure.add_subplot()
     axes.set_aspect("equal")
     axes.set_axis_off()

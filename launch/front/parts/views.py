@@ -17,11 +17,11 @@ from launch.show.text.table import table
 from launch.show.text.topology_facts import topology_rows
 
 if TYPE_CHECKING:  # it takes long to load
-    from matplotlib.figure import Figure
+    from launch.show.canvas import ShownFigure
 
 
 @singledispatch
-def draw(value: object) -> "Figure":
+def draw(value: object) -> "ShownFigure":
     """Return the picture of a topology or a schedule.
 
     Raises:
@@ -32,15 +32,15 @@ def draw(value: object) -> "Figure":
 
 
 @draw.register(Topology)
-def _topology(value: Topology) -> "Figure":
-    drawn: Figure = late("topology_picture:picture")(value, summary(value))
+def _topology(value: Topology) -> "ShownFigure":
+    drawn: ShownFigure = late("topology_picture:picture")(value, summary(value))
     return drawn
 
 
 @draw.register(Schedule)
-def _schedule(value: Schedule) -> "Figure":
+def _schedule(value: Schedule) -> "ShownFigure":
     title = f"{value.n_ranks} ranks: {value.n_rounds} rounds, {value.n_rows} slots sent"
-    drawn: Figure = late("chart.algorithm_chart:round_figure")(value, title)
+    drawn: ShownFigure = late("chart.algorithm_chart:round_figure")(value, title)
     return drawn
 
 
@@ -66,7 +66,7 @@ def _trace_view(value: Trace) -> str:
     return f"<pre>{html.escape(told)}\n\n{html.escape(table(('role', 'ranks', 'events', 'memory'), rows))}</pre>"
 
 
-def _picture(figure: "Figure") -> str:
+def _picture(figure: "ShownFigure") -> str:
     """Return a figure as an image of HTML."""
-    drawn: bytes = late("canvas:picture_bytes")(figure, "png")
+    drawn: bytes = figure._repr_png_()
     return f'<img style="max-width:100%" src="data:image/png;base64,{base64.b64encode(drawn).decode()}">'

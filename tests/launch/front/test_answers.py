@@ -100,6 +100,13 @@ def test_a_notebook_shows_the_page_and_a_topology_its_picture_and_facts(step):
     assert "data:image/png" in emu.schedule("all_reduce", "ring", 4)._repr_html_()
 
 
+def test_a_notebook_shows_a_picture_that_is_the_last_line_of_a_cell(step):
+    drawn = [step.figure(), step.plot(), emu.draw(emu.build_topology(SWITCH)), emu.faults(topology="nvl:72").plot()]
+    for shown in drawn:
+        assert shown._repr_png_().startswith(b"\x89PNG")
+    assert not hasattr(step.plot(Figure().add_subplot()), "_repr_png_")  # pyplot shows the user's own
+
+
 def test_the_repr_of_a_large_topology_is_a_line():
     assert repr(emu.build_topology("ub-mesh:pod")).count("\n") == 0
     assert len(repr(emu.build_topology("ub-mesh:pod"))) < 100
