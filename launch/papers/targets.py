@@ -13,14 +13,15 @@ from pathlib import Path
 from emu.errors import must_be
 from emu.topology.description.values import csv_rows, read_word
 
-MET, MISSED, OPEN, LISTED = "met", "missed", "open", "listed"
+MET, MISSED, OPEN, LISTED, FITTED = "met", "missed", "open", "listed", "fitted"
 KINDS = {"E": "exact", "M": "model", "S": "ordering", "H": "hardware"}  # H: also a job whose inputs are not printed
 COLUMNS = (
     *("id", "table", "what", "given", "assumed", "value", "unit", "class"),
     *("tolerance", "limit", "least", "most", "note", "reading"),
 )
 _ROUNDING = 1e-12
-# The kinds of tolerance. Of `statement` only the function that computes the row can say whether it holds.
+# The kinds of tolerance. Of `statement` only the function that computes the row can say whether it holds. A row of the kind
+# `fitted` is not judged: an input that the paper does not print was chosen so that this row comes out.
 EXACT, RELATIVE, ABSOLUTE, FACTOR = "exact", "relative", "absolute", "factor"
 RANGE, STATEMENT, NONE = "range", "statement", "none"
 _TEXTS: Mapping[str, str] = {
@@ -31,6 +32,7 @@ _TEXTS: Mapping[str, str] = {
     RANGE: "",
     STATEMENT: "statement",
     NONE: "n/a",
+    FITTED: "an input is fitted on it",
 }
 _BELOW_LIMIT = {RELATIVE: 0.0, ABSOLUTE: 0.0, FACTOR: 1.0}  # kinds that have a limit, and the number that it must be above
 
@@ -201,9 +203,11 @@ def _difference(target: Target, answer: Answer) -> float | None:
 
 
 def _verdict(target: Target, answer: Answer, difference: float | None) -> str:
-    """Return met, missed, open or listed."""
+    """Return met, missed, open, listed or fitted."""
     if answer.ours is None:
         return LISTED if target.kind == "H" else OPEN
+    if target.tolerance.kind == FITTED:
+        return FITTED
     holds = _holds(target, answer, difference) if answer.holds is None else answer.holds
     return OPEN if holds is None else MET if holds else MISSED
 

@@ -201,10 +201,10 @@ def independent_states(rate: float, units: int, draws: int, seed: int) -> Machin
 def divide_hosts(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
     """Return the log of the nodes that each server is divided into: each is faulty by itself while its server is.
 
-    GPUs fail by themselves, so a node is faulty with q, where 1 - (1 - q)^nodes is the rate of servers; in a spell of its server
-    it is with q / rate. This is the rule of InfiniteHBD's appendix A, where both halves of a faulty 8-GPU server are drawn with
-    50.21 %: both fail in a quarter of the spells, and in another quarter none does. So a part of the log's spells is lost, while
-    each node is faulty for as much of the time as the rate of servers makes it.
+    GPUs fail by themselves, so a node is faulty with q, where 1 - (1 - q)^nodes is the rate of servers; while its server is
+    faulty it is with q / rate. This is the rule of InfiniteHBD's appendix A, where both halves of a faulty 8-GPU server are
+    drawn with 50.21 %: both fail in a quarter of the spells, and in another quarter none does. Such spells are lost, but each
+    node is faulty for as much of the time as the rate of servers makes it.
 
     Args:
         log: The log of servers.

@@ -10,7 +10,7 @@ import numpy as np
 from emu.arrays import F64
 from launch.papers.infinitehbd import costs, counts, orderings, traffic, waste
 from launch.papers.infinitehbd.costs import PRICED, aggregate
-from launch.papers.infinitehbd.orderings import largest, waiting
+from launch.papers.infinitehbd.orderings import SCALES, largest, waiting
 from launch.papers.infinitehbd.setting import assumptions, paper_step
 from launch.papers.infinitehbd.traffic import PLACEMENTS, RATIOS, SIZES, crossing
 from launch.papers.infinitehbd.training import TRAINING
@@ -19,7 +19,6 @@ from launch.papers.paper import Curve, DrawFunction, Figure, Paper, register
 
 _WASTE, _FAULTY = "GPU waste ratio (%)", "faulty nodes of 4 GPUs (%)"
 _ON_TRACE = "over the production trace, nodes of 4 GPUs"
-_SCALES = (0.70, 0.75, 0.80, 0.85, 0.875, 0.90, 0.925, 0.95)
 
 
 def _cumulative(values: F64, share: F64) -> tuple[list[float], list[float]]:
@@ -79,7 +78,7 @@ def _waits(paper: Any) -> list[Figure]:
     """Return the share of the time that jobs wait, by their size, for each TP (figures 16 and 23)."""
 
     def points(system: str, tp: int) -> tuple[list[float], list[float]]:
-        jobs = [int(scale * NPUS) // tp * tp for scale in _SCALES]
+        jobs = [int(scale * NPUS) // tp * tp for scale in SCALES]
         return [100 * job / NPUS for job in jobs], [100 * waiting(system, tp, job) for job in jobs]
 
     return _for_each_tp("job (% of all GPUs)", "time that the job waits (%)", points)

@@ -12,25 +12,27 @@ from launch.papers.kernels.report import MOVE, SUM, KernelComparison, KernelSumm
 from launch.papers.measured.report import RunComparison, RunSummary
 from launch.papers.nccl.report import NcclComparison
 from launch.papers.paper import Paper, place_text
-from launch.papers.targets import KINDS, LISTED, MET, MISSED, OPEN, PaperRow
+from launch.papers.targets import FITTED, KINDS, LISTED, MET, MISSED, OPEN, PaperRow
 from launch.papers.torchtitan.report import COMMAND as FITTED_BY
 from launch.papers.torchtitan.report import NOTES, Pair, TorchtitanComparison
 from launch.show.text.table import table
 
-VERDICTS = (MET, MISSED, OPEN, LISTED)
+VERDICTS = (MET, MISSED, OPEN, LISTED, FITTED)
 _ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "*_|<"})
 _TABLE_HEAD = ("id", "value", "ours", "unit", "difference", "tolerance", "class", "verdict")
 _HEAD = "| id | where | what | printed | ours | | class | verdict |\n|---|---|---|---|---|---|---|---|"
 
 
 def score(rows: Iterable[PaperRow]) -> str:
-    """Return in one line how many rows of each class are met."""
-    met, of = Counter[str](), Counter[str]()
+    """Return in one line how many rows of each class are met, of those that are judged."""
+    met, of, fitted = Counter[str](), Counter[str](), 0
     for row in rows:
-        of[row.target.kind] += 1
+        fitted += row.verdict == FITTED
+        of[row.target.kind] += row.verdict != FITTED
         met[row.target.kind] += row.verdict == MET
     parts = [f"{met[kind]} of {of[kind]} {name}" for kind, name in KINDS.items() if kind != "H" and of[kind]]
-    return f"{', '.join(parts)} rows are met; {of['H']} rows of hardware are listed"
+    on = f"; {fitted} rows are not judged, as inputs are fitted on them" if fitted else ""
+    return f"{', '.join(parts)} rows are met; {of['H']} rows of hardware are listed{on}"
 
 
 def scores(by: Mapping[str, Sequence[PaperRow]]) -> str:
