@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,8 +151,8 @@ _NEAR_ZERO = 0.5
 
 def _flat_up_to(job: float, cluster: Cluster) -> float:
     """Return the largest share of faulty nodes, in per cent, up to which hardly any traffic leaves ToRs; 0: there is none."""
-    found = [crossing("Optimized", job, rate, cluster=cluster) < _NEAR_ZERO for rate in RATIOS]
-    return 100 * RATIOS[found.index(False) - 1] if not all(found) and found[0] else 100 * RATIOS[-1] * found[0]
+    below = takewhile(lambda rate: crossing("Optimized", job, rate, cluster=cluster) < _NEAR_ZERO, RATIOS)
+    return 100 * max(below, default=0.0)
 
 
 def _knee(paper: Any, target: Target) -> Answer:

@@ -228,5 +228,5 @@ def test_rows_of_tables_2_4_and_5_are_met_but_for_best_plans_and_what_the_consta
     rows = [*PAPER.rows(table)]
     assert sum(row.target.kind == "M" for row in rows) == {"2": 21, "4": 5, "5": 5}[table]
     of = {verdict: {r.target.id.removeprefix(f"hbd-t{table}-") for r in rows if r.verdict == verdict} for verdict in VERDICTS}
-    assert of == {**dict.fromkeys(VERDICTS, set()), "fitted": fitted, "missed": missed, "met": of["met"]}
+    assert (of["fitted"], of["missed"], of["open"]) == (fitted, missed, set())
     assert all(abs(row.difference) < 0.002 for row in rows if row.verdict == "fitted")  # the constants give these
