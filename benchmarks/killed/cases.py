@@ -96,9 +96,9 @@ CASES = {
     "train": Case(TRAIN),
     "train ray": Case((*TRAIN, *RAY)),
     "plan": Case(("plan", *LLAMA, "--npus", "4", "--cache", "cache", "--png", "plan.png")),
-    "plan sweep": Case(("plan", *LLAMA, "--npus", "4", "--sweep", "plan.tp=1,2", "--csv", "plan.csv")),
+    "plan sweep": Case(("plan", *LLAMA, "--npus", "4", "--sweep", "plan.tp=1,2", "--out", "plan.csv")),
     "repro": Case(("repro", "all"), longest_s=10.0),
     "estimate": Case(("estimate", *LLAMA, "--plan", "tp=2,dp=2", "--html", "step.html", "--trace", "step.trace")),
-    "estimate sweep": Case(("estimate", *LLAMA, "--plan", "tp=2,dp=4", "--sweep", "seq=128,256", "--csv", "step.csv")),
+    "estimate sweep": Case(("estimate", *LLAMA, "--plan", "tp=2,dp=4", "--sweep", "seq=128,256", "--out", "step.csv")),
     "bench": Case(("bench", "all_reduce", *BOARD, "-b", "1KiB", "-e", "4MiB", "-f", "2", "--png", "bench.png")),
 }

@@ -35,7 +35,7 @@ from launch.front.measurements import EVERY, bench
     "--dims",
     metavar="4x4",
     default="",
-    help="The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7. [default: the topology's]",
+    help=f"{common.GRID_HELP} [default: the topology's]",
 )
 @click.option(
     "--axes",
@@ -60,7 +60,7 @@ from launch.front.measurements import EVERY, bench
 @common.cluster_options
 @common.calls_option
 @common.import_option
-@common.json_option
+@common.row_options
 def bench_command(**options: Any) -> int:
     """Move real data with a collective, check every element, and time the same schedule on the fabric.
 

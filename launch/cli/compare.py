@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import json_option
+from launch.cli.options.common import row_options
 from launch.cli.options.output import show
 from launch.front.steps.replays import compare
 
@@ -13,7 +13,7 @@ from launch.front.steps.replays import compare
 @click.command("compare")
 @click.argument("first", metavar="A.trace", type=click.Path(path_type=Path))
 @click.argument("second", metavar="B.trace", type=click.Path(path_type=Path))
-@json_option
+@row_options
 def compare_command(**options: Any) -> int:
     """Compare a step of two traces: requests, their order, bytes, dependencies, FLOPs and memory.
 

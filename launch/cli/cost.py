@@ -42,7 +42,7 @@ from launch.front.network_costs import NPU_EXAMPLE, cost
 @common.device_option
 @common.stack_option
 @common.import_option
-@common.json_option
+@common.row_options
 def cost_command(**options: Any) -> int:
     """Compute the price and the power of a network from its parts, for each NPU and each GB/s.
 

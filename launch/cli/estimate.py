@@ -8,7 +8,7 @@ from launch.cli.options import common
 from launch.cli.options.checks import check_fault, check_sweep
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
-from launch.cli.options.view_options import view_options
+from launch.cli.options.timeline_options import timeline_options
 from launch.front.steps.estimates import estimate
 
 
@@ -34,12 +34,11 @@ from launch.front.steps.estimates import estimate
     "--trace", type=OutputFile(), help="Save the step to this file, to compare it with a recorded one by `emu compare`."
 )
 @common.sweep_option
-@click.option("--csv", type=OutputFile(), help="Write the steps of a --sweep to this file. [default: print them]")
 @common.fault_option
 @common.stack_option
-@view_options
+@timeline_options
 @common.import_option
-@common.json_option
+@common.row_options
 def estimate_command(**options: Any) -> int:
     """Estimate how long a training step takes, where its time goes and how much memory it needs, without running it.
 
@@ -48,6 +47,6 @@ def estimate_command(**options: Any) -> int:
     emu estimate --config scenario.toml --sweep topology.bandwidth=25GB/s..400GB/s:5 --png sweep.png
     emu estimate --config scenario.toml --fault "npu 5 at step 3" --png steps.png
     """
-    check_sweep("estimate", options, "html", "timeline", "trace", "fault")
-    check_fault(options, "html", "timeline", "trace")
+    check_sweep("estimate", options, "timeline", "trace", "fault")
+    check_fault(options, "timeline", "trace")
     return show(estimate, options)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import import_option, json_option
+from launch.cli.options.common import import_option, row_options
 from launch.cli.options.output import show
 from launch.front.parts.listings import list_collectives, list_devices, list_models, list_topologies
 
@@ -21,7 +21,7 @@ def list_command() -> None:
 
 @list_command.command("collectives")
 @import_option
-@json_option
+@row_options
 def _collectives(**options: Any) -> int:
     """List the algorithms of each operation.
 
@@ -32,7 +32,7 @@ def _collectives(**options: Any) -> int:
 
 @list_command.command("topologies")
 @import_option
-@json_option
+@row_options
 def _topologies(**options: Any) -> int:
     """List topologies.
 
@@ -43,7 +43,7 @@ def _topologies(**options: Any) -> int:
 
 @list_command.command("models")
 @import_option
-@json_option
+@row_options
 def _models(**options: Any) -> int:
     """List models and their sizes.
 
@@ -54,7 +54,7 @@ def _models(**options: Any) -> int:
 
 @list_command.command("devices")
 @import_option
-@json_option
+@row_options
 def _devices(**options: Any) -> int:
     """List devices, and the sources of their figures."""
     return show(list_devices, options)

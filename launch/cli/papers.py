@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from emu.errors import InputError
-from launch.cli.options.common import cache_option, import_option, json_option
+from launch.cli.options.common import cache_option, import_option, row_options
 from launch.cli.options.files import OutputFile, OutputFolder
 from launch.cli.options.output import show
 from launch.front.publications import check_figure, repro
@@ -24,7 +24,7 @@ def add_papers(group: click.Group) -> None:
 @click.option("--docs", type=OutputFolder(), help="Write a page of each paper to this folder.")
 @cache_option
 @import_option
-@json_option
+@row_options
 def all_command(**options: Any) -> int:
     """Compute each row of each paper, and report how many are met.
 
@@ -47,7 +47,7 @@ def _command(name: str) -> click.Command:
     @click.option("--docs", type=OutputFolder(), help="Write the page of the paper, with all its rows, to this folder.")
     @cache_option
     @import_option
-    @json_option
+    @row_options
     def command(**options: Any) -> int:
         table, figure = options["table"], options["figure"]
         for flag, given in (("--table", table), ("--figure", figure)):

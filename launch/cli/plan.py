@@ -11,7 +11,6 @@ from launch.cli.options import common
 from launch.cli.options.checks import check_sweep
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import print_result, show
-from launch.cli.options.view_options import html_option
 from launch.front.steps.searches import plan
 from launch.show.text.estimate_table import plans_report
 
@@ -50,11 +49,9 @@ from launch.show.text.estimate_table import plans_report
     help="Draw MFU against memory, with the Pareto front, to this file. With --sweep: draw the step time of the best plans.",
 )
 @common.sweep_option
-@click.option("--csv", type=OutputFile(), help="Write the best plans of a --sweep to this file. [default: print them]")
 @common.stack_option
-@html_option
 @common.import_option
-@common.json_option
+@common.row_options
 def plan_command(**options: Any) -> int:
     """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.
 
@@ -64,7 +61,7 @@ def plan_command(**options: Any) -> int:
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack --sweep plan.tp=1,2,4,8
     """
-    check_sweep("plan", options, "html", "beside")
+    check_sweep("plan", options, "beside")
     as_json, is_swept = options["as_json"], bool(options["sweep"])
     try:
         return show(plan, options)

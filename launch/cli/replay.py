@@ -8,7 +8,7 @@ import click
 from launch.cli.options import common
 from launch.cli.options.checks import check_fault, check_job_picture
 from launch.cli.options.output import show
-from launch.cli.options.view_options import view_options
+from launch.cli.options.timeline_options import timeline_options
 from launch.front.steps.replays import replay
 
 
@@ -17,10 +17,10 @@ from launch.front.steps.replays import replay
 @common.timing_options
 @common.fault_option
 @common.job_png_option
-@view_options
+@timeline_options
 @common.perturb_option
 @common.import_option
-@common.json_option
+@common.row_options
 def replay_command(**options: Any) -> int:
     """Time a recorded trace on topologies, without running it again.
 
@@ -31,6 +31,6 @@ def replay_command(**options: Any) -> int:
     emu replay ddp.trace --topology ub-mesh:board --algorithm recorded --algorithm broadcast=binomial
     emu replay ddp.trace --topology ub-mesh:board --fault "link 0-1 at step 2" --png steps.png
     """
-    check_fault(options, "html", "timeline", "perturb")
+    check_fault(options, "timeline", "perturb")
     check_job_picture(options)
     return show(replay, options)

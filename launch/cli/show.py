@@ -9,10 +9,8 @@ from emu.errors import must_be
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
-from launch.cli.options.view_options import timeline_options
+from launch.cli.options.timeline_options import timeline_options
 from launch.front.parts.exhibits import show_collective, show_timeline, show_topology
-
-_DIMS_HELP = "The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
 
 
 @click.group("show")
@@ -33,7 +31,7 @@ def show_command() -> None:
     "--route", nargs=2, metavar="NODE NODE", help="Show only the routes between two nodes. A node is a number or a name."
 )
 @common.import_option
-@common.json_option
+@common.row_options
 def _topology(**options: Any) -> int:
     """Show the figures of a topology.
 
@@ -55,12 +53,12 @@ def _topology(**options: Any) -> int:
 @click.argument("operation")
 @click.argument("algorithm")
 @click.option("--ranks", type=int, help="The number of ranks. [default: 8, or the product of --dims]")
-@click.option("--dims", metavar="4x4", default="", help=_DIMS_HELP)
+@click.option("--dims", metavar="4x4", default="", help=common.GRID_HELP)
 @common.default_option("--root", default=0, help="The root rank, for an operation that has one.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
 @common.import_option
-@common.json_option
+@common.row_options
 def _collective(**options: Any) -> int:
     """Show what each rank sends in each round.
 
@@ -79,7 +77,7 @@ def _collective(**options: Any) -> int:
 @timeline_options
 @click.option("--png", type=OutputFile(".png"), help="Draw the timeline to this file.")
 @common.import_option
-@common.json_option
+@common.row_options
 def _timeline(**options: Any) -> int:
     """Show when ranks compute and communicate.
 

@@ -13,7 +13,7 @@ from launch.cli.options import common
 from launch.cli.options.checks import check_fault, check_job_picture
 from launch.cli.options.files import OutputFolder
 from launch.cli.options.output import keep_trace, show
-from launch.cli.options.view_options import view_options
+from launch.cli.options.timeline_options import timeline_options
 from launch.front.steps.trainings import train
 
 _SETTINGS = (
@@ -71,13 +71,13 @@ def checkpoint_options(command: common.F) -> common.F:
 @common.fault_option
 @checkpoint_options
 @common.job_png_option
-@view_options
+@timeline_options
 @common.trace_option
 @common.cluster_options
 @common.pace_option
 @common.pace_compute_option
 @common.import_option
-@common.json_option
+@common.row_options
 def train_command(**options: Any) -> int:
     """Train a model on emulated NPUs, compare the loss with one process, and time the step on a fabric.
 
@@ -88,6 +88,6 @@ def train_command(**options: Any) -> int:
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --pace 1000
     emu train --model llama-tiny --plan dp=2 --topology ub-mesh:rack-full --fault "npu 1 at step 3" --elastic --checkpoint kept
     """
-    check_fault(options, "html", "timeline", *(("trace",) if options["checkpoint"] else ()))
+    check_fault(options, "timeline", *(("trace",) if options["checkpoint"] else ()))
     check_job_picture(options)
     return show(train, keep_trace(options))

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import cluster_options, import_option, imported_algorithms, json_option
+from launch.cli.options.common import GRID_HELP, cluster_options, import_option, imported_algorithms, row_options
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
 from launch.front.proofs import verify
@@ -17,10 +17,11 @@ from launch.front.proofs import verify
     "--ranks", multiple=True, type=int, help="The number of ranks; repeat it for several. [default: 1..17, 31, 32, 64]"
 )
 @click.option("--max-ranks", type=int, help="The largest number of ranks: the default numbers and 128, 256, ... up to it.")
+@click.option("--dims", metavar="4x4", default="", help=f"{GRID_HELP} [default: every shape]")
 @click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
 @cluster_options
 @import_option
-@json_option
+@row_options
 def verify_command(**options: Any) -> int:
     """Prove that collectives are correct, and compare their times with the claims of their papers.
 

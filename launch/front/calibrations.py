@@ -19,7 +19,7 @@ from launch.show.text.calibration_table import calibration_lines
 class DeviceCalibration(Result[Calibration]):
     """The constants of a device that was measured, and the times of its kernels."""
 
-    FILES = (".json", ".toml")
+    FILES = (*Result.FILES, ".toml")
 
     @property
     def device(self) -> Device:

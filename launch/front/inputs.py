@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emu.collective.algorithm import AUTO
+from emu.collective.shape import Shape, parse_grid
 from emu.errors import must_be
 from emu.model import model_file
 from emu.model.model import MODELS, Model
@@ -37,6 +38,15 @@ _GIVEN: dict[str, Model | Mapping[str, Any]] = {}  # the models that were given 
 def several(given: Any) -> tuple[Any, ...]:
     """Return what an argument gives that takes one thing or several; nothing where it is empty."""
     return tuple(given) if isinstance(given, list | tuple) else (given,) if given is not None and given != "" else ()
+
+
+def grid_of(dims: str | Shape) -> Shape:
+    """Return the shape of a grid that an argument gives as text or as it is; () where it gives none.
+
+    Raises:
+        InputError: the text is no grid.
+    """
+    return parse_grid(dims, "--dims") if isinstance(dims, str) and dims else dims or ()
 
 
 def topologies_of(given: "Topologies") -> list[Topology]:

@@ -23,8 +23,9 @@ from launch.front.inputs import (
 )
 from launch.front.network_costs import npu_price
 from launch.front.question import question
-from launch.front.result import Result, late
+from launch.front.result import PICTURES, Result, late
 from launch.show.progress import with_progress
+from launch.show.row_file import row_known
 from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json
 
 if TYPE_CHECKING:  # they take long to load
@@ -43,7 +44,7 @@ class FaultWaste(Result[MachineWaste]):
 
     notes: tuple[str, ...]  # what the figures rest on
 
-    FILES = (".json", ".html", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return a table with a line for each machine and size of groups, then the notes."""
@@ -51,7 +52,11 @@ class FaultWaste(Result[MachineWaste]):
 
     def as_json(self) -> object:
         """Return the rows and the notes."""
-        return {"rows": [waste_as_json(row) for row in self.rows], "assumptions": self.notes}
+        return {"rows": self.records(), "assumptions": self.notes}
+
+    def records(self) -> Sequence[object]:
+        """Return the rows with the shares that a person reads."""
+        return [waste_as_json(row) for row in self.rows]
 
     def figure(self) -> "Figure":
         """Return the waste over time, and its distribution."""
@@ -136,6 +141,7 @@ def faults(
         restarts, waiting = goodput.restarts(found[machine.npus].per_day), None if job is None else row.waiting(job)
         costs = (_aggregate(each, row, price) for each in (network, network and network.high))
         rows.append(MachineWaste(row, restarts, goodput.mfu, waiting, *costs))
+        row_known(waste_as_json(rows[-1]))
     notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
     if book is not None and price is not None:
         lost = f"the average number of NPUs that are faulty or find no group, at {price.dollars:g} $ each"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
-from emu.collective.shape import Grid, parse_grid
+from emu.collective.shape import Shape
 from emu.errors import InputError, must_be
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
@@ -18,10 +18,10 @@ from emu.study.training.composed.software_costs import topology_under
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions
-from launch.front.inputs import algorithm_choice, calls_of, topologies_of
+from launch.front.inputs import algorithm_choice, calls_of, grid_of, topologies_of
 from launch.front.question import question
-from launch.front.result import Result, late
-from launch.show.progress import late_notice, with_progress
+from launch.front.result import PICTURES, Result, late
+from launch.show.progress import itself, late_notice, with_progress
 from launch.show.text.algorithm_table import compare_lines
 from launch.show.text.bench_table import bench_report, bench_told
 
@@ -39,7 +39,7 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
 class Bench(Result[BenchRow]):
     """The time of a collective at each size on each topology."""
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def failure(self) -> str | None:
@@ -63,7 +63,7 @@ class AlgorithmComparison(Result[BenchRow | UntimedRow]):
 
     tables: tuple[tuple[PlacedBench, tuple[BenchRow | UntimedRow, ...]], ...]  # the rows of each topology
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def fastest(self) -> tuple[BenchRow, ...]:
@@ -99,7 +99,7 @@ def bench(
     reduce: str = "sum",
     root: int = 0,
     ranks: int | None = None,
-    dims: str | Grid = "",
+    dims: str | Shape = "",
     axes: str | Sequence[int] = (),
     timing_only: bool = False,
     perturb: int = 0,
@@ -155,7 +155,7 @@ def bench(
         root,
         ranks,
         parse_time(send_overhead, "--send-overhead"),
-        parse_grid(dims, "--dims") if isinstance(dims, str) and dims else dims or (),
+        grid_of(dims),
         _axes(axes),
         perturb,
         _effort(bounds),
@@ -173,7 +173,7 @@ def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_on
     rows: list[BenchRow] = []
     with _mover(placed, where, timing_only=timing_only) as mover:
         for each in placed:
-            rows += with_progress(measure(each, mover), _label(each), len(each.request.sizes), bench_told)
+            rows += with_progress(measure(each, mover), _label(each), len(each.request.sizes), bench_told, itself)
     return Bench(tuple(rows))
 
 
@@ -182,7 +182,7 @@ def _compared(placed: Sequence[PlacedBench]) -> AlgorithmComparison:
     tables = []
     for each in placed:
         count = len(algorithm_names(each)) * len(each.request.sizes)
-        tables.append((each, tuple(with_progress(compare(each), _label(each), count, bench_told))))
+        tables.append((each, tuple(with_progress(compare(each), _label(each), count, bench_told, itself))))
     return AlgorithmComparison(tuple(row for _, rows in tables for row in rows), tuple(tables))
 
 

@@ -27,6 +27,7 @@ from launch.front.inputs import (
 from launch.front.question import question
 from launch.front.result import Result
 from launch.show.progress import with_progress
+from launch.show.row_file import row_known
 from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report, source_notes
 
 if TYPE_CHECKING:  # they take long to load
@@ -52,8 +53,11 @@ class NetworkCosts(Result[NetworkCost]):
 
     def as_json(self) -> object:
         """Return the rows, the book and the notes."""
-        rows = [cost_as_json(row) for row in self.rows]
-        return {"prices": self.prices, "source": self.source, "rows": rows, "assumptions": self.notes}
+        return {"prices": self.prices, "source": self.source, "rows": self.records(), "assumptions": self.notes}
+
+    def records(self) -> Sequence[object]:
+        """Return the rows, each with the price and the power of its parts."""
+        return [cost_as_json(row) for row in self.rows]
 
 
 def npu_price(text: str) -> Price:
@@ -113,6 +117,7 @@ def cost(
     for each in with_progress(built, "counting parts", len(built)):
         of = network_cost(each, book, across=across, exchange=all_to_all)
         paid.append(_paid(of, terms, step(each) if step else None))
+        row_known(cost_as_json(paid[-1]))
     notes = [*_cost_notes(book.source or book.name, paid, terms, exchange=all_to_all)]
     if step is not None:
         notes += _ownership_notes(bought, f"{model_word(model or '')} by {plan}")

@@ -16,10 +16,10 @@ from emu.registry import unknown
 from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject
 from emu.study.prove.verify import verify as verified
 from launch.clusters import ClusterOptions
-from launch.front.inputs import several
+from launch.front.inputs import grid_of, several
 from launch.front.question import question
-from launch.front.result import Result, late
-from launch.show.progress import with_progress
+from launch.front.result import PICTURES, Result, late
+from launch.show.progress import itself, with_progress
 from launch.show.text.proof_table import fault_line, proof_lines
 
 if TYPE_CHECKING:  # it takes long to load
@@ -35,7 +35,7 @@ class Verification(Result[VerificationRow]):
     cases: tuple[tuple[Algorithm, Shape], ...]  # the algorithm and the shape of each row
     executed: "dict[tuple[str, str, int], dict[str, object]]"  # what ran between processes; empty: nothing
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def failed(self) -> list[tuple[VerificationRow, Algorithm, Shape]]:
@@ -63,12 +63,16 @@ class Verification(Result[VerificationRow]):
 
     def as_json(self) -> object:
         """Return the rows, with what ran between processes."""
+        return self.records()
+
+    def records(self) -> Sequence[object]:
+        """Return the rows, with what ran between processes."""
         return [asdict(row) | self.executed.get((row.operation, row.algorithm, row.ranks), {}) for row in self.rows]
 
-    def save_png(self, path: Path) -> None:
+    def save_picture(self, path: Path) -> None:
         """Draw the round of the first failure; where no round fails, say so and write nothing."""
         try:
-            super().save_png(path)
+            super().save_picture(path)
         except InputError as none:
             logging.getLogger("emu").info(str(none))
 
@@ -94,6 +98,7 @@ def verify(
     algorithm: str | None = None,
     ranks: int | Sequence[int] = (),
     max_ranks: int | None = None,
+    dims: str | Shape = "",
     among: Sequence[Algorithm] | None = None,
     cluster: str = "local",
     ray_address: str | None = None,
@@ -107,6 +112,7 @@ def verify(
         algorithm: Prove only this algorithm of the operation; None: all.
         ranks: The number of ranks, or several; empty: 1 to 17, 31, 32 and 64.
         max_ranks: The largest number of ranks: the default numbers and 128, 256 and so on up to it.
+        dims: Only this grid, such as `4x4`, for algorithms on grids; 4x4:0-7 takes its ranks 0 to 7; empty: every shape.
         among: Prove only algorithms of these; None: of all that are filed.
         cluster: `local`; or `ray`: collectives are also executed on real tensors between processes.
         ray_address: The address of a running Ray; None: one is started on this machine.
@@ -119,12 +125,26 @@ def verify(
     """
     where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options)
     chosen = _algorithms(operation, algorithm, among)
-    ns = _ranks(several(ranks), max_ranks, PROCESSES if cluster == "ray" else RANKS)
-    cases = shapes_of(chosen, ns, each=not several(ranks))
+    ns, grid = _ranks(several(ranks), max_ranks, PROCESSES if cluster == "ray" else RANKS), grid_of(dims)
+    if grid and (several(ranks) or max_ranks is not None or cluster == "ray"):
+        raise must_be("verify", "--dims", "given without --ranks, --max-ranks and --cluster ray", show_shape(grid))
+    cases = _on_grid(chosen, grid) if grid else shapes_of(chosen, ns, each=not several(ranks))
     if not cases:
         chosen[0].fit(ns[0])  # raises an error that lists valid numbers of ranks
-    rows = tuple(with_progress(verified(cases), "verify", len(cases)))
+    rows = tuple(with_progress(verified(cases), "verify", len(cases), row=None if where.cluster == "ray" else itself))
     return Verification(rows, tuple(cases), _execute(chosen, ns, where))
+
+
+def _on_grid(chosen: list[Algorithm], grid: Shape) -> list[tuple[Algorithm, Shape]]:
+    """Return each algorithm that takes a grid, with the grid.
+
+    Raises:
+        InputError: there is none.
+    """
+    taking = [(found, grid) for found in chosen if found.takes(grid)]
+    if not taking:
+        chosen[0].check(grid)  # raises an error that names a shape that works
+    return taking
 
 
 def _failure_text(row: VerificationRow, found: Algorithm, shape: Shape) -> str:

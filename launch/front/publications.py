@@ -15,7 +15,7 @@ from emu.study.planning.search.timer import ResultCache
 from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.front.inputs import cache_folder
 from launch.front.question import question
-from launch.front.result import Result, late
+from launch.front.result import PICTURES, Result, late
 from launch.papers.catalogue import PAPERS
 from launch.papers.kernels import report as kernels
 from launch.papers.kernels.fit import COMMAND as KERNELS_FIT
@@ -27,10 +27,11 @@ from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
 from launch.papers.paper import Paper
 from launch.papers.row_answers import RowRequest, answers
-from launch.papers.targets import PaperRow, Target, judge
+from launch.papers.targets import PaperRow, Target
 from launch.papers.torchtitan import report as torchtitan
 from launch.papers.torchtitan.rows import read_rows
 from launch.show.progress import late_notice, with_progress
+from launch.show.row_file import row_known
 from launch.show.text.measured_report import (
     kernels_report,
     measured_report,
@@ -73,8 +74,9 @@ class Reproduction(Result[Any]):
     draw: "Callable[[], Figure] | None" = None  # the picture of a figure of a paper; None: there is none
     write_fit: Callable[[Path], object] | None = None  # writes the constants that were fitted; None: none were
     pages: Mapping[str, str] | None = None  # the page of each paper, as docs/papers has it; None: not of a whole paper
+    told_rows: Sequence[object] = ()  # the fields of each row for JSON; empty: the rows have them
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return the table of the rows."""
@@ -83,6 +85,10 @@ class Reproduction(Result[Any]):
     def as_json(self) -> object:
         """Return the rows, with what they rest on."""
         return self.told
+
+    def records(self) -> Sequence[object]:
+        """Return the rows, those of papers with the name of the paper."""
+        return self.told_rows or self.rows
 
     def figure(self) -> "Figure":
         """Return the figure of the paper, with the paper's axes.
@@ -154,12 +160,17 @@ def all_papers(cache: str | Path | None = None) -> Reproduction:
         rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], cache)
         pages = {name: paper_page(paper, rows[name]) for name, paper in papers.items()}
     every = [row for each in rows.values() for row in each]
-    told = [{"paper": name, **row.as_json()} for name, each in rows.items() for row in each]
+    told = [_record(name, row) for name, each in rows.items() for row in each]
 
     def report() -> str:
         return "\n\n".join((scores(rows), unmet_rows(every), score(every)))
 
-    return Reproduction(tuple(every), report, {"score": score(every), "rows": told}, pages=pages)
+    return Reproduction(tuple(every), report, {"score": score(every), "rows": told}, pages=pages, told_rows=told)
+
+
+def _record(paper: str, row: PaperRow) -> dict[str, object]:
+    """Return the fields of a row of a paper for JSON."""
+    return {"paper": paper, **row.as_json()}
 
 
 def paper_rows(
@@ -178,8 +189,10 @@ def paper_rows(
         draw = None if figure is None or figure not in paper.figures else partial(_drawn, paper, figure)
         rows = _rows({source: paper}, [(source, target) for target in paper.of(place)], cache)[source]
     told = {"paper": source, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
-    pages = {source: paper_page(paper, rows)} if place is None else None
-    return Reproduction(tuple(rows), lambda: paper_report(rows, paper.assumptions()), told, draw, pages=pages)
+    pages, records = {source: paper_page(paper, rows)} if place is None else None, [_record(source, row) for row in rows]
+    return Reproduction(
+        tuple(rows), lambda: paper_report(rows, paper.assumptions()), told, draw, pages=pages, told_rows=records
+    )
 
 
 def check_figure(source: str, figure: str | None) -> None:
@@ -211,7 +224,8 @@ def _rows(
     found = answers({name: PAPERS[name] for name in papers}, asked, cache_folder(cache), processes)
     rows: dict[str, list[PaperRow]] = {name: [] for name in papers}
     for (name, target), answer in zip(wanted, with_progress(found, f"working out {len(asked)} rows", len(asked)), strict=True):
-        rows[name].append(judge(target, answer))
+        rows[name].append(papers[name].judge(target, answer))
+        row_known(_record(name, rows[name][-1]))
     return rows
 
 

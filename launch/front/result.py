@@ -6,6 +6,7 @@ The command line prints and saves answers, and notebooks show them; both take th
 import difflib
 import html
 import importlib
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from emu.errors import InputError, either
 from emu.files import write_file
 from launch.show.json_text import json_text, plain
+from launch.show.row_file import csv_text, json_line
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.axes import Axes
@@ -24,6 +26,7 @@ if TYPE_CHECKING:  # they take long to load
 
 R = TypeVar("R")
 _INTERNAL = frozenset({"FILES", "as_json", "exit_code", "has_report", "records", "with_means"})  # for the shell
+PICTURES = (".png", ".svg", ".pdf")  # the endings of files of a picture
 _FRAME_PX = 720  # height of a report in a notebook
 
 
@@ -48,7 +51,7 @@ class Result(Sequence[R], Generic[R]):
 
     rows: tuple[R, ...]
 
-    FILES: ClassVar[tuple[str, ...]] = (".json",)  # the endings that `save` knows
+    FILES: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".csv", ".html")  # the endings that `save` knows
 
     @abstractmethod
     def text(self) -> str:
@@ -78,7 +81,7 @@ class Result(Sequence[R], Generic[R]):
         return plain(self.as_json())
 
     def records(self) -> Sequence[object]:
-        """Return what `to_pandas` makes a row of each."""
+        """Return the rows as tables have them: `to_pandas`, files of CSV, and JSON lines."""
         return self.rows
 
     def to_pandas(self) -> Any:
@@ -116,16 +119,25 @@ class Result(Sequence[R], Generic[R]):
             self.figure()
         return ax
 
-    def page(self) -> "Page | None":
-        """Return the report as a page of HTML; None where this answer has only text."""
-        return None
+    def page(self) -> "Page":
+        """Return the report as a page of HTML: the picture, where there is one, and the text."""
+        said = (inspect.getdoc(type(self)) or "").partition("\n")[0].rstrip(".")
+        made: Page = late("html.page:answer_page")(said, self.text(), self._drawn())
+        return made
+
+    def _drawn(self) -> "Figure | None":
+        """Return the picture of the answer; None where it has none."""
+        try:
+            return self.figure()
+        except InputError:
+            return None
 
     def save(self, path: str | Path) -> None:
         """Write the answer to a file whose ending says what is written.
 
         Args:
-            path: A name that ends in one of `FILES`: .json (what the command prints with `--json`), .html (the report), .png
-                (the picture), .csv (the rows), .trace (the step, for `emu.replay` and `emu.compare`).
+            path: A name that ends in one of `FILES`: .json (what the command prints with `--json`), .csv and .jsonl (the rows),
+                .html (the report), .png, .svg and .pdf (the picture), .trace (the step, for `emu.replay` and `emu.compare`).
 
         Raises:
             InputError: this answer has no file of that ending.
@@ -134,13 +146,21 @@ class Result(Sequence[R], Generic[R]):
         path = Path(path)
         if path.suffix not in self.FILES:
             raise InputError(f"save: {type(self).__name__} is saved as {either(self.FILES)}, got {path.name!r}")
-        getattr(self, f"save_{path.suffix[1:]}")(path)
+        (self.save_picture if path.suffix in PICTURES else getattr(self, f"save_{path.suffix[1:]}"))(path)
 
     def save_json(self, path: Path) -> None:
         """Write what the command prints with `--json`."""
         write_file("save", path, (json_text(self.as_json()) + "\n").encode())
 
-    def save_png(self, path: Path) -> None:
+    def save_csv(self, path: Path) -> None:
+        """Write the rows as CSV under a head."""
+        write_file("save", path, csv_text(self.records()).encode())
+
+    def save_jsonl(self, path: Path) -> None:
+        """Write a line of JSON for each row."""
+        write_file("save", path, "".join(f"{json_line(row)}\n" for row in self.records()).encode())
+
+    def save_picture(self, path: Path) -> None:
         """Write the picture."""
         late("canvas:save")(self.figure(), path)
 
@@ -152,11 +172,10 @@ class Result(Sequence[R], Generic[R]):
         return self.text()
 
     def _repr_html_(self) -> str:
-        """Return the report for a notebook: the page in a frame of its own, else the text."""
-        page = self.page()
-        if page is None:
+        """Return the report for a notebook: the page in a frame of its own; the text where it has nothing more."""
+        if type(self).page is Result.page and PICTURES[0] not in self.FILES:
             return f"<pre>{html.escape(self.text())}</pre>"
-        source = html.escape(late("html.page:html_of")(page), quote=True)
+        source = html.escape(late("html.page:html_of")(self.page()), quote=True)
         return f'<iframe srcdoc="{source}" style="width:100%;height:{_FRAME_PX}px;border:0"></iframe>'
 
     def __getattr__(self, name: str) -> Any:

@@ -23,7 +23,19 @@ from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.study.planning.search.timer import ResultCache
-from launch.papers.targets import Answer, PaperRow, Target, judge, number, read_targets
+from launch.papers.targets import (
+    BUILT,
+    FITTED,
+    MET,
+    OWN_FIT,
+    PRINTED,
+    Answer,
+    PaperRow,
+    Target,
+    judge,
+    number,
+    read_targets,
+)
 
 _BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -110,6 +122,14 @@ class Figure:
     low: float | None = None  # lower end of y; None: 0 for bars, else by the values
 
 
+@dataclass(frozen=True, slots=True)
+class FittedInput:
+    """An input of answers that was fitted, or assumed so that rows come out."""
+
+    told: str  # what was fitted, and on what
+    rows: tuple[str, ...] = ()  # beginnings of the ids of rows that it was fitted on; they show nothing by being met
+
+
 AnswerFunction = Callable[[Any, Target], "Answer | float | str"]  # computes the answer of a paper to a row
 DrawFunction = Callable[[Any], Figure | Sequence[Figure]]  # computes a figure of a paper, or its parts
 
@@ -125,6 +145,8 @@ class Paper:
     title: str
     source: str  # the citation
     answers: Mapping[str, AnswerFunction] = field(default_factory=dict)
+    fitted: Mapping[str, FittedInput] = field(default_factory=dict)  # by the beginning of the id of rows that rest on it
+    arithmetic: Sequence[str] = ()  # beginnings of the ids of rows whose functions only calculate with printed numbers
     words: Sequence[Callable[..., float]] = ()  # functions that the expressions of rows call
     figures: Mapping[str, DrawFunction] = field(default_factory=dict)  # figures by number
     assumptions: Callable[[], Sequence[str]] = tuple  # of all rows
@@ -174,7 +196,31 @@ class Paper:
     def rows(self, place: str | None = None) -> Iterator[PaperRow]:
         """Yield the rows of a place with their answers, each computed when it is needed."""
         for target in self.of(place):
-            yield judge(target, self.answer(target))
+            yield self.judge(target, self.answer(target))
+
+    def judge(self, target: Target, answer: Answer) -> PaperRow:
+        """Return a row with its verdict, and what its answer follows from."""
+        row, fit = replace(judge(target, answer), basis=self.basis(target)), self._fit_of(target)
+        if fit is None:
+            return row
+        is_own = row.verdict == MET and target.id.startswith(fit.rows)
+        told = (*row.assumptions, f"fitted input: {fit.told}")
+        return replace(row, assumptions=told, verdict=OWN_FIT if is_own else row.verdict)
+
+    def basis(self, target: Target) -> str:
+        """Return what the answer to a row follows from, a key of `BASES`."""
+        if self._fit_of(target) is not None:
+            return FITTED
+        if target.id.startswith(tuple(self.arithmetic)):
+            return PRINTED
+        called = {node.id for node in ast.walk(ast.parse(target.given.get(IS, "0"))) if isinstance(node, ast.Name)}
+        is_built = IS not in target.given or called & {word.__name__ for word in self.words}
+        return BUILT if is_built else PRINTED
+
+    def _fit_of(self, target: Target) -> FittedInput | None:
+        """Return the fitted input that a row rests on, that of the longest beginning of its id; None: there is none."""
+        begins = max((begin for begin in self.fitted if target.id.startswith(begin)), key=len, default=None)
+        return None if begins is None else self.fitted[begins]
 
     def answer(self, target: Target) -> Answer:
         """Return Emu's answer to a row, or the reason why there is none."""

@@ -13,15 +13,21 @@ from pathlib import Path
 from emu.errors import must_be
 from emu.topology.description.values import csv_rows, read_word
 
-MET, MISSED, OPEN, LISTED, FITTED = "met", "missed", "open", "listed", "fitted"
+MET, MISSED, OPEN, LISTED = "met", "missed", "open", "listed"
+OWN_FIT = "own fit"  # the verdict of a row that agrees because an input was fitted on it
+BUILT, FITTED, PRINTED = "built", "fitted", "printed"
+BASES = {  # what an answer follows from
+    BUILT: "built, counted or timed",
+    FITTED: "computed with fitted inputs",
+    PRINTED: "arithmetic on printed numbers",
+}
 KINDS = {"E": "exact", "M": "model", "S": "ordering", "H": "hardware"}  # H: also a job whose inputs are not printed
 COLUMNS = (
     *("id", "table", "what", "given", "assumed", "value", "unit", "class"),
     *("tolerance", "limit", "least", "most", "note", "reading"),
 )
 _ROUNDING = 1e-12
-# The kinds of tolerance. Of `statement` only the function that computes the row can say whether it holds. A row of the kind
-# `fitted` is not judged: an input that the paper does not print was chosen so that this row comes out.
+# The kinds of tolerance. Of `statement` only the function that computes the row can say whether it holds.
 EXACT, RELATIVE, ABSOLUTE, FACTOR = "exact", "relative", "absolute", "factor"
 RANGE, STATEMENT, NONE = "range", "statement", "none"
 _TEXTS: Mapping[str, str] = {
@@ -32,7 +38,6 @@ _TEXTS: Mapping[str, str] = {
     RANGE: "",
     STATEMENT: "statement",
     NONE: "n/a",
-    FITTED: "an input is fitted on it",
 }
 _BELOW_LIMIT = {RELATIVE: 0.0, ABSOLUTE: 0.0, FACTOR: 1.0}  # kinds that have a limit, and the number that it must be above
 
@@ -121,6 +126,7 @@ class PaperRow:
     difference: float | None
     verdict: str
     assumptions: tuple[str, ...]
+    basis: str = BUILT  # a key of `BASES`
 
     def as_json(self) -> dict[str, object]:
         """Return the row as JSON fields."""
@@ -134,6 +140,7 @@ class PaperRow:
             "difference": self.difference,
             "tolerance": of.tolerance.text,
             "class": of.kind,
+            "basis": self.basis,
             "verdict": self.verdict,
             "assumptions": self.assumptions,
         }
@@ -203,11 +210,9 @@ def _difference(target: Target, answer: Answer) -> float | None:
 
 
 def _verdict(target: Target, answer: Answer, difference: float | None) -> str:
-    """Return met, missed, open, listed or fitted."""
+    """Return met, missed, open or listed."""
     if answer.ours is None:
         return LISTED if target.kind == "H" else OPEN
-    if target.tolerance.kind == FITTED:
-        return FITTED
     holds = _holds(target, answer, difference) if answer.holds is None else answer.holds
     return OPEN if holds is None else MET if holds else MISSED
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -26,6 +27,7 @@ INK, GREY = "#22313f", "#7c8894"
 TITLE_PT = 11.0
 _MARGIN_IN = 0.12
 _LINE = 1.35  # height of a line of text, in the size of its letters
+_UNDATED = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate",)}  # entries that would differ from run to run
 _BREAKS = re.compile(r"(?<=[\s,:/;])")  # places at which a line may end
 
 
@@ -109,14 +111,26 @@ def dress(axes: Axes, below: str, beside: str = "", grid: Literal["both", "y"] |
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure as a PNG file; equal figures give equal bytes.
+    """Write the figure as a file of PNG, SVG or PDF, as its ending says; equal figures give equal bytes.
 
     Raises:
         WriteError: the file cannot be written.
     """
+    kind = path.suffix[1:].lower()
+    write_file("--png", path, picture_bytes(figure, kind if kind in _UNDATED else "png"))
+
+
+def picture_bytes(figure: Figure, kind: str) -> bytes:
+    """Return a figure as the bytes of a file.
+
+    Args:
+        figure: The figure.
+        kind: `png`, `svg` or `pdf`.
+    """
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", metadata={"Software": None})
-    write_file("--png", path, drawn.getvalue())
+    with rc_context({"svg.hashsalt": "emu"}):
+        figure.savefig(drawn, format=kind, metadata=dict.fromkeys(_UNDATED[kind]))
+    return drawn.getvalue()
 
 
 def rank_range(ranks: Sequence[int]) -> str:

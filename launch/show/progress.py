@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TypeVar
 
+from launch.show.row_file import row_known
+
 T = TypeVar("T")
 PATIENCE_S = 2.0
 SILENCE_S = 5.0  # the longest time without a line
@@ -144,7 +146,18 @@ class _ProgressLines:
         self._next_s = time.monotonic() + SILENCE_S
 
 
-def with_progress(items: Iterable[T], label: str, total: int, known: Callable[[T], str] = lambda _: "") -> Iterator[T]:
+def itself(item: T) -> T:
+    """Return an item that is a row of the answer."""
+    return item
+
+
+def with_progress(
+    items: Iterable[T],
+    label: str,
+    total: int,
+    known: Callable[[T], str] = lambda _: "",
+    row: Callable[[T], object] | None = None,
+) -> Iterator[T]:
     """Yield the items one by one, and report the progress after each.
 
     Args:
@@ -152,8 +165,11 @@ def with_progress(items: Iterable[T], label: str, total: int, known: Callable[[T
         label: The text that says what is done.
         total: The number of items.
         known: What a person wants to know of an item at once, in a few words.
+        row: The row of the answer that an item is, for `--out`; None: it is none.
     """
     with progress_bar(label, total) as advance:
         for item in items:
+            if row is not None:
+                row_known(row(item))
             yield item
             advance(known(item) if total > 1 else "")  # of a single item, the answer follows at once

@@ -90,19 +90,18 @@ class Case:
     @property
     def files(self) -> dict[str, str]:
         """Return the file that each option names."""
-        return {option: ENDINGS.get(option, f"file.{option.removeprefix('--')}") for option in self.options}
+        named = {"--out": "mine.toml" if self.command == "calibrate" else "rows.csv", "--docs": "pages"}
+        return {option: named.get(option, f"file.{option.removeprefix('--')}") for option in self.options}
 
     def given(self, files: Mapping[str, str]) -> tuple[str, ...]:
         """The words of the command line."""
         return (*self.command.split(), *self.words, *(word for pair in files.items() for word in pair), *self.after)
 
 
-ENDINGS = {"--out": "mine.toml", "--docs": "pages"}
-
-
 def case(name: str, words: tuple[str, ...], *options: str, prepare: Callable[..., None] = nothing, says: str = "") -> Case:
-    """A case in few words."""
-    return Case(name, words, options, prepare, says)
+    """A case in few words; every command but one that measures a device has a report and rows."""
+    answer = () if name == "calibrate" else ("--html", "--out")
+    return Case(name, words, (*(option for option in options if option not in answer), *answer), prepare, says)
 
 
 PLAN = (*MODEL, "--npus", "2", "--top", "1", "--plan", "dp=2,recompute=none", *SWITCH)
@@ -116,12 +115,15 @@ CASES = (
     case("train", (*STEP, *RING, "--steps", "2", *FAULT), "--png", "--trace"),
     case("estimate", STEP, "--html", "--timeline", "--trace", "--png"),
     case("estimate", (*STEP, *FAULT), "--png"),
-    case("estimate", (*STEP, "--sweep", "seq=16,32"), "--csv", "--png"),
+    case("estimate", (*STEP, "--sweep", "seq=16,32"), "--out", "--png", "--html"),
     case("replay", ("step.trace", *SWITCH, *RING), "--html", "--timeline", prepare=trace),
     case("replay", ("step.trace", *SWITCH, *RING, *FAULT), "--png", prepare=trace),
     case("plan", PLAN, "--html", "--png"),
-    case("plan", (*PLAN, "--sweep", "seq=16,32"), "--csv", "--png"),
+    case("plan", (*PLAN, "--sweep", "seq=16,32"), "--out", "--png", "--html"),
     case("faults", ("--topology", "nvl:72", "--tp", "32"), "--png", "--html"),
+    case("cost", ("--topology", "nvl:72")),
+    case("compare", ("step.trace", "step.trace"), prepare=trace),
+    *(case(f"list {what}", ()) for what in ("collectives", "topologies", "models", "devices")),
     case("calibrate", ("--device", "cpu"), "--out", prepare=measured),
     case("show topology", ("ub-mesh:board",), "--png"),
     case("show collective", ("all_reduce", "ring", "--ranks", "3"), "--png", "--xml"),
@@ -130,9 +132,10 @@ CASES = (
     *(case(f"repro {name}", ("--figure", "1"), "--png", prepare=one_figure) for name in PAPERS),
     *(case(f"repro {name}", (), "--docs", prepare=one_figure) for name in PAPERS),
     case("repro measured", ("--data", "runs.csv"), "--fit", prepare=runs),
+    case("repro nccl", ()),
     case("repro torchtitan", (), "--fit"),
     case("repro kernels", (), "--fit"),
-    Case("run", RUN, ("--html", "--timeline", "--trace"), script, after=("script.py",)),
+    Case("run", RUN, ("--html", "--timeline", "--trace", "--out"), script, after=("script.py",)),
     Case("run", (*RUN, *FAULT), ("--png", "--trace"), script, after=("script.py",)),
 )
 # These write while they compute, and say so at once: checkpoints, and results that are kept.

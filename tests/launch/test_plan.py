@@ -126,7 +126,7 @@ SWEPT = (*ASKED, "--stack", "software=megatron", "--plan", "recompute=none")
 
 def test_a_sweep_has_the_best_plan_of_each_point(emu, tmp_path):
     table, cache = tmp_path / "best.csv", ("--cache", str(tmp_path))
-    more = ("--sweep", "plan.tp=1,2", "--sweep", "npus=1,2", "--csv", str(table), "--png", str(tmp_path / "best.png"))
+    more = ("--sweep", "plan.tp=1,2", "--sweep", "npus=1,2", "--out", str(table), "--png", str(tmp_path / "best.png"))
     done = emu(*SWEPT, *cache, *more)
     assert (done.code, done.out) == (0, "")
     found = list(csv.DictReader(io.StringIO(table.read_text())))
@@ -142,8 +142,7 @@ def test_a_sweep_has_the_best_plan_of_each_point(emu, tmp_path):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--csv", "x.csv"), "plan: --csv must be left out where there is no --sweep, got 'x.csv'"),
-        (("--sweep", "seq=32", "--html", "x.html"), "plan: --html must be left out where there is a --sweep, got 'x.html'"),
+        (("--out", "-", "--json"), "--out: - prints rows, and --json prints the answer; leave one of them out"),
         (("--sweep", "seq=32", "--beside", "tp=2"), "plan: --beside must be left out where there is a --sweep, got 'tp=2'"),
         (("--sweep", "npus=0,2"), "--sweep: npus must be whole numbers of 1 or more, got '0'"),
         (("--sweep", "nps=2"), "no quantity to sweep is called 'nps'; did you mean npus"),

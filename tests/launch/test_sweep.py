@@ -35,7 +35,7 @@ def test_each_point_is_the_step_that_the_command_estimates_there(emu):
 def test_several_sweeps_are_their_product_on_every_topology(emu, tmp_path):
     table, picture = tmp_path / "steps.csv", tmp_path / "steps.png"
     more = ("--topology", "ub-mesh:board", "--sweep", "plan.tp=2,4", "--sweep", "seq=32..128:3")
-    done = emu(*STEP, *more, "--csv", str(table), "--png", str(picture))
+    done = emu(*STEP, *more, "--out", str(table), "--png", str(picture))
     assert (done.code, done.out) == (0, "")
     found = rows(table.read_text())
     wanted = [(tp, seq, t) for tp in ("2", "4") for seq in ("32", "64", "128") for t in (SWITCH, "ub-mesh:board")]
@@ -86,8 +86,7 @@ def test_what_cannot_be_swept_is_one_line(emu, sweep, message):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--csv", "x.csv"), "estimate: --csv must be left out where there is no --sweep"),
-        (("--sweep", "seq=1,2", "--html", "x.html"), "estimate: --html must be left out where there is a --sweep"),
+        (("--sweep", "seq=1,2", "--timeline", "x"), "estimate: --timeline must be left out where there is a --sweep"),
         (("--sweep", "seq=1,2", "--trace", "x.trace"), "estimate: --trace must be left out where there is a --sweep"),
         (("--sweep", "seq=1,2", "--sweep", "seq=3"), "--sweep: seq is given twice"),
         (

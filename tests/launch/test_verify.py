@@ -134,6 +134,28 @@ def test_bad_numbers_of_ranks_are_one_line(emu, args: tuple[str, ...], says: str
     assert (done.code, done.err) == (2, f"emu: verify: {says}\n")
 
 
+def test_one_grid_is_proved_of_the_algorithms_that_take_it(emu) -> None:
+    rows = emu("verify", "all_reduce", "--dims", "3x5", "--json").json
+    assert {row["algorithm"] for row in rows} >= {"2d-ring", "torus-buckets"}
+    assert all((row["shape"], row["proof"]) == ([3, 5], "ok") for row in rows)
+    [part] = emu("verify", "all_reduce", "--algorithm", "2d-ring", "--dims", "3x2", "--json").json
+    assert (part["ranks"], part["shape"]) == (6, [3, 2])
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--dims", "4x4", "--ranks", "16"), "--dims must be given without --ranks, --max-ranks and --cluster ray, got '4x4'"),
+        (("--dims", "4y4"), "--dims must be"),
+        (("--algorithm", "recursive-doubling", "--dims", "3x5"), "cannot run on 15 ranks; nearest that work: 8, 16"),
+    ],
+)
+def test_a_grid_that_cannot_be_proved_is_one_line(emu, args: tuple[str, ...], says: str) -> None:
+    done = emu("verify", "all_reduce", *args)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert says in done.err
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 def test_an_msccl_program_is_proved_under_its_own_name(emu, tmp_path: Path, name: str) -> None:
     path = tmp_path / "program.xml"

@@ -177,8 +177,10 @@ class Baton:
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
-        """Make a resting strand ready, unless its time has come and it has not had the baton since."""
+        """Make a resting strand ready, unless its time has come and it has not had the baton since, or it has left."""
         with self.lock:
+            if strand not in self._ranks:
+                return
             self._timed.pop(strand, None)
             if strand not in self._due:
                 self._ready.append(strand)
@@ -249,7 +251,7 @@ class Baton:
             if self.abandoned or strand not in self._ranks:
                 return
             del self._ranks[strand]
-            self._outside.discard(strand)
+            self._forget(strand)
             if self._is_over():
                 self.abandon()  # those that are left hinder nobody
             elif self.running == strand:
@@ -258,6 +260,14 @@ class Baton:
                 self._hand_on()
             else:
                 self.look()
+
+    def _forget(self, strand: int) -> None:
+        """Never give the baton to a strand again; one that was ended from outside may be ready, or rest until a time."""
+        self._ready = deque(each for each in self._ready if each != strand)
+        self._outside.discard(strand)
+        self._due.discard(strand)
+        self._timed.pop(strand, None)
+        self._last.pop(strand, None)
 
     def _is_over(self) -> bool:
         """Return whether all strands that are left were started by ranks and run without the baton, for ever perhaps."""

@@ -63,6 +63,17 @@ class Rests:
             if until_s is not None:
                 self._timed.add(strand)
         self._tell_beyond(self.baton.rank_of(strand))
+        try:
+            self._hand_on(strand, what, until_s)
+        except BaseException:  # also from outside, where the run is to end: a strand that leaves waits for nothing
+            with self.lock:
+                self._forget(strand)
+            raise
+        with self.lock:
+            return not self._forget(strand)
+
+    def _hand_on(self, strand: int, what: object, until_s: float | None) -> None:
+        """Return when a strand that waits has the baton again."""
         with self.end_on_error():
             if self.alarm is None or until_s is None:
                 self.baton.rest(strand, until_s)
@@ -71,8 +82,6 @@ class Rests:
                 self.baton.rest(strand)
                 self.alarm.forget(call)
         self._resume()
-        with self.lock:
-            return not self._forget(strand)
 
     def _tell_beyond(self, rank: int) -> None:
         """Report that a rank goes on only when a request is done, if that is so of each of its strands."""

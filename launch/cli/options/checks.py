@@ -7,7 +7,7 @@ from emu.errors import InputError, must_be
 
 
 def check_sweep(where: str, options: Mapping[str, Any], *single: str) -> None:
-    """Refuse options that show one step where there is a sweep, and `--csv` where there is none.
+    """Refuse options that show one step where there is a sweep.
 
     Args:
         where: The name of the command.
@@ -22,8 +22,6 @@ def check_sweep(where: str, options: Mapping[str, Any], *single: str) -> None:
         if options["sweep"] and given:
             told = ", ".join(given) if isinstance(given, tuple) else str(given)
             raise must_be(where, f"--{name}", "left out where there is a --sweep", told, "it shows a single step")
-    if options["csv"] is not None and not options["sweep"]:
-        raise must_be(where, "--csv", "left out where there is no --sweep", str(options["csv"]))
 
 
 def check_fault(options: Mapping[str, Any], *single: str) -> None:

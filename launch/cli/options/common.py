@@ -13,11 +13,12 @@ from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.trace.device.dtypes import AS_RAN
-from launch.cli.options.files import OutputFile, OutputFolder, remember_input
+from launch.cli.options.files import OutputFile, OutputFolder, RowOutput, remember_input
 from launch.front.steps.sweeps import SWEPT
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+GRID_HELP = "The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
 _IMPORTED = "emu.imported"
 _ALGORITHM_HELP = (
     "The algorithm of an operation, or of an operation on one axis (dp.all_gather=ring); repeat it for others. `auto` takes "
@@ -54,6 +55,17 @@ _DTYPE_HELP = (
 
 default_option = partial(click.option, show_default=True)  # an option whose help names its default
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+_out_option = click.option(
+    "--out",
+    type=RowOutput(),
+    help="In place of the report, write its rows to this file as they become known: FILE.csv, or FILE.jsonl with a line of "
+    "JSON for each row. `-` prints such lines.",
+)
+_html_option = click.option(
+    "--html",
+    type=OutputFile(),
+    help="Write the report with charts and tables to this HTML file. It needs no network to be read.",
+)
 topology_option = click.option(
     "--topology",
     multiple=True,
@@ -126,6 +138,11 @@ perturb_option = click.option(
     metavar="N",
     help="Compute the time N more times (2 or more), with random starts one tick later, and print how far it spreads.",
 )
+
+
+def row_options(command: F) -> F:
+    """Add `--html`, `--json` and `--out` to a command whose answer has rows."""
+    return with_all(command, _html_option, json_option, _out_option)
 
 
 def timing_options(command: F) -> F:

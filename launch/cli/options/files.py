@@ -14,10 +14,11 @@ from typing import Any
 
 import click
 
-from emu.errors import EmuError, InputError, WriteError, must_be
+from emu.errors import EmuError, InputError, WriteError, either, must_be
 from emu.files import check_file, check_folder, is_stream
 from emu.registry import unknown
 from emu.topology.description.values import load_toml
+from launch.show.row_file import ENDINGS, STDOUT
 
 _FAILURES, _READ = "emu.failures", "emu.read"
 _CONFIG = "config"
@@ -49,6 +50,22 @@ class OutputFile(click.ParamType[Path]):
         check_file(flag, path)
         if path.suffix.lower() != self._ending and self._ending and not is_stream(path):
             raise must_be(flag, "FILE", f"a name that ends in {self._ending}", str(path))
+
+
+class RowOutput(OutputFile):
+    """The type of an option that names a file for rows, or stdout."""
+
+    def check(self, flag: str, path: Path) -> None:
+        """Refuse a path that cannot be written.
+
+        Raises:
+            InputError: as `check_file`; or the name has no ending of such a file.
+        """
+        if path == STDOUT:
+            return
+        check_file(flag, path)
+        if path.suffix not in ENDINGS and not is_stream(path):
+            raise must_be(flag, "FILE", f"a name that ends in {either(ENDINGS)}, or -", str(path))
 
 
 class OutputFolder(OutputFile):

@@ -4,16 +4,20 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from emu.errors import RunError, WriteError
+from emu.errors import InputError, RunError, WriteError
 from emu.trace.trace_file import save
 from launch.cli.options.files import may_fail, print_text, write_output
 from launch.front.result import Result
 from launch.show.json_text import json_text
+from launch.show.row_file import STDOUT, RowFile, rows_to
+
+_SAVED_BY = {"png": "picture"}  # the ending of the name of the method, where it is another than that of the option
+R = TypeVar("R", bound=Result[Any])
 
 # Options that save the answer, where the question takes none of that name.
-FILES = ("png", "html", "csv", "docs", "xml", "trace", "timeline")
+FILES = ("png", "html", "docs", "xml", "trace", "timeline")
 
 
 def show(ask: Callable[..., Result[Any]], options: dict[str, Any], **more: Any) -> int:
@@ -30,15 +34,12 @@ def show(ask: Callable[..., Result[Any]], options: dict[str, Any], **more: Any) 
     """
     taken = inspect.signature(ask).parameters
     files = {name: options.pop(name) for name in FILES if name in options and name not in taken}
-    as_json, every_rank = options.pop("as_json", False), options.pop("every_rank", False)
-    answer = ask(**options, **more)
-    csv = files.pop("csv", None)
-    if answer.has_report:
-        print_answer(answer, csv, as_json=as_json)
+    as_json, every_rank, out = options.pop("as_json", False), options.pop("every_rank", False), options.pop("out", None)
+    answer = ask_and_print(partial(ask, **options, **more), out, as_json=as_json)
     for name, path in files.items():
         if path is not None:
             how = {"every_rank": every_rank} if name == "timeline" else {}
-            write_output(path, partial(getattr(answer, f"save_{name}"), **how))
+            write_output(path, partial(getattr(answer, f"save_{_SAVED_BY.get(name, name)}"), **how))
     if answer.failure is not None:
         raise RunError(answer.failure)
     return answer.exit_code
@@ -50,26 +51,59 @@ def keep_trace(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "trace": lambda recorded: write_output(path, partial(save, recorded))}
 
 
-def print_answer(answer: Result[Any], csv: Path | None = None, *, as_json: bool) -> None:
-    """Print an answer as JSON, or its text.
+def ask_and_print(ask: Callable[[], R], out: Path | None, *, as_json: bool) -> R:
+    """Ask a question, print the answer, and return it.
 
     Args:
-        answer: The answer.
-        csv: The file that takes its rows in place of the text, which is printed where that fails; None: none.
+        ask: The question with its arguments.
+        out: The file that takes the rows of the answer as they become known, in place of its text; None: none.
         as_json: Whether JSON is printed.
+
+    Raises:
+        InputError: JSON and the rows are both to be printed; or as the question.
+    """
+    if out is None:
+        answer = ask()
+        if answer.has_report:
+            print_answer(answer, as_json=as_json)
+        return answer
+    if out == STDOUT and as_json:
+        raise InputError("--out: - prints rows, and --json prints the answer; leave one of them out")
+    rows = RowFile(out, print_text)
+    try:
+        with rows_to(rows.add):
+            answer = ask()
+    except BaseException:
+        with may_fail():
+            rows.save_known()
+        raise
+    with may_fail():
+        _finish(rows, answer, as_json=as_json)
+    return answer
+
+
+def _finish(rows: RowFile, answer: Result[Any], *, as_json: bool) -> None:
+    """Write the rows of an answer, and print what is asked for besides; its text where the file cannot be written.
+
+    Raises:
+        WriteError: the file cannot be written.
     """
     if as_json:
+        print_answer(answer, as_json=True)
+    try:
+        rows.finish(answer.records())
+    except WriteError:
+        if not as_json:
+            print_answer(answer, as_json=False)
+        raise
+
+
+def print_answer(answer: Result[Any], *, as_json: bool) -> None:
+    """Print an answer as JSON, or its text."""
+    if as_json:
         print_json(answer.as_json())
-    elif csv is None:
+    else:
         print_text(answer.text())
-    if csv is not None:
-        with may_fail():
-            try:
-                answer.save_csv(csv)
-            except WriteError:
-                if not as_json:
-                    print_text(answer.text())
-                raise
 
 
 def print_result(result: object, text: Callable[[], str], *, as_json: bool) -> None:

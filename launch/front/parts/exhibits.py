@@ -10,20 +10,21 @@ from emu.collective.msccl.xml_format import to_xml
 from emu.collective.operation import Operation
 from emu.collective.operation import operation as find_operation
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Shape, parse_grid, ranks_of, show_shape
+from emu.collective.shape import Shape, ranks_of, show_shape
 from emu.errors import must_be
 from emu.files import write_file
 from emu.study.training.step.step import TimedTrace
 from emu.topology.facts.facts import Summary, summary
 from emu.topology.topology import Topology
 from emu.units import format_time, seconds
-from launch.front.inputs import DeviceLike, Words, build_topology
+from launch.front.inputs import DeviceLike, Words, build_topology, grid_of
 from launch.front.question import question
-from launch.front.result import Result, late
+from launch.front.result import PICTURES, Result, late
 from launch.front.steps.replays import TraceLike, named_trace, timed_replays
 from launch.front.steps.timed_steps import write_timeline
 from launch.front.steps.trace_timing import TraceTiming
 from launch.show.lanes import Lane, lanes
+from launch.show.progress import progress_bar
 from launch.show.text.proof_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
 from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
@@ -45,7 +46,7 @@ class TopologyFacts(Result[Summary]):
     topology: Topology
     name: str  # as it was given
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return a line for each figure."""
@@ -106,7 +107,7 @@ class ScheduleRounds(Result[Schedule]):
     algorithm: str
     title: str
 
-    FILES = (".json", ".png", ".xml")
+    FILES = (*Result.FILES, *PICTURES, ".xml")
 
     def text(self) -> str:
         """Return the rounds, where there are few ranks; `0>1 +3` means that rank 0 sends slot 3 to rank 1, which adds it."""
@@ -149,7 +150,7 @@ def show_collective(
     Raises:
         InputError: a name is unknown, or there is no schedule of this shape.
     """
-    grid = parse_grid(dims, "--dims") if isinstance(dims, str) and dims else dims or ()
+    grid = grid_of(dims)
     n = ranks if ranks is not None else ranks_of(grid) if grid else _SHOWN_RANKS
     found = find_algorithm(operation, algorithm)
     shape = grid or found.fit(n)  # the schedule refuses a grid that does not fit
@@ -165,7 +166,7 @@ class StepTimeline(Result[Lane]):
     timed: TimedTrace
     title: str
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return a line for each stream of each rank, and for each link."""
@@ -218,7 +219,8 @@ def show_timeline(
     if len(timing.machines) != 1:
         raise must_be("show timeline", "--topology", "given once", len(timing.machines), "one picture shows one fabric")
     name, recorded = named_trace(trace)
-    (timed,) = timed_replays(recorded, timing)
+    with progress_bar("timing the step"):
+        (timed,) = timed_replays(recorded, timing)
     found = tuple(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     return StepTimeline(found, timed, f"step {timed.report.step} of {name} on {timed.topology.name}")
 

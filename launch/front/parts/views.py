@@ -2,7 +2,6 @@
 
 import base64
 import html
-import io
 from collections import Counter
 from functools import singledispatch
 from typing import TYPE_CHECKING
@@ -69,6 +68,5 @@ def _trace_view(value: Trace) -> str:
 
 def _picture(figure: "Figure") -> str:
     """Return a figure as an image of HTML."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", metadata={"Software": None})
-    return f'<img style="max-width:100%" src="data:image/png;base64,{base64.b64encode(drawn.getvalue()).decode()}">'
+    drawn: bytes = late("canvas:picture_bytes")(figure, "png")
+    return f'<img style="max-width:100%" src="data:image/png;base64,{base64.b64encode(drawn).decode()}">'

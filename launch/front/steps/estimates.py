@@ -16,7 +16,6 @@ from emu.topology.fault_injection.fault_script import faults_of, job_steps, read
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.trace_file import save
-from emu.units import format_time
 from launch.front.inputs import (
     DeviceLike,
     ModelLike,
@@ -29,10 +28,10 @@ from launch.front.inputs import (
     topologies_of,
 )
 from launch.front.question import question
-from launch.front.result import late
+from launch.front.result import PICTURES, Result, late
 from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
-from launch.show.progress import with_progress
+from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each
+from launch.show.progress import itself, with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
 
 if TYPE_CHECKING:  # they take long to load
@@ -47,7 +46,7 @@ class StepEstimates(TimedSteps[StepEstimate]):
 
     request: EstimateRequest
 
-    FILES = (".json", ".html", ".png", ".trace")
+    FILES = (*Result.FILES, *PICTURES, ".trace")
 
     def text(self) -> str:
         """Return the report of one step, or the table of several."""
@@ -121,19 +120,12 @@ def estimate(
     if several(fault):
         texts = read_faults(several(fault))
         jobs = (_job_with_faults(request, each, found, texts) for each in built)
-        return FaultyJobs(tuple(with_progress(jobs, label, len(built))))
+        return FaultyJobs(tuple(with_progress(jobs, label, len(built), row=itself)))
     moments = (estimate_moments(request, each, found) for each in built)
-    shown = list(with_progress(moments, label, len(built), lambda of: _told(of[0])))
-    shown = comparable(shown)
-    first = shown[0][0]
+    rows, steps = steps_on_each(moments, label, len(built))
+    first = rows[0]
     subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
-    rows, steps = zip(*shown, strict=True)
     return StepEstimates(rows, f"A training step of {first.model}", subtitle, steps, request)
-
-
-def _told(step: StepEstimate) -> str:
-    """Return what a person wants to know of a step at once."""
-    return f"{step.topology}: {format_time(step.step_time_s)}, MFU {step.mfu:.3f}"
 
 
 def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> FaultyJob:

@@ -1,7 +1,7 @@
 """The questions of recorded steps: `emu replay` times them on other topologies, `emu compare` compares two of them."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,12 @@ from emu.trace.comparison.comparison import compare as compared
 from emu.trace.device.dtypes import usual_dtype
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load
-from emu.units import format_time
 from launch.front.inputs import DeviceLike, Words
 from launch.front.question import question
 from launch.front.result import Result
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
+from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each, with_pacing
 from launch.front.steps.trace_timing import JobConditions, TraceTiming
-from launch.show.progress import progress_bar, with_progress
+from launch.show.progress import progress_bar
 from launch.show.text.comparison_table import comparison_report
 
 if TYPE_CHECKING:
@@ -78,44 +77,42 @@ def replay(
     if job.faults:
         with progress_bar(f"timing {name}"):
             return FaultyJobs(tuple(timing.time_with_faults(recorded, job.faults, clock=True)))
-    return steps_of(f"Replay of {name}", timed_replays(recorded, timing, perturb, f"timing {name}"))
+    timed = timed_replays(recorded, timing, perturb)
+    return steps_of(f"Replay of {name}", timed, f"timing {name}", len(timing.machines))
 
 
-def timed_replays(recorded: Trace, timing: TraceTiming, perturb: int = 0, label: str = "timing the step") -> list[TimedTrace]:
-    """Return a trace timed on each topology.
+def timed_replays(recorded: Trace, timing: TraceTiming, perturb: int = 0) -> Iterator[TimedTrace]:
+    """Return an iterator over a trace timed on each topology; each is timed when it is needed.
 
     Args:
         recorded: The trace.
         timing: The topologies, and how it is timed.
         perturb: The number of further runs in which starts are perturbed.
-        label: The label of the progress.
 
     Raises:
         InputError: the device or an algorithm is unknown.
     """
     dtype = timing.dtype or usual_dtype(recorded)
     built, device = timing.build(dtype)
-    timed = (time_replay(recorded, timing.algorithms, each, device, dtype, perturb=perturb) for each in built)
-    return list(with_progress(timed, label, len(built), step_told))
+    return (time_replay(recorded, timing.algorithms, each, device, dtype, perturb=perturb) for each in built)
 
 
-def step_told(timed: TimedTrace) -> str:
-    """Return what a person wants to know of a timed step at once."""
-    return f"{timed.topology.name}: {format_time(timed.report.step_time_s)}"
-
-
-def steps_of(title: str, timed: Sequence[TimedTrace], paced: PaceFigures | None = None) -> TimedSteps[Step]:
+def steps_of(
+    title: str, timed: Iterable[TimedTrace], label: str, count: int, paced: PaceFigures | None = None
+) -> TimedSteps[Step]:
     """Return the answer that is the step on each topology.
 
     Args:
         title: The title of the report.
-        timed: The timed trace on each topology.
+        timed: The timed trace on each topology, each computed when it is needed.
+        label: The label of the progress.
+        count: The number of topologies.
         paced: How well this host kept up with the first topology; None: the run was not paced.
     """
-    steps = [step for step, _ in comparable([(with_costliest(each.step(), each), each) for each in timed])]
-    steps[0] = replace(steps[0], paced=paced)
-    subtitle = f"{steps[0].ranks} {steps[0].device} on {', '.join(step.topology for step in steps)}"
-    return TimedSteps(tuple(steps), title, subtitle, tuple(timed))
+    made = ((with_costliest(each.step(), each), each) for each in timed)
+    rows, every = steps_on_each(with_pacing(made, paced), label, count)
+    subtitle = f"{rows[0].ranks} {rows[0].device} on {', '.join(step.topology for step in rows)}"
+    return TimedSteps(rows, title, subtitle, every)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -28,10 +28,9 @@ from emu.trace.trace import Trace
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
 from launch.front.inputs import DeviceLike, Words, check_float32
 from launch.front.question import question
-from launch.front.steps.replays import step_told, steps_of
+from launch.front.steps.replays import steps_of
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps
 from launch.front.steps.trace_timing import JobConditions, KeepTrace, TraceTiming, keep_trace, paced_jobs, pacing_of
-from launch.show.progress import with_progress
 
 if TYPE_CHECKING:
     from launch.front.inputs import Topologies
@@ -199,8 +198,8 @@ class _ScriptRequest:
             for choice, each in zip(self.choices, self.built, strict=True)
         )
         timed = ((time_step if fake else time_trace)(each) for each in layouts)
-        found = list(with_progress(timed, "timing the step", len(self.built), step_told))
-        steps = steps_of(f"Run of {self.script.source.name}", found, pacing_of(pace))
+        title = f"Run of {self.script.source.name}"
+        steps = steps_of(title, timed, "timing the step", len(self.built), pacing_of(pace))
         return ScriptRun(steps.rows, steps.title, steps.subtitle, steps.timed, 0)
 
 

@@ -29,7 +29,7 @@ from launch.front.inputs import (
     topologies_of,
 )
 from launch.front.question import question
-from launch.front.result import Result, late
+from launch.front.result import PICTURES, Result, late
 from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
 from launch.show.progress import late_notice, progress_bar
 from launch.show.text.estimate_table import plans_report
@@ -52,7 +52,7 @@ class PlanSearch(Result[PlanRow]):
     topologies: tuple[Topology, ...]
     device: Device
 
-    FILES = (".json", ".html", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def fastest(self) -> PlanRow:

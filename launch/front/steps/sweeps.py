@@ -4,14 +4,13 @@
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from emu.errors import InputError, must_be
-from emu.files import write_file
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import STACK_WORDS, Stack
@@ -23,9 +22,10 @@ from emu.trace.device.device import Device
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 from launch.front.inputs import stack_of
-from launch.front.result import Result, late
+from launch.front.result import PICTURES, Result, late
 from launch.show.progress import with_progress
-from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_csv, sweep_told
+from launch.show.row_file import csv_text, row_known
+from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_told
 
 if TYPE_CHECKING:  # it takes long to load
     from matplotlib.figure import Figure
@@ -171,20 +171,20 @@ class Sweep(Result[SweepRow]):
 
     title: str  # of the picture
 
-    FILES = (".json", ".csv", ".png")
+    FILES = (*Result.FILES, *PICTURES)
+
+    def records(self) -> Sequence[object]:
+        """Return a flat row for each point and topology."""
+        return [*map(sweep_record, self.rows)]
 
     def text(self) -> str:
         """Return a line of CSV for each point and topology, under a head."""
-        return sweep_csv(self.rows).rstrip("\n")
+        return csv_text(self.records()).rstrip("\n")
 
     def figure(self) -> "Figure":
         """Return the step time at each value, with a line for each topology and each combination of other sweeps."""
         drawn: Figure = late("chart.step_chart:sweep_figure")(self.rows, self.title)
         return drawn
-
-    def save_csv(self, path: Path) -> None:
-        """Write the lines of CSV."""
-        write_file("--csv", path, sweep_csv(self.rows).encode())
 
 
 def sweep_steps(
@@ -214,10 +214,17 @@ def sweep_steps(
     for _, said in where:
         _check(said)
     rows = (_row_at(point, said, built, timed) for point, said in where)
-    found = tuple(with_progress(rows, label, len(where), sweep_told) if label else rows)
+    found = tuple(with_progress(rows, label, len(where), sweep_told, sweep_record) if label else _rows_as_known(rows))
     if all(row.step is None for row in found):
         raise InputError(f"--sweep: no point has a step; the first: {found[0].refused}")
     return Sweep(found, title)
+
+
+def _rows_as_known(rows: Iterable[SweepRow]) -> Iterator[SweepRow]:
+    """Yield rows, each of which is told by itself while it is computed."""
+    for row in rows:
+        row_known(sweep_record(row))
+        yield row
 
 
 def _word(topology: object) -> str:

@@ -1,15 +1,18 @@
 """Answers that are training steps: on each topology, one after another while parts fail, and at the values of a sweep."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from emu.cluster.pace.timeliness import PaceFigures
 from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.step.step import Step, TimedTrace, with_means
-from launch.front.result import Result, late
+from emu.units import format_time
+from launch.front.result import PICTURES, Result, late
 from launch.show.lanes import few_lanes, lanes
 from launch.show.perfetto import write_perfetto
+from launch.show.progress import with_progress
 from launch.show.text.step_report import step_report
 from launch.show.text.waste_table import job_report
 
@@ -21,9 +24,33 @@ if TYPE_CHECKING:  # they take long to load
 S = TypeVar("S", bound=Step)
 
 
-def comparable(shown: list[tuple[S, TimedTrace]]) -> list[tuple[S, TimedTrace]]:
-    """Return steps; where there are several, each with the means of its parts, by which their tables compare them."""
-    return with_means(shown) if len(shown) > 1 else shown
+def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) -> tuple[tuple[S, ...], tuple[TimedTrace, ...]]:
+    """Return the step on each topology, and its tasks; each is told as soon as it is known.
+
+    Several steps have the means of their parts, by which their tables compare them.
+
+    Args:
+        made: The steps with their tasks, each computed when it is needed.
+        label: The label of the progress.
+        count: The number of topologies.
+    """
+    several = count > 1
+    every = (with_means([each])[0] if several else each for each in made)
+    rows, timed = zip(*with_progress(every, label, count, _told, (lambda of: of[0]) if several else None), strict=True)
+    return rows, timed
+
+
+def with_pacing(made: Iterable[tuple[S, TimedTrace]], paced: PaceFigures | None) -> Iterator[tuple[S, TimedTrace]]:
+    """Yield the step on each topology, the first with how well this host kept up with it; None: the run was not paced."""
+    for step, timed in made:
+        yield replace(step, paced=paced), timed
+        paced = None
+
+
+def _told(made: tuple[Step, TimedTrace]) -> str:
+    """Return what a person wants to know of a step at once."""
+    step = made[0]
+    return f"{step.topology}: {format_time(step.step_time_s)}" + ("" if step.mfu is None else f", MFU {step.mfu:.3f}")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -33,8 +60,6 @@ class TimedSteps(Result[S]):
     title: str  # of the report
     subtitle: str
     timed: tuple[TimedTrace, ...]  # the tasks of each step
-
-    FILES: ClassVar[tuple[str, ...]] = (".json", ".html")
 
     def with_means(self) -> tuple[S, ...]:
         """Return the steps, each with the means of its parts over all ranks, by which steps on other fabrics are compared."""
@@ -83,7 +108,7 @@ def write_timeline(timed: TimedTrace, path: Path, *, every_rank: bool) -> None:
 class FaultyJobs(Result[FaultyJob]):
     """The steps of a job on each topology, one after another, while parts fail."""
 
-    FILES = (".json", ".png")
+    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def failure(self) -> str | None:

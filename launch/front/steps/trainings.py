@@ -15,10 +15,9 @@ from emu.trace.device.device import Device
 from launch.clusters import ClusterOptions
 from launch.front.inputs import DeviceLike, ModelLike, Words, model_word
 from launch.front.question import question
-from launch.front.steps.replays import step_told
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
+from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each, with_pacing
 from launch.front.steps.trace_timing import JobConditions, KeepTrace, TraceTiming, keep_trace, paced_jobs, pacing_of
-from launch.show.progress import progress_bar, with_progress
+from launch.show.progress import progress_bar
 from launch.show.text.step_report import train_report
 
 if TYPE_CHECKING:
@@ -160,11 +159,10 @@ def _trained(
             told = timing.time_with_faults(learned.trace, job.faults)
         return paced_jobs([replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told], pace)
     timed = (time_steps(request, learned, each, device) for each in built)
-    shown = comparable(list(with_progress(timed, "timing the step", len(built), lambda of: step_told(of[1]))))
-    first = replace(shown[0][0], paced=pacing_of(pace))
-    rows, subtitle = (first, *(trained for trained, _ in shown[1:])), f"{first.plan}, {request.steps} steps on {first.ranks}"
-    title = f"Training of {first.model}"
-    return Trainings(rows, title, f"{subtitle} {_name_of(timing.device)}", tuple(each for _, each in shown))
+    rows, steps = steps_on_each(with_pacing(timed, pacing_of(pace)), "timing the step", len(built))
+    first = rows[0]
+    subtitle = f"{first.plan}, {request.steps} steps on {first.ranks} {_name_of(timing.device)}"
+    return Trainings(rows, f"Training of {first.model}", subtitle, steps)
 
 
 def _name_of(device: DeviceLike) -> str:

@@ -15,7 +15,7 @@ from launch.papers.infinitehbd.setting import assumptions, paper_step
 from launch.papers.infinitehbd.traffic import PLACEMENTS, RATIOS, SIZES, crossing
 from launch.papers.infinitehbd.training import TRAINING
 from launch.papers.infinitehbd.waste import NPUS, RATES, SYSTEMS, TPS, at_rate, holds, on_trace, servers
-from launch.papers.paper import Curve, DrawFunction, Figure, Paper, register
+from launch.papers.paper import Curve, DrawFunction, Figure, FittedInput, Paper, register
 
 _WASTE, _FAULTY = "GPU waste ratio (%)", "faulty nodes of 4 GPUs (%)"
 _ON_TRACE = "over the production trace, nodes of 4 GPUs"
@@ -146,6 +146,21 @@ FIGURES: Mapping[str, DrawFunction] = {
     "22": _by_rate,
     "23": _waits,
 }
+_STEPS = FittedInput(
+    "the share of peak that products reach and the share of the DCN's bandwidth that data reach, on hbd-t2-mfu8-1024 and "
+    "hbd-t2-mfu8-131072",
+    ("hbd-t2-mfu8-1024", "hbd-t2-mfu8-131072"),
+)
+_TRAFFIC = FittedInput(
+    "the share of all traffic that CP has, on hbd-o-base; the nodes of a domain and K, on hbd-o-172 and hbd-o-7pct",
+    ("hbd-o-base", "hbd-o-172", "hbd-o-7pct"),
+)
+_GPU_PRICE = FittedInput("the price of a GPU, on hbd-agg-cross", ("hbd-agg-cross",))
+FITTED: Mapping[str, FittedInput] = {
+    **{f"hbd-{row}": _STEPS for row in TRAINING},
+    **{f"hbd-{row}": _TRAFFIC for row in traffic.ANSWERS},
+    "hbd-agg-": _GPU_PRICE,
+}
 _ALL = (TRAINING, costs.ANSWERS, waste.ANSWERS, orderings.ANSWERS, traffic.ANSWERS, counts.ANSWERS)
 PAPER = register(
     Paper(
@@ -156,6 +171,8 @@ PAPER = register(
         example="--table 2",
         figures=FIGURES,
         answers={f"hbd-{start}": answer for group in _ALL for start, answer in group.items()},
+        fitted=FITTED,
+        arithmetic=("hbd-hw-power",),
         words=counts.WORDS,
         assumptions=assumptions,
         steps_of=lambda kept: partial(paper_step, kept),

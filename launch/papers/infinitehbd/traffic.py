@@ -37,10 +37,7 @@ OTHERS = (
 )
 TP, SIZE = 32, 8192  # TP and GPUs of 6.4
 _DRAWS, _FEW = 200, 40
-FITTED_SIZES = (
-    f"not printed, and fitted: rings between TP groups have {100 * SHARE:g} % of all bytes, so that hbd-o-base comes out, and "
-    f"{USED.domain} nodes a domain with K={USED.k}, so that hbd-o-172 and hbd-o-7pct do"
-)
+_USED = f"not printed: rings between TP groups have {100 * SHARE:g} % of all bytes, {USED.domain} nodes a domain, K={USED.k}"
 _RACK = (
     f"not printed: {USED.gpus} GPUs a node and {USED.tor} nodes a ToR, as racks have in the network of [24], which 6.4 follows"
 )
@@ -127,7 +124,7 @@ def _best(paper: Any, target: Target) -> Answer:
     """Answer the traffic that leaves ToRs with the paper's placement, and what it is in other clusters."""
     at = _job_and_faults(target)
     others = "; ".join(f"{crossing('Optimized', *at, cluster=other):.2f} % with {other}" for other in OTHERS)
-    notes = (f"the mean of {_DRAWS} draws", _beside(*at), FITTED_SIZES, _RACK, f"in other clusters: {others}")
+    notes = (f"the mean of {_DRAWS} draws", _beside(*at), _USED, _RACK, f"in other clusters: {others}")
     return Answer(crossing("Optimized", *at, _DRAWS), notes)
 
 
@@ -142,11 +139,11 @@ def _baseline(paper: Any, target: Target) -> Answer:
     first = ", ".join(f"{crossing('In order', job, faults):.2f} %" for job in _JOBS)
     others = [crossing("Baseline", _JOBS[0], faults, cluster=other) for other in OTHERS]
     same = f"{min(others):.2f} to {max(others):.2f} % with other sizes of nodes, ToRs and domains, and K=2"
-    return Answer(float(np.mean(found)), (told, f"in order: {first}", _BASELINES, same, FITTED_SIZES, _RACK))
+    return Answer(float(np.mean(found)), (told, f"in order: {first}", _BASELINES, same, _USED, _RACK))
 
 
 RATIOS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.065, 0.07, 0.075, 0.08, 0.09)
-_NEAR_ZERO = 0.5
+_NEAR_ZERO, _PRINTED_KNEE = 0.5, 0.07
 
 
 def _flat_up_to(job: float, cluster: Cluster) -> float:
@@ -159,9 +156,10 @@ def _knee(paper: Any, target: Target) -> Answer:
     """Answer up to which share of faulty nodes the paper's placement has hardly any traffic between ToRs."""
     job = float(target.given["job"]) / 100
     told = ", ".join(f"{100 * rate:g} %: {crossing('Optimized', job, rate):.2f}" for rate in RATIOS)
+    up_to, least = _flat_up_to(job, USED), 100 * max(rate for rate in RATIOS if rate < _PRINTED_KNEE)
     others = "; ".join(f"{_flat_up_to(job, other):g} % with {other}" for other in OTHERS)
-    notes = (told, FITTED_SIZES, _RACK, f"in other clusters: {others}")
-    return Answer(f"<{_NEAR_ZERO:g} up to {_flat_up_to(job, USED):g}% faults", notes)
+    notes = (told, _USED, _RACK, f"in other clusters: {others}")
+    return Answer(f"<{_NEAR_ZERO:g} up to {up_to:g}% faults", notes, holds=up_to >= least)
 
 
 _BENT = 0.1  # largest distance from a straight line, as a share of its rise
@@ -197,7 +195,7 @@ def _flat(paper: Any, target: Target) -> Answer:
     found = [crossing("Optimized", job, faults, _FEW, size) for size in SIZES]
     told = ", ".join(f"{size} GPUs {percent:.2f} %" for size, percent in zip(SIZES, found, strict=True))
     small = f"{_SMALL} GPUs, which are two domains, {crossing('Optimized', job, faults, _FEW, _SMALL):.2f} %"
-    notes = (told, small, FITTED_SIZES, _RACK)
+    notes = (told, small, _USED, _RACK)
     return Answer("flat" if np.ptp(found) < _FLAT else "not flat", notes, holds=bool(np.ptp(found) < _FLAT))
 
 

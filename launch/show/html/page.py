@@ -5,6 +5,7 @@ A page has key figures, then sections of blocks. The template of a block is the 
 The frame of a chart on an HTML page: two axes that begin at 0, with round numbers along them.
 """
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
@@ -13,8 +14,10 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
 
 from emu.files import write_file
+from launch.show.canvas import picture_bytes
 from launch.show.text.table import Column
 
 _WIDE, _HIGH = 1100, 420
@@ -98,6 +101,23 @@ class TextBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Text in columns, as a command prints it."""
+
+    template: ClassVar[str] = "verbatim.html"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture that needs no further file."""
+
+    template: ClassVar[str] = "picture.html"
+    svg: str  # the SVG file in base64
+    told: str  # description for readers who cannot see it
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table whose rows a click on a column's head sorts."""
 
@@ -140,7 +160,7 @@ class Section:
     """Blocks under a title."""
 
     title: str
-    blocks: Sequence[TextBlock | Table | StackedBars | Svg]
+    blocks: Sequence[TextBlock | Verbatim | Picture | Table | StackedBars | Svg]
     note: str = ""  # text under the title
 
 
@@ -152,6 +172,21 @@ class Page:
     subtitle: str
     figures: Sequence[KeyFigure]
     sections: Sequence[Section]
+
+
+def answer_page(title: str, text: str, figure: Figure | None) -> Page:
+    """Return the page of an answer that has a picture and a text.
+
+    Args:
+        title: The title.
+        text: The report as the command prints it.
+        figure: The picture; None: there is none.
+    """
+    sections = [Section("Report", [Verbatim(text)])]
+    if figure is not None:
+        drawn = base64.b64encode(picture_bytes(figure, "svg")).decode()
+        sections.insert(0, Section("Picture", [Picture(drawn, title)]))
+    return Page(title, "", (), sections)
 
 
 def write_page(page: Page, path: Path) -> None:

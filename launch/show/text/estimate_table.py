@@ -4,8 +4,6 @@ A step on one topology has a report of its own; the steps of a sweep are CSV, fo
 one table.
 """
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +12,7 @@ from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTabl
 from emu.study.planning.search.search import AFTER_FIRST, MOST
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
-from launch.show.step_parts import MEANS_TOLD, exposed_axes, exposed_columns, means_of, part_column
+from launch.show.step_parts import MEANS_TOLD, axes_in_order, exposed_columns, means_of, part_column
 from launch.show.text.step_report import expected_told, foot_lines, off_told, rate_lines, step_choice_text, step_lines
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
@@ -124,32 +122,25 @@ class SweepRow:
     step: SweepStep | None
 
 
-def sweep_csv(rows: Sequence[SweepRow]) -> str:
-    """Return a line for each point and topology under a head; times are in seconds, `mean_` ones are means over all ranks."""
-    steps = [row.step for row in rows if row.step is not None]
-    axes = exposed_axes(map(means_of, steps))
-    names = _OF_PLAN if isinstance(steps[0], PlanRow) else _OF_ESTIMATE
-    parts = [*(f"mean_{name}" for name in _MEANS), *(f"mean_exposed_{axis or 'other'}_s" for axis in axes)]
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow([*rows[0].point, "topology", *names, *parts, "refused"])
-    for row in rows:
-        cells = [""] * len([*names, *parts]) if row.step is None else _cells(row.step, names, axes)
-        lines.writerow([*row.point.values(), row.topology, *cells, row.refused])
-    return text.getvalue()
+def sweep_record(row: SweepRow) -> dict[str, object]:
+    """Return a point of a sweep as one flat row; times are in seconds, `mean_` ones are means over all ranks.
+
+    A point without a step has only the reason.
+    """
+    where: dict[str, object] = {**row.point, "topology": row.topology, "refused": row.refused}
+    if row.step is None:
+        return where
+    of, names = means_of(row.step), _OF_PLAN if isinstance(row.step, PlanRow) else _OF_ESTIMATE
+    by_axis = of.exposed_comm_by_axis_s
+    exposed = {f"mean_exposed_{axis or 'other'}_s": by_axis[axis] for axis in axes_in_order(by_axis)}
+    step = {name: getattr(row.step, name) for name in names} | {f"mean_{name}": getattr(of, name) for name in _MEANS}
+    return where | step | exposed
 
 
 def sweep_told(row: SweepRow) -> str:
     """Return what a person wants to know of a point as soon as it is known: the values, the topology and the step time."""
     values = ", ".join(f"{name}={value}" for name, value in row.point.items())
     return f"{values} on {row.topology}: {row.refused if row.step is None else format_time(row.step.step_time_s)}"
-
-
-def _cells(step: SweepStep, names: Sequence[str], axes: Sequence[str]) -> list[object]:
-    """Return the cells of a step."""
-    of = means_of(step)
-    means = *(getattr(of, name) for name in _MEANS), *(of.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes)
-    return [*(getattr(step, name) for name in names), *means]
 
 
 def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstimate]]:

@@ -5,6 +5,7 @@ The rows of papers beside Emu's values: as text, how many are met, and the page 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 from emu.units import format_size, format_time
 from launch.data.fitted import Fitted
@@ -12,38 +13,44 @@ from launch.papers.kernels.report import MOVE, SUM, KernelComparison, KernelSumm
 from launch.papers.measured.report import RunComparison, RunSummary
 from launch.papers.nccl.report import NcclComparison
 from launch.papers.paper import Paper, place_text
-from launch.papers.targets import FITTED, KINDS, LISTED, MET, MISSED, OPEN, PaperRow
+from launch.papers.targets import BASES, KINDS, LISTED, MET, MISSED, OPEN, OWN_FIT, PaperRow
 from launch.papers.torchtitan.report import COMMAND as FITTED_BY
 from launch.papers.torchtitan.report import NOTES, Pair, TorchtitanComparison
 from launch.show.text.table import table
 
-VERDICTS = (MET, MISSED, OPEN, LISTED, FITTED)
+_BASIS_TOLD = (
+    "The basis of a row says what Emu's value follows from. *built*: topologies that are built, schedules that are timed, "
+    "states that are drawn. *fitted*: Emu's models with an input that was fitted; the row's note says on what. *printed*: "
+    "arithmetic on numbers that the paper prints. A row whose verdict is *own fit* agrees because an input was fitted on it."
+)
+VERDICTS = (MET, OWN_FIT, MISSED, OPEN, LISTED)
 _ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "*_|<"})
-_TABLE_HEAD = ("id", "value", "ours", "unit", "difference", "tolerance", "class", "verdict")
-_HEAD = "| id | where | what | printed | ours | | class | verdict |\n|---|---|---|---|---|---|---|---|"
+_TABLE_HEAD = ("id", "value", "ours", "unit", "difference", "tolerance", "class", "basis", "verdict")
+_HEAD = "| id | where | what | printed | ours | | class | basis | verdict |\n|---|---|---|---|---|---|---|---|---|"
 
 
 def score(rows: Iterable[PaperRow]) -> str:
-    """Return in one line how many rows of each class are met, of those that are judged."""
-    met, of, fitted = Counter[str](), Counter[str](), 0
+    """Return in one line how many rows are met, by what their answers follow from; a row that meets its own fit is not."""
+    met, of, own = Counter[str](), Counter[str](), 0
     for row in rows:
-        fitted += row.verdict == FITTED
-        of[row.target.kind] += row.verdict != FITTED
-        met[row.target.kind] += row.verdict == MET
-    parts = [f"{met[kind]} of {of[kind]} {name}" for kind, name in KINDS.items() if kind != "H" and of[kind]]
-    on = f"; {fitted} rows are not judged, as inputs are fitted on them" if fitted else ""
-    return f"{', '.join(parts)} rows are met; {of['H']} rows of hardware are listed{on}"
+        basis = "listed" if row.target.kind == "H" else row.basis
+        of[basis] += 1
+        met[basis] += row.verdict == MET
+        own += row.verdict == OWN_FIT
+    parts = [f"{met[basis]} of {of[basis]} rows that are {name}" for basis, name in BASES.items() if of[basis]]
+    fits = f"; {own} agree as inputs are fitted on them" if own else ""
+    return f"met: {', '.join(parts)}{fits}; {of['listed']} rows of hardware are listed"
 
 
 def scores(by: Mapping[str, Sequence[PaperRow]]) -> str:
-    """Return a table with a line for each paper and class."""
+    """Return a table with a line for each paper, class and basis."""
     lines = []
     for name, rows in by.items():
-        for kind, word in KINDS.items():
-            of = Counter(row.verdict for row in rows if row.target.kind == kind)
+        for (kind, word), basis in product(KINDS.items(), BASES):
+            of = Counter(row.verdict for row in rows if (row.target.kind, row.basis) == (kind, basis))
             if of:
-                lines.append((name, word, str(of.total()), *(str(of[verdict]) for verdict in VERDICTS)))
-    return table(("paper", "class", "rows", *VERDICTS), lines)
+                lines.append((name, word, basis, str(of.total()), *(str(of[verdict]) for verdict in VERDICTS)))
+    return table(("paper", "class", "basis", "rows", *VERDICTS), lines)
 
 
 def unmet_rows(rows: Iterable[PaperRow]) -> str:
@@ -68,6 +75,8 @@ def paper_page(paper: Paper, rows: Sequence[PaperRow]) -> str:
             "",
             f"{score(rows)}.",
             "",
+            _BASIS_TOLD,
+            "",
             _HEAD,
             *map(table_line, rows),
             "",
@@ -88,8 +97,8 @@ def paper_page(paper: Paper, rows: Sequence[PaperRow]) -> str:
 def table_line(row: PaperRow) -> str:
     """Return a row as a line of the page's table."""
     of = row.target
-    cells = (of.id, place_text(of.table), of.what, of.value, six_digits(row.ours), of.unit, KINDS[of.kind], row.verdict)
-    return f"| {' | '.join(map(_plain, cells))} |"
+    known = of.id, place_text(of.table), of.what, of.value, six_digits(row.ours), of.unit
+    return f"| {' | '.join(map(_plain, (*known, KINDS[of.kind], row.basis, row.verdict)))} |"
 
 
 def six_digits(ours: float | str | None) -> str:
@@ -114,7 +123,7 @@ def _page_row(row: PaperRow) -> tuple[str, ...]:
     """Return the cells of one row."""
     of, off = row.target, "" if row.difference is None else f"{row.difference:+.4f}"
     ours = f"{row.ours:.{of.digits}f}" if isinstance(row.ours, float) else row.ours or ""
-    return of.id, of.value, ours, of.unit, off, of.tolerance.text, of.kind, row.verdict
+    return of.id, of.value, ours, of.unit, off, of.tolerance.text, of.kind, row.basis, row.verdict
 
 
 _ROWS = ("id", "device", "kind", "software", "measured_s", "ours_s", "ratio", "in_sample_s", "ratio", "fitted_on")

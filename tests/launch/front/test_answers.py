@@ -50,7 +50,10 @@ def test_an_answer_prints_as_its_command(step, emu):
     assert lines == [line for line in repr(step).splitlines() if not line.startswith("timed ")]
 
 
-@pytest.mark.parametrize(("name", "begins"), [("a.json", b"{"), ("a.html", b"<!"), ("a.png", b"\x89PNG"), ("a.trace", b"")])
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("a.json", b"{"), ("a.html", b"<!"), ("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.trace", b"")],
+)
 def test_an_answer_saves_itself_by_the_ending_of_the_file(step, name, begins, tmp_path):
     step.save(tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(begins)
@@ -68,8 +71,8 @@ def test_the_rows_of_an_answer_are_a_table_of_pandas(step):
 
 
 def test_an_answer_refuses_an_ending_that_it_does_not_have(step, tmp_path):
-    with pytest.raises(emu.InputError, match=r"saved as \.json, \.html, \.png or \.trace, got 'a\.csv'"):
-        step.save(tmp_path / "a.csv")
+    with pytest.raises(emu.InputError, match=r"saved as \.json, .*, \.pdf or \.trace, got 'a\.xml'"):
+        step.save(tmp_path / "a.xml")
 
 
 def test_an_answer_draws_into_a_figure_of_its_own_or_into_given_axes(step):

@@ -1,0 +1,117 @@
+"""The rows of an answer, for other programs: CSV, or a line of JSON for each row, written as rows become known."""
+
+import csv
+import io
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from emu.errors import WriteError
+from emu.files import write_file
+from launch.show.json_text import plain
+
+STDOUT = Path("-")
+ENDINGS = (".csv", ".jsonl")
+_PAUSE_S = 1.0  # least time between two writings of a file, each of which writes all rows
+Take = Callable[[object], None]
+_TAKE: ContextVar[Take | None] = ContextVar("takes each row as soon as it is known", default=None)
+
+
+def row_known(row: object) -> None:
+    """Give a row to the function that `rows_to` has set, if there is one."""
+    take = _TAKE.get()
+    if take is not None:
+        take(row)
+
+
+@contextmanager
+def rows_to(take: Take) -> Iterator[None]:
+    """Call a function with each row that becomes known within the context."""
+    before = _TAKE.set(take)
+    try:
+        yield
+    finally:
+        _TAKE.reset(before)
+
+
+def csv_text(rows: Sequence[object]) -> str:
+    """Return rows as CSV under a head; a field of a field has a dot in its name, and a row without a column leaves it empty."""
+    cells = [dict(_cells(plain(row))) for row in rows]
+    text = io.StringIO()
+    lines = csv.DictWriter(text, dict.fromkeys(name for row in cells for name in row), lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(cells)
+    return text.getvalue()
+
+
+def _cells(value: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the name and the value of each cell of a row; a list is JSON in its cell."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _cells(each, f"{name}.{key}" if name else str(key))
+    else:
+        yield name or "value", json.dumps(value) if isinstance(value, list) else value
+
+
+def json_line(row: object) -> str:
+    """Return a row as JSON on one line."""
+    return json.dumps(plain(row), allow_nan=False)
+
+
+class RowFile:
+    """The rows that are known so far, on their way to a file or to stdout.
+
+    A file is written whole, at most once a second and at the end, so that a crash leaves what was known a second before.
+
+    Args:
+        path: A name that ends in one of `ENDINGS`, or `STDOUT`, which takes lines of JSON.
+        print_line: The function that prints a line on stdout.
+    """
+
+    def __init__(self, path: Path, print_line: Callable[[str], None]) -> None:
+        self._path, self._print, self._rows, self._next_s = path, print_line, list[object](), 0.0
+        self._failed: WriteError | None = None
+
+    def add(self, row: object) -> None:
+        """Add a row that has become known; a failure to write is told by `finish`."""
+        self._rows.append(row)
+        if self._path == STDOUT:
+            self._print(json_line(row))
+        elif self._failed is None and time.monotonic() >= self._next_s:
+            try:
+                self._save()
+            except WriteError as error:
+                self._failed = error
+            self._next_s = time.monotonic() + _PAUSE_S
+
+    def save_known(self) -> None:
+        """Write the rows that are known where the answer is not, as after Ctrl-C; none: write nothing.
+
+        Raises:
+            WriteError: the file cannot be written.
+        """
+        if self._rows and self._path != STDOUT:
+            self._save()
+
+    def finish(self, rows: Sequence[object]) -> None:
+        """Add the rows of the answer that no one has given yet, and write the file.
+
+        Raises:
+            WriteError: the file cannot be written.
+        """
+        for row in rows[len(self._rows) :]:
+            self.add(row)
+        if self._path != STDOUT:
+            self._save()
+
+    def _save(self) -> None:
+        """Write the file with all rows that are known.
+
+        Raises:
+            WriteError: it cannot be written.
+        """
+        lines = csv_text(self._rows) if self._path.suffix == ".csv" else "".join(json_line(row) + "\n" for row in self._rows)
+        write_file("--out", self._path, lines.encode())
