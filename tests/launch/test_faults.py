@@ -16,7 +16,7 @@ def test_the_public_trace_wastes_what_infinitehbd_prints_for_tp_32(emu) -> None:
     waste = {word: sorted(run[i]["waste"] for run in runs)[1] for i, word in enumerate(BESIDE)}
     assert waste["infinitehbd:k=3"] == pytest.approx(0.0053, abs=0.001)
     assert waste["nvl:72"] == pytest.approx(0.1004, abs=0.005)
-    assert waste["tpuv4:cubes=5x3x3"] == pytest.approx(0.0756, abs=0.026)
+    assert waste["tpuv4:cubes=5x3x3"] == pytest.approx(0.0756, rel=0.1)
     assert waste["infinitehbd:k=3"] == pytest.approx(waste["big-switch:n=2880"], abs=0.001)
     assert waste["infinitehbd:k=3"] < waste["nvl:576"] < waste["nvl:72"]
 

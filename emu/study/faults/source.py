@@ -199,11 +199,12 @@ def independent_states(rate: float, units: int, draws: int, seed: int) -> Machin
 
 
 def divide_hosts(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
-    """Return the log of the nodes that each server is divided into: one or more nodes of a faulty server are faulty.
+    """Return the log of the nodes that each server is divided into: each is faulty by itself while its server is.
 
-    GPUs fail by themselves, so a node of a server is faulty with q, where 1 - (1 - q)^nodes is the rate of servers
-    (InfiniteHBD, appendix A: a 4-GPU node of a faulty 8-GPU server is with 50.21 %). Nodes of a server are drawn together, so
-    that no fault of the log is lost.
+    GPUs fail by themselves, so a node is faulty with q, where 1 - (1 - q)^nodes is the rate of servers; while its server is
+    faulty it is with q / rate. This is the rule of InfiniteHBD's appendix A, where both halves of a faulty 8-GPU server are
+    drawn with 50.21 %: both fail in a quarter of the spells, and in another quarter none does. Such spells are lost, but each
+    node is faulty for as much of the time as the rate of servers makes it.
 
     Args:
         log: The log of servers.
@@ -214,10 +215,7 @@ def divide_hosts(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
     if nodes == 1:
         return log
     q = 1 - (1 - rate) ** (1 / nodes)
-    cases = (np.arange(1, 2**nodes)[:, None] >> np.arange(nodes) & 1).astype(np.bool_)  # which of the nodes: not none
-    weight = np.prod(np.where(cases, q, 1 - q), axis=1)
-    drawn = np.random.default_rng(seed).choice(len(cases), len(log.unit), p=weight / weight.sum())
-    spell, node = np.nonzero(cases[drawn])
+    spell, node = np.nonzero(rate * np.random.default_rng(seed).random((len(log.unit), nodes)) < q)
     unit = log.unit[spell] * nodes + node
     return FaultLog(log.units * nodes, log.days, column(unit, np.int64), log.start[spell], log.end[spell])
 
@@ -286,7 +284,10 @@ class LoggedFaults:
     def _notes(self, each: int, wanted: int, rate: float) -> tuple[str, ...]:
         """Return the sentences that say where the faults come from."""
         mean = f"{100 * rate:.2f} % of its hosts are faulty in the mean"
-        apart = f"a faulty server has 1 to {each} faulty nodes of {self.node} NPUs, as if its NPUs failed by themselves"
+        apart = (
+            f"each of the {each} nodes of {self.node} NPUs of a faulty server is faulty by itself, with a probability by which "
+            "NPUs fail by themselves (InfiniteHBD, appendix A): all nodes of a server may be, or none"
+        )
         return (
             f"faults are those of {self.name}: {mean}",
             f"{wanted} of its {self.log.units} hosts are taken, in an order drawn with seed {self.seed}",

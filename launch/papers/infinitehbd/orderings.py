@@ -1,6 +1,6 @@
 """Orderings of the systems that the InfiniteHBD paper compares under faults: figures 13 to 16, table 1."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,7 @@ from launch.papers.infinitehbd.waste import (
     IDEAL,
     NODE,
     NPUS,
+    ORDERS,
     RACKS,
     SYSTEMS,
     TPS,
@@ -23,6 +24,7 @@ from launch.papers.infinitehbd.waste import (
     holds,
     mean_on_trace,
     on_trace,
+    side_by_side,
     trace,
 )
 from launch.papers.paper import AnswerFunction
@@ -37,9 +39,14 @@ def _by_tp(system: str) -> dict[int, float]:
     return {tp: mean_on_trace(system, tp).mean() for tp in TPS if holds(system, tp)}
 
 
+def _percents(by_tp: Mapping[int, float]) -> str:
+    """Return the waste for each TP in words."""
+    return ", ".join(f"TP-{tp} {100 * wasted:.2f} %" for tp, wasted in by_tp.items())
+
+
 def _waste_texts(systems: Iterable[str]) -> tuple[str, ...]:
-    """Return the waste of each system on the trace in words, in per cent by TP."""
-    return tuple(f"{s}: {', '.join(f'TP-{tp} {100 * w:.2f} %' for tp, w in _by_tp(s).items())}" for s in systems)
+    """Return the waste of each system on the trace in words."""
+    return tuple(f"{system}: {_percents(_by_tp(system))}" for system in systems)
 
 
 def _lowest(paper: Any, target: Target) -> Answer:
@@ -51,9 +58,13 @@ def _lowest(paper: Any, target: Target) -> Answer:
 
 
 def _distance_of_k2_and_k3(paper: Any, target: Target) -> Answer:
-    """Answer how far the wastes of K=2 and K=3 are apart."""
-    apart = max(abs(_by_tp(FEWER)[tp] - _by_tp(BEST)[tp]) for tp in TPS)
-    return Answer(f"within {100 * apart:.2f} points", _waste_texts((FEWER, BEST)), holds=apart <= _NEAR)
+    """Answer how far the wastes of K=2 and K=3 are apart, wherever on the line the two nodes of a server are."""
+    of_tors = {k: _by_tp(system) for k, system in ((2, FEWER), (3, BEST))}
+    in_a_row = {k: {tp: float(np.mean([side_by_side(k, tp, seed) for seed in range(ORDERS)])) for tp in TPS} for k in (2, 3)}
+    ways = {"in different sub-lines, as 4.3 joins nodes of different ToRs": of_tors, "neighbours on the line": in_a_row}
+    told = [f"the nodes of a server are {where}: K={k} {_percents(of[k])}" for where, of in ways.items() for k in (2, 3)]
+    apart = max(abs(of[2][tp] - of[3][tp]) for of in ways.values() for tp in TPS)
+    return Answer(f"within {100 * apart:.2f} points", tuple(told), holds=apart <= _NEAR)
 
 
 def _eleven(paper: Any, target: Target) -> Answer:
@@ -122,21 +133,42 @@ def _waiting_with_reserve(system: str, tp: int, job: int) -> float:
     return float(of.share @ (room.sum(axis=1) < job))
 
 
-_JOBS: Mapping[int, float] = {8: 0.90, 16: 0.90, 32: 0.85, 64: 0.85}  # size of the job as a share of all GPUs, by TP
+SCALES = (0.70, 0.75, 0.80, 0.85, 0.875, 0.90, 0.925, 0.95)  # sizes of a job as shares of all GPUs (figures 16 and 23)
+_WORST: Mapping[int, Sequence[str]] = {tp: RACKS if tp <= 16 else ("SiP-Ring", "TPUv4") for tp in TPS}
+
+
+def waiting_of_all(tp: int, scale: float) -> dict[str, float]:
+    """Return the share of the time in which a job waits, for each system that holds such groups."""
+    job = int(scale * NPUS) // tp * tp
+    return {system: waiting(system, tp, job) for system in SYSTEMS if holds(system, tp)}
+
+
+def wait_longest(found: Mapping[str, float], worst: Iterable[str]) -> bool:
+    """Return whether some systems all wait longer than each of the others."""
+    named = {system for system in worst if system in found}
+    return min(found[system] for system in named) > max(share for system, share in found.items() if system not in named)
 
 
 def _waits(paper: Any, target: Target) -> Answer:
-    """Answer whether the systems of the paper wait longest at each TP."""
-    told, fine = [], True
-    for tp, scale in _JOBS.items():
-        job = int(scale * NPUS) // tp * tp
-        found = {s: waiting(s, tp, job) for s in SYSTEMS if holds(s, tp)}
-        waits = ", ".join(f"{s} {100 * share:.1f} %" for s, share in found.items())
-        told.append(f"TP-{tp}, a job of {100 * scale:g} %: {waits}")
-        worst = RACKS if tp <= 16 else ("SiP-Ring", "TPUv4")
-        fine &= min(found[s] for s in worst) > max(share for s, share in found.items() if s not in worst)
-    repair = f"all repairs take {production_log().mean_repair_days:.2f} days, the mean of the trace"
-    return Answer("as printed" if fine else "otherwise", (repair, *told, _ABOVE), holds=fine)
+    """Answer whether there is a size of job at which the systems of the paper wait longest at every TP."""
+    told, found = [f"all repairs take {production_log().mean_repair_days:.2f} days, the mean of the trace", _ABOVE], {}
+    for tp, worst in _WORST.items():
+        of = {scale: waiting_of_all(tp, scale) for scale in SCALES}
+        found[tp] = {scale for scale in SCALES if wait_longest(of[scale], worst)}
+        jobs = ", ".join(f"{100 * scale:g}" for scale in sorted(found[tp])) or "none"
+        told.append(f"TP-{tp}: {' and '.join(worst)} wait longest for jobs of {jobs} % of the GPUs; {_waits_told(of)}")
+    every = sorted(set.intersection(*found.values()))
+    ours = f"as printed for jobs of {', '.join(f'{100 * scale:g}' for scale in every)} %" if every else "at no one job size"
+    return Answer(ours, tuple(told), holds=bool(every))
+
+
+def _waits_told(of: Mapping[float, Mapping[str, float]]) -> str:
+    """Return the waits of three sizes of job in words; systems on which the job never waits are left out."""
+    told = []
+    for scale in (0.85, 0.875, 0.90):
+        waits = ", ".join(f"{system} {100 * share:.1f} %" for system, share in of[scale].items() if share)
+        told.append(f"at {100 * scale:g} % {waits or 'none waits'}")
+    return "; ".join(told)
 
 
 _ABOVE = "a job of more than 8/9 of the GPUs never finds room on NVL-36 and NVL-72, at any TP"

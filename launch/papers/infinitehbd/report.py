@@ -10,16 +10,15 @@ import numpy as np
 from emu.arrays import F64
 from launch.papers.infinitehbd import costs, counts, orderings, traffic, waste
 from launch.papers.infinitehbd.costs import PRICED, aggregate
-from launch.papers.infinitehbd.orderings import largest, waiting
+from launch.papers.infinitehbd.orderings import SCALES, largest, waiting
 from launch.papers.infinitehbd.setting import assumptions, paper_step
 from launch.papers.infinitehbd.traffic import PLACEMENTS, RATIOS, SIZES, crossing
 from launch.papers.infinitehbd.training import TRAINING
 from launch.papers.infinitehbd.waste import NPUS, RATES, SYSTEMS, TPS, at_rate, holds, on_trace, servers
-from launch.papers.paper import Curve, DrawFunction, Figure, Paper, register
+from launch.papers.paper import Curve, DrawFunction, Figure, FittedInput, Paper, register
 
 _WASTE, _FAULTY = "GPU waste ratio (%)", "faulty nodes of 4 GPUs (%)"
 _ON_TRACE = "over the production trace, nodes of 4 GPUs"
-_SCALES = (0.70, 0.75, 0.80, 0.85, 0.875, 0.90, 0.925, 0.95)
 
 
 def _cumulative(values: F64, share: F64) -> tuple[list[float], list[float]]:
@@ -79,7 +78,7 @@ def _waits(paper: Any) -> list[Figure]:
     """Return the share of the time that jobs wait, by their size, for each TP (figures 16 and 23)."""
 
     def points(system: str, tp: int) -> tuple[list[float], list[float]]:
-        jobs = [int(scale * NPUS) // tp * tp for scale in _SCALES]
+        jobs = [int(scale * NPUS) // tp * tp for scale in SCALES]
         return [100 * job / NPUS for job in jobs], [100 * waiting(system, tp, job) for job in jobs]
 
     return _for_each_tp("job (% of all GPUs)", "time that the job waits (%)", points)
@@ -147,6 +146,21 @@ FIGURES: Mapping[str, DrawFunction] = {
     "22": _by_rate,
     "23": _waits,
 }
+_STEPS = FittedInput(
+    "the share of peak that products reach and the share of the DCN's bandwidth that data reach, on hbd-t2-mfu8-1024 and "
+    "hbd-t2-mfu8-131072",
+    ("hbd-t2-mfu8-1024", "hbd-t2-mfu8-131072"),
+)
+_TRAFFIC = FittedInput(
+    "the share of all traffic that CP has, on hbd-o-base; the nodes of a domain and K, on hbd-o-172 and hbd-o-7pct",
+    ("hbd-o-base", "hbd-o-172", "hbd-o-7pct"),
+)
+_GPU_PRICE = FittedInput("the price of a GPU, on hbd-agg-cross", ("hbd-agg-cross",))
+FITTED: Mapping[str, FittedInput] = {
+    **{f"hbd-{row}": _STEPS for row in TRAINING},
+    **{f"hbd-{row}": _TRAFFIC for row in traffic.ANSWERS},
+    "hbd-agg-": _GPU_PRICE,
+}
 _ALL = (TRAINING, costs.ANSWERS, waste.ANSWERS, orderings.ANSWERS, traffic.ANSWERS, counts.ANSWERS)
 PAPER = register(
     Paper(
@@ -157,6 +171,8 @@ PAPER = register(
         example="--table 2",
         figures=FIGURES,
         answers={f"hbd-{start}": answer for group in _ALL for start, answer in group.items()},
+        fitted=FITTED,
+        arithmetic=("hbd-hw-power",),
         words=counts.WORDS,
         assumptions=assumptions,
         steps_of=lambda kept: partial(paper_step, kept),

@@ -1,7 +1,7 @@
 """Rows of the InfiniteHBD paper that are training steps, and the search of the best plan: tables 2, 4 and 5."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise, product
 from typing import Any
@@ -27,13 +27,14 @@ from launch.papers.infinitehbd.setting import (
     MOE,
     Training,
     device,
+    fits,
     plan_of,
     stack_of,
     step_notes,
     topology_of,
     unlimited_device,
 )
-from launch.papers.paper import AnswerFunction
+from launch.papers.paper import IS, AnswerFunction
 from launch.papers.targets import Answer, Target
 
 _TPS, _PPS, _MOST_DP = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16), 1024
@@ -82,8 +83,12 @@ def _plans(training: Training, gpus: int, tp: int) -> Iterator[Plan]:
 
 
 def _states(training: Training, plan: Plan) -> int:
-    """Return the bytes that a GPU holds even with full recomputation: weights, gradients and states of the optimizer."""
-    parts = memory_by_part(MODELS.find(training.model), plan, stack_of(plan))
+    """Return the bytes that a GPU holds even with full recomputation: weights, gradients and states of the optimizer.
+
+    They are the same with no more microbatches than fill the pipeline twice, which take a fraction of the time.
+    """
+    short = replace(plan, global_batch=min(plan.global_batch, 2 * plan.pp * plan.dp))
+    parts = memory_by_part(MODELS.find(training.model), short, stack_of(plan))
     return sum(size for part, size in parts.items() if part != "activations")
 
 
@@ -185,10 +190,19 @@ def _config(paper: Any, target: Target) -> Answer:
 
 
 def _trend(paper: Any, target: Target) -> Answer:
-    """Answer whether the TP of the best plan grows with the number of GPUs."""
+    """Answer the TP of the best plan for each number of GPUs."""
     tps = [_best(paper, gpus)[0].tp for gpus in _sizes(paper)]
-    told_of = f"the best TP of {', '.join(map(str, _sizes(paper)))} GPUs: {', '.join(map(str, tps))}"
-    return Answer(f"{tps[0]}->{tps[-1]}", (told_of,), holds=all(a <= b for a, b in pairwise(tps)))
+    grows = "it never falls" if all(a <= b for a, b in pairwise(tps)) else "it falls"
+    told = f"the best TP of {', '.join(map(str, _sizes(paper)))} GPUs; as they grow, {grows}"
+    return Answer(",".join(map(str, tps)), (told, _too_large(paper)))
+
+
+def _too_large(paper: Any) -> str:
+    """Return in words how many plans of table 2 do not fit a GPU's memory: those that are printed, and the best with TP-8."""
+    steps = [paper.steps(DENSE, _plan(DENSE, each)) for each in paper.of("2") if "dp" in each.given and IS not in each.given]
+    steps += [_best(paper, gpus, 8)[1] for gpus in _sizes(paper)]
+    room = format_size(device().memory_bytes)
+    return f"{sum(not fits(step) for step in steps)} of the {len(steps)} plans of the table's MFU would take more than {room}"
 
 
 def _gap(paper: Any, target: Target) -> Answer:

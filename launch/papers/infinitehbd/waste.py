@@ -31,7 +31,7 @@ SYSTEMS: Mapping[str, str] = {
 IDEAL, BEST, FEWER = "Big-Switch", "InfiniteHBD (K=3)", "InfiniteHBD (K=2)"
 RACKS = ("NVL-36", "NVL-72")
 RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10)  # shares of faulty nodes in figures 14 and 22
-_ORDERS = 8  # orders of the trace's servers; the paper does not print its own
+ORDERS = 8  # orders of the trace's servers; the paper does not print its own
 _DRAWS = 200
 
 
@@ -56,6 +56,16 @@ def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> W
         repair_days: The time of every repair; 0.0: as logged.
     """
     return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, trace(seed, repair_days))
+
+
+@cache
+def side_by_side(k: int, tp: int, seed: int) -> float:
+    """Return the mean waste on the trace of InfiniteHBD where the nodes of a server are neighbours on the line.
+
+    Appendix A maps the trace linearly; with several nodes a ToR, 4.3 joins nodes of different ToRs instead.
+    """
+    word = f"infinitehbd:dims=1x{NPUS // NODE}x1x{NODE},k={k}"
+    return waste(machine_of(build_topology(word), NPUS), tp, trace(seed)).mean
 
 
 @cache
@@ -89,14 +99,14 @@ def faulty_quantile(quantile: float) -> float:
 @cache
 def mean_on_trace(system: str, tp: int) -> F64:
     """Return [8] the mean waste for each order of the servers."""
-    return np.array([on_trace(system, tp, seed).mean for seed in range(_ORDERS)])
+    return np.array([on_trace(system, tp, seed).mean for seed in range(ORDERS)])
 
 
 def _mean(paper: Any, target: Target) -> Answer:
     """Answer the mean waste of a system over the trace."""
     system, tp = target.given["of"], target.number("tp")
     found = 100 * mean_on_trace(system, tp)
-    drawn = f"the mean of {_ORDERS} orders of the servers, from {found.min():.2f} to {found.max():.2f}"
+    drawn = f"the mean of {ORDERS} orders of the servers, from {found.min():.2f} to {found.max():.2f}"
     rate = float(target.given["rate"]) / 100
     by_itself = f"{100 * at_rate(system, tp, rate).mean:.2f} where each node is faulty with {target.given['rate']} % by itself"
     return Answer(float(found.mean()), (f"{word_of(system, tp)} on the 348-day trace: {drawn}", by_itself))

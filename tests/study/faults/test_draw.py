@@ -42,28 +42,43 @@ def test_a_rate_is_the_share_of_nodes_that_are_faulty():
     assert counts.var() == pytest.approx(720 * 0.0117 * (1 - 0.0117), rel=0.1)  # as independent ones have it
 
 
-def test_no_fault_of_a_server_is_lost_where_it_is_divided():
+def test_both_halves_of_a_server_fail_in_a_quarter_of_its_faults_and_none_in_another():
+    """InfiniteHBD, appendix A: each 4-GPU half of a faulty 8-GPU server is faulty with 1.17 / 2.33 % = 50.21 %."""
+    spells = 40_000
+    halves = divide_hosts(faulty_servers(spells), 2, 0.0233, seed=0)
+    found = np.bincount(halves.unit // 2, minlength=spells)
+    often = [(1 - 0.5021) ** 2, 2 * 0.5021 * (1 - 0.5021), 0.5021**2]
+    assert np.bincount(found) / spells == pytest.approx(often, abs=0.01)
+
+
+def test_a_node_is_faulty_in_spells_of_its_server_alone():
     log = production_log()
     halves = divide_hosts(log, 2, 0.0233, seed=0)
     spells = set(zip(halves.unit // 2, halves.start, halves.end, strict=True))
-    assert spells == set(zip(log.unit, log.start, log.end, strict=True))
+    assert spells < set(zip(log.unit, log.start, log.end, strict=True))
     assert (halves.units, halves.days) == (2 * log.units, log.days)
     assert divide_hosts(log, 1, 0.0233, seed=0) is log
 
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])
-def test_of_a_faulty_server_each_number_of_nodes_is_faulty_as_often_as_if_each_failed_by_itself(nodes):
-    """A node is with q, so that a server is with 1 - (1 - q)^n; k of its n nodes are with C(n, k) q^k (1 - q)^(n - k)."""
+def test_of_a_faulty_server_each_node_is_faulty_by_itself(nodes):
+    """A node is with q, so that a server is with 1 - (1 - q)^n; in a spell of its server it is with q / rate."""
     rate, spells = 0.5, 40_000
-    server = np.arange(spells)
-    log = FaultLog(spells, 1.0, server, np.zeros(spells), np.ones(spells))
-    found = np.bincount(divide_hosts(log, nodes, rate, seed=5).unit // nodes)
-    q = 1 - 0.5 ** (1 / nodes)
-    often = [comb(nodes, k) * q**k * (1 - q) ** (nodes - k) / rate for k in range(1, nodes + 1)]
-    counted = np.bincount(found, minlength=nodes + 1)[1:] / spells
+    drawn = divide_hosts(faulty_servers(spells), nodes, rate, seed=5)
+    share = (1 - 0.5 ** (1 / nodes)) / rate
+    often = [comb(nodes, k) * share**k * (1 - share) ** (nodes - k) for k in range(nodes + 1)]
+    counted = np.bincount(np.bincount(drawn.unit // nodes, minlength=spells), minlength=nodes + 1) / spells
     assert counted == pytest.approx(often, abs=4 * 0.5 / spells**0.5)  # four standard deviations at the most
-    each = np.bincount(divide_hosts(log, nodes, rate, seed=5).unit % nodes) / spells
-    assert each == pytest.approx([q / rate] * nodes, abs=4 * 0.5 / spells**0.5)
+    each = np.bincount(drawn.unit % nodes) / spells
+    assert each == pytest.approx([share] * nodes, abs=4 * 0.5 / spells**0.5)
+
+
+def test_nodes_of_a_log_whose_servers_are_never_faulty_are_not():
+    assert len(divide_hosts(faulty_servers(4), 2, 0.0, seed=0).unit) == 0
+
+
+def faulty_servers(spells):
+    return FaultLog(spells, 1.0, np.arange(spells), np.zeros(spells), np.ones(spells))
 
 
 def test_the_same_seed_draws_the_same_and_another_does_not():
