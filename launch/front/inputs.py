@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emu.collective.algorithm import AUTO
-from emu.collective.shape import Shape, parse_grid
+from emu.collective.shape import Grid, parse_grid
 from emu.errors import must_be
 from emu.model import model_file
 from emu.model.model import MODELS, Model
@@ -40,7 +40,7 @@ def several(given: Any) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, list | tuple) else (given,) if given is not None and given != "" else ()
 
 
-def grid_of(dims: str | Shape) -> Shape:
+def grid_of(dims: str | Grid) -> Grid:
     """Return the shape of a grid that an argument gives as text or as it is; () where it gives none.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
-from emu.collective.shape import Shape
+from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
 from emu.study.job_pool import JobPool, LocalPool
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
@@ -101,7 +101,7 @@ def bench(
     reduce: str = "sum",
     root: int = 0,
     ranks: int | None = None,
-    dims: str | Shape = "",
+    dims: str | Grid = "",
     axes: str | Sequence[int] = (),
     timing_only: bool = False,
     perturb: int = 0,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.algorithm import algorithm as find_algorithm
 from emu.collective.operation import OPERATIONS
-from emu.collective.shape import Shape, show_shape
+from emu.collective.shape import Grid, Shape, show_shape
 from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
 from emu.study.job_pool import LocalPool
@@ -100,7 +100,7 @@ def verify(
     algorithm: str | None = None,
     ranks: int | Sequence[int] = (),
     max_ranks: int | None = None,
-    dims: str | Shape = "",
+    dims: str | Grid = "",
     among: Sequence[Algorithm] | None = None,
     cluster: str = "local",
     ray_address: str | None = None,
@@ -141,7 +141,7 @@ def verify(
     return Verification(rows, tuple(cases), _execute(chosen, ns, where))
 
 
-def _on_grid(chosen: list[Algorithm], grid: Shape) -> list[tuple[Algorithm, Shape]]:
+def _on_grid(chosen: list[Algorithm], grid: Grid) -> list[tuple[Algorithm, Shape]]:
     """Return each algorithm that takes a grid, with the grid.
 
     Raises:

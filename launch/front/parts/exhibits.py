@@ -10,7 +10,7 @@ from emu.collective.msccl.xml_format import to_xml
 from emu.collective.operation import Operation
 from emu.collective.operation import operation as find_operation
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Shape, ranks_of, show_shape
+from emu.collective.shape import Grid, ranks_of, show_shape
 from emu.errors import must_be
 from emu.files import write_file
 from emu.study.training.step.step import TimedTrace
@@ -136,7 +136,7 @@ class ScheduleRounds(Result[Schedule]):
 
 @question
 def show_collective(
-    operation: str, algorithm: str, *, ranks: int | None = None, dims: str | Shape = "", root: int = 0
+    operation: str, algorithm: str, *, ranks: int | None = None, dims: str | Grid = "", root: int = 0
 ) -> ScheduleRounds:
     """Return what each rank sends in each round of a collective.
 
