@@ -11,7 +11,7 @@ from emu.topology.catalogue import build_topology
 from launch.data.prices import find_book
 from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
 from launch.papers.railx.counts import COUNTS, WORDS, availability, mean_largest_job
-from launch.papers.railx.times import SEQUENCES, SIZES, TIMES, all_reduce_times, ports_of_cp
+from launch.papers.railx.times import FLAT, RING, SEQUENCES, TIMES, TREE, all_reduce_s, ports_of_cp, sizes_of
 from launch.papers.railx.traffic import ALL_TO_ALL, BY_K, OTHERS, ChipFabric
 from launch.papers.targets import Answer, Target
 
@@ -47,10 +47,10 @@ def _all_reduce_times(_: Any) -> Sequence[Figure]:
             f"RailX figure 15: all_reduce on {p}x{p} nodes of 4x4 chips, 4 ports of 100 GB/s a chip",
             "bytes of a chip",
             "seconds",
-            [Curve(name, SIZES, times) for name, times in by.items()],
+            [Curve(name, sizes_of(p), [all_reduce_s(name, p, size) for size in sizes_of(p)]) for name in (RING, FLAT, TREE)],
             log="xy",
         )
-        for p, by in all_reduce_times().items()
+        for p in (4, 16, 64)
     ]
 
 
