@@ -201,7 +201,25 @@ def bisection(topology: Topology) -> tuple[float, str]:
     """
     if topology.n_npus < 2:
         return 0.0, "one NPU has no halves"
-    return min((cut(topology, low), name) for name, low in halvings(topology.n_npus, topology.dims))
+    found, tried = (np.inf, ""), [(_floor(topology, low), name, low) for name, low in halvings(topology.n_npus, topology.dims)]
+    for least, name, low in sorted(tried, key=lambda each: each[:2]):
+        if least > found[0]:
+            break
+        found = min(found, (cut(topology, low), name))
+    return found
+
+
+def _floor(topology: Topology, low: Bool) -> float:
+    """Return a bandwidth that `cut` does not go below, found without a flow: that of paths over one switch or none."""
+    links, n = topology.links, topology.n_npus
+    ends = []
+    for here in (low, ~low):
+        side = np.concatenate((np.where(here, 0, 1), np.full(topology.n_nodes - n, 2)))  # from, to, a switch
+        src, dst, rate = side[links.src], side[links.dst], links.bandwidth_Bps
+        up, down = (src == 0) & (dst == 2), (src == 2) & (dst == 1)
+        through = (np.bincount(end[of], rate[of], topology.n_nodes) for end, of in ((links.dst, up), (links.src, down)))
+        ends.append(float(rate[(src == 0) & (dst == 1)].sum() + np.minimum(*through).sum()))
+    return min(ends)
 
 
 def halvings(n: int, dims: tuple[int, ...]) -> Iterator[tuple[str, Bool]]:

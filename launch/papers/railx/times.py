@@ -199,8 +199,8 @@ def sizes_of(nodes: int) -> list[int]:
 
 
 _OF_15 = (
-    "one fabric for all: 4 x 4 chips of 4 ports in a node (m=4, n=1), 100 GB/s a port, k=4 inside, 300 ns an external and 10 ns "
-    "an internal hop (6.4); a side of 2 to 64 nodes",
+    "one fabric for all: 4 x 4 chips of 4 ports in a node (m=4, n=1), 100 GB/s a port, k=4 inside, 300 ns an external and 10 "
+    "ns an internal hop (6.4); a side of 2 to 64 nodes",
     "1D: two rings of all chips that share no link, each both ways, which take all four ports (6.4); of more than 4 x 4 nodes "
     "they have too many messages, and the least time by latencies and bandwidth is told",
 )
