@@ -214,7 +214,7 @@ def _floor(topology: Topology, low: Bool) -> float:
     links, n = topology.links, topology.n_npus
     ends = []
     for here in (low, ~low):
-        side = np.concatenate((np.where(here, 0, 1), np.full(topology.n_nodes - n, 2)))  # from, to, a switch
+        side = np.concatenate((np.where(here, 0, 1), np.full(topology.n_nodes - n, 2))).astype(np.int8)  # from, to, a switch
         src, dst, rate = side[links.src], side[links.dst], links.bandwidth_Bps
         up, down = (src == 0) & (dst == 2), (src == 2) & (dst == 1)
         through = (np.bincount(end[of], rate[of], topology.n_nodes) for end, of in ((links.dst, up), (links.src, down)))
