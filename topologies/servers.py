@@ -80,12 +80,12 @@ def _invariants(cluster: _Cluster) -> Invariants:
     """Return the invariants of servers by closed forms."""
     n, nvlink, nic = cluster.npus, cluster.nvlink, cluster.nic
     between = {"spine": nic / cluster.taper, "rails": 0.0, "switch": nic}[cluster.network]
-    cuts = [n // 2 * nic] * (cluster.nodes % 2 == 0) + [n // 2 * (nvlink + between)] * (cluster.gpus % 2 == 0)
+    cuts = [n // 2 * nic] + [n // 2 * (nvlink + between)] * (cluster.gpus % 2 == 0)
     return Invariants(
         cluster.links,
         2,
         2 if min(cluster.nodes, cluster.rails) == 1 else 4,
-        min(cuts) if cuts and min(cluster.nodes, cluster.gpus) > 1 else None,
+        min(cuts) if cluster.nodes % 2 == 0 and cluster.gpus > 1 else None,
         npus=n,
         switches=cluster.switches,
         injection_Bps=nvlink + nic,

@@ -46,12 +46,14 @@ def collective_s(word: str, operation_name: str, name: str, shape: Shape, size: 
         size: The bytes of one rank's buffer.
         at: [ranks] the NPU of each rank; None: rank i is on NPU i.
     """
-    plan = algorithm(operation_name, name).stored(shape)
+    return plan_s(word, operation_name, algorithm(operation_name, name).stored(shape), size, at)
+
+
+def plan_s(word: str, operation_name: str, plan: Schedule, size: int, at: I64 | None = None) -> float:
+    """Return the seconds of one collective by a schedule; the other arguments are those of `collective_s`."""
     npu_of = (np.arange(plan.n_ranks) if at is None else at).astype(np.int32)
-    found = time_collective(
-        CollectiveJob(operation(operation_name, plan.n_ranks), plan, size // 4, 4, build_once(word), npu_of)
-    )
-    return int(found.end_fs.max()) / TICKS_PER_S
+    job = CollectiveJob(operation(operation_name, plan.n_ranks), plan, size // 4, 4, build_once(word), npu_of)
+    return int(time_collective(job).end_fs.max()) / TICKS_PER_S
 
 
 def concurrent_schedule(plan: Schedule, groups: I64, n: int) -> Schedule:

@@ -225,7 +225,10 @@ def _diameter(plan: HpnPlan) -> int:
 
 
 def _bisection(plan: HpnPlan) -> float | None:
-    """Return the least of the cuts through the middle of a dimension of even size; None where backup hosts make it uneven."""
+    """Return the least of the cuts through the middle of a dimension of even size.
+
+    None where backup hosts make it uneven, or where pods are odd, so that halves cut one.
+    """
     pods, segments, _, rails = plan.sizes
     rates = plan.rates
     nics = plan.npus * rates.port  # rate of half of the NPUs, 2 ports each
@@ -235,4 +238,5 @@ def _bisection(plan: HpnPlan) -> float | None:
     core = min(upward, plan.tier2 * plan.up * rates.port)
     cuts = (core, across if plan.joins != "rail" else upward, nics, plan.npus / 2 * rates.nvlink + beside)
     even = [cut for cut, size in zip(cuts, plan.sizes, strict=True) if size % 2 == 0]
-    return min(even) if even and not plan.backup and max(pods, segments, rails) > 1 else None
+    uneven = plan.backup or (pods > 1 and pods % 2)
+    return min(even) if even and not uneven and max(pods, segments, rails) > 1 else None

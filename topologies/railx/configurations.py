@@ -120,16 +120,18 @@ def _system_invariants(
 
 
 def _halving(system: System, across: tuple[int, int]) -> float | None:
-    """Return the least bandwidth one way through the middle of X, of Y or of the meshes; None: all are odd.
+    """Return the least bandwidth one way through the middle of X, of Y or of the meshes; None: X or Y is odd, which cuts nodes.
 
     Args:
         system: The system, whose rows and columns are cut in `across` rails each when they are halved.
         across: Rails, both ways, through the middle of a row and of a column.
     """
     B, r, sizes = system.hardware.bandwidth, system.r, system.sizes
-    lines = [across[axis] * sizes[1 - axis] * B for axis in (0, 1) if sizes[axis] % 2 == 0]
+    if sizes[0] % 2 or sizes[1] % 2:
+        return None
+    lines = [across[axis] * sizes[1 - axis] * B for axis in (0, 1)]
     mesh = [system.nodes * (r * B + system.m * system.mesh_rate)] if system.m % 2 == 0 else []
-    return min(lines + mesh, default=None)
+    return min(lines + mesh)
 
 
 def _torus_invariants(system: System) -> Invariants:

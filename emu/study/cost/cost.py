@@ -109,7 +109,7 @@ def cost(topology: Topology, book: PriceBook, *, across: bool = False, exchange:
         topology.n_npus,
         free=tuple(part for part in topology.bill if section.is_free(part)),
         injection_GBps=_injection(topology, section, book.name) / 1e9,
-        global_GBps=bisection(topology)[0] / (topology.n_npus / 2) / 1e9 if across else None,
+        global_GBps=bisection(topology)[0] / max(1, topology.n_npus // 2) / 1e9 if across else None,
         exchange_GBps=exchange_rate(topology) / 1e9 if exchange else None,
         sources={part: price.source for part, price in paid.items() if price.source},
         **_bought(topology, {part: price.low for part, price in paid.items()}),

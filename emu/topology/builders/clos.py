@@ -106,17 +106,17 @@ def clos_invariants(tiers: Sequence[Tier]) -> Invariants:
 
 
 def bisection(tiers: Sequence[Tier]) -> float | None:
-    """Return the bandwidth one way between two halves of the NPUs; None if no tier joins an even number of blocks.
+    """Return the bandwidth one way between two halves of the NPUs; None if the highest tier joins an odd number of blocks.
 
-    The halves are those of the highest tier that joins an even number of blocks (`Tier.down`). The bandwidth is that of half
+    The halves are those of the highest tier that joins several blocks (`Tier.down`). The bandwidth is that of half
     the cables of a tier, the least of this tier and those below. A single tier may join an odd number: one half is smaller.
     """
     counts = count(tiers)
-    even = [i for i, t in enumerate(tiers) if t.down % 2 == 0]
+    highest = max((i for i, t in enumerate(tiers) if t.down > 1), default=0)
     rates = [cables / 2 * t.bandwidth_Bps for cables, t in zip(counts.cables, tiers, strict=True)]
     if len(tiers) == 1:
         return rates[0] / tiers[0].down * 2 * (tiers[0].down // 2)
-    return min(rates[: even[-1] + 1]) if even else None
+    return min(rates[: highest + 1]) if tiers[highest].down % 2 == 0 else None
 
 
 def _cables(tiers: Sequence[Tier], counts: Counts, level: int) -> Cables:

@@ -9,8 +9,9 @@ The rate at which all NPUs can send to all others at once, each as much to each,
 Letters: N NPUs, L links, P pairs.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 
@@ -195,17 +196,57 @@ def _paths_to(topology: Topology, hops: I64) -> F64:
 def bisection(topology: Topology) -> tuple[float, str]:
     """Return the bandwidth one way between two halves of the NPUs, and the name of these halves.
 
-    The halves have the least bandwidth of those tried: the middle of every dimension of even size where there are several, else
-    the middle of the numbering. The least over all halves is at most this; finding it is NP-hard.
+    The halves have the least bandwidth of those that `halvings` names, and n // 2 NPUs are in one of them. The least over all
+    halves is at most this; finding it is NP-hard.
     """
-    n, dims = topology.n_npus, topology.dims
-    if n < 2:
+    if topology.n_npus < 2:
         return 0.0, "one NPU has no halves"
-    digits = np.unravel_index(np.arange(n), dims) if len(dims) > 1 else ()
-    halvings = {
-        f"dimension {axis} at its middle": digit < dims[axis] // 2 for axis, digit in enumerate(digits) if dims[axis] % 2 == 0
-    } or {"the numbering at its middle": np.arange(n) < n // 2}
-    return min((cut(topology, low), name) for name, low in halvings.items())
+    found, tried = (np.inf, ""), [(_floor(topology, low), name, low) for name, low in halvings(topology.n_npus, topology.dims)]
+    for least, name, low in sorted(tried, key=lambda each: each[:2]):
+        if least > found[0]:
+            break
+        found = min(found, (cut(topology, low), name))
+    return found
+
+
+def _floor(topology: Topology, low: Bool) -> float:
+    """Return a bandwidth that `cut` does not go below, found without a flow: that of paths over one switch or none."""
+    links, n = topology.links, topology.n_npus
+    ends = []
+    for here in (low, ~low):
+        side = np.concatenate((np.where(here, 0, 1), np.full(topology.n_nodes - n, 2))).astype(np.int8)  # from, to, a switch
+        src, dst, rate = side[links.src], side[links.dst], links.bandwidth_Bps
+        up, down = (src == 0) & (dst == 2), (src == 2) & (dst == 1)
+        through = (np.bincount(end[of], rate[of], topology.n_nodes) for end, of in ((links.dst, up), (links.src, down)))
+        ends.append(float(rate[(src == 0) & (dst == 1)].sum() + np.minimum(*through).sum()))
+    return min(ends)
+
+
+def halvings(n: int, dims: tuple[int, ...]) -> Iterator[tuple[str, Bool]]:
+    """Yield the name of each halving of n NPUs that is tried, and [n] whether each NPU is in the half with n // 2 of them.
+
+    A dimension of even size is cut at its middle. The middle place of an odd one is itself cut by another dimension, either way
+    round; the halves then differ by one NPU at most.
+    """
+    axes = [axis for axis, size in enumerate(dims) if size > 1]
+    if len(axes) < 2:
+        yield "the numbering at its middle", np.arange(n) < n // 2
+        return
+    digits = np.unravel_index(np.arange(n), dims)
+    for order in dict.fromkeys(_up_to_even(dims, first, second, axes) for first, second in permutations(axes, 2)):
+        rest = ", then ".join(map(str, order[1:]))
+        name = f"dimension {order[0]} at its middle{f', its middle place by dimension {rest}' if rest else ''}"
+        for way in (1, -1)[: len(order)]:
+            keys = [digits[order[0]], *(way * digits[axis] for axis in order[1:])]
+            low = np.zeros(n, np.bool_)
+            low[np.lexsort(keys[::-1])[: n // 2]] = True
+            yield name, low
+
+
+def _up_to_even(dims: tuple[int, ...], first: int, second: int, axes: list[int]) -> tuple[int, ...]:
+    """Return two axes and the others behind them, up to the first one of even size."""
+    order = (first, second, *(axis for axis in axes if axis not in (first, second)))
+    return order[: next((at for at, axis in enumerate(order) if dims[axis] % 2 == 0), len(order)) + 1]
 
 
 def cut(topology: Topology, low: Bool) -> float:

@@ -46,6 +46,13 @@ def row_nodes(word: str, m: int) -> int:
     return len(np.unique(links.dst[row][links.src[row] // m**2 == 0] // m**2)) + 1
 
 
+def row_bound(word: str, m: int) -> float:
+    """Return the ports of a chip along X over the share of chips in other columns: no all-to-all is faster."""
+    topology = build_once(word)
+    along = topology.links.bandwidth_Bps[topology.links.dimension == 1].sum() / _PORT / topology.n_npus
+    return float(along / (1 - 1 / row_nodes(word, m)))
+
+
 def line_nodes(word: str, m: int) -> int:
     """Return the nodes that rails along X join with the first node, directly or over others."""
     topology = build_once(word)
@@ -203,7 +210,7 @@ def _larger() -> Answer:
     return Answer(words, holds=every[0] > every[1] > every[2])
 
 
-WORDS = (parts, chips, optical_switches, rails, row_nodes, line_nodes, lone_rate, hops, virtual_channels)
+WORDS = (parts, chips, optical_switches, rails, row_nodes, row_bound, line_nodes, lone_rate, hops, virtual_channels)
 COUNTS: Mapping[str, Callable[[], Answer]] = {
     "rx-hx-par": lambda: check_formula([("r=8, a=2", row_nodes("railx:hyperx:m=4,n=2,a=2", 4), 8 / 2 + 1)]),
     "rx-lem31": _lemma,

@@ -1,7 +1,8 @@
 """Figure 14 of the RailX paper (6.1.2, 6.3): the throughput of an all_to_all, and throughput and latency of random packets.
 
 A packet has 4 flits and goes to a random chip. Links share max-min fairly; buffers, virtual channels and routers are not
-modelled. A cycle is a tenth of the longest link's latency (6.1.2); a port carries one flit in it.
+modelled. A cycle is a tenth of the longest link's latency (6.1.2); a port carries one flit in it. A port has the same rate on
+every fabric, and a chip has 8 of them; several ports to one neighbour are one link.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,20 +20,22 @@ from emu.fabric.run import run_graph
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
 from launch.papers.networks import build_once, collective_s
+from launch.papers.railx.costs import line_cost
 from launch.papers.railx.counts import HYPERX
 from launch.papers.targets import Answer
 
-_FLITS, _PORTS, _ROUNDS = 4, 8, 16  # flits of a packet; ports of a chip (m=4, n=2); packets of each port
+_FLITS, PORTS, _ROUNDS = 4, 8, 16  # flits of a packet; ports of a chip (m=4, n=2); packets of each port
+PORT_BPS = 50e9  # bytes per second of a port
 _CYCLES = 10  # cycles of the longest link's latency (6.1.2)
 _OFFERED = 120  # cycles in which packets are offered; only the middle half counts
 
 
 @cache
-def saturated_throughput(word: str, ports: int = _PORTS) -> float:
+def saturated_throughput(word: str, ports: int = PORTS) -> float:
     """Return the flits of a chip in a cycle while no port is idle, measured over the middle half of all packets.
 
     Args:
-        word: The topology; its slowest link is one port.
+        word: The topology.
         ports: The ports of a chip; each has one packet under way, and then the next.
     """
     topology = build_once(word)
@@ -42,13 +45,12 @@ def saturated_throughput(word: str, ports: int = _PORTS) -> float:
 
 
 @cache
-def latency(word: str, load: float, ports_a_link: int = 1) -> float:
+def latency(word: str, load: float) -> float:
     """Return the mean number of cycles from the offer of a packet until all of it has arrived.
 
     Args:
         word: The topology.
         load: The flits that each chip offers in a cycle, at random times.
-        ports_a_link: The ports of the slowest link.
     """
     topology, rng = build_once(word), np.random.default_rng(0)
     n = topology.n_npus
@@ -56,7 +58,7 @@ def latency(word: str, load: float, ports_a_link: int = 1) -> float:
     at, src = rng.uniform(0, _OFFERED * _cycle_s(topology), number), rng.integers(n, size=number)
     dst = (src + rng.integers(1, n, number)) % n
     packets = np.arange(number)  # a channel for each, because packets of one pair and channel are one message
-    graph = _graph(topology, Schedule.build(n, number, [Sends(src, dst, packets, channel=packets)]), ports_a_link)
+    graph = _graph(topology, Schedule.build(n, number, [Sends(src, dst, packets, channel=packets)]))
     # The first tasks are the packets.
     ready = column(np.r_[np.round(at * TICKS_PER_S), np.zeros(graph.n_tasks - number)], np.int64)
     took_s = (run_graph(replace(graph, ready_fs=ready)).end_fs - ready)[:number] / TICKS_PER_S
@@ -69,10 +71,9 @@ def _cycle_s(topology: Topology) -> float:
     return int(topology.links.latency_fs.max()) / TICKS_PER_S / _CYCLES
 
 
-def _graph(topology: Topology, packets: Schedule, ports_a_link: int = 1) -> Graph:
+def _graph(topology: Topology, packets: Schedule) -> Graph:
     """Return the tasks of the packets."""
-    rate_Bps = float(topology.links.bandwidth_Bps.min()) / ports_a_link
-    sizes = np.full(packets.n_slots, round(_FLITS * _cycle_s(topology) * rate_Bps))
+    sizes = np.full(packets.n_slots, round(_FLITS * _cycle_s(topology) * PORT_BPS))
     return lower(FabricJob(packets, sizes, topology, np.arange(topology.n_npus, dtype=np.int32))).graph
 
 
@@ -89,17 +90,10 @@ def _arrivals_s(topology: Topology, ports: int) -> F64:
 
 
 @cache
-def all_to_all(word: str, ports_a_link: int = 1) -> float:
-    """Return the flits of a chip in a cycle during an all_to_all.
-
-    Args:
-        word: The topology.
-        ports_a_link: The ports of the slowest link.
-    """
-    topology = build_once(word)
-    n, item = topology.n_npus, 2**20
-    found = collective_s(word, "all_to_all", "at-once", n, n * item)
-    return float((n - 1) * item / found / topology.links.bandwidth_Bps.min() * ports_a_link)
+def all_to_all(word: str) -> float:
+    """Return the flits of a chip in a cycle during an all_to_all."""
+    n, item = build_once(word).n_npus, 2**20
+    return (n - 1) * item / collective_s(word, "all_to_all", "at-once", n, n * item) / PORT_BPS
 
 
 class ChipFabric(NamedTuple):
@@ -107,11 +101,11 @@ class ChipFabric(NamedTuple):
 
     name: str
     word: str
-    ports_a_link: int = 1
+    line: str  # the line of the cost table that has such a fabric at its full size; "": none
 
     def through(self) -> float:
         """Return the flits of a chip in a cycle during an all_to_all of large messages."""
-        return all_to_all(self.word, self.ports_a_link)
+        return all_to_all(self.word)
 
     def loads(self) -> list[float]:
         """Return the loads that the fabric can carry without end, in flits of a chip in a cycle."""
@@ -120,14 +114,19 @@ class ChipFabric(NamedTuple):
 
     def latency(self, load: float) -> float:
         """Return the mean latency of a packet in cycles."""
-        return latency(self.word, load, self.ports_a_link)
+        return latency(self.word, load)
+
+    def dollars(self) -> float:
+        """Return the dollars of the full size for each GB/s of a chip in an all_to_all, which takes as much of its ports."""
+        return line_cost(self.line).dollars_per_injection_GBps / (self.through() / PORTS)
 
 
-BY_K = {k: ChipFabric(f"RailX, k={k}", f"{HYPERX},k={k}") for k in (1, 2, 4)}
+BY_K = {k: ChipFabric(f"RailX, k={k}", f"{HYPERX},k={k}", "Rx4") for k in (1, 2, 4)}
 OTHERS = (
-    ChipFabric("HammingMesh", "hammingmesh:boards=9x9,side=4,planes=2"),
-    ChipFabric("2D torus", "torus:dims=36x36,bandwidth=200GB/s,latency=300ns", ports_a_link=2),
+    ChipFabric("HammingMesh", "hammingmesh:boards=9x9,side=4,planes=2", "Hx4"),
+    ChipFabric("2D torus", "torus:dims=36x36,bandwidth=100GB/s,latency=300ns", ""),
 )
+TREE = ChipFabric("fat tree", "fat-tree:radix=52,planes=8", "2FT")
 
 
 def _throughput() -> Answer:
@@ -151,14 +150,18 @@ def _throughput_by_k() -> Answer:
 
 
 def _best() -> Answer:
-    """Answer whether RailX has more throughput and less latency than the other fabrics."""
+    """Answer whether RailX has more throughput and less latency than the other fabrics, and what an all_to_all costs."""
     ours, load = BY_K[4], 0.3
-    through = {each: each.through() for each in (ours, *OTHERS)}
+    through = {each: each.through() for each in (ours, *OTHERS, TREE)}
     cycles = {each: each.latency(load) for each in (ours, *OTHERS)}
     words = "; ".join(f"{each.word} {through[each]:.2f}, {cycles[each]:.0f} cycles" for each in OTHERS)
     holds = all(through[ours] > through[each] and cycles[ours] < cycles[each] for each in OTHERS)
-    told = f"flits a cycle and chip; cycles of a packet where each chip offers {load}; {words}; the torus has two ports a link"
-    return Answer(f"{through[ours]:.2f}, {cycles[ours]:.0f} cycles", (told,), holds=holds)
+    told = f"flits a cycle and chip; cycles of a packet where each chip offers {load}; {words}"
+    shares = ", ".join(f"{each.name} {100 * rate / PORTS:.1f} %" for each, rate in through.items())
+    dollars = ", ".join(f"{each.name} {each.dollars() / TREE.dollars():.2f}" for each in (ours, OTHERS[0], TREE))
+    costs = f"{dollars} times the fat tree's dollars for a GB/s of all_to_all, where the shares hold at the sizes of table 6"
+    timed = f"a timed all_to_all takes of a chip's 8 ports: {shares}; {costs}"
+    return Answer(f"{through[ours]:.2f}, {cycles[ours]:.0f} cycles", (told, timed), holds=holds)
 
 
 ALL_TO_ALL: Mapping[str, Callable[[], Answer]] = {
