@@ -92,7 +92,7 @@ def _words(hosts: int) -> tuple[str, ...]:
     """Return the notes of both rows."""
     return (
         f"{LLAMA_7B} on {hosts * GPUS} GPUs with TP=8, a step of one microbatch; the link goes down in its middle",
-        f"NCCL sends again every {TIMEOUT_S:.1f} s, {RESENDS} times (NCCL_IB_TIMEOUT=22, as Alibaba Cloud sets it on such hosts)",
+        f"NCCL sends again every {TIMEOUT_S:.1f} s (NCCL_IB_TIMEOUT=22, which Alibaba Cloud sets), {RESENDS} times",
         f"not judged: by NCCL's own default of 18 it would give up after {(RESENDS + 1) * TIMEOUT_S / 16:.1f} s",
     )
 
