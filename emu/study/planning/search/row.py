@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
+from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.plan.rank_axes import TITLES
@@ -30,7 +31,7 @@ BY = ("memory", "bound", "requests", "composed", "undecided")
 class PlanRequest:
     """A request for the plans that train a model fastest on a number of NPUs."""
 
-    model: str
+    model: str | Model  # by its name or file, or itself
     npus: int
     global_batch: int
     seq: int
