@@ -44,7 +44,7 @@ class _PrintedJob:
 
     def _digit(self, rank: int, level: int) -> int:
         """Return a digit of a rank's place."""
-        return self.places[rank] // self.r**level % self.r
+        return int(self.places[rank] // self.r**level % self.r)
 
     def _other(self, rank: int, level: int, digit: int) -> int | None:
         """Return the rank whose place has another digit on a level; None: it is outside the job."""
