@@ -1,7 +1,7 @@
 """Rows of the Flex-SiPAC paper about its collectives and wavelengths: proofs, times and trials on built topologies."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -9,10 +9,9 @@ import numpy as np
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.proof import ProofError, prove
-from emu.collective.schedule import Schedule
+from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import PartialGrid, Shape
 from launch.papers.flex_sipac.counts import component_sizes, flex, ports, tpuv4
-from launch.papers.flex_sipac.printed_rule import printed_rule
 from launch.papers.networks import build_once, collective_s, npus
 from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.targets import Answer
@@ -96,6 +95,57 @@ def _single() -> Answer:
         for r, levels in _SYSTEMS
     ]
     return Answer("identical schedule" if all(every) else "other schedules", holds=all(every))
+
+
+_Message = tuple[int, int, int, int]  # sender, receiver, slot, level
+
+
+class _PrintedJob:
+    """A job, and the messages that Flex-SiPCO's rule gives its ranks as it is printed (section 4, Algorithm 1).
+
+    `collectives/flex_sipco.py` does the same where the rule holds, and folds elsewhere. A rank has digits u_0 .. u_(L-1), and a
+    block has L groups of r chunks. Chunk c of group g belongs to the rank whose digit g is c. If that rank is outside the job,
+    the chunk is in transit: it takes the next level. The printed loop leaves the group of the first step open; it is the level.
+
+    Args:
+        part: The places of the job on a SiPAC(r, L).
+    """
+
+    def __init__(self, part: PartialGrid) -> None:
+        self.r, self.levels = part.dims[0], len(part.dims)
+        self.places, self.rank = part.members, {place: rank for rank, place in enumerate(part.members)}
+
+    def messages(self, step: int) -> Iterator[_Message]:
+        """Yield the messages of a step: first each chunk to its owner, then what a rank has added up to all neighbours."""
+        for rank, group, chunk in itertools.product(range(len(self.places)), range(self.levels), range(self.r)):
+            lost = self._other(rank, group, chunk) is None
+            level, owned_by = (group - step + lost) % self.levels, (group + lost) % self.levels
+            if step == 0 or chunk == self._digit(rank, owned_by):
+                digits = [chunk] if step == 0 else range(self.r)
+                yield from ((rank, to, group * self.r + chunk, level) for to in self._others(rank, level, digits))
+
+    def _others(self, rank: int, level: int, digits: Iterable[int]) -> Iterator[int]:
+        """Yield the other ranks of the job whose places have these digits on a level."""
+        found = (self._other(rank, level, digit) for digit in digits)
+        return (to for to in found if to is not None and to != rank)
+
+    def _digit(self, rank: int, level: int) -> int:
+        """Return a digit of a rank's place."""
+        return int(self.places[rank] // self.r**level % self.r)
+
+    def _other(self, rank: int, level: int, digit: int) -> int | None:
+        """Return the rank whose place has another digit on a level; None: it is outside the job."""
+        return self.rank.get(self.places[rank] + (digit - self._digit(rank, level)) * self.r**level)
+
+
+def printed_rule(part: PartialGrid) -> Schedule:
+    """Return the all_reduce that the printed rule makes of a job; its sums may be wrong."""
+    job = _PrintedJob(part)
+    rounds = [np.array([*job.messages(step)]).T for step in range(job.levels + 1)]
+    sends = [
+        Sends(src, dst, slot, reduce=step < job.levels, channel=level) for step, (src, dst, slot, level) in enumerate(rounds)
+    ]
+    return Schedule.build(len(job.places), job.r * job.levels, sends)
 
 
 def _any_job() -> Answer:

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from launch.papers.hpn.counts import WORDS
-from launch.papers.hpn.link_outages import OUTAGES
 from launch.papers.hpn.times import TIMES, dual_plane
-from launch.papers.hpn.training import ALGORITHMS, DEVICE, STACK, STEPS
+from launch.papers.hpn.training import ALGORITHMS, DEVICE, OUTAGES, STACK, STEPS
 from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
 from launch.papers.step_estimates import PaperSteps
 

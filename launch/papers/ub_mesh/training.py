@@ -107,9 +107,8 @@ def _searched_s(steps: UBMeshSteps, rack: str, model: str, seq: int) -> float:
 
 def _order(paper: Any, _: object) -> Answer:
     """Answer how the racks rank, each by its best plan."""
-    found = {rack: float(np.mean([relative_searched(paper.steps, rack, model) for model in MODELS])) for rack in (UB, A, B)} | {
-        CLOS: 100.0
-    }
+    means = {rack: np.mean([relative_searched(paper.steps, rack, model) for model in MODELS]) for rack in (UB, A, B)}
+    found = {rack: float(mean) for rack, mean in means.items()} | {CLOS: 100.0}
     ranked = sorted(found, key=lambda rack: found[rack])
     fixed = {rack: mean_relative(paper.steps, rack, _ALL) for rack in (UB, A, B)}
     words = (

@@ -7,7 +7,7 @@ from emu.collective.operation import operation
 from emu.collective.proof import ProofError, prove
 from emu.collective.shape import PartialGrid
 from launch.papers.flex_sipac import times
-from launch.papers.flex_sipac.printed_rule import printed_rule
+from launch.papers.flex_sipac.times import printed_rule
 from launch.papers.networks import collective_s
 
 

@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch.papers.hpn import link_outages, times
-from launch.papers.hpn.link_outages import TIMEOUT_S, link_failure, link_flap, outage, single_tor
-from launch.papers.hpn.training import STEPS, dual_tor
+from launch.papers.hpn import times, training
+from launch.papers.hpn.training import STEPS, TIMEOUT_S, dual_tor, link_failure, link_flap, outage, single_tor
 from launch.papers.networks import collective_s
 
 HOSTS = 2
@@ -30,12 +29,12 @@ def test_the_statements_on_outages_follow_from_the_times(monkeypatch):
     assert link_failure(HOSTS).holds
     assert link_flap(HOSTS).holds
     with monkeypatch.context() as changed:  # the timeout of NCCL's own default: a minute is too long, and a flap is not
-        changed.setattr(link_outages, "TIMEOUT_S", 4.096e-6 * 2**18)
+        changed.setattr(training, "TIMEOUT_S", 4.096e-6 * 2**18)
         outage.cache_clear()
         assert not link_failure(HOSTS).holds
         assert not link_flap(HOSTS).holds
     with monkeypatch.context() as changed:  # one ToR in place of two
-        changed.setattr(link_outages, "dual_tor", single_tor)
+        changed.setattr(training, "dual_tor", single_tor)
         outage.cache_clear()
         assert not link_failure(HOSTS).holds
         assert not link_flap(HOSTS).holds
