@@ -64,3 +64,9 @@ def test_rows_are_met_without_what_is_printed_or_say_why_not(paper):
 @pytest.mark.parametrize("paper", ["hpn", "railx", "ub-mesh"])
 def test_rows_that_take_long_are_too(paper):
     check(rows_of(paper, lambda name: name.startswith(LONG)))
+
+
+@pytest.mark.parametrize(("paper", "row"), [("ub-mesh", "ub-7pct"), ("hpn", "hpn-625"), ("flex-sipac", "fs-jct-static")])
+def test_a_claim_about_training_is_no_arithmetic_on_what_is_printed(paper, row):
+    (target,) = (each for each in PAPERS[paper](ResultCache(None)).targets if each.id == row)
+    assert not target.given
