@@ -154,8 +154,8 @@ def _search(
     request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache, progress: Progress
 ) -> Search:
     """Return the search of a request, before it begins."""
-    model, stack = find_model(request.model), request.stack
-    model = replace(model, part=PartCache(model.part))
+    model = request.model if isinstance(request.model, Model) else find_model(request.model)
+    stack, model = request.stack, replace(model, part=PartCache(model.part))
     paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
     axes = frozenset(axes_named(request.algorithms))
     placed = CandidateBounds(Outlines(paths), [topology_under(stack, each) for each in topologies], axes)

@@ -3,7 +3,6 @@
 import numpy as np
 
 from emu.arrays import I64
-from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
 from launch.papers.networks import build_once, npus
 
@@ -64,15 +63,4 @@ def nvlink_rate(gigabytes: float) -> float:
     return float(build_once(f"{SEGMENT}:nvlink={gigabytes:g}GB/s").links.bandwidth_Bps.max())
 
 
-def lost_share() -> float:
-    """Return the share of a host's bandwidth, in per cent, that it loses with one link of one of its NICs."""
-    whole = build_once(SEGMENT)
-    tors = nodes_of_kind(whole, "ToR")
-    left = remove_parts(whole, links=_between(whole, 0, tors[:1]))
-    before, after = (
-        sum(float(each.links.bandwidth_Bps[_between(each, npu, tors)].sum()) for npu in range(_GPUS)) for each in (whole, left)
-    )
-    return 100 * (1 - after / before)
-
-
-WORDS = (npus, links, rate, switches, segments, npus_if_down, pod_npus, nvlink_rate, lost_share)
+WORDS = (npus, links, rate, switches, segments, npus_if_down, pod_npus, nvlink_rate)

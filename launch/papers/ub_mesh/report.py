@@ -13,7 +13,7 @@ import numpy as np
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
 from emu.topology.paths.deadlock import cycle
-from launch.papers.networks import build_once, collective_s, parts
+from launch.papers.networks import build_once, parts
 from launch.papers.paper import AnswerFunction, Paper, check_formula, from_nothing, register
 from launch.papers.targets import Answer, Target
 from launch.papers.ub_mesh.counts import CLOS, SUPERPOD, WORDS, capex_ratio
@@ -33,13 +33,6 @@ def _rings() -> Answer:
         _, slots = np.unique(plan.src.astype(np.int64) * n + plan.dst, return_counts=True)
         cases.append((f"V on the busiest link, n={n}", float(slots.max()) / plan.n_slots, 2 / n))
     return check_formula(cases)
-
-
-def _paths() -> float:
-    """Return the time of an all_to_all by single paths as a multiple of that by several paths, limited by bandwidth alone."""
-    word = "ub-mesh:rack:lane_rate=0.5GB/s,latency=0s"
-    single, several = (collective_s(word, "all_to_all", name, (8, 8), 64 * 64 * 2**16) for name in ("single-path", "multipath"))
-    return single / several
 
 
 def _backup() -> Answer:
@@ -102,7 +95,6 @@ def _failures_of_a_switch(paper: Any, target: Target) -> float:
 
 _TIMES: Mapping[str, Callable[[], Answer | float | str]] = {
     "ub-mr-opt": _rings,
-    "ub-mp-a2a": _paths,
     "ub-backup": _backup,
     "ub-vl": _lanes,
 }
