@@ -5,7 +5,7 @@ of one plan (table 1). The plans here follow from them.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -17,13 +17,11 @@ from emu.model.model import Model
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import parse_stack
-from emu.study.planning.find import find_plans
-from emu.study.planning.search.row import PlanRequest, PlanRow
+from emu.study.planning.search.row import PlanRow
 from emu.topology.topology import Topology
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 from launch.papers.networks import build_once
-from launch.papers.row_answers import name_of
 from launch.papers.step_estimates import PaperSteps
 
 HERE = Path(__file__).parent
@@ -32,8 +30,6 @@ _K, _M = 2**10, 2**20
 SHORT, LONG = (8 * _K, 32 * _K), (64 * _K, _M)  # tokens of a sequence in both ranges of figure 17b
 DEVICE, STACK = "ascend-910b-like", "software=megatron"
 _LONGEST = 2**24  # tokens that any model takes; table 5 has no limit
-# What all plans have that are searched: SP gathered at once, ZeRO-1, a sequence a microbatch, one stage of a rank.
-SEARCHED = "sp,sharding=zero1,cp_comm=all_gather,microbatch=1,vp=1"
 
 
 MODELS: Mapping[str, str] = {  # models of table 5
@@ -53,10 +49,10 @@ RACKS: Mapping[str, str] = {  # racks of figure 17; all are joined by a 2D full 
 NOTES = (
     f"steps are estimated as `emu estimate --device {DEVICE} --stack {STACK}` does; the paper prints neither the device, nor "
     "the rate of a lane, nor which communication overlaps; the device is the one of the same maker that Emu knows",
-    "unless a row searches for them, plans are the same on all fabrics: TP has a board, SP is gathered at once (5.2, table 1); "
-    f"a rank has {_TOKENS} tokens of a sequence, as 192 MB of 12,288 numbers are (table 1), or more where {NPUS} NPUs are not "
-    f"enough; {_BATCHES} microbatches, as 26 transfers of a stage are; EP={_EP}, as 10.5 MB are 7/8 of 192 MB / 16; as few "
-    "stages as hold weights, gradients and states of the optimizer (ZeRO-1) in 64 GB; all is recomputed",
+    f"plans are the same on all fabrics: TP has a board, and SP is gathered at once (5.2, table 1); a rank has {_TOKENS} "
+    f"tokens of a sequence, as 192 MB of 12,288 numbers are (table 1), or more where {NPUS} NPUs are not enough; {_BATCHES} "
+    f"microbatches, as 26 transfers of a stage are; EP={_EP}, as 10.5 MB are 7/8 of 192 MB / 16; as few stages as hold "
+    "weights, gradients and states of the optimizer (ZeRO-1) in 64 GB; all is recomputed",
     "racks of figure 17 are joined by a 2D full mesh, also those of the Clos (6.2); a rack has as many lanes to other racks as "
     "its NPUs have to its HRS (x64 of an NPU in the Clos)",
     "sequences have 8K, 32K, 64K or 1M tokens; 1M stands for up to 10M, with which most steps would be longer than Emu's clock",
@@ -70,7 +66,11 @@ def plan_of(name: str, seq: int, npus: int = NPUS) -> Plan:
 
 def _plan(model: Model, pp: int, seq: int, npus: int) -> Plan:
     """Return a plan with this number of stages; context parallelism gives each rank 8,192 tokens where NPUs suffice."""
-    cp = min(max(1, seq // _TOKENS), npus // (_BOARD * pp))
+    return split_plan(model, pp, seq, npus, min(max(1, seq // _TOKENS), npus // (_BOARD * pp)))
+
+
+def split_plan(model: Model, pp: int, seq: int, npus: int, cp: int) -> Plan:
+    """Return a plan with this number of stages and of ranks that share a sequence."""
     dp = npus // (_BOARD * pp * cp)
     return Plan(
         tp=_BOARD,
@@ -149,28 +149,6 @@ class UBMeshSteps(PaperSteps):
             InputError: as `estimate`.
         """
         return self.estimate(model_of(name), plan, repr(fabric), fabric.built)
-
-    def searched(self, name: str, seq: int, npus: int, batch: int, fabric: Fabric) -> PlanRow:
-        """Return the step of the plan that trains a model fastest on some NPUs of a fabric, within a device's memory.
-
-        Args:
-            name: The model.
-            seq: Tokens of a sequence.
-            npus: The number of NPUs.
-            batch: Sequences in a step.
-            fabric: The fabric.
-
-        Raises:
-            InputError: no plan fits.
-        """
-        model, device, stack = model_of(name), find_device(self.device_name, "bfloat16"), parse_stack(self.software, STACKS)
-        asked = PlanRequest(model, npus, batch, seq, stack, self.algorithms, SEARCHED, best=1)
-        kept_as = name_of("plan of a paper", replace(asked, model=model.digest()), device, repr(fabric))
-        found = self.kept.read(kept_as)
-        if found is None:
-            found = asdict(find_plans(asked, [fabric.built()], device, self.kept).fastest)
-            self.kept.write(kept_as, found)
-        return PlanRow.stored(found)
 
 
 @cache

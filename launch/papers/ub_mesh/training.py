@@ -7,27 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from emu.model.plan.plan import Plan
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer
 from launch.papers.ub_mesh.setting import (
     CLOS,
     LONG,
     MODELS,
-    NPUS,
     RACKS,
-    SEARCHED,
     SHORT,
     UB,
     A,
     B,
     Fabric,
     UBMeshSteps,
+    model_of,
     plan_of,
+    split_plan,
+    stages,
 )
 
 _ALL = (*SHORT, *LONG)
-_SEARCHED_SEQS = (SHORT[0], LONG[0])  # the least of each range: a search takes minutes
-_SPACE = f"all plans are searched with {SEARCHED}, within the memory of the device"
 _LLAMA, _GPT3, _GPT4 = "LLAMA-70B", "GPT3-175B", "GPT4-2T"
 _STRATEGIES: Mapping[str, Fabric] = {
     "shortest": Fabric(RACKS[UB]),
@@ -94,30 +94,11 @@ def _gap(paper: Any, _: object) -> Answer:
     return Answer(max(found.values()), (f"per cent less than the Clos: {_values_text(found)}", "100 less ub-f17-lo"))
 
 
-def relative_searched(steps: UBMeshSteps, rack: str, model: str) -> float:
-    """Return the performance of a rack in per cent of the Clos's, each by its best plan, as a mean over two lengths."""
-    shares = [_searched_s(steps, CLOS, model, seq) / _searched_s(steps, rack, model, seq) for seq in _SEARCHED_SEQS]
-    return 100 * float(np.mean(shares))
-
-
-def _searched_s(steps: UBMeshSteps, rack: str, model: str, seq: int) -> float:
-    """Return the seconds of a step on a rack by the best plan; the batch is that of the one plan of the other rows."""
-    return steps.searched(model, seq, NPUS, plan_of(model, seq).global_batch, Fabric(RACKS[rack])).step_time_s
-
-
 def _order(paper: Any, _: object) -> Answer:
-    """Answer how the racks rank, each by its best plan."""
-    means = {rack: np.mean([relative_searched(paper.steps, rack, model) for model in MODELS]) for rack in (UB, A, B)}
-    found = {rack: float(mean) for rack, mean in means.items()} | {CLOS: 100.0}
+    """Answer how the racks rank."""
+    found = {rack: mean_relative(paper.steps, rack, _ALL) for rack in (UB, A, B)} | {CLOS: 100.0}
     ranked = sorted(found, key=lambda rack: found[rack])
-    fixed = {rack: mean_relative(paper.steps, rack, _ALL) for rack in (UB, A, B)}
-    words = (
-        f"per cent of the Clos's: {_values_text(found)}",
-        f"the best plan of each rack is searched for (5.2); {_SPACE}",
-        f"sequences have {' and '.join(map(str, _SEARCHED_SEQS))} tokens",
-        f"not judged: by the one plan of the other rows of figure 17, {_values_text(fixed)}",
-    )
-    return Answer(" < ".join(ranked), words, holds=ranked == [*found])
+    return Answer(" < ".join(ranked), (f"per cent of the Clos's: {_values_text(found)}",), holds=ranked == [*found])
 
 
 def losses(steps: UBMeshSteps, model: str, strategies: Iterable[str] = _STRATEGIES) -> dict[str, float]:
@@ -159,12 +140,10 @@ def _wider(less: int, more: int, seqs: Sequence[int], paper: Any, _: object) -> 
 SEQ = 2**18  # tokens of a sequence
 BASES: Mapping[str, int] = {"LLAMA-70B": 128, "GPT3-175B": 512, "Dense-1T": 1024, "GPT4-2T": 1024}  # NPUs
 DRAWN = (1, 2, 4, 8)  # multiples of the smallest size, up to a SuperPod
-_LARGEST = ("GPT4-2T", "Dense-1T")  # the models of 6.5 at 64 times
 _RACK, _POD, _PODS, _ROW = 64, 16, 8, 4  # NPUs, racks of a pod, pods of a SuperPod, racks of a row
-_NPUS_A_SEQUENCE = 8  # so that 128 NPUs have the 4 M tokens a step of Llama 2's own paper, and others as many for an NPU
 _HOW = (
-    f"the best plan at each size is searched for (5.2); {_SPACE}; {_NPUS_A_SEQUENCE} NPUs for each sequence of {SEQ} tokens, "
-    "so that the batch grows with the cluster (which batch is not printed)"
+    f"13 sequences of {SEQ} tokens for each replica, so that the batch grows with it; a rank has as many tokens as at the "
+    "smallest size, and stages are as few as hold the model there: no plan is searched for (6.5 says that theirs is)"
 )
 
 
@@ -177,6 +156,11 @@ def machine(npus: int) -> str:
     return f"ub-mesh:dcn:dims={pods // _PODS}x{_PODS}x{pod}" if pods > _PODS else f"ub-mesh:superpod:dims={pods}x{pod}"
 
 
+def plan_at(name: str, npus: int) -> Plan:
+    """Return the plan of a model on this number of NPUs."""
+    return split_plan(model_of(name), stages(name, npus), SEQ, npus, plan_of(name, SEQ, BASES[name]).cp)
+
+
 def linearity(steps: UBMeshSteps, name: str, times: int) -> float:
     """Return the performance of an NPU in per cent of that at the smallest size (equation 2)."""
     base = BASES[name]
@@ -184,9 +168,9 @@ def linearity(steps: UBMeshSteps, name: str, times: int) -> float:
 
 
 def _per_npu(steps: UBMeshSteps, name: str, npus: int) -> float:
-    """Return the tokens per second of an NPU by the best plan."""
-    batch = npus // _NPUS_A_SEQUENCE
-    return batch * SEQ / steps.searched(name, SEQ, npus, batch, Fabric(machine(npus))).step_time_s / npus
+    """Return the tokens per second of an NPU."""
+    plan = plan_at(name, npus)
+    return plan.global_batch * SEQ / steps.by(name, plan, Fabric(machine(npus))).step_time_s / npus
 
 
 def _above(paper: Any, _: object) -> Answer:
@@ -197,14 +181,7 @@ def _above(paper: Any, _: object) -> Answer:
         if found[f"{name} at {times}x"] <= 100:
             break
     worst, least = min(found.items(), key=lambda each: each[1])
-    words = (_values_text(found), _HOW, "up to the first size that is not above 100 %")
-    return Answer(f"{least:.2f} of {worst}", words, holds=least > 100)
-
-
-def _largest(paper: Any, _: object) -> Answer:
-    """Answer the least linearity at 64 times the smallest size."""
-    found = {name: linearity(paper.steps, name, 64) for name in _LARGEST}
-    return Answer(min(found.values()), (_values_text(found), _HOW))
+    return Answer(f"{least:.2f} of {worst}", (_HOW, "up to the first size that is not above 100 %"), holds=least > 100)
 
 
 TRAINING: Mapping[str, AnswerFunction] = {
@@ -225,5 +202,4 @@ TRAINING: Mapping[str, AnswerFunction] = {
     "ub-f20-x8": partial(_wider, 8, 16, SHORT),
     "ub-f20-x16": partial(_wider, 16, 32, LONG),
     "ub-lin1": _above,
-    "ub-lin64": _largest,
 }

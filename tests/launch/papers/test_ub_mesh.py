@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from emu.model.plan.plan import Plan
-from emu.study.planning.search.timer import ResultCache
 from launch.papers import networks
 from launch.papers.networks import build_once
-from launch.papers.ub_mesh import counts, setting
+from launch.papers.ub_mesh import counts
 from launch.papers.ub_mesh.report import PAPER
-from launch.papers.ub_mesh.setting import DEVICE, MODELS, NPUS, SEARCHED, STACK, Fabric, UBMeshSteps, model_of, plan_of
-from launch.papers.ub_mesh.training import lanes, machine
+from launch.papers.ub_mesh.setting import MODELS, NPUS, model_of, plan_of
+from launch.papers.ub_mesh.training import BASES, lanes, machine, plan_at
 
 
 def test_counts_are_those_of_what_is_built(monkeypatch):
@@ -48,6 +46,14 @@ def test_a_plan_has_a_board_for_tp_and_8192_tokens_a_rank_as_far_as_npus_go(name
     assert plan.ep == (8 if model_of(name).experts else 1)
 
 
+@pytest.mark.parametrize("name", BASES)
+def test_a_cluster_that_grows_keeps_the_tokens_of_a_rank_and_the_microbatches(name):
+    small, large = plan_at(name, BASES[name]), plan_at(name, 64 * BASES[name])
+    assert (small.world, large.world) == (BASES[name], 64 * BASES[name])
+    assert (small.cp, small.passes, small.seq) == (large.cp, large.passes, large.seq) == (small.cp, 13, 2**18)
+    assert small.pp >= large.pp
+
+
 @pytest.mark.parametrize("npus", [128, 256, 512, 1024, 4096])
 def test_a_part_of_a_superpod_has_so_many_npus(npus):
     assert build_once(machine(npus)).n_npus == npus
@@ -82,28 +88,3 @@ def test_no_row_is_a_number_that_the_paper_does_not_print():
     assert not {"ub-mr-loss", "ub-mp-a2a", "ub-hrs-clos", "ub-lrs-all"} & {target.id for target in PAPER.targets}
     derived = [target for target in PAPER.targets if "derived" in target.assumed]
     assert {target.id for target in derived} >= {"ub-hrs-ub", "ub-afr-sw"}
-
-
-SMALL = """
-architecture = "llama"
-layers = 4
-hidden = 1024
-heads = 8
-kv_heads = 8
-ffn = 2816
-vocab = 32000
-max_seq = 512
-"""
-
-
-def test_a_plan_is_searched_for_and_kept(monkeypatch, tmp_path):
-    (tmp_path / "small.toml").write_text(SMALL)
-    monkeypatch.setitem(setting.MODELS, "small", str(tmp_path / "small.toml"))
-    steps, board = UBMeshSteps(ResultCache(None), DEVICE, STACK), Fabric("ub-mesh:board")
-    found = steps.searched("small", 2048, 8, 8, board)
-    assert set(SEARCHED.split(",")) - {"vp=1"} <= set(found.plan.split(",")) | {"cp_comm=all_gather"}
-    for tp in (2, 4, 8):
-        plan = Plan(tp=tp, sp=True, dp=8 // tp, sharding="zero1", recompute="full", global_batch=8, seq=2048, microbatch=1)
-        assert found.step_time_s <= steps.by("small", plan, board).step_time_s
-    monkeypatch.setattr(setting, "find_plans", None)
-    assert steps.searched("small", 2048, 8, 8, board) == found
