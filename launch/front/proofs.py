@@ -147,7 +147,7 @@ def _on_grid(chosen: list[Algorithm], grid: Grid) -> list[tuple[Algorithm, Shape
     Raises:
         InputError: there is none.
     """
-    taking = [(found, grid) for found in chosen if found.takes(grid)]
+    taking: list[tuple[Algorithm, Shape]] = [(found, grid) for found in chosen if found.takes(grid)]
     if not taking:
         chosen[0].check(grid)  # raises an error that names a shape that works
     return taking

@@ -6,7 +6,7 @@ Those near the best are timed once more, by the best of many choices. Then the b
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -18,12 +18,13 @@ from emu.errors import InputError, must_be
 from emu.model.generate.generate import members, memory_by_part
 from emu.model.model import Model
 from emu.model.model_file import find_model
+from emu.model.operator import ModelOperator, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell
 from emu.registry import unknown
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site
-from emu.study.job_pool import job_pool
+from emu.study.job_pool import JobPool, LocalPool
 from emu.study.planning.bound.bound import PATHS, Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.plan_table import Question, known_table, table_of
@@ -45,6 +46,24 @@ _PARTS = 2**12  # parts of a model in the cache of operators: plans share many
 _NEAR = 100  # plans of the least memory among which the nearest is looked for
 
 
+class PartCache:
+    """A function that returns a part of a model, and computes each part once a process.
+
+    Args:
+        part: The function of the model.
+    """
+
+    def __init__(self, part: Callable[[str, Tokens], tuple[ModelOperator, ...]]) -> None:
+        self._part, self._cached = part, lru_cache(_PARTS)(part)
+
+    def __call__(self, part: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
+        """Return the operators of a part."""
+        return self._cached(part, tokens)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return PartCache, (self._part,)
+
+
 class InterruptedSearch(KeyboardInterrupt):
     """The interruption of a search, with the table of what is known.
 
@@ -64,7 +83,7 @@ def find_plans(
     device: Device,
     kept: ResultCache,
     *,
-    processes: int = 1,
+    pool: JobPool = LocalPool(),  # noqa: B008  it is a constant
     progress: Progress = quiet,
 ) -> PlanTable:
     """Search for the best plans of a model on a number of NPUs of any of several topologies, and return their table.
@@ -74,7 +93,7 @@ def find_plans(
         topologies: Topologies with at least as many NPUs.
         device: The device that computes.
         kept: A cache of earlier results, to which new ones are added.
-        processes: Number of processes that time candidates at the same time.
+        pool: The processes that time candidates.
         progress: A function that is called with the progress.
 
     Raises:
@@ -87,8 +106,7 @@ def find_plans(
     asked = Question(request, topologies, device, _plans(request, space, progress), space.left_out, began)
     _check_words(request, search.model, topologies, asked.plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
-    with job_pool(KeptTimer(timer, kept, search.name_of), processes) as submit:
-        search.submit, search.side_by_side = submit, 2 * processes
+    with pool.open(KeptTimer(timer, kept, search.name_of), kept) as search.pool:
         try:
             ours, theirs = _found(search, asked.plans, device), _placed(search, request.beside)
         except KeyboardInterrupt as stopped:
@@ -137,7 +155,7 @@ def _search(
 ) -> Search:
     """Return the search of a request, before it begins."""
     model, stack = find_model(request.model), request.stack
-    model = replace(model, part=lru_cache(_PARTS)(model.part))
+    model = replace(model, part=PartCache(model.part))
     paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
     axes = frozenset(axes_named(request.algorithms))
     placed = CandidateBounds(Outlines(paths), [topology_under(stack, each) for each in topologies], axes)

@@ -7,7 +7,7 @@ from typing import Any
 from launch.papers.hpn.counts import WORDS
 from launch.papers.hpn.times import TIMES, dual_plane
 from launch.papers.hpn.training import ALGORITHMS, DEVICE, OUTAGES, STACK, STEPS
-from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
+from launch.papers.paper import Curve, Figure, FittedInput, Paper, from_nothing, register
 from launch.papers.step_estimates import PaperSteps
 
 
@@ -27,12 +27,15 @@ def _dual_plane(paper: Any) -> Figure:
     )
 
 
+_PAIRS = FittedInput("4 connections a pair of NICs, which gives the 3:1 of 6.1", rows=("hpn-3x",))
+_BY_PAIRS = ("hpn-3x", "hpn-716", "hpn-347", "hpn-mar", "hpn-ag", "hpn-ar", "hpn-dp-", "hpn-625", *STEPS)  # rows timed by it
 PAPER = register(
     Paper(
         Path(__file__).parent,
         title="Alibaba HPN",
         source="Qian et al., Alibaba HPN: A Data Center Network for Large Language Model Training (SIGCOMM 2024).",
         answers={**STEPS, **from_nothing({**TIMES, **OUTAGES})},
+        fitted=dict.fromkeys(_BY_PAIRS, _PAIRS),
         words=WORDS,
         figures={"19": _dual_plane},
         assumptions=lambda: (

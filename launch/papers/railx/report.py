@@ -108,6 +108,7 @@ PAPER = register(
             "rx-t3-agree": _tables_agree,
             **from_nothing({**COUNTS, **TIMES, **ALL_TO_ALL, **TRAINING}),
         },
+        arithmetic=("rx-t3-agree",),
         words=(*WORDS, value, dollars),
         assumptions=lambda: (
             f"parts are counted on the built topologies; prices are from {find_book(BOOK).source}",

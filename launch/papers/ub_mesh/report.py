@@ -14,7 +14,7 @@ from emu.collective.algorithm import algorithm
 from emu.errors import InputError
 from emu.topology.paths.deadlock import cycle
 from launch.papers.networks import build_once, parts
-from launch.papers.paper import AnswerFunction, Paper, check_formula, from_nothing, register
+from launch.papers.paper import AnswerFunction, FittedInput, Paper, check_formula, from_nothing, register
 from launch.papers.targets import Answer, Target
 from launch.papers.ub_mesh.counts import CLOS, SUPERPOD, WORDS, capex_ratio
 from launch.papers.ub_mesh.figures import FIGURES
@@ -119,12 +119,21 @@ def _assumptions() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*notes, *STEPS, *(told for word in _BUILT for told in build_once(word).assumptions)]))
 
 
+_DEVICE_SHARES = FittedInput(
+    "the shares of peak of the device, which no source prints, and choices of the plan that were made after steps were seen; "
+    "the end of the page names them"
+)
 PAPER = register(
     Paper(
         Path(__file__).parent,
         title="UB-Mesh",
         source="Liao et al., UB-Mesh (arXiv:2503.20377).",
         answers=_ANSWERS,
+        fitted={
+            "ub-capex-": FittedInput("the reading of the prices, one of three that the paper leaves open", rows=("ub-capex-",)),
+            **dict.fromkeys(("ub-f17", "ub-f19", "ub-f20", "ub-lin", "ub-7pct"), _DEVICE_SHARES),
+        },
+        arithmetic=("ub-t1-", "ub-hops"),
         words=WORDS,
         figures=FIGURES,
         assumptions=_assumptions,
