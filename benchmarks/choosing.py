@@ -13,8 +13,8 @@ from statistics import quantiles
 
 from benchmarks.composed.drawn import Drawn, several
 from emu.errors import InputError
+from emu.model.model_file import find_model
 from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import GeneratedStep
 from emu.study.training.step_choice.options import Coordinate
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
@@ -65,7 +65,7 @@ def to_serve(drawn: Drawn) -> StepToServe | None:
     device = find_device("h100", stack.precision.activation).over(request.plan.world)
     topology = topology_under(stack, build_topology(drawn.topology))
     step = GeneratedStep(
-        model_of(request), request.plan, stack, request.algorithms, request.axes, topology, ALWAYS_COMPOSED, None
+        find_model(request.model), request.plan, stack, request.algorithms, request.axes, topology, ALWAYS_COMPOSED, None
     )
     return step.to_serve(device_under(stack, device))
 

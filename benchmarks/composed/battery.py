@@ -13,13 +13,13 @@ import numpy as np
 from benchmarks.composed.drawn import Drawn, several
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import trace_of
+from emu.model.model_file import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of, with_axes
 from emu.study.training.composed.composed import composition
 from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.composed.stretches import MOST_TASKS
-from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import roles_of, standing_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
@@ -90,7 +90,7 @@ def both_ways(number: int, drawn: Drawn, most_tasks: int = MOST_TASKS) -> Both:
 def _composed(drawn: Drawn, topology: Topology, choice: Choice, most_tasks: int) -> tuple[TimedTrace, float, float]:
     """The step, and the CPU seconds that it took once its algorithms were chosen, and that their choice took."""
     request, device, npus = drawn.request, find_device("h100", "bfloat16"), npus_of(topology, drawn.plan, drawn.axes)
-    of, began = standing_of(model_of(request), request.plan, request.stack), time.process_time()
+    of, began = standing_of(find_model(request.model), request.plan, request.stack), time.process_time()
     parts_by_algorithm(place_requests(of).requests, choice, topology)
     place_requests.cache_clear()
     chosen = time.process_time()
@@ -100,7 +100,7 @@ def _composed(drawn: Drawn, topology: Topology, choice: Choice, most_tasks: int)
 
 def _whole(drawn: Drawn, topology: Topology, choice: Choice, perturb: int = 0) -> TimedTrace:
     request, device = drawn.request, find_device("h100", "bfloat16")
-    model, plan, stack = model_of(request), request.plan, request.stack
+    model, plan, stack = find_model(request.model), request.plan, request.stack
     trace = trace_of(roles_of(model, plan, stack), model, plan, stack)
     placed = with_axes(topology, plan, request.axes)
     return time_trace(TraceLayout(trace, choice, placed, device, "float32"), delays=not perturb, perturb=perturb)

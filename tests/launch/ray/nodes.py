@@ -15,6 +15,7 @@ import psutil
 
 from emu.store import user_folder
 
+SECOND = "127.0.0.2"  # the address of the second node
 RAY = str(Path(sys.executable).with_name("ray"))
 
 
@@ -59,7 +60,7 @@ def two_nodes(cpus=2):
     folder = Path(tempfile.mkdtemp(prefix="emu-two-", dir="/tmp"))
     port, log, each = free_port(), folder / "head.txt", f"--num-cpus={cpus}"
     head = ("--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false", '--resources={"first": 2}', each)
-    other = (f"--address=127.0.0.1:{port}", "--node-ip-address=127.0.0.2", '--resources={"second": 2}', each)
+    other = (f"--address=127.0.0.1:{port}", f"--node-ip-address={SECOND}", '--resources={"second": 2}', each)
     cache = cache_with_compiled(folder / "cache")
     with node(log, cache, *head), node(folder / "other.txt", cache, *other) as second:
         yield re.search(r"--address='(\S+)'", log.read_text())[1], second

@@ -5,7 +5,7 @@ import logging
 import time
 
 import pytest
-from ray import get_runtime_context
+from ray.util import get_node_ip_address
 
 from emu.errors import InputError
 from emu.study.job_pool import results_of
@@ -13,7 +13,7 @@ from emu.value_table import ValueTable
 from launch.ray.ray_pool import RayPool
 from tests.launch.answers import without_wall
 from tests.launch.processes import wait_for
-from tests.launch.ray.nodes import kill_raylet, two_nodes
+from tests.launch.ray.nodes import SECOND, kill_raylet, two_nodes
 
 pytestmark = pytest.mark.ray
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
@@ -40,12 +40,13 @@ def test_a_command_prints_what_it_prints_on_one_machine(emu, nodes, tmp_path, wo
     assert far == here
 
 
-def marking(marks):
-    """A work whose jobs write on which node each is done, keep a value and take a while; and the table where it is kept."""
+def halting(marks):
+    """A work that keeps values, and whose jobs on the second node write a mark and never end; and its table."""
 
     def work(job):
-        (marks / f"{job} {get_runtime_context().get_node_id()}").touch()
-        time.sleep(0.4)
+        if get_node_ip_address() == SECOND:
+            (marks / f"{job} runs").touch()
+            time.sleep(3600)
         kept.write(str(job), [job / 3])
         return job / 3
 
@@ -66,11 +67,10 @@ def test_an_error_of_a_job_is_raised_here_as_it_is(nodes):
 
 def test_a_node_that_is_lost_costs_only_its_tasks(nodes, tmp_path, caplog):
     address, second = nodes
-    work, kept = marking(tmp_path)
-    seen = lambda: {mark.name.split()[1] for mark in tmp_path.glob("* *")}  # noqa: E731
+    work, kept = halting(tmp_path)
     with caplog.at_level(logging.INFO, "emu"), RayPool("emu test", address).open(work, kept, 12) as opened:
         pending = [(job, opened.submit(job)) for job in range(12)]
-        wait_for(lambda: len(seen()) == 2, 120)
+        wait_for(lambda: [*tmp_path.glob("* runs")], 120)
         kill_raylet(second)
         found = [*results_of(iter(pending), 12)]
     assert found == [(job, job / 3) for job in range(12)]
