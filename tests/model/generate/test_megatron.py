@@ -7,12 +7,14 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.generate.generate import generate
+from emu.model.generate.item import Computation
+from emu.model.generate.megatron.megatron_layer import pieces
 from emu.model.model import MODELS
 from emu.model.operator import Cut, Tokens
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
 from emu.model.stack.stack_kernels import saved_amount
-from emu.trace.kernel import Kernel
+from emu.trace.kernel import Kernel, Shape
 from emu.trace.trace import Kind
 from tests.model.generate.megatron_steps import GPT, LLAMA, B, H, L, S, V, asked, flops, traced
 
@@ -139,8 +141,17 @@ def test_in_pieces_the_same_is_computed_and_asked_for_and_a_quarter_of_each_scat
     waited = set(events.wait.tolist())
     assert all(row in waited for row in rows.tolist())
     assert all(events.kind[row + 1] == Kind.COMPUTE and row in events.wait[events.wait_start[row + 1] :][:2] for row in rows)
-    pieces = Counter(events.m[(events.flops > 0) & (events.k > 0)].tolist())
-    assert pieces[S * 4 // 4] > pieces.get(S * 4, 0)
+    found = Counter(events.m[(events.flops > 0) & (events.k > 0)].tolist())
+    assert found[S * 4 // 4] > found.get(S * 4, 0)
+
+
+@pytest.mark.parametrize("rows", [8, 9, 11])
+def test_pieces_of_a_product_add_up_to_it_whatever_is_left_over(rows):
+    work = Computation("mm", 10 * rows + 3, 7 * rows + 1, 5 * rows + 2, Shape(Kernel.PRODUCT, 1, rows, 3, 5), "bfloat16")
+    cut = pieces(work, 4)
+    assert [each.shape.m for each in cut] == [rows // 4] * 3 + [rows - 3 * (rows // 4)]
+    for name in ("flops", "bytes", "elements"):
+        assert sum(getattr(each, name) for each in cut) == getattr(work, name)
 
 
 def test_a_deferred_gradient_of_the_head_comes_after_the_last_backward():

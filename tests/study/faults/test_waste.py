@@ -73,6 +73,12 @@ def test_one_fault_takes_a_node_a_group_or_a_ring():
     assert radius("tpuv4:cubes=5x3x3", 64) == 64
 
 
+def test_the_radius_is_that_of_the_worst_unit_however_few_are_looked_at_together(monkeypatch):
+    monkeypatch.setattr(study, "_CHUNK", 72)  # one state of a machine of 72 NPUs
+    states = independent_states(0, 9, 1, 0)
+    assert waste(machine_of(build_topology("nvl:36"), 72), 12, states).radius == 24  # of one of nine nodes; of the others 12
+
+
 def test_one_fault_of_a_node_that_lies_in_two_racks_is_counted_in_both():
     def radius(word, npus, units, group):
         return waste(machine_of(build_topology(word), npus), group, independent_states(0, units, 1, 0)).radius
