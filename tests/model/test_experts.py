@@ -139,7 +139,7 @@ def test_a_block_with_a_capacity_loses_the_choices_beyond_it_and_no_others(capac
 @pytest.mark.parametrize("capacity", [0.0, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_operators_of_a_block_are_what_runs(c, capacity, shared):
-    """FLOPs to the last one; bytes within 2 %, forward and backward; what is saved within 1 %."""
+    """FLOPs to the last one; bytes within 0.01 %, or 0.4 % where a capacity drops rows by chance; what is saved within 1 %."""
     one = block(c, FeedForward(HIDDEN, FFN) if shared else None)
     limit_capacity(one, capacity)
     x, seen, kept = torch.randn(2, 64, HIDDEN, requires_grad=True), [], {}
@@ -160,7 +160,7 @@ def test_the_operators_of_a_block_are_what_runs(c, capacity, shared):
     for ran, of in ((seen[:forward], "forward"), (seen[forward:], "backward")):
         wanted = sum((getattr(o.eager, of) for o in listed), Amount())
         assert sum(o.flops for o in ran) == wanted.flops
-        assert wanted.bytes() == pytest.approx(sum(o.bytes for o in ran), rel=0.02)
+        assert wanted.bytes() == pytest.approx(sum(o.bytes for o in ran), rel=0.004 if capacity else 1e-4)
     saved = sum((o.eager.saved for o in listed), Amount()).bytes()
     assert saved == pytest.approx(sum(s.nbytes() for s in kept.values()), rel=0.01)
 
