@@ -168,7 +168,7 @@ def test_training_has_the_losses_and_the_trace_of_threads(cluster, words):
 def address(cluster, monkeypatch):
     """That of the Ray of these tests, for whoever joins it."""
     owner = psutil.Process(cluster._process._process.pid)
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):  # the last: it is on loopback only
         monkeypatch.setenv(name, owner.environ()[name])
     words = " ".join(" ".join(p.cmdline()) for p in owner.children(recursive=True))
     return re.search(r"--gcs-address=(\S+)", words)[1]
