@@ -6,10 +6,12 @@ machine share the table. Another machine gets an empty one with the work, and it
 
 import multiprocessing
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from multiprocessing.pool import Pool
 from typing import Any, Generic, Protocol, TypeVar
 
 from emu.cluster.rank_state.child_processes import end_with_parent
@@ -74,6 +76,7 @@ class JobPool(Protocol):
         """
 
 
+_PATIENCE_S = 5.0
 _WORK: list[Callable[[Any], Any]] = []  # of a process that was forked
 
 
@@ -102,10 +105,23 @@ class LocalPool:
             return
         _WORK[:] = [work]
         try:
-            with multiprocessing.get_context("fork").Pool(n, _begin) as pool:
+            pool = multiprocessing.get_context("fork").Pool(n, _begin)
+            try:
                 yield OpenPool(lambda job: pool.apply_async(_do, (job,)), n)
+            finally:
+                _end(pool)
         finally:
             _WORK.clear()
+
+
+def _end(pool: Pool) -> None:
+    """End the processes of a pool; go on after some seconds where its threads do not end.
+
+    They wait for ever for a lock that a process held while it was ended.
+    """
+    ended = threading.Thread(target=pool.terminate, daemon=True)
+    ended.start()
+    ended.join(_PATIENCE_S)
 
 
 def results_of(asked: Iterator[tuple[K, PendingResult[R]]], most: int) -> Iterator[tuple[K, R]]:

@@ -40,6 +40,9 @@ UNPICKLED = {  # who may, and what
     "emu/cluster/processes/coordinator.py",  # nothing: it names an error
     "launch/ray/actors.py",  # what the two sides of a run tell each other
     "launch/ray/cluster.py",
+    "launch/ray/ray_pool.py",  # what a pool and its tasks tell each other, by a Ray of the user's own
+    "launch/ray/tasks.py",
+    "launch/ray/task_work.py",
 }
 TRAINED = ("train", "--model", "llama-tiny", "--plan", "dp=2", *BOARD, "--seq", "16", "--checkpoint", "kept", "--steps")
 

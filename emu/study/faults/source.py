@@ -286,7 +286,7 @@ class LoggedFaults:
         mean = f"{100 * rate:.2f} % of its hosts are faulty in the mean"
         apart = (
             f"each of the {each} nodes of {self.node} NPUs of a faulty server is faulty by itself, with a probability by which "
-            "NPUs fail by themselves (InfiniteHBD, appendix A): all nodes of a server may be, or none"
+            "NPUs fail by themselves: all nodes of a server may be, or none"
         )
         return (
             f"faults are those of {self.name}: {mean}",

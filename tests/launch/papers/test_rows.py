@@ -10,7 +10,6 @@ import pytest
 
 from emu.study.planning.search.timer import ResultCache
 from launch.papers.catalogue import PAPERS
-from launch.papers.targets import judge
 from launch.show.text.measured_report import table_line
 
 PAGES = "".join(path.read_text() for path in (Path(__file__).resolve().parents[3] / "docs" / "papers").glob("*.md"))
@@ -44,7 +43,7 @@ def rows_of(paper, chosen):
     whole = PAPERS[paper](ResultCache(None))
     printed = [target for target in whole.targets if chosen(target.id)]
     hidden = replace(whole, chosen=[replace(target, value="hidden") for target in printed])
-    return [judge(target, hidden.answer(blind)) for target, blind in zip(printed, hidden.targets, strict=True)]
+    return [whole.judge(target, hidden.answer(blind)) for target, blind in zip(printed, hidden.targets, strict=True)]
 
 
 def check(rows):
