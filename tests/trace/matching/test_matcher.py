@@ -8,6 +8,7 @@ from torch import nn
 
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import Threads
+from emu.errors import InputError
 from emu.trace.matching.matcher import matched_calls
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.trace import Group
@@ -74,6 +75,12 @@ def test_tags_may_be_received_in_another_order(words):
     trace = trace_of(*roles, role_of_rank=(0, 1))
     assert [(s, r) for s, r, _ in paired(trace)] == [(0, 1), (1, 0)]
     assert told(trace).step_times_fs == (3 * 10**12,)
+
+
+def test_of_several_messages_that_nobody_receives_that_of_the_lowest_sender_is_told(words):
+    roles = [words.events(words.send(8, peer, tag=tag), words.mark([0])) for peer, tag in ((1, 5), (0, 2))]
+    with pytest.raises(InputError, match="got 1 sends and 0 receives of tag 5"):
+        matched_calls(trace_of(*roles, role_of_rank=(0, 1)), "float32")
 
 
 @pytest.mark.parametrize("seed", range(6))

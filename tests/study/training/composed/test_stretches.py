@@ -59,6 +59,14 @@ def told_to(kinds, run):
     return ran
 
 
+def test_a_call_of_a_composed_step_begins_with_its_first_task():
+    """By the first tasks the critical path tells to which call a task belongs."""
+    found = composed(wide(QUICK + 45), most_tasks=0).timed(H100).replayed
+    asks = found.instance >= 0
+    assert (found.firsts[found.instance[asks]] == found.begins[asks]).all()
+    assert len(found.firsts) == len(np.unique(found.instance[asks]))
+
+
 @pytest.mark.parametrize("number", FAR[:3])
 def test_bodies_alone_are_further_off_and_say_so(number):
     drawn = wide(QUICK + number)
