@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from benchmarks.command import EMU, ran
+from benchmarks.command import EMU, asked_for, ran
 from benchmarks.large import MODELS, command
 from emu.study.training.estimate import estimate
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
@@ -90,11 +90,7 @@ def main() -> int:
         "rings": rings,
         **{model: partial(on_fabrics, model) for model in MODELS},
     }
-    names = sys.argv[1:] or list(modes)
-    unknown = [name for name in names if name not in modes]
-    if unknown:
-        sys.stderr.write(f"beside_nccl: no steps {', '.join(unknown)}; there are {', '.join(modes)}\n")
-        return 2
+    names = asked_for(modes, "beside_nccl", "steps")
     slower = list[str]()
     for name in names:
         sys.stdout.write(f"{name}\n\n| step | auto | each alone | named | auto of named | what auto changed |\n|{'---|' * 6}\n")

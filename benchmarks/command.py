@@ -5,11 +5,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 EMU = Path(sys.executable).with_name("emu")
+
+
+def asked_for(known: Iterable[str], benchmark: str, what: str = "case") -> list[str]:
+    """Return the names on the command line; all that are known where there is none.
+
+    Args:
+        known: The names that may be asked for.
+        benchmark: The name of the benchmark.
+        what: What a name is the name of.
+
+    Raises:
+        SystemExit: a name is unknown: a line names it and all that there are, with code 2.
+    """
+    every = list(known)
+    unknown = [name for name in sys.argv[1:] if name not in every]
+    if unknown:
+        sys.stderr.write(f"{benchmark}: no {what} {', '.join(unknown)}; there are {', '.join(every)}\n")
+        sys.exit(2)
+    return sys.argv[1:] or every
 
 
 class Ran(NamedTuple):

@@ -6,7 +6,7 @@ python -m benchmarks.faults [CASE ...]
 import json
 import sys
 
-from benchmarks.command import EMU, ran
+from benchmarks.command import EMU, asked_for, ran
 
 _SYSTEMS = (
     "infinitehbd:k=2",
@@ -29,11 +29,7 @@ TARGETS = {"trace": "30 s"}  # on two idle cores
 
 def main() -> int:
     """Print a table, ready for the README."""
-    names = sys.argv[1:] or list(CASES)
-    unknown = [name for name in names if name not in CASES]
-    if unknown:
-        sys.stderr.write(f"faults: no case {', '.join(unknown)}; there are {', '.join(CASES)}\n")
-        return 2
+    names = asked_for(CASES, "faults")
     columns = ("case", "machines and groups", "states", "wall", "CPU", "peak", "target")
     sys.stdout.write(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n")
     for name in names:

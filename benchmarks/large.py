@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from subprocess import CalledProcessError
 from typing import Any
 
-from benchmarks.command import EMU, Ran, ran
+from benchmarks.command import EMU, Ran, asked_for, ran
 from emu.units import format_size, format_time
 
 SECONDS, GB = 60, 8  # that each may take on one idle core, choices of algorithms kept
@@ -92,11 +92,7 @@ def row(found: Mapping[str, Any], done: Ran) -> str:
 
 def main() -> int:
     """Print a table a model, ready for the README."""
-    names = sys.argv[1:] or list(MODELS)
-    unknown = [name for name in names if name not in MODELS]
-    if unknown:
-        sys.stderr.write(f"large: no model {', '.join(unknown)}; there are {', '.join(MODELS)}\n")
-        return 2
+    names = asked_for(MODELS, "large", "model")
     for model in names:
         of, columns = MODELS[model], (*_COLUMNS, *_COST)
         sys.stdout.write(f"{model} by {of.plan}, global batch {of.global_batch}, sequences of {of.seq}\n\n")

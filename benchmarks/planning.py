@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import EMU, Ran, ran
+from benchmarks.command import EMU, Ran, asked_for, ran
 from emu.store import user_folder
 
 COLD, WARM, AGAIN = "cold", "warm", "again"
@@ -87,11 +87,7 @@ def row(name: str, cache: str, done: Ran, found: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Print a table, ready for the README."""
-    names = sys.argv[1:] or list(CASES)
-    unknown = [name for name in names if name not in CASES]
-    if unknown:
-        sys.stderr.write(f"planning: no case {', '.join(unknown)}; there are {', '.join(CASES)}\n")
-        return 2
+    names = asked_for(CASES, "planning")
     sys.stdout.write(f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}\n")
     for name in names:
         with tempfile.TemporaryDirectory() as home:

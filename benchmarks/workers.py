@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
 
-from benchmarks.command import EMU
+from benchmarks.command import EMU, asked_for
 from tests.launch.answers import without_wall
 from tests.launch.ray.nodes import cache_with_compiled, kill_raylet, two_nodes
 
@@ -82,11 +82,7 @@ def row(case: str, home: Path) -> str:
 
 def main() -> int:
     """Print a table, ready for the README."""
-    names = sys.argv[1:] or list(CASES)
-    unknown = [name for name in names if name not in CASES]
-    if unknown:
-        sys.stderr.write(f"workers: no case {', '.join(unknown)}; there are {', '.join(CASES)}\n")
-        return 2
+    names = asked_for(CASES, "workers")
     sys.stdout.write(f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}\n")
     for name in names:
         with tempfile.TemporaryDirectory() as home:
