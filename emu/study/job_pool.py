@@ -104,14 +104,15 @@ class LocalPool:
             yield OpenPool(lambda job: LocalJob(work, job))
             return
         _WORK[:] = [work]
+        pool = multiprocessing.get_context("fork").Pool(n, _begin)
         try:
-            pool = multiprocessing.get_context("fork").Pool(n, _begin)
-            try:
-                yield OpenPool(lambda job: pool.apply_async(_do, (job,)), n)
-            finally:
-                _end(pool)
+            yield OpenPool(lambda job: pool.apply_async(_do, (job,)), n)
         finally:
+            _end(pool)
             _WORK.clear()
+
+
+THIS_PROCESS = LocalPool()  # does each job when its result is wanted
 
 
 def _end(pool: Pool) -> None:

@@ -12,7 +12,7 @@ from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
-from emu.study.job_pool import JobPool, LocalPool
+from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
 from emu.study.training.composed.software_costs import topology_under
@@ -147,7 +147,7 @@ def bench(
         InputError: an argument is impossible; the line says which, and how to mend it.
         RunError: a rank failed.
     """
-    pool = WorkerOptions(workers, ray_address if workers == "ray" else None).pool("emu bench", LocalPool())
+    pool = WorkerOptions(workers, ray_address if workers == "ray" else None).pool("emu bench", THIS_PROCESS)
     where = ClusterOptions(cluster, ray_address if workers == "local" else None, ranks_per_actor, ray_options)
     under = calls_of(stack)
     [name] = [algorithm] if algorithm else algorithm_choice((), under)

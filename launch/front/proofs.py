@@ -13,7 +13,7 @@ from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Grid, Shape, show_shape
 from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
-from emu.study.job_pool import LocalPool
+from emu.study.job_pool import THIS_PROCESS
 from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject
 from emu.study.prove.verify import verify as verified
 from launch.clusters import ClusterOptions
@@ -127,7 +127,7 @@ def verify(
         InputError: a name is unknown, or an algorithm has no schedule on any of these numbers of ranks.
         RunError: an element that was executed between processes is wrong.
     """
-    pool = WorkerOptions(workers, ray_address if workers == "ray" else None).pool("emu verify", LocalPool())
+    pool = WorkerOptions(workers, ray_address if workers == "ray" else None).pool("emu verify", THIS_PROCESS)
     joins = cluster == "ray" or workers == "local"
     where = ClusterOptions(cluster, ray_address if joins else None, ranks_per_actor, ray_options)
     chosen = _algorithms(operation, algorithm, among)

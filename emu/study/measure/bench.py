@@ -21,7 +21,7 @@ from emu.fabric.run import Spread
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
-from emu.study.job_pool import JobPool, KnownResult, LocalPool, OpenPool, PendingResult, results_of
+from emu.study.job_pool import THIS_PROCESS, JobPool, KnownResult, OpenPool, PendingResult, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
 from emu.study.timing.collective import spread_collective, time_collective
 from emu.study.timing.time_bound import LIGHT, ROUNDING, time_bound
@@ -228,7 +228,7 @@ class _AlgorithmTimer:
         return rows
 
 
-def compare(asked: PlacedBench, pool: JobPool = LocalPool()) -> Iterator[BenchRow | UntimedRow]:  # noqa: B008  it is a constant
+def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchRow | UntimedRow]:
     """Yield a row of every candidate at every size, algorithm by algorithm; the smallest bound at the largest size comes first.
 
     An algorithm of more than 2**15 messages that no symmetry makes equal is timed only where its bound is below the least time

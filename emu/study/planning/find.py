@@ -24,7 +24,7 @@ from emu.model.plan.plan_text import read_words, spell
 from emu.registry import unknown
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site
-from emu.study.job_pool import JobPool, LocalPool
+from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.planning.bound.bound import PATHS, Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.plan_table import Question, known_table, table_of
@@ -83,7 +83,7 @@ def find_plans(
     device: Device,
     kept: ResultCache,
     *,
-    pool: JobPool = LocalPool(),  # noqa: B008  it is a constant
+    pool: JobPool = THIS_PROCESS,
     progress: Progress = quiet,
 ) -> PlanTable:
     """Search for the best plans of a model on a number of NPUs of any of several topologies, and return their table.

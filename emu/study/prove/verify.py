@@ -27,7 +27,7 @@ from emu.errors import EmuError
 from emu.fabric.ideal import ideal
 from emu.fabric.isolated_time import run_named
 from emu.fabric.lower import FabricJob, lower
-from emu.study.job_pool import JobPool, LocalPool, results_of
+from emu.study.job_pool import THIS_PROCESS, JobPool, results_of
 from emu.units import TICKS_PER_S
 
 How = Literal["exact", "by translation", "not run", ""]
@@ -176,7 +176,7 @@ class _Cases:
         return _verified(*self.cases[number])
 
 
-def verify(cases: Iterable[tuple[Algorithm, Shape]], pool: JobPool = LocalPool()) -> Iterator[VerificationRow]:  # noqa: B008
+def verify(cases: Iterable[tuple[Algorithm, Shape]], pool: JobPool = THIS_PROCESS) -> Iterator[VerificationRow]:
     """Prove and time each algorithm on its shape, by the processes of a pool; a refusal is a row, not an exception."""
     every = tuple(cases)
     with pool.open(_Cases(every), jobs=len(every)) as opened:

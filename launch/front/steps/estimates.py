@@ -9,7 +9,7 @@ from emu.errors import InputError, must_be
 from emu.model.generate.generate import generate
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.study.job_pool import LocalPool
+from emu.study.job_pool import THIS_PROCESS
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate
 from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate_moments
 from emu.study.training.step.step import with_means
@@ -114,8 +114,8 @@ def estimate(
     laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), stack_of(stack)
     order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
     request = EstimateRequest(model_word(model), laid, under, algorithm_choice(algorithm, under), order, scale_dp)
-    pool = WorkerOptions(workers, ray_address).pool("emu estimate", LocalPool())
-    if pool != LocalPool() and not several(sweep):
+    pool = WorkerOptions(workers, ray_address).pool("emu estimate", THIS_PROCESS)
+    if workers != "local" and not several(sweep):
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
     if several(sweep) and several(fault):
         raise InputError("estimate: --sweep and --fault exclude each other; leave one of them out")
@@ -148,5 +148,4 @@ def _step_at(request: EstimateRequest, point: SweepPoint) -> StepEstimate:
     """Return the step at a point of a sweep; algorithms, axes and scale_dp come from the request."""
     plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
     asked = replace(request, model=point.model, plan=plan, stack=point.stack)
-    [(step, _)] = with_means([estimate_moments(asked, point.topology, point.device)])
-    return step
+    return with_means(*estimate_moments(asked, point.topology, point.device))

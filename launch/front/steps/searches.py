@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
-from emu.study.job_pool import JobPool, LocalPool
+from emu.study.job_pool import THIS_PROCESS, JobPool, LocalPool
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
 from emu.study.planning.search.timer import ResultCache, search_name
@@ -157,8 +157,8 @@ def _points_timer(request: PlanRequest, kept: ResultCache, local: JobPool, pool:
     """Return the timer of the points of a sweep: one after another by processes of this machine, or each as a task of a Ray."""
     if pool is local:
         best = _BestPlan(request, kept, local)
-        return PointTimer(best, LocalPool(), kept, recall=best.recall)
-    best = _BestPlan(request, kept, LocalPool())
+        return PointTimer(best, THIS_PROCESS, kept, recall=best.recall)
+    best = _BestPlan(request, kept, THIS_PROCESS)
     return PointTimer(best, pool, kept, "searching the best plans", best.recall)
 
 

@@ -35,9 +35,9 @@ def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) 
         count: The number of topologies.
     """
     several = count > 1
-    every = (with_means([each])[0] if several else each for each in made)
-    rows, timed = zip(*with_progress(every, label, count, _told, (lambda of: of[0]) if several else None), strict=True)
-    return rows, timed
+    every = ((with_means(step, timed) if several else step, timed) for step, timed in made)
+    rows, steps = zip(*with_progress(every, label, count, _told, (lambda of: of[0]) if several else None), strict=True)
+    return rows, steps
 
 
 def with_pacing(made: Iterable[tuple[S, TimedTrace]], paced: PaceFigures | None) -> Iterator[tuple[S, TimedTrace]]:
@@ -64,7 +64,7 @@ class TimedSteps(Result[S]):
     def with_means(self) -> tuple[S, ...]:
         """Return the steps, each with the means of its parts over all ranks, by which steps on other fabrics are compared."""
         return tuple(
-            step if step.mean_over_ranks is not None else with_means([(step, timed)])[0][0]
+            step if step.mean_over_ranks is not None else with_means(step, timed)
             for step, timed in zip(self.rows, self.timed, strict=True)
         )
 

@@ -245,9 +245,9 @@ class TimedTrace:
         return (*self.topology.assumptions, *self.replayed.assumptions, *own, *self.composing)
 
 
-def with_means(shown: Sequence[tuple[S, TimedTrace]]) -> list[tuple[S, TimedTrace]]:
-    """Return steps with the parts by which they can be compared, the means over all ranks."""
-    return [(replace(step, mean_over_ranks=timed.mean_over_ranks()), timed) for step, timed in shown]
+def with_means(step: S, timed: TimedTrace) -> S:
+    """Return a step with the parts by which it can be compared with others, the means over all ranks."""
+    return replace(step, mean_over_ranks=timed.mean_over_ranks())
 
 
 def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -> TimedTrace:

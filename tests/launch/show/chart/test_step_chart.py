@@ -17,7 +17,7 @@ REQUEST = EstimateRequest("llama-tiny", parse_plan("tp=2,dp=2,pp=2", global_batc
 
 @pytest.fixture(scope="module")
 def results():
-    [(found, _)] = with_means([estimate_moments(REQUEST, build_topology("ub-mesh:board"), H100)])
+    found = with_means(*estimate_moments(REQUEST, build_topology("ub-mesh:board"), H100))
     means = replace(
         found.mean_over_ranks, exposed_comm_s=1e-5, exposed_comm_by_axis_s={"dp_shard": 1e-5}, idle_s=0.0, bubble_s=0.0
     )
