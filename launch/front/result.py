@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from emu.errors import InputError, either
 from emu.files import write_file
 from launch.show.json_text import json_text, plain
-from launch.show.row_file import csv_text, json_line
+from launch.show.row_file import rows_text
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.axes import Axes
@@ -154,11 +154,11 @@ class Result(Sequence[R], Generic[R]):
 
     def save_csv(self, path: Path) -> None:
         """Write the rows as CSV under a head."""
-        write_file("save", path, csv_text(self.records()).encode())
+        write_file("save", path, rows_text(self.records(), ".csv").encode())
 
     def save_jsonl(self, path: Path) -> None:
         """Write a line of JSON for each row."""
-        write_file("save", path, "".join(f"{json_line(row)}\n" for row in self.records()).encode())
+        write_file("save", path, rows_text(self.records(), ".jsonl").encode())
 
     def save_picture(self, path: Path) -> None:
         """Write the picture."""

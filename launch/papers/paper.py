@@ -219,8 +219,7 @@ class Paper:
 
     def _fit_of(self, target: Target) -> FittedInput | None:
         """Return the fitted input that a row rests on, that of the longest beginning of its id; None: there is none."""
-        begins = max((begin for begin in self.fitted if target.id.startswith(begin)), key=len, default=None)
-        return None if begins is None else self.fitted[begins]
+        return self.fitted.get(_longest_beginning(target, self.fitted))
 
     def answer(self, target: Target) -> Answer:
         """Return Emu's answer to a row, or the reason why there is none."""
@@ -246,7 +245,12 @@ class Paper:
 
     def _words_of(self, target: Target) -> str:
         """Return the key of `answers` that the row's id begins with, the longest; "": there is none."""
-        return max((words for words in self.answers if target.id.startswith(words)), key=len, default="")
+        return _longest_beginning(target, self.answers)
+
+
+def _longest_beginning(target: Target, words: Iterable[str]) -> str:
+    """Return the longest of some words that the id of a row begins with; "": it begins with none."""
+    return max((word for word in words if target.id.startswith(word)), key=len, default="")
 
 
 REGISTERED: dict[str, Paper] = {}  # by the name of its command

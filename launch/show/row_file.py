@@ -61,6 +61,11 @@ def json_line(row: object) -> str:
     return json.dumps(plain(row), allow_nan=False)
 
 
+def rows_text(rows: Sequence[object], ending: str) -> str:
+    """Return rows as a file has them: as CSV where its ending is .csv, else a line of JSON for each."""
+    return csv_text(rows) if ending == ".csv" else "".join(f"{json_line(row)}\n" for row in rows)
+
+
 class RowFile:
     """The rows that are known so far, on their way to a file or to stdout.
 
@@ -113,5 +118,4 @@ class RowFile:
         Raises:
             WriteError: it cannot be written.
         """
-        lines = csv_text(self._rows) if self._path.suffix == ".csv" else "".join(json_line(row) + "\n" for row in self._rows)
-        write_file("--out", self._path, lines.encode())
+        write_file("--out", self._path, rows_text(self._rows, self._path.suffix).encode())
