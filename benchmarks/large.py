@@ -80,8 +80,8 @@ def row(found: Mapping[str, Any], done: Ran) -> str:
     times = (format_time(found["step_time_s"]), format_time(means["compute_s"]), exposed, format_time(means["idle_s"]))
     rest = (f"{found['mfu']:.3f}", format_size(found["peak_memory_bytes"]))
     cost = (
-        found["how"],
-        found["domain"],
+        found["engine"],
+        found["timed_ranks"],
         f"{found['tasks']:,}",
         f"{done.wall_s:.1f} s",
         f"{done.cpu_s:.1f} s",

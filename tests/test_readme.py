@@ -49,7 +49,6 @@ def same(wanted: str, got: str) -> None:
 
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s.splitlines()[0].removeprefix("$ "))
 def test_a_command_prints_what_the_readme_shows(session: str, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text((ROOT / "tests" / "scripts" / "ddp.py").read_text())
     for step in STEP.finditer(README):
         if step["file"]:
             (tmp_path / step["file"]).write_text(step["text"])

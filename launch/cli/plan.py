@@ -1,17 +1,19 @@
 """The command `emu plan`: the plan that trains a model fastest on a number of NPUs, and why the next ones lose."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
 from emu.study.planning.find import InterruptedSearch
-from emu.study.planning.search.row import BEST
+from emu.study.planning.search.row import BEST, PlanTable
 from launch.cli.options import common
 from launch.cli.options.checks import check_sweep
-from launch.cli.options.files import OutputFile
+from launch.cli.options.files import OutputFile, may_fail, print_text
 from launch.cli.options.output import print_result, show
 from launch.front.steps.searches import plan
+from launch.show.row_file import RowFile
 from launch.show.text.estimate_table import plans_report
 
 
@@ -63,10 +65,19 @@ def plan_command(**options: Any) -> int:
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack --sweep plan.tp=1,2,4,8
     """
     check_sweep("plan", options, "beside")
-    as_json, is_swept = options["as_json"], bool(options["sweep"])
+    as_json, is_swept, out = options["as_json"], bool(options["sweep"]), options["out"]
     try:
         return show(plan, options)
     except InterruptedSearch as stopped:
         if stopped.table is not None and not is_swept:
-            print_result(stopped.table, partial(plans_report, stopped.table), as_json=as_json)
+            _print_known(stopped.table, out, as_json=as_json)
         raise stopped.cause from None
+
+
+def _print_known(table: PlanTable, out: Path | None, *, as_json: bool) -> None:
+    """Print the plans that an interrupted search knows; with `--out` write them there, as those of a whole search."""
+    if out is not None:
+        with may_fail():
+            RowFile(out, print_text).finish(table.rows)
+    if out is None or as_json:
+        print_result(table, partial(plans_report, table), as_json=as_json)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import signal
 import subprocess
@@ -60,7 +61,7 @@ def test_what_cannot_be_searched_is_one_line(emu, words, line, tmp_path):
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("words", "most"), [((), 14), (("--json",), 14), (("--sweep", "npus=1,2"), 3)])
+@pytest.mark.parametrize(("words", "most"), [((), 14), (("--json",), 14), (("--out", "-"), 14), (("--sweep", "npus=1,2"), 3)])
 def test_an_interrupted_search_prints_what_it_knows_and_ends_as_interrupted(emu, words, most, tmp_path, monkeypatch):
     jobs, real = [], timer.Timer.__call__
 
@@ -82,6 +83,10 @@ def test_an_interrupted_search_prints_what_it_knows_and_ends_as_interrupted(emu,
     elif words == ("--json",):
         assert done.json["ended"] == "interrupted"
         assert done.json["rows"]
+    elif words == ("--out", "-"):
+        rows = [json.loads(line) for line in done.out.splitlines()]
+        assert rows
+        assert all(row["topology"] == "ub-mesh:board" and row["step_time_s"] > 0 for row in rows)
     else:
         assert done.out == ""
 

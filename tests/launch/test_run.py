@@ -30,7 +30,7 @@ def test_a_script_runs_and_its_steps_are_timed(recorded) -> None:
     assert step["step_time_s"] == step["step_times_s"][step["step"] - 1] > 0
     assert step["step"] in step["step_groups"][0]
     assert sorted(number for group in step["step_groups"] for number in group) == list(range(1, len(step["step_times_s"]) + 1))
-    assert not step["whole"]
+    assert not step["whole_script"]
 
 
 def test_the_parts_of_a_step_are_what_its_timeline_shows(recorded) -> None:
@@ -272,7 +272,7 @@ def test_a_script_without_a_training_step_takes_as_long_as_its_collectives(emu, 
     ran = emu("run", *args, str(script)).json
     for step in ran:
         total_s = times * _one_takes_s(step["topology"])
-        assert step["whole"]
+        assert step["whole_script"]
         assert step["step_times_s"] == [step["step_time_s"]] == [pytest.approx(total_s, rel=1e-12)]
         assert step["exposed_comm_by_axis_s"] == {"world": step["step_time_s"]}
         assert (step["compute_s"], step["idle_s"]) == (0, 0)

@@ -17,7 +17,7 @@ def test_with_few_models_it_is_the_worst_run_of_all():
     found = step_error(DENSE, "h100", ratios)
     assert found.share == pytest.approx(0.05)
     assert (found.runs, found.models, found.covered) == (6, 3, 3)
-    assert found.text == "the worst of 6 published runs of 3 dense models on h100 that no fit has seen"
+    assert found.text == "the worst error of 6 published runs of 3 dense models on h100; Emu was fitted to none of them"
 
 
 def test_many_runs_of_one_model_tell_no_more_than_its_worst():
@@ -40,7 +40,10 @@ def test_a_model_of_the_same_kind_is_within_it_as_often_as_it_says(models):
 def test_words_say_which_models_are_within_where_not_all_are():
     found = step_error(RunKind(experts=True, fp8=True), "x", {str(i): (1 + i / 100,) for i in range(1, 20)})
     assert (found.covered, found.share) == (18, pytest.approx(0.18))
-    assert found.text == "18 models are within, of 19 published runs of 19 models with experts in FP8 on x that no fit has seen"
+    assert (
+        found.text
+        == "18 models are within, of 19 published runs of 19 models with experts in FP8 on x; Emu was fitted to none of them"
+    )
 
 
 @pytest.mark.parametrize(("device", "kind"), [(name, kind) for name, of in read_fitted().items() for kind in of.unseen])

@@ -88,7 +88,7 @@ class BenchRow(CollectiveRow):
     chosen: str  # by a library, in its own words: algorithm, protocol, channels; "": no library chose
     passed_over: tuple[str, ...]  # algorithms that were not tried when it was chosen, for they send too much to be timed
     wrong: int | None  # elements that came out wrong; None where no data was moved
-    how: str  # which way the engine took
+    engine: str  # the method by which it was timed: sweep, quotient or solver
     spread: Spread | None  # of a chaotic time over perturbed starts; None: it is not, or was not asked for
     send_overhead_s: float
     assumptions: tuple[str, ...]  # what the time rests on, a sentence each
@@ -192,7 +192,7 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
         **_bound_fields(case, size, timeline),
         **{name: getattr(case, name) for name in ("chosen", "passed_over")},
         wrong=wrong,
-        how=timeline.how,
+        engine=timeline.how,
         spread=spread,
         send_overhead_s=seconds(request.send_overhead_fs),
         assumptions=case.assumptions(),

@@ -78,8 +78,8 @@ class StepEstimate(Step):
     axes: str  # those of neighbouring NPUs first
     software: str
     stack: str  # what it says of it, as `spell_stack`
-    how: str  # which way the engine took, or `composed`
-    domain: int  # ranks whose tasks were timed; the others are equal to them by symmetry, or taken to be where it is composed
+    engine: str  # the method by which it was timed: sweep, quotient, solver, or `composed`
+    timed_ranks: int  # whose tasks were timed; the others are equal by symmetry, or taken to be where it is composed
     tasks: int
     wall_s: float  # of all this
 
@@ -209,8 +209,8 @@ def _estimated(
         axes=",".join(axes_of(plan, request.axes)),
         software=request.stack.software.name,
         stack=spell_stack(request.stack),
-        how=timed.how,
-        domain=timed.replayed.timed_ranks,
+        engine=timed.how,
+        timed_ranks=timed.replayed.timed_ranks,
         tasks=len(timed.timeline.end_fs),
         wall_s=wall_s,
     )

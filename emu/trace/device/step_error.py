@@ -42,8 +42,8 @@ class StepError(NamedTuple):
         """The runs that the error rests on, in words."""
         experts, fp8 = " with experts" * self.kind.experts, " in FP8" * self.kind.fp8
         of = f"{self.runs} published runs of {self.models} {'' if experts else 'dense '}model{'s' * (self.models > 1)}{experts}"
-        which = "the worst of" if self.covered == self.models else f"{self.covered} models are within, of"
-        return f"{which} {of}{fp8} on {self.device} that no fit has seen"
+        which = "the worst error of" if self.covered == self.models else f"{self.covered} models are within, of"
+        return f"{which} {of}{fp8} on {self.device}; Emu was fitted to none of them"
 
 
 def step_error(kind: RunKind, device: str, ratios: Mapping[str, Sequence[float]]) -> StepError:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # it takes long to load
 
 @singledispatch
 def draw(value: object) -> "ShownFigure":
-    """Return the picture of a topology or a schedule.
+    """Return the picture of a topology or a schedule, a `Figure` of matplotlib; `.plot()` of an answer returns `Axes`.
 
     Raises:
         InputError: a value of this type has no picture.

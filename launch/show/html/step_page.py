@@ -42,7 +42,7 @@ _LINKS = 20  # links in the table of the busiest
 
 def figures_of(step: Step) -> tuple[KeyFigure, ...]:
     """Return the key figures of one step, the step time first."""
-    whole, peak = "whole script" if step.whole else "step", step.peak_memory_bytes
+    whole, peak = "whole script" if step.whole_script else "step", step.peak_memory_bytes
     return (
         KeyFigure("step_time_s", whole, format_time(step.step_time_s), step.step_time_s),
         *rates(step),

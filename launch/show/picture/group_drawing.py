@@ -80,7 +80,10 @@ def _nodes(axes: Axes, topology: Topology, at: F64, points: float, palette: cabl
     for node in range(n):
         _write_inside(axes, at[node], str(node), npu_pt * 0.42)
     if topology.names is not None:
-        _switch_names(axes, [topology.names(node) for node in range(n, topology.n_nodes)], at, points, switch_pt)
+        named = [topology.names(node) for node in range(topology.n_nodes)]
+        _switch_names(axes, named[n:], at, points, switch_pt)
+        if any(name.rpartition(".")[2] != str(node) for node, name in enumerate(named[:n])):
+            _npu_names(axes, named[:n], at[:n], points, npu_pt)
         return
     for node in range(n, topology.n_nodes):
         _write_inside(axes, at[node], str(node) if len(kinds) > 1 else kinds[0], switch_pt * (0.36 if len(kinds) > 1 else 0.2))
@@ -99,14 +102,26 @@ def _switch_names(axes: Axes, names: Sequence[str], at: F64, points: float, swit
     size_pt = min(7.0, 0.75 * gap_pt) if upright else over
     for name, place in zip(names, at[len(at) - len(names) :], strict=True):
         if size_pt >= cables.SMALLEST_PT - 0.3:
-            _write_over(axes, name, place, size_pt, switch_pt / 2 + 1, upright=upright)
+            _write_beside(axes, name, place, size_pt, switch_pt / 2 + 1, upright=upright)
 
 
-def _write_over(axes: Axes, text: str, at: F64, size_pt: float, up_pt: float, *, upright: bool) -> None:
-    """Write a text above a node."""
+def _npu_names(axes: Axes, names: Sequence[str], at: F64, points: float, npu_pt: float) -> None:
+    """Write the names that the user gave to NPUs below them, upright where there is no room for a line; the numbers stay."""
+    gap_pt = points * cables.least_gap(at, 0)
+    line_pt = min(8.0, 0.9 * gap_pt / max(text_width_pt(name, 1.0) for name in names))
+    upright = line_pt < _SMALLEST_NAMES_PT
+    size_pt = min(7.0, 0.75 * gap_pt) if upright else line_pt
+    if size_pt >= cables.SMALLEST_PT - 0.3:
+        for name, place in zip(names, at, strict=True):
+            _write_beside(axes, name, place, size_pt, -npu_pt / 2 - 1, upright=upright)
+
+
+def _write_beside(axes: Axes, text: str, at: F64, size_pt: float, up_pt: float, *, upright: bool) -> None:
+    """Write a text above a node, or below it where `up_pt` is below 0."""
     x, y = map(float, at)
     style: dict[str, Any] = {"fontsize": size_pt, "color": INK, "path_effects": _HALO, "zorder": 5, "rotation": 90.0 * upright}
-    axes.annotate(text, (x, y), (0, up_pt), textcoords="offset points", ha="center", va="bottom", **style)
+    side = "bottom" if up_pt > 0 else "top"
+    axes.annotate(text, (x, y), (0, up_pt), textcoords="offset points", ha="center", va=side, **style)
 
 
 def _write_inside(axes: Axes, at: F64, text: str, size_pt: float) -> None:

@@ -27,7 +27,7 @@ def bench_report(rows: Sequence[BenchRow]) -> str:
     """Return the report of all rows as text."""
     moved = "no data was moved" if rows[0].wrong is None else "every element of every rank was checked"
     overhead = format_time(rows[0].send_overhead_s)
-    engines = ", ".join(sorted({row.how for row in rows}))
+    engines = ", ".join(sorted({row.engine for row in rows}))
     named = ((f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread) for row in rows)
     chaotic = [line for name, spread in named for line in spread_lines(name, spread)]
     lines = [

@@ -156,8 +156,8 @@ def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstima
         part_column("idle", lambda of: of.idle_s),
         figures("MFU", lambda r: r.mfu, "{:.3f}".format),
         figures("memory", lambda r: r.peak_memory_bytes, format_size, "a rank"),
-        Column("engine", lambda r: r.how),
-        figures("timed", lambda r: r.domain, unit="ranks"),
+        Column("engine", lambda r: r.engine),
+        figures("timed", lambda r: r.timed_ranks, unit="ranks"),
         figures("tasks", lambda r: r.tasks),
         figures("wall", lambda r: r.wall_s, "{:.1f}".format, "(s)"),
     ]
@@ -182,7 +182,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
 
 def estimate_report(r: StepEstimate) -> str:
     """Return the figures of one estimate as text."""
-    ranks = "all ranks" if r.domain == r.ranks else f"{r.domain} of {r.ranks} ranks, which stand for all"
+    ranks = "all ranks" if r.timed_ranks == r.ranks else f"{r.timed_ranks} of {r.ranks} ranks, which stand for all"
     software = f"software={r.software}{'' if find_software(r.software).is_executed else ' (generated, not executed)'}"
     lines = [
         f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}, {software}",
@@ -192,7 +192,7 @@ def estimate_report(r: StepEstimate) -> str:
         f"expected        {expected_told(r)}",
         *rate_lines(r),
         *([f"placement       {r.axes}: neighbouring NPUs are on the first axis"] if r.axes else []),
-        f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.how}), in {r.wall_s:.1f} s",
+        f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.engine}), in {r.wall_s:.1f} s",
         *foot_lines(r),
     ]
     return "\n".join(lines)

@@ -23,7 +23,9 @@ _PARTS, _LEAST = 5, 0.005  # parts or ranks that are listed; the least share tha
 def step_lines(step: Step) -> list[str]:
     """Return lines that say where the time of the step, or of the whole script, went."""
     what = (
-        f"step            {{}}{_equal_steps_text(step)}" if not step.whole else "whole script    {}, as it has no training step"
+        f"step            {{}}{_equal_steps_text(step)}"
+        if not step.whole_script
+        else "whole script    {}, as it has no training step"
     )
     return [
         f"{what.format(format_time(step.step_time_s))}; its parts are of rank {step.rank}, which ended last",
@@ -161,7 +163,7 @@ def step_report(step: Step) -> str:
     """Return the figures of a step of a script on one topology as text."""
     timed = f"timed {timed_told(step.dtype, step.products, step.messages_in)}"
     head = [*pacing_warning(step.paced), f"{step.ranks} {step.device} on {step.topology}", timed, ""]
-    if not step.whole:
+    if not step.whole_script:
         head.append(f"steps           {_first_times(step.step_times_s)}")
     timed_lines = [*step_lines(step), *expected_lines(step), *spread_lines("the step", step.spread), *rate_lines(step)]
     return "\n".join([*head, *timed_lines, *pacing_lines(step.paced), *_programs(step), *foot_lines(step)])

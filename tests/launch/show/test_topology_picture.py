@@ -87,6 +87,19 @@ def test_switches_of_a_users_own_machine_have_the_names_of_its_file(leaves, name
     assert outside(figure) == []
 
 
+@pytest.mark.parametrize("name", ["h{}g{}", "host-{}-of-the-first-row/gpu-{}"])
+def test_npus_of_a_users_own_graph_have_their_numbers_and_its_names(name):
+    graph, npus = nx.Graph(bandwidth="50GB/s", latency="1us"), [name.format(i // 4, i % 4) for i in range(16)]
+    graph.add_nodes_from(npus, kind="npu")
+    graph.add_nodes_from([f"leaf{leaf}" for leaf in range(4)], kind="switch")
+    graph.add_edges_from((npu, f"leaf{i // 4}") for i, npu in enumerate(npus))
+    graph.add_edges_from((f"leaf{leaf}", "leaf0") for leaf in range(1, 4))
+    figure, words, _ = _words(topology_of(graph, "own"))
+    assert {*npus, *map(str, range(16))} <= {*words}
+    assert on_one_another(figure) == []
+    assert outside(figure) == []
+
+
 def test_one_node_more_than_can_be_seen_is_drawn_as_structure():
     whole, _, _ = _words(f"torus:dims=20x20,{LINK}")
     merged, words, _ = _words(f"torus:dims=3x134,{LINK}")

@@ -71,7 +71,7 @@ class PlanRow:
     peak_memory_bytes: int
     memory_by_part_bytes: Mapping[str, int]
     algorithms: Mapping[str, str]
-    how: str  # which way the engine took, or `composed`
+    engine: str  # the method by which it was timed: sweep, quotient, solver, or `composed`
     bound_s: float | None = None  # no composed step of it takes less; None: it was not asked for
     least_untimed_s: float | None = None  # the least that a plan may take that was not timed; None: more than this (proved)
     beside: bool = False  # it was named, not found

@@ -114,7 +114,7 @@ class Step:
     )  # requests; None: no line is known of them
     hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
     paced: PaceFigures | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
-    whole: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
+    whole_script: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
 
     @property
     def expected_s(self) -> tuple[float, float]:
@@ -202,7 +202,7 @@ class TimedTrace:
         whole = is_whole(self.trace)
         off = None if whole else self.device.step_error(kind_of(self.trace, products))
         reached = rate(self.trace, self.ranks, self.report.step_time_s, products)
-        return {**reached, "whole": whole, "either_way": off and off.share, "either_way_by": off and off.text}
+        return {**reached, "whole_script": whole, "either_way": off and off.share, "either_way_by": off and off.text}
 
     def _parts(self) -> dict[str, Any]:
         """Return the parts of the step, by the numbers of the ranks of the run."""

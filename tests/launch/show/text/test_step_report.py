@@ -84,7 +84,7 @@ def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> 
 
 
 def test_a_script_without_a_training_step_is_told_so() -> None:
-    lines = step_report(replace(STEP, whole=True, step_times_s=(2e-3,), step_groups=((1,),), step=1)).splitlines()
+    lines = step_report(replace(STEP, whole_script=True, step_times_s=(2e-3,), step_groups=((1,),), step=1)).splitlines()
     assert lines[:4] == [
         "8 npu on ring:n=8",
         "timed float32 as bfloat16: products in bfloat16, at a peak of 2 TFLOP/s; messages in bfloat16, int64",

@@ -87,14 +87,24 @@ def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
     board = build_topology("ub-mesh:board")
     whole = estimate(request, board, H100)
     few = estimate(request, board, H100, effort=TimingEffort(10))
-    assert (few.how, few.domain, few.ranks) == ("composed", 2, 8)
-    assert whole.how != "composed"
-    assert whole.domain > 2
+    assert (few.engine, few.timed_ranks, few.ranks) == ("composed", 2, 8)
+    assert whole.engine != "composed"
+    assert whole.timed_ranks > 2
     assert few.tasks < whole.tasks
     assert few.step_time_s == pytest.approx(whole.step_time_s, rel=1e-3)
     assert COMPOSED in few.assumptions
     assert COMPOSED not in whole.assumptions
-    other = {"how", "domain", "tasks", "wall_s", "wall_fabric_s", "assumptions", "busiest_links", "critical_path", "algorithms"}
+    other = {
+        "engine",
+        "timed_ranks",
+        "tasks",
+        "wall_s",
+        "wall_fabric_s",
+        "assumptions",
+        "busiest_links",
+        "critical_path",
+        "algorithms",
+    }
     assert few.between_s[0] < few.step_time_s < few.between_s[1]
     assert whole.between_s is None
     other.add("between_s")

@@ -64,7 +64,7 @@ def test_the_whole_graph_is_served_by_what_is_best_for_it():
     """Composed steps are close, but whole graphs are what is told: the best of those that may be is timed as one."""
     small = replace(OVERLAPPED, plan=parse_plan("dp=8,pp=2,sharding=zero1,microbatch=1", global_batch=16, seq=512))
     step, timed = estimate_moments(small, HOSTS, H100)
-    assert step.how != "composed"
+    assert step.engine != "composed"
     assert step.step_time_s <= step.auto.alone_step_time_s
     assert step.step_time_s <= estimate(replace(small, algorithms=("nccl",)), HOSTS, H100).step_time_s
     assert timed.auto == step.auto
