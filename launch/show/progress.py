@@ -122,7 +122,8 @@ class _ProgressLines:
 
     def __init__(self, label: str, total: int | None, state: State) -> None:
         self._label, self._total, self._state, self._done = label, total, state, 0
-        self._lock, self._first_s = threading.Lock(), time.monotonic() + PATIENCE_S
+        self._lock, self._began_s = threading.Lock(), time.monotonic()
+        self._first_s = self._began_s + PATIENCE_S
         self._next_s = self._first_s  # when a line is due
 
     def advance(self, known: str = "") -> None:
@@ -137,7 +138,13 @@ class _ProgressLines:
         while not over.wait(max(0.0, self._next_s - time.monotonic())):
             with self._lock:
                 if time.monotonic() >= self._next_s:
-                    self._say(f": {self._state()}" if self._state else "")
+                    self._say(f": {self._state()}" if self._state else self._so_far())
+
+    def _so_far(self) -> str:
+        """Return how long this has taken, where no number of parts says how far it is."""
+        took_s = time.monotonic() - self._began_s
+        counted = self._total is not None and self._done > 0
+        return "" if counted or took_s < SILENCE_S else f": {took_s:.0f} s so far"
 
     def _say(self, known: str) -> None:
         """Log a line: the label, how much is done, and what is known."""

@@ -5,7 +5,7 @@ from dataclasses import fields
 from itertools import groupby
 
 from emu.errors import InputError, must_be
-from emu.model.plan.plan import Plan
+from emu.model.plan.plan import CHOICES, Plan
 from emu.registry import unknown
 
 _SIZES = ("tp", "cp", "ep", "dp", "pp", "etp", "vp", "shard", "microbatch")
@@ -43,7 +43,8 @@ def read_words(text: str) -> dict[str, object]:
             found[last].append(name)
             continue
         if not equals and name not in _FLAGS:
-            raise must_be("plan", "an entry", "NAME=VALUE", word, "e.g. dp=4,tp=4")
+            meant = next((f"did you mean {key}={name}?" for key, known in CHOICES.items() if name in known), "e.g. dp=4,tp=4")
+            raise must_be("plan", "an entry", "NAME=VALUE", word, meant)
         if name not in WORDS:
             raise unknown("axis or setting of a plan", name, WORDS)
         if name in found:

@@ -66,8 +66,8 @@ def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
     if wiring == "pairs" and n_a != n_b:
         raise must_be(where, "between", "as many nodes on both sides for wiring pairs", f"{n_a} and {n_b}")
     if wiring in ("blocks", "turns") and n_a % n_b:
-        what = f"a multiple of the second's nodes on the first side for wiring {wiring}"
-        raise must_be(where, "between", what, f"{n_a} and {n_b}")
+        what = f"two groups for wiring {wiring}, where the second divides the first into equal parts"
+        raise must_be(where, "between", what, f"groups of {n_a} and {n_b} nodes")
     return n_a * n_b if wiring == "each" else n_a
 
 

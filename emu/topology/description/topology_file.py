@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 
-from emu.errors import InputError, must_be
+from emu.errors import InputError, either, must_be
 from emu.files import read_input
 from emu.topology.description.assembly import TopologyDescription, assemble
 from emu.topology.description.node_names import ListedCable, by_name, description_of, read_row
@@ -80,7 +80,8 @@ READERS: dict[str, Callable[[Path, str], TopologyDescription]] = {
 
 def is_file(text: str) -> bool:
     """Return whether a text that names a topology names a file."""
-    return any(Path(word).suffix.lower() in READERS for word in (text, text.partition(":")[0]))
+    named = any(Path(word).suffix.lower() in READERS for word in (text, text.partition(":")[0]))
+    return named or (Path(text).suffix != "" and Path(text).is_file())
 
 
 def read_file(text: str) -> Topology:
@@ -91,6 +92,8 @@ def read_file(text: str) -> Topology:
     """
     path = Path(text)
     reader = READERS.get(path.suffix.lower())
+    if reader is None and path.is_file():
+        raise must_be("topology", "a file", f"one that ends in {either(READERS)}", text)
     if reader is None:
         raise InputError(f"topology: {text!r} is a file, which takes no settings; write them into it")
     return assemble(reader(path, text))

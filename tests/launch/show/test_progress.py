@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import sys
 import time
 
@@ -103,3 +104,19 @@ def test_a_function_of_the_user_hears_of_progress_and_stderr_nothing(capsys: pyt
         assert list(progress.with_progress("ab", "timing", 2)) == ["a", "b"]
     assert told == [("timing", 0, 2), ("timing", 1, 2), ("timing", 2, 2)]
     assert capsys.readouterr() == ("", "")
+
+
+def test_where_nothing_can_be_counted_a_pipe_is_told_how_long_it_has_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "SILENCE_S", 0.2)
+    monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])
+    progress.show_on_stderr()
+    with caplog.at_level(logging.INFO, "emu"), progress.progress_bar("timing the step"):
+        time.sleep(0.7)
+    first, *later = [record.getMessage() for record in caplog.records]
+    assert first == "timing the step"
+    assert later
+    assert all(re.fullmatch(r"timing the step: \d+ s so far", line) for line in later)

@@ -61,6 +61,7 @@ def test_every_setting_but_the_batch_has_a_word():
     ("text", "message"),
     [
         ("dp4", "plan: an entry must be NAME=VALUE, got 'dp4'; e.g. dp=4,tp=4"),
+        ("dp=4,zero1", "plan: an entry must be NAME=VALUE, got 'zero1'; did you mean sharding=zero1?"),
         ("dp=two", "plan: dp must be a whole number, got 'two'; e.g. dp=4"),
         ("", "plan: an entry must be NAME=VALUE, got ''; e.g. dp=4,tp=4"),
         ("td=2", "no axis or setting of a plan is called 'td'; did you mean tp or dp?"),

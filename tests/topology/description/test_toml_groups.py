@@ -176,7 +176,8 @@ def test_switches_are_drawn_above_what_they_join(built):
         ),
         (
             f"{GPUS}[switches]\nleaf = 3\n[[links]]\nbetween = ['gpu', 'leaf']\nwiring = 'turns'",
-            "between must be a multiple of the second's nodes on the first side for wiring turns, got '4 and 3'",
+            "between must be two groups for wiring turns, where the second divides the first into equal parts, "
+            "got 'groups of 4 and 3 nodes'",
         ),
         (
             f"{GPUS}{LINE}[[links]]\nbetween = ['gpu.3', 'gpu.0']",

@@ -106,3 +106,9 @@ def test_a_path_with_a_colon_and_a_suffix_in_capitals_is_a_file(tmp_path, monkey
     (tmp_path / "a:b").mkdir()
     (tmp_path / "a:b" / "OWN.CSV").write_text("a,b,bandwidth,latency\n0,1,1GB/s,1us\n")
     assert build_topology("a:b/OWN.CSV").n_npus == 2
+
+
+def test_a_file_with_another_ending_is_refused_by_its_ending(tmp_path):
+    (tmp_path / "own.json").write_text("{}")
+    with pytest.raises(InputError, match=r"a file must be one that ends in \.toml, \.csv or \.graphml, got '.*own\.json'$"):
+        build_topology(str(tmp_path / "own.json"))
