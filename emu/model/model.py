@@ -14,6 +14,7 @@ from emu.arrays import digest
 from emu.model.operator import ATTENTION, LOOKUP, Amount, Cut, ModelOperator, Tokens
 from emu.model.recompute import OPS, outputs_kept
 from emu.registry import Registry
+from emu.units import format_count
 
 C = TypeVar("C")
 EMBEDDING, HEAD = "embedding", "head"
@@ -43,6 +44,13 @@ class Model:
     source: str = ""  # of its sizes
     config: object = field(default=None, hash=False)  # the sizes that its architecture describes it by
     describe: "Callable[[Any], Model] | None" = field(default=None, compare=False)  # by other sizes; None: it has no others
+
+    def _repr_pretty_(self, page: Any, *_: object) -> None:
+        """Write the model on one line, as a notebook shows it; its `repr` has all fields."""
+        count = format_count(self.parameters())
+        page.text(
+            f"<Model {self.name}: {count} parameters, {self.layers} layers, hidden {self.hidden}, vocabulary {self.vocab}>"
+        )
 
     @property
     def layers(self) -> int:

@@ -29,7 +29,7 @@ from emu.trace.device.measured import MeasuredKernel, corrections
 from emu.trace.device.step_error import RunKind, StepError
 from emu.trace.kernel import ATTENTIONS, MASKED, Kernel
 from emu.trace.trace import Events, Kind
-from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
+from emu.units import MAX_TICKS, TICKS_PER_S, format_bandwidth, format_flops, format_size, format_time, ticks
 
 BARE = (8, 0)  # of GPUs that have bfloat16 the first; so little is told of an NPU that has no such number
 SCALES = ("tensor", "row", "block")  # that have one scale, of elements of FP8
@@ -106,6 +106,11 @@ class Device:
         for dtype, peak in self.peak_flops.items():
             if not 0 < peak < inf:
                 raise must_be(self.name, f"peak_flops of {dtype}", "above 0", peak)
+
+    def _repr_pretty_(self, page: Any, *_: object) -> None:
+        """Write the device on one line, as a notebook shows it; its `repr` has all fields, as digests need them."""
+        peaks = ", ".join(f"{name} {format_flops(peak)}/s" for name, peak in self.peak_flops.items())
+        page.text(f"<Device {self.name}: {peaks}; memory {format_size(self.memory_bytes)}, {format_bandwidth(self.hbm_Bps)}>")
 
     def step_error(self, kind: RunKind) -> StepError | None:
         """Return the error to expect of steps of a kind; None: no run of the kind is known."""

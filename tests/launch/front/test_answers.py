@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import networkx as nx
 import pytest
+from IPython.lib.pretty import pretty
 from matplotlib.figure import Figure
 
 import emu
@@ -98,6 +99,13 @@ def test_a_notebook_shows_the_page_and_a_topology_its_picture_and_facts(step):
     assert "data:image/png" in shown
     assert "bisection" in shown
     assert "data:image/png" in emu.schedule("all_reduce", "ring", 4)._repr_html_()
+
+
+def test_a_notebook_shows_a_device_and_a_model_on_one_line():
+    shown = [pretty(part) for part in (emu.find_device("h100"), emu.find_model("llama3-8b"))]
+    assert "bfloat16 989 TFLOP/s" in shown[0]
+    assert "8.03 B parameters, 32 layers" in shown[1]
+    assert max(map(len, shown)) < 250
 
 
 def test_a_notebook_shows_a_picture_that_is_the_last_line_of_a_cell(step):
