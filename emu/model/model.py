@@ -47,10 +47,8 @@ class Model:
 
     def _repr_pretty_(self, page: Any, *_: object) -> None:
         """Write the model on one line, as a notebook shows it; its `repr` has all fields."""
-        sizes = f"{format_count(self.parameters())} parameters, {self.layers} layers, hidden {self.hidden}, vocabulary {self.vocab}"
-        page.text(
-            f"<Model {self.name}: {count} parameters, {self.layers} layers, hidden {self.hidden}, vocabulary {self.vocab}>"
-        )
+        sizes = f"{format_count(self.parameters())} parameters, {self.layers} layers, hidden {self.hidden}"
+        page.text(f"<Model {self.name}: {sizes}, vocabulary {self.vocab}>")
 
     @property
     def layers(self) -> int:
