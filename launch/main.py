@@ -183,7 +183,10 @@ def _verdict(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.Abort):
         return _interruption(error.__cause__)
     if isinstance(error, click.ClickException):
-        return error.format_message().replace("\n", " "), InputError.exit_code
+        line = error.format_message().replace("\n", " ")
+        if isinstance(error, click.MissingParameter) and error.ctx is not None:
+            line += f" `{error.ctx.command_path} --help` has examples."
+        return line, InputError.exit_code
     if STOPPED:  # a library that was interrupted while loading may raise any error
         return _interruption(STOPPED[0])
     traceback.print_exception(error)

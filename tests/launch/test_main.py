@@ -65,8 +65,8 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
     ("args", "message"),
     [
         (["benhc"], "no command is called 'benhc'; did you mean bench?"),
-        (["bench"], "Missing argument 'OPERATION'"),
-        (["bench", "all_reduce"], "Missing option '--topology'"),
+        (["bench"], "Missing argument 'OPERATION'. `emu bench --help` has examples."),
+        (["bench", "all_reduce"], "Missing option '--topology'. `emu bench --help` has examples."),
         (["bench", "all_reduce", "--toplogy", "x"], "No such option '--toplogy'. Did you mean '--topology'?"),
     ],
 )
