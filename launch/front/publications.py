@@ -17,11 +17,12 @@ from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.front.inputs import cache_folder
 from launch.front.question import question
 from launch.front.result import PICTURES, Result, late
+from launch.papers import torchtitan
 from launch.papers.catalogue import PAPERS
 from launch.papers.kernels import report as kernels
-from launch.papers.kernels.fit import COMMAND as KERNELS_FIT
-from launch.papers.kernels.fit import HBM
-from launch.papers.kernels.fit import fit as fit_products
+from launch.papers.kernels.report import COMMAND as KERNELS_FIT
+from launch.papers.kernels.report import HBM
+from launch.papers.kernels.report import fit as fit_products
 from launch.papers.measured.report import COMMAND, PREDICTED, TRAINING, PreparedRun, ask, row_of, summaries, with_unseen
 from launch.papers.measured.report import fit as fit_runs
 from launch.papers.measured.rows import read_runs
@@ -29,8 +30,7 @@ from launch.papers.nccl import report as nccl
 from launch.papers.paper import Paper
 from launch.papers.row_answers import RowRequest, answers
 from launch.papers.targets import Answer, PaperRow, Target, with_others
-from launch.papers.torchtitan import report as torchtitan
-from launch.papers.torchtitan.rows import read_rows
+from launch.papers.torchtitan import read_rows
 from launch.show.progress import late_notice, with_progress
 from launch.show.row_file import row_known
 from launch.show.text.measured_report import (
