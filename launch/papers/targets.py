@@ -72,8 +72,12 @@ class Tolerance:
             words = _range_text(self.least, self.most)
         else:
             words = _TEXTS[self.kind].format(limit=100 * self.limit if self.kind == RELATIVE else self.limit)
-        why = f"{REASONS[self.reason]} ({self.note}), which moves the value by {self.moves:g}" if self.reason else self.note
-        return f"{words}; {why}" if words and why else words or why
+        return "; ".join(each for each in (words, "" if self.reason else self.note) if each)
+
+    @property
+    def why(self) -> str:
+        """The tolerance with its reason in words."""
+        return f"{self.text}; {REASONS[self.reason]} ({self.note}), which moves the value by {self.moves:g}"
 
     def span(self, printed: float | None) -> tuple[float, float] | None:
         """Return the least and the most that is allowed; None: the tolerance says nothing of such a value."""
@@ -298,7 +302,7 @@ def judge(target: Target, answer: Answer, other: Answer | None = None) -> PaperR
     told = (
         *([target.assumed] if target.assumed else []),
         *answer.notes,
-        *([f"the tolerance is {target.tolerance.text}"] if target.tolerance.reason else []),
+        *([f"the tolerance is {target.tolerance.why}"] if target.tolerance.reason else []),
         *_effect_told(target, answer.ours, base),
         *([target.reading] if target.reading else []),
     )

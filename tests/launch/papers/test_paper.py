@@ -133,7 +133,7 @@ MOVED = "unstated,{},the batch: half of it gives as much less"
         (
             "0.3",
             f"absolute,0.4,,,0,{MOVED.format(1)}",
-            "tolerance must be smaller than the effect, measured from 0, got '+-0.4; ",
+            "tolerance must be smaller than the effect, measured from 0, got '+-0.4'",
         ),
         ("<30", "range,,,30,0,,,", "tolerance must be smaller than the effect, measured from 0, got '30 or less'"),
         ("30", "exact,,,,0,,,", "against must be empty, as no effect is judged by the tolerance 'exact', got 'one'"),
