@@ -28,7 +28,7 @@ def _rows(chosen):
     """Ids, and what works each out anew and judges it."""
     from launch.papers.catalogue import PAPERS  # noqa: PLC0415 -- they take what stands for build_topology
     from launch.papers.paper import IS  # noqa: PLC0415
-    from launch.papers.targets import MET, judge  # noqa: PLC0415
+    from launch.papers.targets import MET, judge, with_others  # noqa: PLC0415
 
     for make in PAPERS.values():
         with closing(ResultCache(None)) as kept:
@@ -38,7 +38,9 @@ def _rows(chosen):
 
                 def met(make=make, target=target):
                     with closing(ResultCache(None)) as kept:
-                        return judge(target, make(kept).answer(target)).verdict == MET
+                        paper = make(kept)
+                        *other, own = (paper.answer(each) for each in with_others([target]))
+                        return judge(target, own, *other).verdict == MET
 
                 yield target.id, met
 

@@ -5,7 +5,7 @@
 
 import functools
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.swap.others import family_of, others, swapped
@@ -82,8 +82,15 @@ def _run(met: Callable[[], bool], builder: Builder, family: str = "", turn: int 
 
 
 def _drop_caches() -> None:
-    for kept in gc.get_objects():
-        if type(kept) is functools._lru_cache_wrapper:
-            inner = kept.__wrapped__
-            if isinstance(inner, Builder) or getattr(inner, "__module__", "").startswith("launch.papers."):
-                kept.cache_clear()
+    for kept in caches():
+        kept.cache_clear()
+
+
+def caches(but: Sequence[str] = ()) -> list[functools._lru_cache_wrapper]:
+    """The functions of the papers that keep what they have found, but for those with one of some names."""
+    every = [kept for kept in gc.get_objects() if type(kept) is functools._lru_cache_wrapper]
+    return [kept for kept in every if isinstance(kept.__wrapped__, Builder) or _is_of_papers(kept.__wrapped__, but)]
+
+
+def _is_of_papers(function: Callable[..., object], but: Sequence[str]) -> bool:
+    return getattr(function, "__module__", "").startswith("launch.papers.") and function.__name__ not in but

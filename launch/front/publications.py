@@ -17,20 +17,20 @@ from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.front.inputs import cache_folder
 from launch.front.question import question
 from launch.front.result import PICTURES, Result, late
+from launch.papers import torchtitan
 from launch.papers.catalogue import PAPERS
 from launch.papers.kernels import report as kernels
-from launch.papers.kernels.fit import COMMAND as KERNELS_FIT
-from launch.papers.kernels.fit import HBM
-from launch.papers.kernels.fit import fit as fit_products
+from launch.papers.kernels.report import COMMAND as KERNELS_FIT
+from launch.papers.kernels.report import HBM
+from launch.papers.kernels.report import fit as fit_products
 from launch.papers.measured.report import COMMAND, PREDICTED, TRAINING, PreparedRun, ask, row_of, summaries, with_unseen
 from launch.papers.measured.report import fit as fit_runs
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
 from launch.papers.paper import Paper
 from launch.papers.row_answers import RowRequest, answers
-from launch.papers.targets import PaperRow, Target
-from launch.papers.torchtitan import report as torchtitan
-from launch.papers.torchtitan.rows import read_rows
+from launch.papers.targets import Answer, PaperRow, Target, with_others
+from launch.papers.torchtitan import read_rows
 from launch.show.progress import late_notice, with_progress
 from launch.show.row_file import row_known
 from launch.show.text.measured_report import (
@@ -232,13 +232,19 @@ def _drawn(paper: Paper, figure: str) -> "Figure":
 def _rows(
     papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], kept: ResultCache, pool: JobPool
 ) -> dict[str, list[PaperRow]]:
-    """Return the rows of each paper, computed in several processes."""
-    asked = [RowRequest(name, target.table, papers[name].targets.index(target)) for name, target in wanted]
+    """Return the rows of each paper, computed in several processes; rows that they are judged against are computed too."""
+    needed = {(name, each.id): each for name, target in wanted for each in with_others([target])}
+    asked = [RowRequest(name, target.table, papers[name].targets.index(target)) for (name, _), target in needed.items()]
     found = answers({name: PAPERS[name] for name in papers}, asked, kept, pool)
+    shown = {(name, target.id) for name, target in wanted}
     rows: dict[str, list[PaperRow]] = {name: [] for name in papers}
-    for (name, target), answer in zip(wanted, with_progress(found, f"working out {len(asked)} rows", len(asked)), strict=True):
-        rows[name].append(papers[name].judge(target, answer))
-        row_known(_record(name, rows[name][-1]))
+    known: dict[str, dict[str, Answer]] = {name: {} for name in papers}
+    progress = with_progress(found, f"working out {len(asked)} rows", len(asked))
+    for ((name, row), target), answer in zip(needed.items(), progress, strict=True):
+        known[name][row] = answer
+        if (name, row) in shown:
+            rows[name].append(papers[name].judge(target, known[name]))
+            row_known(_record(name, rows[name][-1]))
     return rows
 
 

@@ -35,6 +35,7 @@ from launch.papers.targets import (
     judge,
     number,
     read_targets,
+    with_others,
 )
 
 _BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = {
@@ -195,12 +196,22 @@ class Paper:
 
     def rows(self, place: str | None = None) -> Iterator[PaperRow]:
         """Yield the rows of a place with their answers, each computed when it is needed."""
+        known: dict[str, Answer] = {}
         for target in self.of(place):
-            yield self.judge(target, self.answer(target))
+            for each in with_others([target]):
+                known[each.id] = known.get(each.id) or self.answer(each)
+            yield self.judge(target, known)
 
-    def judge(self, target: Target, answer: Answer) -> PaperRow:
-        """Return a row with its verdict, and what its answer follows from."""
-        row, fit = replace(judge(target, answer), basis=self.basis(target)), self._fit_of(target)
+    def judge(self, target: Target, answers: Mapping[str, Answer]) -> PaperRow:
+        """Return a row with its verdict, and what its answer follows from.
+
+        Args:
+            target: The row.
+            answers: Emu's answers by the ids of rows, to this row and to the row from which its effect is measured.
+        """
+        other = None if target.other is None else answers[target.other.id]
+        judged, fit = judge(target, answers[target.id], other), self._fit_of(target)
+        row = replace(judged, basis=self.basis(target))
         if fit is None:
             return row
         is_own = row.verdict == MET and target.id.startswith(fit.rows)

@@ -2,13 +2,18 @@
 
 Printed values are in one CSV file for each paper, with the columns of `COLUMNS`. They are only compared with. The inputs of a
 row are in `given`, such as `gpus=1024;tp=16`.
+
+A row may claim an effect, measured from what is in `against`: from a number, such as a gain from 0, or from a row above it.
+Such a row is met only where Emu's effect has the printed sign and is within a factor of two, so that no answer meets it by
+being the same for all. A row of a model whose tolerance is wide says in `reason` why, and in `moves` how far that moves it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
+from typing import Any
 
 from emu.errors import must_be
 from emu.topology.description.values import csv_rows, read_word
@@ -24,8 +29,14 @@ BASES = {  # what an answer follows from
 KINDS = {"E": "exact", "M": "model", "S": "ordering", "H": "hardware"}  # H: also a job whose inputs are not printed
 COLUMNS = (
     *("id", "table", "what", "given", "assumed", "value", "unit", "class"),
-    *("tolerance", "limit", "least", "most", "note", "reading"),
+    *("tolerance", "limit", "least", "most", "against", "reason", "moves", "note", "reading"),
 )
+REASONS = {  # of a wide tolerance; `note` says more
+    "unstated": "an input is not printed",
+    "drawn": "one draw is printed",
+}
+WIDE = 0.05  # a tolerance above this share of what is printed needs a reason
+_EFFECT = 2.0  # times the printed effect, or its half, that an effect may be
 _ROUNDING = 1e-12
 # The kinds of tolerance. Of `statement` only the function that computes the row can say whether it holds.
 EXACT, RELATIVE, ABSOLUTE, FACTOR = "exact", "relative", "absolute", "factor"
@@ -50,7 +61,9 @@ class Tolerance:
     limit: float = 0.0  # the largest difference; of `factor` the largest ratio
     least: float = -inf  # of a range
     most: float = inf
-    note: str = ""  # what the kind does not say; nothing reads it
+    note: str = ""  # what the kind and the reason do not say; nothing reads it
+    reason: str = ""  # a key of `REASONS`; "": the tolerance is not wide, or the row is of no model
+    moves: float = 0.0  # by how much the reason moves the value
 
     @property
     def text(self) -> str:
@@ -59,13 +72,23 @@ class Tolerance:
             words = _range_text(self.least, self.most)
         else:
             words = _TEXTS[self.kind].format(limit=100 * self.limit if self.kind == RELATIVE else self.limit)
-        return "; ".join(each for each in (words, self.note) if each)
+        return "; ".join(each for each in (words, "" if self.reason else self.note) if each)
+
+    @property
+    def why(self) -> str:
+        """The tolerance with its reason in words."""
+        return f"{self.text}; {REASONS[self.reason]} ({self.note}), which moves the value by {self.moves:g}"
 
     def span(self, printed: float | None) -> tuple[float, float] | None:
-        """Return the least and the most that is allowed; None: the tolerance is a difference from the printed value."""
+        """Return the least and the most that is allowed; None: the tolerance says nothing of such a value."""
         if self.kind == RANGE:
             return self.least, self.most
-        return (printed / self.limit, printed * self.limit) if self.kind == FACTOR and printed is not None else None
+        if printed is None or self.kind not in _BELOW_LIMIT:
+            return None
+        if self.kind == FACTOR:
+            return printed / self.limit, printed * self.limit
+        away = self.limit * (abs(printed) if self.kind == RELATIVE else 1)
+        return printed - away, printed + away
 
 
 def _range_text(least: float, most: float) -> str:
@@ -89,6 +112,7 @@ class Target:
     kind: str  # a key of `KINDS`
     tolerance: Tolerance
     reading: str = ""  # why the value does not follow from the paper, and what would follow
+    against: "float | Target | None" = None  # what the claimed effect is measured from; None: the row claims none
 
     def number(self, name: str) -> int:
         """Return one of the given numbers."""
@@ -105,6 +129,21 @@ class Target:
         if self.tolerance.kind == EXACT:
             return 0.5 * 10.0**-self.digits + _ROUNDING
         return self.tolerance.limit + _ROUNDING if self.tolerance.kind in (RELATIVE, ABSOLUTE) else None
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The least and the most that the tolerance allows; None: it is not judged by numbers."""
+        return self.tolerance.span(number(self.value))
+
+    @property
+    def other(self) -> "Target | None":
+        """The row that the effect is measured from; None: there is none."""
+        return self.against if isinstance(self.against, Target) else None
+
+    @property
+    def unchanged(self) -> float | None:
+        """The printed value from which the effect is measured; None: there is no such number."""
+        return number(self.against.value) if isinstance(self.against, Target) else self.against
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +189,66 @@ def read_targets(path: Path) -> list[Target]:
     """Return all printed rows of a paper.
 
     Raises:
-        InputError: The file has not all columns, or a class or a tolerance cannot be; the message names the file and the row.
+        InputError: The file has not all columns, or a class, a tolerance, an effect or a reason cannot be; the message names
+            the file and the row.
     """
-    name = f"{path.parent.name}/{path.name}"
+    name, found = f"{path.parent.name}/{path.name}", dict[str, Target]()
     with csv_rows(path, "repro", name, COLUMNS) as reader:
-        return [_target({column: row[column] or "" for column in COLUMNS}, f"{name}, row {row['id']}") for row in reader]
+        for line in reader:
+            row, where = {column: line[column] or "" for column in COLUMNS}, f"{name}, row {line['id']}"
+            found[row["id"]] = _target(row, where, found)
+            _check_effect(found[row["id"]], where)
+            _check_reason(found[row["id"]], where)
+    return [*found.values()]
 
 
-def _target(row: Mapping[str, str], where: str) -> Target:
+def _target(row: Mapping[str, str], where: str, above: Mapping[str, Target]) -> Target:
     """Return the row of one line."""
     same = {name: row[name] for name in ("id", "table", "what", "assumed", "value", "unit", "reading")}
     given = dict(word.split("=", 1) for word in re.split(r";(?=\w+=)", row["given"]) if word)
-    return Target(**same, given=given, kind=read_word(row["class"], "class", KINDS, where), tolerance=_tolerance(row, where))
+    kind, tolerance = read_word(row["class"], "class", KINDS, where), _tolerance(row, where)
+    against = above.get(row["against"], number(row["against"]))
+    if row["against"] and against is None:
+        raise must_be(where, "against", "a number, or the id of a row above", row["against"])
+    return Target(**same, given=given, kind=kind, tolerance=tolerance, against=against)
+
+
+def _check_effect(target: Target, where: str) -> None:
+    """Refuse an effect that is not judged by numbers, or that is not larger than the tolerance.
+
+    Raises:
+        InputError: naming the row.
+    """
+    span, tolerance = target.span, target.tolerance
+    if target.against is not None and span is None:
+        raise must_be(where, "against", f"empty, as no effect is judged by the tolerance {tolerance.kind!r}", "one")
+    if span is not None and isinstance(target.against, float) and span[0] < target.against < span[1]:
+        raise must_be(where, "tolerance", f"smaller than the effect, measured from {target.against:g}", tolerance.text)
+
+
+def _check_reason(target: Target, where: str) -> None:
+    """Refuse a wide tolerance of a model's row without a reason, or one that is wider than its reason explains.
+
+    Raises:
+        InputError: naming the row.
+    """
+    share, away = _widest(target)
+    tolerance, known = target.tolerance, ", ".join(REASONS)
+    if target.kind == "M" and share > WIDE + _ROUNDING and not (tolerance.reason and tolerance.note):
+        raise must_be(where, "reason", f"one of {known}, with a `note`, as the tolerance is wide", tolerance.reason)
+    if tolerance.reason and away > tolerance.moves + _ROUNDING:
+        raise must_be(where, "tolerance", f"no wider than the {tolerance.moves:g} that its reason explains", tolerance.text)
+
+
+def _widest(target: Target) -> tuple[float, float]:
+    """Return how far the tolerance goes beyond printed numbers, as a share of the effect or the number, and as it is."""
+    printed = [float(each) for each in re.findall(r"\d+\.?\d*", target.value)]
+    if target.span is None or not printed:
+        return 0.0, 0.0
+    zero = target.against if isinstance(target.against, float) else 0.0
+    bounds = [bound for bound in target.span if isfinite(bound) or number(target.value) is not None]
+    away = max(min(abs(bound - each) for each in (*printed, zero)) for bound in bounds)
+    return (away / abs(printed[0] - zero) if printed[0] != zero else inf), away
 
 
 def _tolerance(row: Mapping[str, str], where: str) -> Tolerance:
@@ -171,16 +258,19 @@ def _tolerance(row: Mapping[str, str], where: str) -> Tolerance:
         InputError: The kind is unknown, or the line lacks a number that the kind needs, or has others.
     """
     kind = read_word(row["tolerance"], "tolerance", _TEXTS, where)
+    told: dict[str, Any] = {"note": row["note"]}
+    if row["reason"]:
+        reason = read_word(row["reason"], "reason", REASONS, where)
+        told |= {"reason": reason, "moves": _number(row, "moves", where, 0.0)}
     needs = ("limit",) if kind in _BELOW_LIMIT else ("least", "most") if kind == RANGE else ()
     for column in ("limit", "least", "most"):
         if row[column] and column not in needs:
             raise must_be(where, column, f"empty, as the tolerance is {kind!r}", row[column])
     if kind in _BELOW_LIMIT:
-        return Tolerance(kind, _number(row, "limit", where, _BELOW_LIMIT[kind]), note=row["note"])
-    given = {column: _number(row, column, where) for column in needs if row[column]}
-    if kind == RANGE and not given:
+        return Tolerance(kind, _number(row, "limit", where, _BELOW_LIMIT[kind]), **told)
+    if kind == RANGE and not row["least"] + row["most"]:
         raise must_be(where, "least", "a number, or `most` one", "")
-    found = Tolerance(kind, **given, note=row["note"])
+    found = Tolerance(kind, **told | {column: _number(row, column, where) for column in needs if row[column]})
     if found.least > found.most:
         raise must_be(where, "least", f"a number of at most {found.most:g}", row["least"])
     return found
@@ -194,11 +284,38 @@ def _number(row: Mapping[str, str], column: str, where: str, below: float = -inf
     return found
 
 
-def judge(target: Target, answer: Answer) -> PaperRow:
-    """Return a row with its verdict."""
+def with_others(targets: Iterable[Target]) -> list[Target]:
+    """Return rows, each behind the row from which its effect is measured."""
+    return [*{each.id: each for target in targets for each in (target.other, target) if each is not None}.values()]
+
+
+def judge(target: Target, answer: Answer, other: Answer | None = None) -> PaperRow:
+    """Return a row with its verdict.
+
+    Args:
+        target: The row as it is printed.
+        answer: Emu's answer.
+        other: Emu's answer to the row from which the effect is measured; None: it is measured from none.
+    """
     difference = _difference(target, answer)
-    told = (*([target.assumed] if target.assumed else []), *answer.notes, *([target.reading] if target.reading else []))
-    return PaperRow(target, answer.ours, difference, _verdict(target, answer, difference), told)
+    base = other.ours if other is not None else target.unchanged
+    told = (
+        *([target.assumed] if target.assumed else []),
+        *answer.notes,
+        *([f"the tolerance is {target.tolerance.why}"] if target.tolerance.reason else []),
+        *_effect_told(target, answer.ours, base),
+        *([target.reading] if target.reading else []),
+    )
+    return PaperRow(target, answer.ours, difference, _verdict(target, answer, difference, base), told)
+
+
+def _effect_told(target: Target, ours: float | str | None, base: float | str | None) -> tuple[str, ...]:
+    """Return the effect beside another row in words."""
+    if target.other is None or not isinstance(ours, int | float) or not isinstance(base, int | float):
+        return ()
+    printed, unchanged = number(target.value), target.unchanged
+    beside = f", as printed {printed - unchanged:+.3g}" if printed is not None and unchanged is not None else ""
+    return (f"judged by the difference from {target.other.id} too: {ours - base:+.3g}{beside}",)
 
 
 def _difference(target: Target, answer: Answer) -> float | None:
@@ -209,11 +326,13 @@ def _difference(target: Target, answer: Answer) -> float | None:
     return answer.ours / printed - 1 if target.tolerance.kind == RELATIVE else answer.ours - printed
 
 
-def _verdict(target: Target, answer: Answer, difference: float | None) -> str:
+def _verdict(target: Target, answer: Answer, difference: float | None, base: float | str | None) -> str:
     """Return met, missed, open or listed."""
     if answer.ours is None:
         return LISTED if target.kind == "H" else OPEN
     holds = _holds(target, answer, difference) if answer.holds is None else answer.holds
+    if holds and target.against is not None:
+        holds = _has_effect(target, answer.ours, base)
     return OPEN if holds is None else MET if holds else MISSED
 
 
@@ -221,10 +340,21 @@ def _holds(target: Target, answer: Answer, difference: float | None) -> bool | N
     """Return whether the answer is within the tolerance; None where the tolerance does not apply to it."""
     if target.tolerance.kind == EXACT and isinstance(answer.ours, str):
         return answer.ours == target.value
-    span, most = target.tolerance.span(number(target.value)), target.largest_difference
-    if span is not None and isinstance(answer.ours, int | float):
+    span, most = target.span, target.largest_difference
+    if span is not None and most is None and isinstance(answer.ours, int | float):
         return span[0] <= answer.ours <= span[1]
     return None if difference is None or most is None else abs(difference) <= most
+
+
+def _has_effect(target: Target, ours: float | str, base: float | str | None) -> bool | None:
+    """Return whether an answer differs from its base by the printed effect, within a factor; by any where none is printed."""
+    if not isinstance(ours, int | float) or not isinstance(base, int | float) or target.span is None:
+        return None
+    printed, unchanged, (least, most) = number(target.value), target.unchanged, target.span
+    if printed is None or unchanged is None:
+        return abs(ours - base) > _ROUNDING and not least < base < most
+    times = (ours - base) / (printed - unchanged)
+    return 1 / _EFFECT - _ROUNDING <= times <= _EFFECT + _ROUNDING
 
 
 def number(value: str) -> float | None:

@@ -103,7 +103,7 @@ def _best(paper: Any, target: Target) -> Answer:
     told, fine = [], True
     for rate in _RATES:
         found = {system: aggregate(system, rate) for system in PRICED}
-        fine &= min(found, key=lambda system: found[system]) in (FEWER, BEST)
+        fine &= min(found[FEWER], found[BEST]) < min(found[system] for system in PRICED if system not in (FEWER, BEST))
         told.append(f"{100 * rate:g} %: {', '.join(f'{system} {dollars:,.0f} $' for system, dollars in found.items())}")
     left_out = ", ".join(system for system in SYSTEMS if system not in PRICED)
     notes = (*told, _UNPRINTED, _SAME, f"Table 8 has no parts of {left_out}")

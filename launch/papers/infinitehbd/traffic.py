@@ -190,13 +190,14 @@ _FLAT = 0.4  # percentage points
 
 
 def _flat(paper: Any, target: Target) -> Answer:
-    """Answer whether the traffic is the same for all sizes of clusters."""
+    """Answer whether the traffic is the same for all sizes of clusters, and less than half of the baseline's."""
     job, faults = _job_and_faults(target)
     found = [crossing("Optimized", job, faults, _FEW, size) for size in SIZES]
     told = ", ".join(f"{size} GPUs {percent:.2f} %" for size, percent in zip(SIZES, found, strict=True))
     small = f"{_SMALL} GPUs, which are two domains, {crossing('Optimized', job, faults, _FEW, _SMALL):.2f} %"
-    notes = (told, small, _USED, _RACK)
-    return Answer("flat" if np.ptp(found) < _FLAT else "not flat", notes, holds=bool(np.ptp(found) < _FLAT))
+    flat, baseline = bool(np.ptp(found) < _FLAT), crossing("Baseline", job, faults)
+    notes = (told, small, f"the baseline on {SIZE} GPUs {baseline:.2f} %", _USED, _RACK)
+    return Answer("flat" if flat else "not flat", notes, holds=flat and max(found) < baseline / 2)
 
 
 _CLUSTERS = tuple(2**power for power in range(14, 22))

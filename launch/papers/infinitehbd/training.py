@@ -272,7 +272,7 @@ def _best_ep(paper: Any, target: Target) -> Answer:
         gpus, tp, pp = each.number("gpus"), each.number("tp"), each.number("pp")
         ep, step = _best_expert_step(paper, gpus, tp, pp, _PRACTICAL, _EPS)
         alone, shared = paper.steps(MOE, _plan(MOE, each)).mfu, step.mfu
-        won &= alone >= shared
+        won &= alone > shared
         words.append(f"{gpus} GPUs: MFU {alone:.4f} by EP=1, {shared:.4f} by EP={ep}")
     return Answer("EP=1" if won else "EP>1 somewhere", (*words, _STRAGGLER, "TP and PP as printed", _SWITCHED), holds=won)
 

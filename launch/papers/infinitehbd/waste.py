@@ -142,11 +142,12 @@ def _faulty_most(paper: Any, target: Target) -> Answer:
 
 
 def _waste_of_k2(paper: Any, target: Target) -> Answer:
-    """Answer the waste of K=2 where each node is faulty with the same probability."""
+    """Answer the waste of K=2 where each node is faulty with the same probability: breaks cost some, and at most the bound."""
     rate = float(target.given["rate"]) / 100
     found = 100 * at_rate(FEWER, target.number("tp"), rate).mean
     rest = 100 * at_rate(IDEAL, target.number("tp"), rate).mean
-    return Answer(found, (f"{_DRAWS} draws of 720 nodes; {rest:.2f} of it are what is left over of TP-32, as of Big-Switch",))
+    told = f"{_DRAWS} draws of 720 nodes; {rest:.2f} of it are what is left over of TP-32, as of Big-Switch"
+    return Answer(found, (told,), holds=rest < found <= float(target.value))
 
 
 _LINES = 2000
@@ -160,7 +161,7 @@ def _breakpoints(paper: Any, target: Target) -> Answer:
     found = sum(int(components(line, each)[1].max(initial=0)) for each in sound) / int(sound.sum())
     bound = 2 * (rate**k + rate ** (2 * k))
     told = f"K={k}, Ps={target.given['rate']} %: {found:.6f} breaks for each node that works, the bound is {bound:.6f}"
-    return Answer(found, (told, f"{_LINES} lines of {line.nodes} nodes"), holds=found <= bound)
+    return Answer(found, (told, f"{_LINES} lines of {line.nodes} nodes"), holds=0 < found <= bound)
 
 
 ANSWERS: Mapping[str, AnswerFunction] = {

@@ -6,8 +6,7 @@ from typing import Any
 
 from launch.data.prices import find_book
 from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
-from launch.papers.railx.costs import BOOK, LINES, dollars, value
-from launch.papers.railx.counts import COUNTS, WORDS, availability, mean_largest_job
+from launch.papers.railx.counts import BOOK, COUNTS, LINES, WORDS, availability, dollars, mean_largest_job, value
 from launch.papers.railx.times import FLAT, RING, SEQUENCES, TIMES, TREE, all_reduce_s, ports_of_cp, sizes_of
 from launch.papers.railx.traffic import ALL_TO_ALL, BY_K, OTHERS, ChipFabric
 from launch.papers.railx.training import TRAINING

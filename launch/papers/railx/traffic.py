@@ -20,8 +20,7 @@ from emu.fabric.run import run_graph
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
 from launch.papers.networks import build_once, collective_s
-from launch.papers.railx.costs import line_cost
-from launch.papers.railx.counts import HYPERX
+from launch.papers.railx.counts import HYPERX, line_cost
 from launch.papers.targets import Answer
 
 _FLITS, PORTS, _ROUNDS = 4, 8, 16  # flits of a packet; ports of a chip (m=4, n=2); packets of each port

@@ -14,8 +14,8 @@ from launch.papers.measured.report import RunComparison, RunSummary
 from launch.papers.nccl.report import NcclComparison
 from launch.papers.paper import Paper, place_text
 from launch.papers.targets import BASES, KINDS, LISTED, MET, MISSED, OPEN, OWN_FIT, PaperRow
-from launch.papers.torchtitan.report import COMMAND as FITTED_BY
-from launch.papers.torchtitan.report import NOTES, Pair, TorchtitanComparison
+from launch.papers.torchtitan import COMMAND as FITTED_BY
+from launch.papers.torchtitan import NOTES, Pair, TorchtitanComparison
 from launch.show.text.table import table
 
 _BASIS_TOLD = (

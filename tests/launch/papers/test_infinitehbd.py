@@ -13,7 +13,7 @@ from launch.papers.infinitehbd.report import FIGURES, PAPER
 from launch.papers.infinitehbd.setting import DENSE, device, step_notes
 from launch.papers.infinitehbd.waste import on_trace, side_by_side
 from launch.papers.paper import Figure
-from launch.papers.targets import Answer
+from launch.papers.targets import Answer, number, with_others
 from topologies.infinitehbd.orchestration import deploy
 
 NAMED = {"hbd-b-params", "hbd-t6-NVL-36x2-watts", "hbd-w-20x"}  # exact rows that the paper's own figures contradict
@@ -59,7 +59,8 @@ OWN_FIT = {
 
 
 def test_a_row_that_an_input_is_fitted_on_is_not_met_and_rows_that_rest_on_it_say_so():
-    rest = {each.id: PAPER.judge(each, Answer(1.0, holds=True)) for each in PAPER.targets}
+    printed = {each.id: Answer(number(each.value) or 1.0, holds=True) for each in PAPER.targets}
+    rest = {each.id: PAPER.judge(each, printed) for each in PAPER.targets}
     assert {name for name, row in rest.items() if row.verdict == "own fit"} == OWN_FIT
     assert set(re.findall(r"hbd-[a-z0-9-]+", device().fitted_on)) < OWN_FIT
     begins = ("hbd-t2-mfu", "hbd-t2-cfg", "hbd-t2-trend", "hbd-t2-gap", "hbd-t4-ep", "hbd-t4-tp", "hbd-t4-cross")
@@ -145,7 +146,7 @@ def row(name, **changed):
     """Work out a row of the paper, with all rows of its table there."""
     paper = replace(PAPER, **changed)
     [target] = [each for each in paper.targets if each.id == name]
-    return paper.judge(target, paper.answer(target))
+    return paper.judge(target, {each.id: paper.answer(each) for each in with_others([target])})
 
 
 @pytest.mark.slow

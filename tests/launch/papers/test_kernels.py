@@ -6,8 +6,7 @@ import pytest
 
 from launch.data.devices import DEVICES
 from launch.data.kernels import FITTED, USED, published_attention, published_moves, published_products, published_sums
-from launch.papers.kernels.fit import clocks_of, fit, ratios_of, used_products
-from launch.papers.kernels.report import rows, summaries
+from launch.papers.kernels.report import clocks_of, fit, ratios_of, rows, summaries, used_products
 
 
 @pytest.fixture(scope="module")

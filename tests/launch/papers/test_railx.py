@@ -9,7 +9,7 @@ import pytest
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import bisection
 from launch.papers.railx import times, traffic, training
-from launch.papers.railx.costs import LINES, line_cost, value
+from launch.papers.railx.counts import LINES, line_cost, value
 from launch.papers.railx.traffic import latency, saturated_throughput
 
 HOP, PACKET = 10, 4  # cycles of a hop; of a packet, which has 4 flits, at a port

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from launch.data.fitted import read_clock
-from launch.papers.torchtitan.report import SET_BY, write_clock
-from launch.papers.torchtitan.rows import DEVICE, read_rows
+from launch.papers.torchtitan import DEVICE, SET_BY, read_rows, write_clock
 
 
 @pytest.fixture
