@@ -165,6 +165,16 @@ def test_the_operators_of_a_block_are_what_runs(c, capacity, shared):
     assert saved == pytest.approx(sum(s.nbytes() for s in kept.values()), rel=0.01)
 
 
+def test_fused_kernels_of_dispatch_and_combine_move_each_token_and_each_row_once():
+    """Forward: tokens to rows, or rows to tokens. Backward: the other way, and combine reads its rows for their weights too."""
+    token, row = 128 * HIDDEN, 256 * HIDDEN  # elements of all tokens, and of all rows: two of a token
+    listed = sparse_operators("", Tokens(64, sequences=2), HIDDEN, FFN, SOFT, "silu gate")
+    fused = {o.name.split(".")[-1]: o.fused for o in listed}
+    assert (fused["dispatch"].forward.whole, fused["dispatch"].backward.whole) == (token + row, row + token)
+    assert fused["combine"].forward.whole == row + token + 256  # and a weight of each row
+    assert fused["combine"].backward.whole == token + row + row + 2 * 256  # reads two, writes rows and gradients of weights
+
+
 def test_the_same_bits_every_time():
     one, x = block(SOFT), torch.randn(1, N, HIDDEN)
     assert torch.equal(one(x), one(x))
