@@ -1,0 +1,118 @@
+"""The requests of a GPU's profile: NCCL's kernels, with what the operators that launched them say."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import BareError, InputError
+from emu.trace.formats.kineto.profiled_request import (
+    NAMED,
+    Args,
+    ProfiledRequest,
+    operation_of,
+    request_by_annotation,
+    request_by_arguments,
+    request_by_operator,
+    root_and_tag,
+)
+from emu.trace.formats.kineto.rank_profile import RankProfile, Spans, launches_of
+
+_NCCL = ("nccl", "rccl")  # beginnings of the names of kernels that communicate
+_OPERATOR = "c10d::"
+_TOLD = "record_param_comms"
+_ANNOTATION = "nccl:"
+
+
+def collective_rows(profile: RankProfile) -> I64:
+    """Return the rows of the kernels that communicate."""
+    named = [n for n, name in enumerate(profile.names) if name.lower().startswith(_NCCL)]
+    rows = np.isin(profile.kernels.name, named)
+    for row in np.flatnonzero(~rows).tolist() if not named else ():
+        rows[row] = NAMED in profile.args.get(int(profile.kernels.event[row]), {})
+    return np.flatnonzero(rows)
+
+
+def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, ProfiledRequest | None]:
+    """Return, by the row of each kernel that communicates, its request; None: an earlier kernel of its operator has it.
+
+    Args:
+        profile: The profile.
+        rows: The rows of the kernels that are asked for.
+
+    Raises:
+        InputError: a kernel of which the profile does not say what it sends; the line names it.
+    """
+    rows = np.intersect1d(rows, collective_rows(profile))
+    operators, told = (_enclosing(profile, profile.operators, rows, word) for word in (_OPERATOR, _TOLD))
+    annotations = _enclosing(profile, profile.annotations, rows, _ANNOTATION)
+    found: dict[int, ProfiledRequest | None] = {}
+    known: set[int] = set()
+    for row in rows[np.argsort(profile.kernels.start[rows], kind="stable")].tolist():
+        around = _Around(*(of.get(row, _NOTHING) for of in (operators, told, annotations)))
+        found[row] = None if around.operator.event in known else _request(profile, row, around)
+        known |= {around.operator.event} - {-1}
+    return found
+
+
+class _Host(NamedTuple):
+    """What the host did when it launched a kernel."""
+
+    name: str
+    event: int
+    args: Args
+
+
+_NOTHING = _Host("", -1, {})
+
+
+class _Around(NamedTuple):
+    """The innermost of what the host did when it launched a kernel that communicates, by what it says."""
+
+    operator: _Host  # the operator of c10d: shapes, root and peer
+    told: _Host  # record_param_comms: all, in newer profiles
+    annotation: _Host  # nccl: the operation, and the shape of the first tensor
+
+
+def _request(profile: RankProfile, row: int, around: _Around) -> ProfiledRequest:
+    event, name, size = int(profile.kernels.event[row]), profile.names[profile.kernels.name[row]], profile.world or 1
+    try:
+        for args in (profile.args.get(event, {}), around.told.args):
+            if NAMED in args:
+                return _with_root(request_by_arguments(args, profile.groups), around.operator)
+        if around.annotation.args.get("Input Dims"):
+            return _with_root(request_by_annotation(around.annotation.name, around.annotation.args, size), around.operator)
+        if around.operator.event < 0:
+            raise BareError("has no 'Collective name', and no operator of c10d around its launch")
+        return request_by_operator(around.operator.name, around.operator.args, "", size)
+    except BareError as error:
+        raise InputError(f"profile: {profile.where(event, name)} of {profile.file!r} {error}") from None
+
+
+def _with_root(asked: ProfiledRequest, operator: _Host) -> ProfiledRequest:
+    """Return the request with the root, or the peer and the tag, that its operator was called with, if the profile has it."""
+    if not operator.args.get("Concrete Inputs") or operation_of(operator.name) != asked.operation:
+        return asked
+    root, tag = root_and_tag(asked.operation, operator.args)
+    return asked._replace(root=root, tag=tag)
+
+
+def _enclosing(profile: RankProfile, spans: Spans, rows: I64, word: str) -> Mapping[int, _Host]:
+    """Return, by row, the innermost of some spans whose name begins so and in which the kernel was launched."""
+    launch = launches_of(profile)
+    wanted = [n for n, name in enumerate(profile.names) if name.startswith(word)]
+    found: dict[int, _Host] = {}
+    own = spans.take(np.isin(spans.name, wanted))
+    launched = rows[launch[rows] >= 0]
+    for thread in np.unique(own.place).tolist():
+        of_thread = own.take(own.place == thread)
+        of_thread = of_thread.take(np.argsort(of_thread.start, kind="stable"))
+        here = launched[profile.calls.place[launch[launched]] == thread]
+        moment = profile.calls.start[launch[here]]
+        at = np.searchsorted(of_thread.start, moment, side="right") - 1
+        inside = (at >= 0) & (moment <= of_thread.end[np.maximum(at, 0)])
+        for row, place in zip(here[inside].tolist(), at[inside].tolist(), strict=True):
+            event = int(of_thread.event[place])
+            found[row] = _Host(profile.names[of_thread.name[place]], event, profile.args.get(event, {}))
+    return found
