@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from emu.trace.formats.foreign_trace import ForeignTrace
 from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
+from emu.trace.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,13 @@ class TraceFormat:
 
     name: str
     holds: Callable[[Path], bool]
-    read: Callable[..., ForeignTrace]  # takes the path, `host_time` and `fill_ranks`
+    read: Callable[..., Trace]  # takes the path, `host_time` and `fill_ranks`
 
 
 FORMATS = (TraceFormat(FORMAT, is_profile, read_kineto),)
 
 
-def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> ForeignTrace | None:
+def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace | None:
     """Return the trace of another program that a path names; None: it is none by its name.
 
     Args:

@@ -22,16 +22,17 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
     for rank, of_rank in sorted(ranks.items()):
         for group, rows in of_rank.events.collectives().items():
             if rank not in group[0]:
-                raise InputError(f"profile: {_named(of_rank, rows[0])} is of ranks {_told(group[0])}, without rank {rank} itself")
+                raise InputError(
+                    f"profile: {_named(of_rank, rows[0])} is of ranks {_told(group[0])}, without rank {rank} itself"
+                )
             calls[group][rank] = rows
     found = {rank: dict(of_rank.events.requests) for rank, of_rank in ranks.items()}
     for of_group in calls.values():
         _check_members(ranks, of_group)
-        for together in zip(*of_group.values(), strict=True):
-            rows = list(zip(of_group, together, strict=True))
-            known = [found[rank][row] for rank, row in rows]
+        for turn in range(len(next(iter(of_group.values())))):
+            known = [found[rank][rows[turn]] for rank, rows in of_group.items()]
             elements, dtype = max(asked.elements for asked in known), max(asked.dtype for asked in known)
-            for rank, row in rows:
+            for rank, row in ((rank, rows[turn]) for rank, rows in of_group.items()):
                 found[rank][row] = found[rank][row]._replace(elements=elements, dtype=dtype)
     for rank, of_found in found.items():
         for row, asked in of_found.items():

@@ -5,6 +5,7 @@ the profile has no other sign of a wait.
 """
 
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from emu.arrays import I64
 from emu.errors import BareError, InputError
 from emu.trace.formats.kineto.kernel_order import US
 from emu.trace.formats.kineto.profiled_events import HOST, ProfiledEvents, Seen
-from emu.trace.formats.kineto.profiled_request import ProfiledRequest, dtype_of, request_by_operator
+from emu.trace.formats.kineto.profiled_request import Args, ProfiledRequest, dtype_of, request_by_operator
 from emu.trace.formats.kineto.rank_profile import RankProfile, Spans
 
 _ASKS, _RUNS = "c10d::", "gloo:"
@@ -32,7 +33,7 @@ class _Ran:
 
     def _is_message(self, row: int) -> bool:
         name = self._profile.names[self._profile.annotations.name[row]]
-        return name.removeprefix(_RUNS).startswith(_MESSAGES)
+        return bool(name.removeprefix(_RUNS).startswith(_MESSAGES))
 
     def of(self, asked: str, start: float, elements: int) -> int:
         """Return the row of the request that an operator made, and take it away; -1: there is none."""
@@ -47,15 +48,15 @@ class _Ran:
     def elements(self, row: int) -> int:
         """Return the elements that a request of gloo gives; 0: it says none."""
         dims = self._args(row).get("Input Dims") or ([],)
-        return int(np.prod(dims[0])) if dims[0] else 0
+        return prod(dims[0]) if dims[0] else 0
 
     def dtype(self, row: int) -> str:
         """Return the dtype of a request of gloo; "": it says none."""
         types = self._args(row).get("Input type") or ("",)
         return str(types[0])
 
-    def _args(self, row: int) -> dict[str, list[object]]:
-        return dict(self._profile.args.get(int(self._profile.annotations.event[row]), {}))  # type: ignore[arg-type]
+    def _args(self, row: int) -> Args:
+        return self._profile.args.get(int(self._profile.annotations.event[row]), {})
 
 
 def host_events(profile: RankProfile, spans: Spans, steps: I64, host_time: bool) -> ProfiledEvents:
@@ -127,8 +128,8 @@ def _group(profile: RankProfile, name: str, event: int) -> tuple[int, ...]:
     found = set(profile.groups.values()) or {tuple(range(profile.world or 0))}
     if len(found) != 1:
         raise InputError(
-            f"profile: {profile.where(event, name)} of {profile.file!r} is of one of {len(found)} groups, and gloo does not say "
-            "of which; record the script itself by `emu run --trace`, or profile it on GPUs"
+            f"profile: {profile.where(event, name)} of {profile.file!r} is of one of {len(found)} groups, and gloo does not "
+            "say of which; record the script itself by `emu run --trace`, or profile it on GPUs"
         )
     return found.pop()
 

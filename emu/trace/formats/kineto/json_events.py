@@ -4,7 +4,6 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -28,10 +27,10 @@ def open_json(path: Path) -> IO[str]:
             zipped = file.read(2) == _MAGIC
         if path.suffix == ".gz" and not zipped:
             raise InputError(f"profile: {path.name!r} must be a gzip, as its name ends in .gz; name it .json if it is plain")
-        raw = gzip.open(path) if zipped else path.open("rb")
+        opened = gzip.open if zipped else open
+        return cast("IO[str]", opened(path, "rt", encoding="utf-8", errors="replace"))
     except OSError as error:
         raise InputError(f"profile: cannot read {str(path)!r}: {error.strerror or error}") from None
-    return TextIOWrapper(cast(IO[bytes], raw), encoding="utf-8", errors="replace")
 
 
 def json_entries(path: Path) -> Iterator[tuple[str, Any]]:

@@ -75,7 +75,8 @@ class KernelOrder:
 
     def run(self, launches: list[Launch]) -> ProfiledEvents:
         """Return the events of all launches, in order."""
-        actions = sorted((*((each.issued, 1, each) for each in launches), *self._calls()), key=lambda action: action[:2])
+        launched: list[tuple[float, int, Launch | int]] = [(each.issued, 1, each) for each in launches]
+        actions = sorted([*launched, *self._calls()], key=lambda action: action[:2])
         if launches:
             self._host_since = launches[0].issued
         step = 0
@@ -136,7 +137,9 @@ class KernelOrder:
         elif told is not None:
             found = [self._event_of(told)]
         else:
-            found = [stream.ended_by(end) for stream in self._streams.values() if stream.ended_by(end) != stream.ended_by(start)]
+            found = [
+                stream.ended_by(end) for stream in self._streams.values() if stream.ended_by(end) != stream.ended_by(start)
+            ]
         if any(row >= 0 for row in found):
             self._host_work(step, start)
             self._host = self.events.mark(step, self._host_stream, _SYNC, 0.0, found)
@@ -197,8 +200,8 @@ class KernelOrder:
 def issue_times(profile: RankProfile) -> tuple[F64, F64]:
     """Return [K] when each kernel was launched, and when the call that launched it returned.
 
-    A kernel without such a call was launched before the profile began; if the profile has no calls at all, all count as launched
-    when they begin.
+    A kernel without such a call was launched before the profile began; if the profile has no calls at all, all count as
+    launched when they begin.
     """
     call, kernels = launches_of(profile), profile.kernels
     known = call >= 0

@@ -89,7 +89,7 @@ class ProfiledEvents:
         """
         table = [self._row(what, agreed.get(row)) for row, what in enumerate(self.rows)]
         instances = {row: turn for rows in self.collectives().values() for turn, row in enumerate(rows)}
-        columns: list[object] = [list(c) for c in zip(*table, strict=True)]
+        columns: list[object] = list(zip(*table, strict=True))
         columns[_INSTANCE] = [instances.get(row, 0) for row in range(len(self.rows))]
         splits = [self.requests[row].splits if row in self.requests else () for row in range(len(self.rows))]
         for ragged in (self.waits, splits):

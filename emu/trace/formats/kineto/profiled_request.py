@@ -199,7 +199,9 @@ def request_by_operator(name: str, args: Args, dtype: str, size: int) -> Profile
     rows = _rows(dims, values, ends[0], split)
     found = _elements(operation, given, made, size)
     name_of_dtype = dtype or (typed[0] if typed else "")
-    return ProfiledRequest(operation, found, dtype_of(name_of_dtype), *root_and_tag(operation, args), _splits(rows, given), (), "")
+    return ProfiledRequest(
+        operation, found, dtype_of(name_of_dtype), *root_and_tag(operation, args), _splits(rows, given), (), ""
+    )
 
 
 def request_by_annotation(name: str, args: Args, size: int) -> ProfiledRequest:

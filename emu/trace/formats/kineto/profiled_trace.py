@@ -1,24 +1,25 @@
 """The trace that the profiles of all ranks make: one file a rank.
 
-Only steps count that every rank has. The calls of a group are matched by their order within these, so that profiles need not begin
-at one moment. Ranks without a file may be filled in: they do what a rank does that has groups of the same places.
+Only steps count that every rank has. The calls of a group are matched by their order within these, so that profiles need not
+begin at one moment. Ranks without a file may be filled in: they do what a rank does that has groups of the same places.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from emu.arrays import column
 from emu.errors import InputError
-from emu.trace.formats.foreign_trace import ForeignTrace, Reading
 from emu.trace.formats.kineto.agreement import agreed_requests
 from emu.trace.formats.kineto.collective_kernels import collective_rows
 from emu.trace.formats.kineto.missing_ranks import filled_groups
 from emu.trace.formats.kineto.profiled_request import NAMED, Group
 from emu.trace.formats.kineto.rank_events import RankEvents, rank_events, steps_in
 from emu.trace.formats.kineto.rank_profile import RankProfile, read_profile
+from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, PARTS, Kind, Trace
 from emu.trace.trace import Group as TraceGroup
 
@@ -32,7 +33,7 @@ def is_profile(path: Path) -> bool:
     return path.is_dir() or path.name.endswith(_SUFFIXES)
 
 
-def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> ForeignTrace:
+def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
     """Return the trace of a profile, or of a folder with a profile of each rank.
 
     Args:
@@ -51,14 +52,15 @@ def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False
     if missing and not fill_ranks:
         told = ", ".join(map(str, missing[:8])) + ", ..." * (len(missing) > 8)
         raise InputError(
-            f"profile: {path.name!r} has {len(ranks)} of {world} ranks, but not {told}; add their files, or let them do what equal "
-            "ranks do by --fill-ranks"
+            f"profile: {path.name!r} has {len(ranks)} of {world} ranks, but not {told}; add their files, or let them do what "
+            "equal ranks do by --fill-ranks"
         )
     plays: dict[int, tuple[int, Sequence[Group]]] = {n: (n, tuple(of.events.groups)) for n, of in ranks.items()}
     talking = {each.ranks for of in ranks.values() for each in of.events.requests.values() if each.operation in _MESSAGES}
     plays |= filled_groups({n: own for n, (_, own) in plays.items()}, missing, world, talking)
     trace = _trace(ranks, plays)
-    return ForeignTrace(trace, _reading(trace, ranks, missing), _step_times(ranks.values(), len(numbers)))
+    reading = replace(_reading(trace, ranks), filled_ranks=tuple(missing), host_time=host_time)
+    return replace(trace, meta=(*trace.meta, reading_entry(reading)))
 
 
 def _profiles(path: Path) -> dict[int, RankProfile]:
@@ -124,14 +126,13 @@ def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Seque
     agreed, role = agreed_requests(ranks), {rank: i for i, rank in enumerate(ranks)}
     order = range(len(plays))
     numbers = {group: i for i, group in enumerate(dict.fromkeys(group for rank in order for group in plays[rank][1]))}
-    devices = sorted({name for of in ranks.values() for name in of.profile.devices})
     return Trace(
         tuple(of.events.events(agreed[rank]) for rank, of in ranks.items()),
         column([role[plays[rank][0]] for rank in order], np.int32),
         tuple(TraceGroup(_axis(label), members) for members, label in numbers),
         tuple(tuple(numbers[group] for group in plays[rank][1]) for rank in order),
         column(np.zeros(len(ranks) * len(PARTS)), np.int64).reshape(-1, len(PARTS)),
-        ((COMMAND, "run"), ("profile", ", ".join(devices))),
+        ((COMMAND, "run"),),
     )
 
 
@@ -140,18 +141,18 @@ def _axis(label: str) -> str:
     return {"default_pg": "world", "undefined": ""}.get(label, label.removeprefix("mesh_"))
 
 
-def _step_times(ranks: Iterable[RankEvents], steps: int) -> tuple[float, ...]:
+def _step_times(ranks: Iterable[RankEvents]) -> tuple[float, ...]:
     """Return the seconds of each step, from the end of the one before: the mean of all ranks."""
     found = []
     for of in ranks:
         spans = of.events.step_spans_us()
-        ends = [spans[1][0], *(spans[step][1] for step in range(1, steps + 1))]
+        ends = [spans[1][0], *(spans[step][1] for step in sorted(spans))]
         found.append(np.diff(ends) * 1e-6)
     return tuple(np.mean(found, axis=0).tolist())
 
 
-def _reading(trace: Trace, ranks: Mapping[int, RankEvents], missing: Sequence[int]) -> Reading:
-    kinds = Counter(int(kind) for events in trace.events for kind in events.kind)
+def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
+    """Return what was read of the files, without what the user asked for."""
     requests = [of.events.seen[row].lasts_s for of in ranks.values() for row in of.events.requests]
     left_out: Counter[str] = Counter()
     for of in ranks.values():
@@ -159,15 +160,16 @@ def _reading(trace: Trace, ranks: Mapping[int, RankEvents], missing: Sequence[in
     return Reading(
         format=FORMAT,
         ranks=trace.n_ranks,
-        filled_ranks=tuple(missing),
+        filled_ranks=(),
         devices=tuple(sorted({name for of in ranks.values() for name in of.profile.devices})),
-        steps=max(max(of.events.steps) for of in ranks.values()),
-        kernels=kinds[Kind.COMPUTE],
+        kernels=sum(int((events.kind == Kind.COMPUTE).sum()) for events in trace.events),
         streams=max(len(np.unique(events.stream[events.kind != Kind.MARK])) for events in trace.events),
         collectives=len(requests),
         collective_s=sum(requests),
+        host_time=False,
         left_out={what: count for what, count in left_out.items() if count},
-        notes=tuple(dict.fromkeys(note for of in ranks.values() for note in _notes(of.profile))),
+        assumptions=tuple(dict.fromkeys(note for of in ranks.values() for note in _notes(of.profile))),
+        step_times_s=_step_times(ranks.values()),
     )
 
 

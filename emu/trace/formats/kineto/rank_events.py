@@ -52,7 +52,7 @@ def steps_in(profile: RankProfile) -> set[int]:
     """
     if not profile.steps and not profile.updates:
         raise InputError(
-            f"profile: {profile.file!r} has no ProfilerStep and no Optimizer.step; call profiler.step() after each training step"
+            f"profile: {profile.file!r} has no ProfilerStep and no Optimizer.step; call profiler.step() after each step"
         )
     return set(_steps(profile, _works(profile)[1]).tolist()) - {-1}
 
@@ -95,4 +95,6 @@ def _check_host(profile: RankProfile) -> None:
     """
     other = sorted(category for category in profile.left_out if category.endswith("_runtime"))
     if other:
-        raise InputError(f"profile: {profile.file!r} has no kernels of a GPU, but events of {other[0]!r}, which Emu does not read")
+        raise InputError(
+            f"profile: {profile.file!r} has no kernels of a GPU, but events of {other[0]!r}, which Emu does not read"
+        )

@@ -1,0 +1,59 @@
+"""What was read of a trace that another program recorded, and how long its steps were measured, kept in the trace's meta."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from emu.trace.trace import Trace
+from emu.units import format_time
+
+_KEY = "reading"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What was read of a trace of another program, and what was not."""
+
+    format: str
+    ranks: int
+    filled_ranks: tuple[int, ...]  # that have no file, and do what a rank of equal groups does
+    devices: tuple[str, ...]
+    kernels: int  # that became computations, of all files; operators where the host computes
+    streams: int  # of the rank that has most
+    collectives: int  # messages too, of all files
+    collective_s: float  # their measured time, with waiting
+    host_time: bool  # whether the time of the host between launches counts
+    left_out: Mapping[str, int]  # how many events of each kind were not taken
+    assumptions: tuple[str, ...]
+    step_times_s: tuple[float, ...]  # of each step, as measured: the mean over ranks
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Sentences on what was read, and what was not."""
+        on = f" on {', '.join(self.devices)}" if self.devices else ""
+        streams = f"{self.streams} stream{'s' * (self.streams > 1)}"
+        told = [
+            f"{self.format}: {self.ranks} ranks{on}, {len(self.step_times_s)} steps, {self.kernels:,} kernels on {streams}, "
+            f"{self.collectives:,} collectives ({format_time(self.collective_s)} measured, with waiting)"
+        ]
+        if self.filled_ranks:
+            told.append(f"{len(self.filled_ranks)} of the ranks have no file: each does what a rank of equal groups does")
+        if self.left_out:
+            told.append("left out: " + ", ".join(f"{count:,} {what}" for what, count in self.left_out.items()))
+        if not self.host_time:
+            told.append("the time of the host between launches is left out, too; --host-time keeps it")
+        return tuple(told)
+
+
+def reading_entry(reading: Reading) -> tuple[str, str]:
+    """Return the entry of a trace's meta that holds a reading."""
+    return _KEY, json.dumps(asdict(reading))
+
+
+def reading_of(trace: Trace) -> Reading | None:
+    """Return what was read of a trace; None: Emu recorded or generated it itself."""
+    stored = dict(trace.meta).get(_KEY)
+    if stored is None:
+        return None
+    known = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(stored).items()}
+    return Reading(**known)
