@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from emu.trace.trace import Trace
 from emu.units import format_time
@@ -55,5 +56,5 @@ def reading_of(trace: Trace) -> Reading | None:
     stored = dict(trace.meta).get(_KEY)
     if stored is None:
         return None
-    known = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(stored).items()}
-    return Reading(**known)
+    known: dict[str, Any] = json.loads(stored)
+    return Reading(**{key: tuple(value) if isinstance(value, list) else value for key, value in known.items()})

@@ -47,8 +47,8 @@ class _Ran:
 
     def elements(self, row: int) -> int:
         """Return the elements that a request of gloo gives; 0: it says none."""
-        dims = self._args(row).get("Input Dims") or ([],)
-        return prod(dims[0]) if dims[0] else 0
+        shapes: list[list[int]] = self._args(row).get("Input Dims") or [[]]
+        return prod(shapes[0]) if shapes[0] else 0
 
     def dtype(self, row: int) -> str:
         """Return the dtype of a request of gloo; "": it says none."""

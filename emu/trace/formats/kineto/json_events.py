@@ -102,10 +102,11 @@ class _Window:
             try:
                 value, end = _decode(self._text, self._at)
             except json.JSONDecodeError as error:
+                cut = error.pos >= len(self._text) - 1 or error.msg.startswith("Unterminated")
                 if len(self._text) - self._at > _LONGEST:
                     raise
                 if not self._more():
-                    raise (EOFError() if error.pos >= len(self._text) - 1 or "Unterminated" in error.msg else error) from None
+                    raise (EOFError() if cut else error) from None
             else:
                 if end < len(self._text) or not self._more():  # a number may go on behind the window
                     self._at = end
