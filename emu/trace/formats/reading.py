@@ -38,7 +38,9 @@ class Reading:
             f"{self.collectives:,} collectives ({format_time(self.collective_s)} measured, with waiting)"
         ]
         if self.filled_ranks:
-            told.append(f"{len(self.filled_ranks)} of the ranks have no file: each does what a rank of equal groups does")
+            one = len(self.filled_ranks) == 1
+            whose = "has no file: it does" if one else "have no file: each does"
+            told.append(f"{len(self.filled_ranks)} of the ranks {whose} what a rank of equal groups does")
         if self.left_out:
             told.append("left out: " + ", ".join(f"{count:,} {what}" for what, count in self.left_out.items()))
         if not self.host_time:

@@ -180,6 +180,42 @@ def test_ranks_without_a_file_do_what_equal_ranks_do(tmp_path):
     assert emu.replay(tmp_path, topology=topology, fill_ranks=True)[0].ranks == 4
 
 
+def test_one_kernel_sends_several_messages(tmp_path):
+    """The ranks of a pipeline exchange tensors by batch_isend_irecv; the next kernel waits for both messages."""
+
+    def message(what, ts, peer, elements):
+        told = {"Input Dims": [[[elements]], [], []], "Concrete Inputs": ["", "", str(peer), "0"]}
+        sizes = {"Collective name": what.strip("_"), "In msg nelems": elements, "Out msg nelems": elements, "dtype": "BFloat16"}
+        group = {"Process Group Ranks": "[0, 1]", "Group size": 2}
+        return [
+            span("cpu_op", f"c10d::{what}", ts, 4, HOST, **told),
+            span("cpu_op", "record_param_comms", ts + 1, 2, HOST, **sizes, **group),
+        ]
+
+    for rank in range(2):
+        events = [
+            step(1, 0, 900),
+            *kernel("forward", 1, 2, 20, 1),
+            *message("send", 5, 1 - rank, 100 + rank),
+            *message("recv_", 10, 1 - rank, 101 - rank),
+            *kernel("ncclDevKernel_SendRecv", 20, 30, 40, 2, NCCL),
+            call("cudaStreamWaitEvent", 22, 90),
+            *kernel("backward", 24, 80, 20, 3),
+        ]
+        write(tmp_path, f"rank{rank}.json", profile_of(rank, events))
+    trace = read_foreign(tmp_path)
+    for rank, events in enumerate(trace.events):
+        assert events.name == ("forward", "send", "recv", "messages sent together", "backward")
+        assert events.bytes.tolist() == [0, 200 + 2 * rank, 202 - 2 * rank, 0, 0]
+        assert events.root.tolist() == [0, 1 - rank, 1 - rank, 0, 0]
+        waits = rows_of(events)
+        assert waits["send"] == waits["recv"] == {"forward"}
+        assert waits["messages sent together"] == {"send", "recv"}
+        assert waits["backward"] == {"messages sent together"}
+    assert reading_of(trace).collective_s == pytest.approx(80e-6)  # of two kernels
+    assert emu.replay(tmp_path, topology=FAST)[0].step_time_s == pytest.approx(40e-6 + 2e-6 + 202 / 400e9)  # over two links
+
+
 def test_only_steps_that_every_rank_has_count(tmp_path):
     later = [step(6, 600, 300), *kernel("more", 610, 620, 5, 8)]
     write(tmp_path, "rank0.json", profile_of(0, [*step_of_ddp(), *later]))

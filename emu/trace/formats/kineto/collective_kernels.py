@@ -23,6 +23,7 @@ _NCCL = ("nccl", "rccl")  # beginnings of the names of kernels that communicate
 _OPERATOR = "c10d::"
 _TOLD = "record_param_comms"
 _ANNOTATION = "nccl:"
+_MESSAGES = ("c10d::send", "c10d::recv")
 
 
 def collective_rows(profile: RankProfile) -> I64:
@@ -34,8 +35,8 @@ def collective_rows(profile: RankProfile) -> I64:
     return np.flatnonzero(rows)
 
 
-def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, ProfiledRequest | None]:
-    """Return, by the row of each kernel that communicates, its request; None: an earlier kernel of its operator has it.
+def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, tuple[ProfiledRequest, ...]]:
+    """Return, by the row of each kernel that communicates, its requests; (): an earlier kernel of its operator has them.
 
     Args:
         profile: The profile.
@@ -47,11 +48,12 @@ def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, ProfiledRe
     rows = np.intersect1d(rows, collective_rows(profile))
     operators, told = (_enclosing(profile, profile.operators, rows, word) for word in (_OPERATOR, _TOLD))
     annotations = _enclosing(profile, profile.annotations, rows, _ANNOTATION)
-    found: dict[int, ProfiledRequest | None] = {}
+    coalesced = _coalesced(profile, rows)
+    found: dict[int, tuple[ProfiledRequest, ...]] = {}
     known: set[int] = set()
     for row in rows[np.argsort(profile.kernels.start[rows], kind="stable")].tolist():
-        around = _Around(*(of.get(row, _NOTHING) for of in (operators, told, annotations)))
-        found[row] = None if around.operator.event in known else _request(profile, row, around)
+        around = _Around(*(of.get(row, _NOTHING) for of in (operators, told, annotations)), coalesced.get(row, ()))
+        found[row] = () if around.operator.event in known else _requests(profile, row, around)
         known |= {around.operator.event} - {-1}
     return found
 
@@ -73,21 +75,70 @@ class _Around(NamedTuple):
     operator: _Host  # the operator of c10d: shapes, root and peer
     told: _Host  # record_param_comms: all, in newer profiles
     annotation: _Host  # nccl: the operation, and the shape of the first tensor
+    before: tuple[_Host, ...]  # the operators of messages that it made since it launched the kernel before
 
 
-def _request(profile: RankProfile, row: int, around: _Around) -> ProfiledRequest:
+def _requests(profile: RankProfile, row: int, around: _Around) -> tuple[ProfiledRequest, ...]:
     event, name, size = int(profile.kernels.event[row]), profile.names[profile.kernels.name[row]], profile.world or 1
     try:
         for args in (profile.args.get(event, {}), around.told.args):
-            if NAMED in args:
-                return _with_root(request_by_arguments(args, profile.groups), around.operator)
+            if operation_of(str(args.get(NAMED, ""))):
+                return (_with_root(request_by_arguments(args, profile.groups), around.operator),)
         if around.annotation.args.get("Input Dims"):
-            return _with_root(request_by_annotation(around.annotation.name, around.annotation.args, size), around.operator)
-        if around.operator.event < 0:
+            asked = request_by_annotation(around.annotation.name, around.annotation.args, size)
+            return (_with_root(asked, around.operator),)
+        if around.operator.event >= 0:
+            return (request_by_operator(around.operator.name, around.operator.args, "", size),)
+        if not around.before:
             raise BareError("has no 'Collective name', and no operator of c10d around its launch")
-        return request_by_operator(around.operator.name, around.operator.args, "", size)
+        return tuple(_message(profile, each) for each in around.before)
     except BareError as error:
         raise InputError(f"profile: {profile.where(event, name)} of {profile.file!r} {error}") from None
+
+
+def _message(profile: RankProfile, operator: _Host) -> ProfiledRequest:
+    """Return a message of several that one kernel sends; what it sends is told inside its operator."""
+    told = _inside(profile, operator.event)
+    return _with_root(request_by_arguments(told, profile.groups), operator)
+
+
+def _inside(profile: RankProfile, event: int) -> Args:
+    """Return the arguments of the `record_param_comms` that an operator holds.
+
+    Raises:
+        BareError: it holds none.
+    """
+    spans = profile.operators
+    at = int(np.searchsorted(spans.event, event))
+    inside = (spans.place == spans.place[at]) & (spans.start >= spans.start[at]) & (spans.start <= spans.end[at])
+    for row in np.flatnonzero(inside).tolist():
+        args = profile.args.get(int(spans.event[row]), {})
+        if NAMED in args:
+            return args
+    raise BareError(f"sends several messages, of which event {event} does not say 'Collective name'")
+
+
+def _coalesced(profile: RankProfile, rows: I64) -> dict[int, tuple[_Host, ...]]:
+    """Return, by row, the operators of messages that the host made between the launch of the kernel before and this launch.
+
+    Such messages are sent by one kernel, which is launched after all of them, as `batch_isend_irecv` does.
+    """
+    launch, spans = launches_of(profile), profile.operators
+    wanted = [n for n, name in enumerate(profile.names) if name.startswith(_MESSAGES)]
+    own = spans.take(np.isin(spans.name, wanted))
+    own = own.take(np.argsort(own.start, kind="stable"))
+    found: dict[int, tuple[_Host, ...]] = {}
+    since: dict[int, float] = {}
+    launched = rows[launch[rows] >= 0]
+    for row in launched[np.argsort(profile.calls.start[launch[launched]], kind="stable")].tolist():
+        thread, moment = int(profile.calls.place[launch[row]]), float(profile.calls.start[launch[row]])
+        low = since.get(thread, -np.inf)
+        made = np.flatnonzero((own.place == thread) & (own.start > low) & (own.end <= moment))
+        events = own.event[made].tolist()
+        hosts = zip((profile.names[n] for n in own.name[made].tolist()), events, strict=True)
+        found[row] = tuple(_Host(name, event, profile.args.get(event, {})) for name, event in hosts)
+        since[thread] = moment
+    return found
 
 
 def _with_root(asked: ProfiledRequest, operator: _Host) -> ProfiledRequest:

@@ -78,7 +78,7 @@ def host_events(profile: RankProfile, spans: Spans, steps: I64, host_time: bool)
         request = _asks(profile, spans, at, ran)
         thread, start = int(spans.place[at]), float(spans.start[at])
         since = clock.get(thread, start)
-        clock[thread] = float(spans.end[at])
+        clock[thread] = start if request else float(spans.end[at])  # what the host does to make a request is no computation
         if not step:
             continue
         ended = [each for each in running if since < each[0] <= start]
@@ -87,7 +87,7 @@ def host_events(profile: RankProfile, spans: Spans, steps: I64, host_time: bool)
             waits = [found.mark(step, thread, HOST, (start - blocked) * US, waits)]
         running = [each for each in running if each[0] > start]
         if request is None:
-            seen = Seen(start, clock[thread], int(spans.event[at]))
+            seen = Seen(start, float(spans.end[at]), int(spans.event[at]))
             found.compute(step, thread, profile.names[spans.name[at]], seen, waits)
         else:
             asked, seen = request

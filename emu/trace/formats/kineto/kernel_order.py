@@ -21,7 +21,7 @@ from emu.trace.formats.kineto.rank_profile import RankProfile, launches_of
 
 _WAIT, _RECORD = "StreamWaitEvent", "EventRecord"  # calls, without cuda or hip
 _SYNCHRONISE = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
-_SYNC = "synchronize"
+_SYNC, _TOGETHER = "synchronize", "messages sent together"  # marks
 US = 1e-6
 
 
@@ -33,7 +33,7 @@ class Launch(NamedTuple):
     returned: float  # the call of the host
     thread: int
     step: int
-    asked: ProfiledRequest | None
+    asked: tuple[ProfiledRequest, ...]  # several: one kernel sends them together
 
 
 @dataclass(eq=False)
@@ -161,14 +161,15 @@ class KernelOrder:
             waits.append(self._host)
             stream.seen[-1] = self._host
         before = stream.rows[-1] if stream.rows else -1
-        if launch.asked is not None or before in self._requests:
+        if launch.asked or before in self._requests:
             waits.append(before)
         stream.pending.clear()
         stream.add(self._add(launch, number, Seen(start, end, int(kernels.event[launch.row])), waits), end)
 
     def _add(self, launch: Launch, number: int, seen: Seen, waits: list[int]) -> int:
-        if launch.asked is not None:
-            row = self.events.request(launch.step, number, launch.asked, seen, waits)
+        if launch.asked:
+            rows = [self.events.request(launch.step, number, each, seen, waits) for each in launch.asked]
+            row = rows[0] if len(rows) == 1 else self.events.mark(launch.step, number, _TOGETHER, 0.0, rows)
             self._requests.add(row)
             return row
         self._current[launch.thread] = self._latest = number
@@ -181,7 +182,7 @@ class KernelOrder:
             return []
         called = launch.thread in self._waits_next
         self._waits_next.discard(launch.thread)
-        if launch.asked is not None:
+        if launch.asked:
             other = self._streams[self._current.get(launch.thread, self._latest)]
             return other.rows[-1:]
         if not called and self._named_waits:
@@ -211,12 +212,12 @@ def issue_times(profile: RankProfile) -> tuple[F64, F64]:
     return issued, returned
 
 
-def launches(profile: RankProfile, asked: Mapping[int, ProfiledRequest | None], step: I64) -> list[Launch]:
+def launches(profile: RankProfile, asked: Mapping[int, tuple[ProfiledRequest, ...]], step: I64) -> list[Launch]:
     """Return the kernels of all steps in the order of launch.
 
     Args:
         profile: The profile.
-        asked: By the row of a kernel that communicates, its request; None: an earlier kernel has it.
+        asked: By the row of a kernel that communicates, its requests; (): an earlier kernel has them.
         step: [K] the step of each kernel; 0: it is of none.
     """
     issued, returned = issue_times(profile)
@@ -225,7 +226,7 @@ def launches(profile: RankProfile, asked: Mapping[int, ProfiledRequest | None], 
     thread[call >= 0] = profile.calls.place[call[call >= 0]]
     order = np.lexsort((profile.kernels.start, issued))
     return [
-        Launch(row, float(issued[row]), float(returned[row]), int(thread[row]), int(step[row]), asked.get(row))
+        Launch(row, float(issued[row]), float(returned[row]), int(thread[row]), int(step[row]), asked.get(row, ()))
         for row in order[step[order] > 0].tolist()
-        if asked.get(row, True) is not None
+        if asked.get(row, True)
     ]

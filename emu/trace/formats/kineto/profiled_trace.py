@@ -153,7 +153,9 @@ def _step_times(ranks: Iterable[RankEvents]) -> tuple[float, ...]:
 
 def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
     """Return what was read of the files, without what the user asked for."""
-    requests = [of.events.seen[row].lasts_s for of in ranks.values() for row in of.events.requests]
+    seen = {
+        (rank, of.events.seen[row]) for rank, of in ranks.items() for row in of.events.requests
+    }  # one kernel may send several
     left_out: Counter[str] = Counter()
     for of in ranks.values():
         left_out.update({**of.profile.left_out, "in no step of all ranks": of.outside})
@@ -164,8 +166,8 @@ def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
         devices=tuple(sorted({name for of in ranks.values() for name in of.profile.devices})),
         kernels=sum(int((events.kind == Kind.COMPUTE).sum()) for events in trace.events),
         streams=max(len(np.unique(events.stream[events.kind != Kind.MARK])) for events in trace.events),
-        collectives=len(requests),
-        collective_s=sum(requests),
+        collectives=sum(len(of.events.requests) for of in ranks.values()),
+        collective_s=sum(kernel.lasts_s for _, kernel in sorted(seen)),
         host_time=False,
         left_out={what: count for what, count in left_out.items() if count},
         assumptions=tuple(dict.fromkeys(note for of in ranks.values() for note in _notes(of.profile))),

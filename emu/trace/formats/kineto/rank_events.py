@@ -75,7 +75,7 @@ def rank_events(profile: RankProfile, numbers: Mapping[int, int], host_time: boo
     if len(profile.kernels.start):
         whole = tuple(range(profile.world or 0))
         known = requests_of_kernels(profile, np.flatnonzero(step))
-        asked = {row: each and (each if each.ranks else each._replace(ranks=whole)) for row, each in known.items()}
+        asked = {row: tuple(a if a.ranks else a._replace(ranks=whole) for a in of_row) for row, of_row in known.items()}
         events = KernelOrder(profile, host_time).run(launches(profile, asked, step))
     else:
         events = host_events(profile, spans, step, host_time)
