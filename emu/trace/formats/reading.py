@@ -1,4 +1,4 @@
-"""What was read of a trace that another program recorded, and how long its steps were measured, kept in the trace's meta."""
+"""The account of a trace that another program recorded: what was read, and the times of its steps. It is in the trace's meta."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _KEY = "reading"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What was read of a trace of another program, and what was not."""
+    """The account of what was read of a trace of another program, and what was not."""
 
     format: str
     ranks: int
@@ -59,4 +59,5 @@ def reading_of(trace: Trace) -> Reading | None:
     if stored is None:
         return None
     known: dict[str, Any] = json.loads(stored)
-    return Reading(**{key: tuple(value) if isinstance(value, list) else value for key, value in known.items()})
+    known |= {key: tuple(value) for key, value in known.items() if isinstance(value, list)}
+    return Reading(**known)

@@ -91,10 +91,10 @@ _replay_device_option = click.option(
     "[default: h100; kernels of a profile last as measured]",
 )
 host_time_option = click.option(
-    "--host-time", is_flag=True, help="Of a profile, keep the time that the host took between launches."
+    "--host-time", is_flag=True, help="Keep the time that the host took between launches, of a profile."
 )
 fill_ranks_option = click.option(
-    "--fill-ranks", is_flag=True, help="Of a profile, let ranks without a file do what ranks of equal groups do."
+    "--fill-ranks", is_flag=True, help="Let ranks without a file do what ranks of equal groups do, of a profile."
 )
 algorithm_option = click.option("--algorithm", multiple=True, metavar="auto|nccl|[AXIS.]OPERATION=NAME", help=_ALGORITHM_HELP)
 stack_option = click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)  # of a generated step

@@ -1,4 +1,4 @@
-"""What a hand-written profile of GPUs becomes: events, their order, and the time of the step on a fabric."""
+"""Profiles of GPUs written by hand become events in order, and a step that is timed on a fabric."""
 
 import json
 import tracemalloc

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from emu.errors import InputError
-from emu.trace.formats.kineto.profiled_request import Group, ProfiledRequest
+from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
 from emu.trace.formats.kineto.rank_events import RankEvents
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -18,7 +18,7 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
     Raises:
         InputError: a rank is no member of a group that it calls, or members do not make equal calls.
     """
-    calls: defaultdict[Group, dict[int, list[int]]] = defaultdict(dict)
+    calls: defaultdict[ProfiledGroup, dict[int, list[int]]] = defaultdict(dict)
     for rank, of_rank in sorted(ranks.items()):
         for group, rows in of_rank.events.collectives().items():
             if rank not in group[0]:

@@ -17,7 +17,7 @@ from emu.trace.formats.kineto.profiled_request import (
     request_by_operator,
     root_and_tag,
 )
-from emu.trace.formats.kineto.rank_profile import RankProfile, Spans, launches_of
+from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile, launches_of
 
 _NCCL = ("nccl", "rccl")  # beginnings of the names of kernels that communicate
 _OPERATOR = "c10d::"
@@ -52,14 +52,15 @@ def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, tuple[Prof
     found: dict[int, tuple[ProfiledRequest, ...]] = {}
     known: set[int] = set()
     for row in rows[np.argsort(profile.kernels.start[rows], kind="stable")].tolist():
-        around = _Around(*(of.get(row, _NOTHING) for of in (operators, told, annotations)), coalesced.get(row, ()))
+        operator, said, annotation = (of.get(row, _NOTHING) for of in (operators, told, annotations))
+        around = _Around(operator, said, annotation, coalesced.get(row, ()))
         found[row] = () if around.operator.event in known else _requests(profile, row, around)
         known |= {around.operator.event} - {-1}
     return found
 
 
 class _Host(NamedTuple):
-    """What the host did when it launched a kernel."""
+    """An operator or an annotation of the host."""
 
     name: str
     event: int
@@ -70,7 +71,7 @@ _NOTHING = _Host("", -1, {})
 
 
 class _Around(NamedTuple):
-    """The innermost of what the host did when it launched a kernel that communicates, by what it says."""
+    """The innermost operators and annotations in which the host launched a kernel that communicates, by what they say."""
 
     operator: _Host  # the operator of c10d: shapes, root and peer
     told: _Host  # record_param_comms: all, in newer profiles
@@ -149,7 +150,7 @@ def _with_root(asked: ProfiledRequest, operator: _Host) -> ProfiledRequest:
     return asked._replace(root=root, tag=tag)
 
 
-def _enclosing(profile: RankProfile, spans: Spans, rows: I64, word: str) -> Mapping[int, _Host]:
+def _enclosing(profile: RankProfile, spans: ProfileSpans, rows: I64, word: str) -> Mapping[int, _Host]:
     """Return, by row, the innermost of some spans whose name begins so and in which the kernel was launched."""
     launch = launches_of(profile)
     wanted = [n for n, name in enumerate(profile.names) if name.startswith(word)]

@@ -14,7 +14,7 @@ from emu.errors import BareError, InputError
 from emu.trace.formats.kineto.kernel_order import US
 from emu.trace.formats.kineto.profiled_events import HOST, ProfiledEvents, Seen
 from emu.trace.formats.kineto.profiled_request import Args, ProfiledRequest, dtype_of, request_by_operator
-from emu.trace.formats.kineto.rank_profile import RankProfile, Spans
+from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
 _ASKS, _RUNS = "c10d::", "gloo:"
 _MESSAGES = ("send", "recv")
@@ -27,7 +27,7 @@ class _Ran:
     def __init__(self, profile: RankProfile) -> None:
         ran = profile.annotations
         rows = np.flatnonzero([profile.names[n].startswith(_RUNS) for n in ran.name.tolist()])
-        order = rows[np.argsort(ran.start[rows], kind="stable")].tolist()
+        order: list[int] = rows[np.argsort(ran.start[rows], kind="stable")].tolist()
         self._profile = profile
         self._left = {talk: [row for row in order if self._is_message(row) == talk] for talk in (True, False)}
 
@@ -48,7 +48,7 @@ class _Ran:
     def elements(self, row: int) -> int:
         """Return the elements that a request of gloo gives; 0: it says none."""
         shapes: list[list[int]] = self._args(row).get("Input Dims") or [[]]
-        return prod(shapes[0]) if shapes[0] else 0
+        return int(prod(shapes[0])) if shapes[0] else 0
 
     def dtype(self, row: int) -> str:
         """Return the dtype of a request of gloo; "": it says none."""
@@ -59,7 +59,7 @@ class _Ran:
         return self._profile.args.get(int(self._profile.annotations.event[row]), {})
 
 
-def host_events(profile: RankProfile, spans: Spans, steps: I64, host_time: bool) -> ProfiledEvents:
+def host_events(profile: RankProfile, spans: ProfileSpans, steps: I64, host_time: bool) -> ProfiledEvents:
     """Return the events of a rank whose profile has no kernels.
 
     Args:
@@ -95,7 +95,7 @@ def host_events(profile: RankProfile, spans: Spans, steps: I64, host_time: bool)
     return found
 
 
-def _asks(profile: RankProfile, spans: Spans, at: int, ran: _Ran) -> tuple[ProfiledRequest, Seen] | None:
+def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tuple[ProfiledRequest, Seen] | None:
     """Return the request that an operator makes, and when it ran; None: it makes none."""
     name = profile.names[spans.name[at]]
     if not name.startswith(_ASKS):
@@ -134,7 +134,7 @@ def _group(profile: RankProfile, name: str, event: int) -> tuple[int, ...]:
     return found.pop()
 
 
-def host_works(profile: RankProfile) -> Spans:
+def host_works(profile: RankProfile) -> ProfileSpans:
     """Return the operators that are no part of another, in order; of one that makes a request, its parts."""
     operators, names = profile.operators, profile.names
     asks, runs = (np.array([name.startswith(word) for name in names], np.bool_) for word in (_ASKS, _RUNS))
@@ -149,7 +149,7 @@ def host_works(profile: RankProfile) -> Spans:
     return kept.take(np.argsort(kept.start, kind="stable"))
 
 
-def _outermost(operators: Spans, rows: I64, asks: np.ndarray) -> Iterator[int]:
+def _outermost(operators: ProfileSpans, rows: I64, asks: np.ndarray) -> Iterator[int]:
     """Yield the rows of one thread that lie in no other row but in one that holds a request.
 
     Args:

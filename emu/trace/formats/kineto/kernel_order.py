@@ -38,7 +38,7 @@ class Launch(NamedTuple):
 
 @dataclass(eq=False)
 class _Stream:
-    """What a stream has been given so far."""
+    """A stream with the events that it has been given so far."""
 
     rows: list[int] = field(default_factory=list)  # events
     ends: list[float] = field(default_factory=list)  # when they ended in the profile, none before the one before

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from emu.errors import InputError
-from emu.trace.formats.kineto.profiled_request import Group
+from emu.trace.formats.kineto.profiled_request import ProfiledGroup
 
 
 def filled_groups(
-    groups: Mapping[int, Sequence[Group]], missing: Sequence[int], world: int, apart: Collection[tuple[int, ...]]
-) -> dict[int, tuple[int, list[Group]]]:
+    groups: Mapping[int, Sequence[ProfiledGroup]], missing: Sequence[int], world: int, apart: Collection[tuple[int, ...]]
+) -> dict[int, tuple[int, list[ProfiledGroup]]]:
     """Return, for each missing rank, the rank whose events it has, and its own groups in the order of that rank's.
 
     A group of a missing rank is one of a rank with a file that has it as a member, or that group shifted. A rank that shares a
@@ -24,7 +24,7 @@ def filled_groups(
         InputError: no rank has such groups.
     """
     known = {group for of_rank in groups.values() for group in of_rank}
-    found: dict[int, tuple[int, list[Group]]] = {}
+    found: dict[int, tuple[int, list[ProfiledGroup]]] = {}
     for rank in missing:
         alike = [n for n, own in groups.items() if any(rank in ranks and ranks not in apart for ranks, _ in own)]
         for donor in (*alike, *(n for n in groups if n not in alike)):
@@ -38,7 +38,9 @@ def filled_groups(
     return found
 
 
-def _group_of(rank: int, donor: int, group: Group, known: Collection[Group], world: int) -> Group | None:
+def _group_of(
+    rank: int, donor: int, group: ProfiledGroup, known: Collection[ProfiledGroup], world: int
+) -> ProfiledGroup | None:
     """Return the group of a rank that is like a group of another rank; None: there is none."""
     ranks, label = group
     if rank in ranks:

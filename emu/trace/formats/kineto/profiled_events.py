@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import column
-from emu.trace.formats.kineto.profiled_request import Group, ProfiledRequest
+from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
 from emu.trace.kernel import MOVES
 from emu.trace.trace import Events, Kind, typed_events
 
@@ -39,7 +39,7 @@ class ProfiledEvents:
         self.requests: dict[int, ProfiledRequest] = {}
         self.lasts_s: list[float] = []
         self.seen: dict[int, Seen] = {}  # by row; marks have none
-        self.groups: dict[Group, int] = {}
+        self.groups: dict[ProfiledGroup, int] = {}
 
     def compute(self, step: int, stream: int, name: str, seen: Seen, waits: Iterable[int]) -> int:
         """Add a computation, and return its row."""
@@ -65,9 +65,9 @@ class ProfiledEvents:
         self.waits.append(tuple(sorted({w for w in waits if w >= 0})))
         return len(self.rows) - 1
 
-    def collectives(self) -> dict[Group, list[int]]:
+    def collectives(self) -> dict[ProfiledGroup, list[int]]:
         """Return the rows of the collectives of each group, in order."""
-        found: dict[Group, list[int]] = {}
+        found: dict[ProfiledGroup, list[int]] = {}
         for row, asked in self.requests.items():
             if asked.operation not in _KINDS:
                 found.setdefault(asked.group, []).append(row)

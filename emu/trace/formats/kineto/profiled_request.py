@@ -13,7 +13,7 @@ from emu.errors import BareError
 from emu.trace.device.dtypes import FLOAT_BYTES
 
 Args = Mapping[str, Any]
-Group = tuple[tuple[int, ...], str]  # ranks, and PyTorch's description
+ProfiledGroup = tuple[tuple[int, ...], str]  # ranks, and PyTorch's description
 NAMED = "Collective name"  # the argument that names the operation
 
 # The names of NCCL's calls in PyTorch, without underscores.
@@ -87,7 +87,7 @@ class ProfiledRequest(NamedTuple):
     label: str  # PyTorch's description of the group
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ProfiledGroup:
         """The ranks and the description of its group."""
         return self.ranks, self.label
 

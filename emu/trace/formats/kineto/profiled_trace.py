@@ -16,12 +16,11 @@ from emu.errors import InputError
 from emu.trace.formats.kineto.agreement import agreed_requests
 from emu.trace.formats.kineto.collective_kernels import collective_rows
 from emu.trace.formats.kineto.missing_ranks import filled_groups
-from emu.trace.formats.kineto.profiled_request import NAMED, Group
+from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup
 from emu.trace.formats.kineto.rank_events import RankEvents, rank_events, steps_in
 from emu.trace.formats.kineto.rank_profile import RankProfile, read_profile
 from emu.trace.formats.reading import Reading, reading_entry
-from emu.trace.trace import COMMAND, PARTS, Kind, Trace
-from emu.trace.trace import Group as TraceGroup
+from emu.trace.trace import COMMAND, PARTS, Group, Kind, Trace
 
 _SUFFIXES = (".json", ".json.gz")
 _MESSAGES = ("send", "recv")
@@ -55,7 +54,7 @@ def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False
             f"profile: {path.name!r} has {len(ranks)} of {world} ranks, but not {told}; add their files, or let them do what "
             "equal ranks do by --fill-ranks"
         )
-    plays: dict[int, tuple[int, Sequence[Group]]] = {n: (n, tuple(of.events.groups)) for n, of in ranks.items()}
+    plays: dict[int, tuple[int, Sequence[ProfiledGroup]]] = {n: (n, tuple(of.events.groups)) for n, of in ranks.items()}
     talking = {each.ranks for of in ranks.values() for each in of.events.requests.values() if each.operation in _MESSAGES}
     plays |= filled_groups({n: own for n, (_, own) in plays.items()}, missing, world, talking)
     trace = _trace(ranks, plays)
@@ -116,7 +115,7 @@ def _world(ranks: Mapping[int, RankEvents]) -> int:
     return world
 
 
-def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Sequence[Group]]]) -> Trace:
+def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Sequence[ProfiledGroup]]]) -> Trace:
     """Return the trace of all ranks.
 
     Args:
@@ -129,7 +128,7 @@ def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Seque
     return Trace(
         tuple(of.events.events(agreed[rank]) for rank, of in ranks.items()),
         column([role[plays[rank][0]] for rank in order], np.int32),
-        tuple(TraceGroup(_axis(label), members) for members, label in numbers),
+        tuple(Group(_axis(label), members) for members, label in numbers),
         tuple(tuple(numbers[group] for group in plays[rank][1]) for rank in order),
         column(np.zeros(len(ranks) * len(PARTS)), np.int64).reshape(-1, len(PARTS)),
         ((COMMAND, "run"),),

@@ -11,7 +11,7 @@ from emu.trace.formats.kineto.collective_kernels import requests_of_kernels
 from emu.trace.formats.kineto.host_order import host_events, host_works
 from emu.trace.formats.kineto.kernel_order import KernelOrder, issue_times, launches
 from emu.trace.formats.kineto.profiled_events import ProfiledEvents
-from emu.trace.formats.kineto.rank_profile import RankProfile, Spans
+from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
 
 class RankEvents(NamedTuple):
@@ -22,7 +22,7 @@ class RankEvents(NamedTuple):
     outside: int  # kernels, or operators of the host, in no step that counts
 
 
-def _works(profile: RankProfile) -> tuple[Spans, F64]:
+def _works(profile: RankProfile) -> tuple[ProfileSpans, F64]:
     """Return what a rank does, kernels or operators, and when the host asked for it."""
     if len(profile.kernels.start):
         return profile.kernels, issue_times(profile)[0]

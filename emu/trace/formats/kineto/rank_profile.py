@@ -30,7 +30,7 @@ _SILENT = ("trace", "gpu_user_annotation", "")  # that repeat what other events 
 MOST_SKEW_US = 1000.0  # that a kernel may begin before it was launched: two clocks are never quite equal
 
 
-class Spans(NamedTuple):
+class ProfileSpans(NamedTuple):
     """Things that last, as columns of equal length."""
 
     start: F64
@@ -45,9 +45,9 @@ class Spans(NamedTuple):
         """The times at which they end."""
         return self.start + self.lasts
 
-    def take(self, which: np.ndarray) -> "Spans":
+    def take(self, which: np.ndarray) -> "ProfileSpans":
         """Return some of them, in that order."""
-        return Spans(*(c[which] for c in self))
+        return ProfileSpans(*(c[which] for c in self))
 
 
 @dataclass(eq=False)
@@ -56,24 +56,24 @@ class _Rows:
 
     flat: "array[float]" = field(default_factory=lambda: array("d"))
 
-    def spans(self) -> Spans:
+    def spans(self) -> ProfileSpans:
         table = np.frombuffer(self.flat, np.float64).reshape(-1, 6) if self.flat else np.zeros((0, 6))
-        return Spans(table[:, 0].copy(), table[:, 1].copy(), *(table[:, i].astype(np.int64) for i in range(2, 6)))
+        return ProfileSpans(table[:, 0].copy(), table[:, 1].copy(), *(table[:, i].astype(np.int64) for i in range(2, 6)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RankProfile:
-    """What one file says; events of a list are in the order of the file."""
+    """The profile of one rank; events of a list are in the order of the file."""
 
     file: str
     rank: int | None  # None: it does not say
     world: int | None
     groups: Mapping[str, tuple[int, ...]]  # the ranks of each process group, by its name
     devices: tuple[str, ...]
-    kernels: Spans  # [K] place: a number for each stream
-    calls: Spans  # [C] place: a number for each thread, as in the next two
-    operators: Spans  # [O]
-    annotations: Spans  # [A]
+    kernels: ProfileSpans  # [K] place: a number for each stream
+    calls: ProfileSpans  # [C] place: a number for each thread, as in the next two
+    operators: ProfileSpans  # [O]
+    annotations: ProfileSpans  # [A]
     names: tuple[str, ...]
     threads: tuple[object, ...]
     streams: tuple[tuple[int, int], ...]  # device and stream
