@@ -1,4 +1,4 @@
-"""The account of a trace that another program recorded: what was read, and the times of its steps. It is in the trace's meta."""
+"""The account of a trace that another program recorded: what was read, and the times of its steps, in the trace's meta."""
 
 import json
 from collections.abc import Mapping
