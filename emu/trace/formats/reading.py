@@ -19,7 +19,7 @@ class Reading:
     ranks: int
     filled_ranks: tuple[int, ...]  # that have no file, and do what a rank of equal groups does
     devices: tuple[str, ...]
-    kernels: int  # that became computations, of all files; operators where the host computes
+    computations: int  # kernels, or operators where the host computes, of all files
     streams: int  # of the rank that has most
     collectives: int  # messages too, of all files
     collective_s: float  # their measured time, with waiting
@@ -34,7 +34,7 @@ class Reading:
         on = f" on {', '.join(self.devices)}" if self.devices else ""
         streams = f"{self.streams} stream{'s' * (self.streams > 1)}"
         told = [
-            f"{self.format}: {self.ranks} ranks{on}, {len(self.step_times_s)} steps, {self.kernels:,} kernels on {streams}, "
+            f"{self.format}: {self.ranks} ranks{on}, {len(self.step_times_s)} steps, {self.computations:,} computations on {streams}, "
             f"{self.collectives:,} collectives ({format_time(self.collective_s)} measured, with waiting)"
         ]
         if self.filled_ranks:

@@ -67,7 +67,7 @@ def test_the_step_is_timed_on_the_fabric_and_compared_with_the_measured_one(tmp_
     assert slow.measured_step_s == pytest.approx(160e-6)  # from the first kernel's start to the last one's end
     told = emu.replay(tmp_path, topology=FAST).text()
     assert "measured        160 us; the replay takes 25.0% less" in told
-    assert "2 ranks on NVIDIA H100, 1 steps, 6 kernels on 2 streams, 2 collectives (200 us measured" in told
+    assert "2 ranks on NVIDIA H100, 1 steps, 6 computations on 2 streams, 2 collectives (200 us measured" in told
 
 
 def test_events_of_cuda_order_streams_where_the_profile_has_them(tmp_path):

@@ -13,7 +13,7 @@ from emu.trace.trace import Events, Kind, typed_events
 
 HOST = "host"  # the mark before an event that lasts as long as the host took until it launched the event
 _KINDS = {"send": Kind.SEND, "recv": Kind.RECV}
-_INSTANCE = 14  # the column of the instance among those of `Events`
+_STREAM, _INSTANCE = 2, 14  # columns of `Events`
 
 
 class Seen(NamedTuple):
@@ -90,11 +90,19 @@ class ProfiledEvents:
         table = [self._row(what, agreed.get(row)) for row, what in enumerate(self.rows)]
         instances = {row: turn for rows in self.collectives().values() for turn, row in enumerate(rows)}
         columns: list[object] = list(zip(*table, strict=True))
+        columns[_STREAM] = self._streams()
         columns[_INSTANCE] = [instances.get(row, 0) for row in range(len(self.rows))]
         splits = [self.requests[row].splits if row in self.requests else () for row in range(len(self.rows))]
         for ragged in (self.waits, splits):
             columns += [np.cumsum([0, *map(len, ragged)]), [each for several in ragged for each in several]]
         return replace(typed_events(columns), lasts_s=column(np.array(self.lasts_s), np.float64))
+
+    def _streams(self) -> list[int]:
+        """Return the stream of each event, numbered anew: those that compute come first, in the order of first use."""
+        given = [row[_STREAM] for row in self.rows]
+        computing = [row[_STREAM] for row in self.rows if row[1] == Kind.COMPUTE]
+        number = {stream: i for i, stream in enumerate(dict.fromkeys((*computing, *given)))}
+        return [number[stream] for stream in given]
 
     def _row(self, what: tuple[object, ...], asked: ProfiledRequest | None) -> tuple[object, ...]:
         if asked is None:

@@ -163,7 +163,7 @@ def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
         ranks=trace.n_ranks,
         filled_ranks=(),
         devices=tuple(sorted({name for of in ranks.values() for name in of.profile.devices})),
-        kernels=sum(int((events.kind == Kind.COMPUTE).sum()) for events in trace.events),
+        computations=sum(int((events.kind == Kind.COMPUTE).sum()) for events in trace.events),
         streams=max(len(np.unique(events.stream[events.kind != Kind.MARK])) for events in trace.events),
         collectives=sum(len(of.events.requests) for of in ranks.values()),
         collective_s=sum(kernel.lasts_s for _, kernel in sorted(seen)),
