@@ -34,8 +34,8 @@ class Reading:
         on = f" on {', '.join(self.devices)}" if self.devices else ""
         streams = f"{self.streams} stream{'s' * (self.streams > 1)}"
         told = [
-            f"{self.format}: {self.ranks} ranks{on}, {len(self.step_times_s)} steps, {self.computations:,} computations on {streams}, "
-            f"{self.collectives:,} collectives ({format_time(self.collective_s)} measured, with waiting)"
+            f"{self.format}: {self.ranks} ranks{on}, {len(self.step_times_s)} steps, {self.computations:,} computations on "
+            f"{streams}, {self.collectives:,} collectives ({format_time(self.collective_s)} measured, with waiting)"
         ]
         if self.filled_ranks:
             one = len(self.filled_ranks) == 1

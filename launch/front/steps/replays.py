@@ -156,7 +156,7 @@ def compare(first: TraceLike, second: TraceLike) -> TraceComparison:
     """Compare a step of two traces: requests, their order, bytes, dependencies, FLOPs and memory.
 
     Args:
-        first: A trace: a file, or a `Trace`.
+        first: A trace: a file, a profile of PyTorch, or a `Trace`.
         second: The other one.
 
     Raises:

@@ -8,6 +8,7 @@ import pytest
 
 import emu
 from emu.errors import InputError
+from emu.trace.formats.kineto import json_events
 from emu.trace.formats.kineto.json_events import EVENTS, json_entries
 from emu.trace.formats.reading import reading_of
 from emu.trace.formats.trace_formats import read_foreign
@@ -86,6 +87,19 @@ def test_events_of_cuda_order_streams_where_the_profile_has_them(tmp_path):
     for rank in range(2):
         write(tmp_path, f"rank{rank}.json", profile_of(rank, side))
     assert rows_of(read_foreign(tmp_path).events[0])["side"] == {"first"}
+
+
+def test_kernels_of_a_graph_wait_for_those_that_ended_while_their_stream_stood_still(tmp_path):
+    """One call launches four kernels on two streams; the last one waits for the side stream."""
+    parts = [("first", 10, 5, COMPUTE), ("side", 15, 30, 9), ("beside", 16, 10, COMPUTE), ("last", 46, 5, COMPUTE)]
+    graph = [span("kernel", name, ts, dur, on, device=0, stream=on, correlation=1) for name, ts, dur, on in parts]
+    more = [call("cudaStreamWaitEvent", 60, 90), *collective("allreduce", 61, 70, 5, 2, 4, 4, [0, 1])]
+    for rank in range(2):
+        write(tmp_path, f"rank{rank}.json", profile_of(rank, [step(1, 0, 900), call("cudaGraphLaunch", 1, 1), *graph, *more]))
+    waits = rows_of(read_foreign(tmp_path).events[0])
+    assert waits["side"] == {"first"}
+    assert waits["beside"] == set()
+    assert waits["last"] == {"side"}
 
 
 def test_a_host_that_synchronises_launches_nothing_before(tmp_path):
@@ -249,6 +263,16 @@ def test_a_profile_is_read_event_by_event(tmp_path):
     assert found.count(EVENTS) == 60_001
     assert found[-1] == "traceName"
     assert peak < path.stat().st_size / 3
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
+def test_values_that_lie_in_two_windows_are_whole(tmp_path, monkeypatch, chunk):
+    profile = profile_of(0, step_of_ddp(start=12345), world=2, baseTimeNanoseconds=1234567890123, ended=[1, 22, 333])
+    path = write(tmp_path, "rank0.json", profile)
+    monkeypatch.setattr(json_events, "_CHUNK", chunk)
+    entries = list(json_entries(path))
+    assert [value for key, value in entries if key == EVENTS] == profile["traceEvents"]
+    assert {key: value for key, value in entries if key != EVENTS} == {k: v for k, v in profile.items() if k != EVENTS}
 
 
 @pytest.mark.parametrize("option", ["host_time", "fill_ranks"])

@@ -3,7 +3,8 @@
 Kernels of a stream follow one another. A stream waits for another by an event of CUDA: the profile says for which, if it was
 taken with `enable_cuda_sync_events`. Otherwise a call of `cudaStreamWaitEvent` says only that the next kernel waits:
 NCCL's kernel for what its program launched before, any other kernel for the last kernel of each other stream that had ended by
-then. A host that synchronises launches nothing until the kernels that it waited for have ended.
+then. Kernels of one launch, as of a CUDA graph, wait for those that ended while their own stream stood still. A host that
+synchronises launches nothing until the kernels that it waited for have ended.
 """
 
 from bisect import bisect_right
@@ -33,6 +34,7 @@ class Launch(NamedTuple):
     returned: float  # the call of the host
     thread: int
     step: int
+    shared: bool  # its call launched others, too, as that of a CUDA graph does
     asked: tuple[ProfiledRequest, ...]  # several: one kernel sends them together
 
 
@@ -185,7 +187,7 @@ class KernelOrder:
         if launch.asked:
             other = self._streams[self._current.get(launch.thread, self._latest)]
             return other.rows[-1:]
-        if not called and self._named_waits:
+        if not called and self._named_waits and not launch.shared:
             return []
         stream, found = self._streams[number], []
         since = stream.ends[-1] if stream.ends and not called else -np.inf
@@ -224,9 +226,8 @@ def launches(profile: RankProfile, asked: Mapping[int, tuple[ProfiledRequest, ..
     call = launches_of(profile)
     thread = np.full(len(call), -1)
     thread[call >= 0] = profile.calls.place[call[call >= 0]]
+    shared = (call >= 0) & (np.bincount(call + 1, minlength=1)[call + 1] > 1)
     order = np.lexsort((profile.kernels.start, issued))
-    return [
-        Launch(row, float(issued[row]), float(returned[row]), int(thread[row]), int(step[row]), asked.get(row, ()))
-        for row in order[step[order] > 0].tolist()
-        if asked.get(row, True)
-    ]
+    rows = (row for row in order[step[order] > 0].tolist() if asked.get(row, True))
+    columns = [issued.tolist(), returned.tolist(), thread.tolist(), step.tolist(), shared.tolist()]
+    return [Launch(row, *(of[row] for of in columns), asked.get(row, ())) for row in rows]
