@@ -229,5 +229,6 @@ def launches(profile: RankProfile, asked: Mapping[int, tuple[ProfiledRequest, ..
     shared = (call >= 0) & (np.bincount(call + 1, minlength=1)[call + 1] > 1)
     order = np.lexsort((profile.kernels.start, issued))
     rows = (row for row in order[step[order] > 0].tolist() if asked.get(row, True))
-    columns = [issued.tolist(), returned.tolist(), thread.tolist(), step.tolist(), shared.tolist()]
-    return [Launch(row, *(of[row] for of in columns), asked.get(row, ())) for row in rows]
+    columns = (issued, returned, thread, step, shared)
+    told = list(zip(*(of.tolist() for of in columns), strict=True))
+    return [Launch._make((row, *told[row], asked.get(row, ()))) for row in rows]
