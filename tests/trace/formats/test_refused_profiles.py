@@ -109,6 +109,11 @@ def test_steps_that_no_other_rank_has(tmp_path):
     refused(second_rank(tmp_path, other), r"'rank0.json' has \[5\] and 'rank1.json' has \[6\]")
 
 
+def test_steps_in_which_nothing_happens(tmp_path):
+    other = [step(5, 900_000, 500), *step_of_ddp()[1:]]
+    refused(second_rank(tmp_path, other), r"'rank1.json' has no kernel and no operator in any of its steps")
+
+
 def test_an_event_that_ends_before_it_begins(tmp_path):
     bad = [*step_of_ddp(), *kernel("late", 41, 180, -3, 9)]
     refused(second_rank(tmp_path, bad), r"dur of event 12 \(late\) of 'rank1.json' must be a time in us of 0 or more, got -3")

@@ -87,12 +87,14 @@ def _common_steps(profiles: Iterable[RankProfile]) -> list[int]:
     """Return the numbers of the steps that all ranks have.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or a rank does nothing in its steps.
     """
     steps = {profile.file: steps_in(profile) for profile in profiles}
+    for file in (file for file, of in steps.items() if not of):
+        raise InputError(f"profile: {file!r} has no kernel and no operator in any of its steps; profile whole steps")
     common = set.intersection(*steps.values())
     if not common:
-        told = " and ".join(f"{file!r} has {sorted(of) or 'none'}" for file, of in list(steps.items())[:2])
+        told = " and ".join(f"{file!r} has {sorted(of)}" for file, of in list(steps.items())[:2])
         raise InputError(f"profile: all ranks must have a step in common, but {told}; profile the same steps on every rank")
     return sorted(common)
 
