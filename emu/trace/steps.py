@@ -128,6 +128,8 @@ def _only(events: Events, wanted: Bool) -> Events:
     """Return those events of a role that `wanted` selects, as step 1."""
     place = np.where(wanted, np.cumsum(wanted) - 1, -1)
     columns = {f.name: getattr(events, f.name) for f in fields(Events) if f.name not in _RAGGED}
+    if not len(events.lasts_s):  # nothing was measured
+        del columns["lasts_s"]
     taken: dict[str, Any] = {n: tuple(compress(c, wanted)) if isinstance(c, tuple) else c[wanted] for n, c in columns.items()}
     waits, of_wait = place[events.wait], np.repeat(place, np.diff(events.wait_start))
     known, of_split = (waits >= 0) & (of_wait >= 0), np.repeat(place, np.diff(events.split_start))

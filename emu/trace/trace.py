@@ -11,7 +11,7 @@ No time depends on these lines, so they are no part of the events.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -34,6 +34,10 @@ class Kind(IntEnum):
     SEND = 2  # a message to the group rank that `root` names
     RECV = 3  # a message from the group rank that `root` names
     MARK = 4  # a named moment: the end of a step, a phase
+
+
+def _no_times() -> F64:
+    return column((), np.float64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,6 +65,7 @@ class Events:
     wait: I32  # [W] earlier events of the same role that must have ended before this one starts
     split_start: I64  # [E + 1]
     split: I64  # [S] elements of each block that the rank gives to a collective; no entry: blocks of even sizes
+    lasts_s: F64 = field(default_factory=_no_times)  # [E] as it was measured, of a request with waiting; empty: nothing was
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -67,6 +67,7 @@ def _refuse(bad: Bool, name: str, what: str, values: NDArray[np.generic], events
 
 
 _FORMAT = "emu trace 3"
+_MEASURED = "lasts_s"  # a column that older files lack
 _WORDS = ("name", "dtype")  # columns of text: each is stored as a table of words and an index into it
 
 
@@ -118,7 +119,8 @@ def _parse(file: IO[bytes]) -> Trace:
             raise ValueError(head["format"])
         events = []
         for role, words in enumerate(head["words"]):
-            columns: dict[str, Any] = {name: stored[f"{role}/{name}"] for name in Events.__slots__}
+            named = (name for name in Events.__slots__ if name != _MEASURED or f"{role}/{name}" in stored)
+            columns: dict[str, Any] = {name: stored[f"{role}/{name}"] for name in named}
             for name, found in columns.items():
                 table = words.get(name)
                 columns[name] = tuple(table[i] for i in found) if table is not None else column(found, found.dtype.type)

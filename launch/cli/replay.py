@@ -14,7 +14,9 @@ from launch.front.steps.replays import replay
 
 @click.command("replay")
 @click.argument("trace", type=click.Path(path_type=Path))
-@common.timing_options
+@common.replay_options
+@common.host_time_option
+@common.fill_ranks_option
 @common.fault_option
 @common.job_png_option
 @timeline_options
@@ -24,11 +26,15 @@ from launch.front.steps.replays import replay
 def replay_command(**options: Any) -> int:
     """Time a recorded trace on topologies, without running it again.
 
+    TRACE is a file that --trace wrote, or a profile of PyTorch: a file (.json, .json.gz), or a folder with one of each rank.
+    Kernels of a profile last as they were measured there; the answer says how far its step is from the measured one.
+
     With `--algorithm recorded`, operations that no other --algorithm names keep the algorithms of the recorded run.
 
     \b
     emu replay ddp.trace --topology ub-mesh:board --topology switch:n=8,bandwidth=450GB/s,latency=500ns
     emu replay ddp.trace --topology ub-mesh:board --algorithm recorded --algorithm broadcast=binomial
+    emu replay prof/ --topology dgx-h100:superpod --topology ub-mesh:board --host-time
     emu replay ddp.trace --topology ub-mesh:board --fault "link 0-1 at step 2" --png steps.png
     """
     check_fault(options, "timeline", "perturb")

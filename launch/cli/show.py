@@ -73,7 +73,7 @@ def _collective(**options: Any) -> int:
 
 @show_command.command("timeline")
 @click.argument("trace", type=click.Path(path_type=Path))
-@common.timing_options
+@common.replay_options
 @timeline_options
 @click.option("--png", type=OutputFile(".png"), help="Draw the timeline to this file.")
 @common.import_option

@@ -58,7 +58,11 @@ FLAGS = {
     | {"--patience"}  # a rank may load data for long while all others wait for it; nobody else knows for how long
     | {"--module"}  # a script may be part of a package, which knows it by its name
     | {"--roles"},  # without data, which ranks do something of their own may be known better by who wrote the script
-    "replay": TIMED | TIMELINE | FAULTS | {"--perturb"},
+    "replay": TIMED
+    | TIMELINE
+    | FAULTS
+    | {"--perturb"}
+    | {"--host-time", "--fill-ranks"},  # a profile has gaps of the host, and often not every rank: neither is taken unasked
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | FAULTS
     | WORKERS

@@ -38,7 +38,8 @@ def events(n: int) -> Events:
     waits = column(np.arange(n), np.int32)
     start = column(np.arange(n + 1), np.int64)
     ragged = {"wait_start": start, "wait": waits, "split_start": start, "split": column(rng.integers(0, 9, n), np.int64)}
-    return Events(name=names, dtype=("float32",) * n, **ragged, **columns)
+    lasts_s = column(rng.random(n), np.float64)
+    return Events(name=names, dtype=("float32",) * n, lasts_s=lasts_s, **ragged, **columns)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def _distinct(events: Events, which: Bool) -> tuple[Events, I64]:
 def _taken(events: Events, rows: I64) -> Events:
     """Return the computations in some rows, without what they wait for."""
     none: dict[str, Any] = {"wait_start": np.zeros(len(rows) + 1, np.int64), "split_start": np.zeros(len(rows) + 1, np.int64)}
-    none |= {"wait": events.wait[:0], "split": events.split[:0]}
+    none |= {"wait": events.wait[:0], "split": events.split[:0], "lasts_s": events.lasts_s[:0]}
     words: dict[str, Any] = {name: tuple(getattr(events, name)[row] for row in rows.tolist()) for name in ("name", "dtype")}
     rest: dict[str, Any] = {f.name: getattr(events, f.name)[rows] for f in fields(Events) if f.name not in {*none, *words}}
     return Events(**rest, **words, **none)

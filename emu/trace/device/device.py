@@ -28,6 +28,7 @@ from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_b
 from emu.trace.device.measured import MeasuredKernel, corrections
 from emu.trace.device.step_error import RunKind, StepError
 from emu.trace.kernel import ATTENTIONS, MASKED, Kernel
+from emu.trace.steps import computes
 from emu.trace.trace import Events, Kind
 from emu.units import MAX_TICKS, TICKS_PER_S, format_bandwidth, format_flops, format_size, format_time, ticks
 
@@ -87,6 +88,7 @@ class Device:
     contention: float = 0.0  # share of the cores that a collective which adds takes from products beside it
     launch_overhead_s: float = 0.0  # of each operator
     request_overhead_s: float = 0.0  # of each collective and message, before a rank enters it
+    as_measured: bool = False  # all that ranks do themselves lasts as it was measured, not as a model of the device says
     npus: int = NODE  # on which a step runs
     fitted_on: str = ""  # what gave the shares; "": nothing did
     step_errors: tuple[StepError, ...] = ()  # by kind of runs; (): no run of the device is known
@@ -119,6 +121,8 @@ class Device:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """A sentence for each assumption that the times rest on."""
+        if self.as_measured:
+            return ("computations last as they were measured; a kernel that ran beside a collective keeps what that cost it",)
         return (
             f"a matrix product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_told}; and besides "
             f"{self.unhidden_share:g} of the time that its bytes take",
@@ -200,6 +204,8 @@ class Device:
         Raises:
             InputError: an unknown dtype, or FLOPs in one that the device has no peak for.
         """
+        if self.as_measured:
+            return np.where(computes(events), events.lasts_s, 0.0)
         by_model = self._kernels_s(events, dtype)
         if self.measured:
             of_rows = partial(self._kernels_s, dtype=AS_RAN)
@@ -295,3 +301,8 @@ class Device:
         for name in np.unique(ran[counted]).tolist():
             rate[counted & (ran == name)] = self.peak(timed_as(name, dtype))
         return rate
+
+
+def measured_device(name: str) -> Device:
+    """Return the device on which all that ranks do themselves lasts as it was measured there; only a profile has such times."""
+    return Device(name, {}, 1.0, spread=0.0, as_measured=True)

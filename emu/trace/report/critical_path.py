@@ -18,13 +18,13 @@ from emu.trace.report.report import StepReport, stages_of
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
 
-COMPUTATION, NOTHING = "computation", "nothing"
+COMPUTATION, HOST, NOTHING = "computation", "host", "nothing"
 
 
 class PathKind(NamedTuple):
     """The kind of a part of the path."""
 
-    what: str  # an operation, a message, computation, or nothing: no task was to be waited for
+    what: str  # an operation, a message, computation, what the host does, or nothing: no task was to be waited for
     axis: str | None  # of the group; None: no communication
     stage: int | None  # of the pipeline; None: there is none
     waits_for: int | None  # the rank that entered a collective after the one that the path leaves it by; None: none did
@@ -137,7 +137,7 @@ class _Walk:
     def _what(self, task: int, instance: int, left_by: int) -> PathKind:
         """Return the kind of a part of the path."""
         if instance < 0:
-            return self._computation(self.columns[-1][task])
+            return self._own(task, self.columns[-1][task])
         event = int(self.asked[instance])
         rank = int(np.searchsorted(self.replayed.first_event, event, side="right")) - 1
         events, row = self.trace.events_of(rank), event - int(self.replayed.first_event[rank])
@@ -146,10 +146,12 @@ class _Walk:
             return PathKind(MESSAGE, axis, self.stages.get(left_by), None)
         return PathKind(events.name[row], axis, self.stages.get(left_by), self._late(task, instance, left_by))
 
-    def _computation(self, rank: int) -> PathKind:
+    def _own(self, task: int, rank: int) -> PathKind:
+        """Return the kind of what a rank does itself: it computes, or its host works, as a mark of a profile says."""
         if rank not in self.computing:
             self.computing[rank] = PathKind(COMPUTATION, None, self.stages.get(rank), None)
-        return self.computing[rank]
+        marked = self.trace.events_of(rank).kind[self.replayed.graph.origin[task]] == Kind.MARK
+        return self.computing[rank]._replace(what=HOST) if marked else self.computing[rank]
 
     def _late(self, entry: int, instance: int, left_by: int) -> int | None:
         """Return the rank whose join is the entry, if it entered after the rank by which the path leaves."""

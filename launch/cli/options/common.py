@@ -85,6 +85,17 @@ device_option = click.option(
     show_default=True,
     help="The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes.",
 )
+_replay_device_option = click.option(
+    "--device",
+    help="The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes. "
+    "[default: h100; kernels of a profile last as measured]",
+)
+host_time_option = click.option(
+    "--host-time", is_flag=True, help="Keep the time that the host took between launches, of a profile."
+)
+fill_ranks_option = click.option(
+    "--fill-ranks", is_flag=True, help="Let ranks without a file do what ranks of equal groups do, of a profile."
+)
 algorithm_option = click.option("--algorithm", multiple=True, metavar="auto|nccl|[AXIS.]OPERATION=NAME", help=_ALGORITHM_HELP)
 stack_option = click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)  # of a generated step
 calls_option = click.option(  # of a step that ran
@@ -148,6 +159,11 @@ def row_options(command: F) -> F:
 def timing_options(command: F) -> F:
     """Add the options that say on which topologies a trace is timed, and how."""
     return with_all(command, topology_option, device_option, dtype_option, algorithm_option, calls_option)
+
+
+def replay_options(command: F) -> F:
+    """Add the options that say on which topologies a recorded trace is timed, and how."""
+    return with_all(command, topology_option, _replay_device_option, dtype_option, algorithm_option, calls_option)
 
 
 def cluster_options(command: F) -> F:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emu.cluster.pace.timeliness import PaceFigures
+from emu.errors import InputError
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import Step, TimedTrace
 from emu.study.training.traced_step import time_replay
 from emu.trace.comparison.comparison import Comparison
 from emu.trace.comparison.comparison import compare as compared
 from emu.trace.device.dtypes import usual_dtype
+from emu.trace.formats.trace_formats import read_foreign
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load
 from launch.front.inputs import DeviceLike, Words
@@ -28,18 +30,30 @@ if TYPE_CHECKING:
 TraceLike = str | Path | Trace
 
 
-def load_trace(path: str | Path) -> Trace:
-    """Return the trace in a file.
+def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
+    """Return the trace in a file of Emu's own, or in a profile of PyTorch: a file, or a folder with a file of each rank.
+
+    Args:
+        path: The file or the folder.
+        host_time: Whether the time of the host between launches counts; of a profile alone.
+        fill_ranks: Whether ranks without a file do what ranks of equal groups do; of a profile alone.
 
     Raises:
         InputError: the file cannot be read, or holds none.
     """
-    return load(Path(path))
+    with progress_bar(f"reading {Path(path).name}"):
+        foreign = read_foreign(Path(path), host_time=host_time, fill_ranks=fill_ranks)
+    if foreign is None and (host_time or fill_ranks):
+        option = "--host-time" if host_time else "--fill-ranks"
+        raise InputError(f"replay: {option} needs a profile of another program, got {str(path)!r}; leave it out")
+    return load(Path(path)) if foreign is None else foreign
 
 
-def named_trace(given: TraceLike) -> tuple[str, Trace]:
-    """Return the name that reports have for a trace, and the trace itself; errors as in `load_trace`."""
-    return ("a trace", given) if isinstance(given, Trace) else (Path(given).name, load_trace(given))
+def named_trace(given: TraceLike, *, host_time: bool = False, fill_ranks: bool = False) -> tuple[str, Trace]:
+    """Return the name that reports have for a trace, and the trace itself; arguments and errors as in `load_trace`."""
+    if isinstance(given, Trace):
+        return "a trace", given
+    return Path(given).name, load_trace(given, host_time=host_time, fill_ranks=fill_ranks)
 
 
 @question
@@ -47,24 +61,28 @@ def replay(
     trace: TraceLike,
     *,
     topology: "Topologies",
-    device: DeviceLike = "h100",
+    device: DeviceLike | None = None,
     dtype: str | None = None,
     algorithm: Words = (),
     stack: str = "",
     fault: Words = (),
     perturb: int = 0,
+    host_time: bool = False,
+    fill_ranks: bool = False,
 ) -> TimedSteps[Step] | FaultyJobs:
     """Time a recorded trace on topologies, without running it again.
 
     Args:
-        trace: The trace: a file, or a `Trace`.
+        trace: The trace: a file, a profile of PyTorch (a file, or a folder with one a rank), or a `Trace`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        device: The device: a name, a .toml file, or a `Device`.
+        device: The device: a name, a .toml file, or a `Device`; None: h100, but kernels of a profile last as measured.
         dtype: The data type as which float32 is timed; `as-ran`: each in its own; None: as the command that recorded the trace.
         algorithm: Words that choose algorithms, such as `all_reduce=ring`; `recorded`: those of the run; empty: `auto`.
         stack: The times that software adds to messages and requests, such as `launch=5us`.
         fault: Parts that fail while the job runs, such as `link 0-1 at step 2`, or files of such texts.
         perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
+        host_time: Of a profile, keep the time that the host took between launches.
+        fill_ranks: Of a profile, let ranks without a file do what ranks of equal groups do.
 
     Returns:
         The step on each topology; with `fault` the steps of a job, one after another.
@@ -72,7 +90,7 @@ def replay(
     Raises:
         InputError: the trace cannot be read, or an argument is impossible; the line says which, and how to mend it.
     """
-    name, recorded = named_trace(trace)
+    name, recorded = named_trace(trace, host_time=host_time, fill_ranks=fill_ranks)
     timing, job = TraceTiming.of_replay(topology, device, dtype, algorithm, stack), JobConditions.of(fault)
     if job.faults:
         with progress_bar(f"timing {name}"):
@@ -93,7 +111,7 @@ def timed_replays(recorded: Trace, timing: TraceTiming, perturb: int = 0) -> Ite
         InputError: the device or an algorithm is unknown.
     """
     dtype = timing.dtype or usual_dtype(recorded)
-    built, device = timing.build(dtype)
+    built, device = timing.for_trace(recorded).build(dtype)
     return (time_replay(recorded, timing.algorithms, each, device, dtype, perturb=perturb) for each in built)
 
 
@@ -138,7 +156,7 @@ def compare(first: TraceLike, second: TraceLike) -> TraceComparison:
     """Compare a step of two traces: requests, their order, bytes, dependencies, FLOPs and memory.
 
     Args:
-        first: A trace: a file, or a `Trace`.
+        first: A trace: a file, a profile of PyTorch, or a `Trace`.
         second: The other one.
 
     Raises:

@@ -18,14 +18,16 @@ from emu.topology.fault_injection.fault import Fault, check_before_end
 from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps, read_faults
 from emu.topology.fault_injection.repair_action import RankLoss
 from emu.topology.topology import Topology
-from emu.trace.device.device import Device
+from emu.trace.device.device import Device, measured_device
 from emu.trace.device.dtypes import usual_dtype
+from emu.trace.formats.reading import reading_of
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
 from emu.trace.trace_file import save
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
 from launch.front.steps.timed_steps import FaultyJobs
 
+USUAL_DEVICE = "h100"
 RECORDED = "recorded"  # in place of an algorithm: those of the recorded run
 KeepTrace = str | Path | Callable[[Trace], object]  # a file, or a function that takes the trace as soon as it is recorded
 _SWITCH = {"on": True, "off": False}
@@ -36,14 +38,14 @@ class TraceTiming:
     """The machines on which a trace is timed, and how."""
 
     machines: tuple[Topology, ...]  # whole, as they are given
-    device: DeviceLike
+    device: DeviceLike | None  # None: the usual one, but computations of a profile last as they were measured
     dtype: str | None  # None: the dtype that the command of the trace uses
     algorithms: tuple[str, ...]  # words that choose them, with the word for operations that none names
     calls: Stack  # the times that the software adds to messages and requests
     given: tuple[str, ...] = ()  # the words that the user gave
 
     @classmethod
-    def of(cls, topology: object, device: DeviceLike, dtype: str | None, algorithm: Words, stack: str) -> "TraceTiming":
+    def of(cls, topology: object, device: DeviceLike | None, dtype: str | None, algorithm: Words, stack: str) -> "TraceTiming":
         """Return the timing that arguments give.
 
         Raises:
@@ -54,7 +56,9 @@ class TraceTiming:
         return cls(built, device, dtype, algorithm_choice(algorithm, calls), calls, several(algorithm))
 
     @classmethod
-    def of_replay(cls, topology: object, device: DeviceLike, dtype: str | None, algorithm: Words, stack: str) -> "TraceTiming":
+    def of_replay(
+        cls, topology: object, device: DeviceLike | None, dtype: str | None, algorithm: Words, stack: str
+    ) -> "TraceTiming":
         """Return the timing of a recorded run, as `of` does; of the words, `recorded` stands for the algorithms of the run."""
         given = several(algorithm)
         timing = cls.of(topology, device, dtype, tuple(word for word in given if word != RECORDED), stack)
@@ -67,7 +71,21 @@ class TraceTiming:
             InputError: the device or the dtype is unknown.
         """
         built = [topology_under(self.calls, each) for each in self.machines]
-        return built, device_under(self.calls, device_of(self.device, dtype))
+        return built, device_under(self.calls, device_of(self.device or USUAL_DEVICE, dtype))
+
+    def for_trace(self, recorded: Trace) -> "TraceTiming":
+        """Return the timing of a trace; computations of a profile last as they were measured.
+
+        Raises:
+            InputError: a device is given for a profile.
+        """
+        reading = reading_of(recorded)
+        if reading is None:
+            return self
+        if self.device is not None:
+            told = "left out for a profile, whose kernels last as measured"
+            raise must_be("replay", "--device", told, str(getattr(self.device, "name", self.device)))
+        return replace(self, device=measured_device(" and ".join(reading.devices) or "cpu"))
 
     def time_with_faults(self, recorded: Trace, faults: Sequence[str], *, clock: bool = False) -> list[FaultyJob]:
         """Return the steps of a trace on each topology while parts fail; a trace of one step is repeated.
@@ -81,7 +99,7 @@ class TraceTiming:
             InputError: the device, an algorithm or a fault is unknown.
         """
         stack, dtype = self.calls, self.dtype or usual_dtype(recorded)
-        found = device_under(stack, device_of(self.device, dtype))
+        found = self.for_trace(recorded).build(dtype)[1]
         steps, ranks = count_steps(recorded), recorded.n_ranks
         steps = steps if steps > 1 else job_steps(faults)
         known = [faults_of(faults, each, ranks, steps, clock=clock) for each in self.machines]

@@ -165,6 +165,6 @@ def _trained(
     return Trainings(rows, f"Training of {first.model}", subtitle, steps)
 
 
-def _name_of(device: DeviceLike) -> str:
+def _name_of(device: DeviceLike | None) -> str:
     """Return the name of a device as it is given."""
     return device.name if isinstance(device, Device) else str(device)

@@ -39,6 +39,21 @@ def step_lines(step: Step) -> list[str]:
     ]
 
 
+def read_lines(step: Step) -> list[str]:
+    """Return lines that say what was read of a profile; none where the step is of Emu's own trace."""
+    heads = ["read", *[""] * len(step.read or ())]
+    return [f"{head:<16}{line}" for head, line in zip(heads, step.read or (), strict=False)]
+
+
+def measured_lines(step: Step) -> list[str]:
+    """Return the line of the step's measured time, and how far the replay is from it; none where nobody measured it."""
+    measured_s = step.measured_step_s
+    if measured_s is None:
+        return []
+    off = step.step_time_s / measured_s - 1
+    return [f"measured        {format_time(measured_s)}; the replay takes {abs(off):.1%} {'more' if off > 0 else 'less'}"]
+
+
 def expected_told(step: Step) -> str:
     """Return how far the step may be off, in words, and between which times it is then."""
     off = off_told(step.device, step.either_way, step.either_way_by)
@@ -72,12 +87,18 @@ def foot_lines(step: Step) -> list[str]:
     return [
         f"critical path   {path_text(step)}",
         f"busiest links   {_links(step)}",
-        f"peak memory     {format_size(step.peak_memory_bytes)} on the rank that holds most{_by_part(step)}",
+        *_memory_lines(step),
         f"algorithms      {', '.join(f'{op} {name}' for op, name in step.algorithms.items()) or 'none'}",
         *([f"  auto          {step_choice_text(step)}"] if step.auto is not None else []),
         "",
         *assumption_lines(step.assumptions),
     ]
+
+
+def _memory_lines(step: Step) -> list[str]:
+    """Return the line of the memory; none of a profile, which does not have it."""
+    held = f"{format_size(step.peak_memory_bytes)} on the rank that holds most{_by_part(step)}"
+    return [] if step.read is not None else [f"peak memory     {held}"]
 
 
 def _equal_steps_text(step: Step) -> str:
@@ -163,9 +184,16 @@ def step_report(step: Step) -> str:
     """Return the figures of a step of a script on one topology as text."""
     timed = f"timed {timed_told(step.dtype, step.products, step.messages_in)}"
     head = [*pacing_warning(step.paced), f"{step.ranks} {step.device} on {step.topology}", timed, ""]
+    head += read_lines(step)
     if not step.whole_script:
         head.append(f"steps           {_first_times(step.step_times_s)}")
-    timed_lines = [*step_lines(step), *expected_lines(step), *spread_lines("the step", step.spread), *rate_lines(step)]
+    timed_lines = [
+        *step_lines(step),
+        *measured_lines(step),
+        *expected_lines(step),
+        *spread_lines("the step", step.spread),
+        *rate_lines(step),
+    ]
     return "\n".join([*head, *timed_lines, *pacing_lines(step.paced), *_programs(step), *foot_lines(step)])
 
 

@@ -38,7 +38,7 @@ def chosen(events, rows):
     waits = [w[w >= 0] for w in waits]
     splits = [events.split[events.split_start[r] : events.split_start[r + 1]] for r in rows]
     words = {name: tuple(getattr(events, name)[r] for r in rows) for name in ("name", "dtype")}
-    plain = [n for n in Events.__slots__ if n not in words and "wait" not in n and "split" not in n]
+    plain = [n for n in Events.__slots__ if n not in words and not any(word in n for word in ("wait", "split", "lasts"))]
     return Events(
         **words,
         **{name: getattr(events, name)[rows] for name in plain},

@@ -32,6 +32,7 @@ from emu.study.training.step.rate import (
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
+from emu.trace.formats.reading import reading_of
 from emu.trace.replay.brief_replay import brief_replay, replay_timeline
 from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, event_name
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
@@ -43,6 +44,9 @@ from emu.trace.steps import is_whole
 from emu.trace.trace import PARTS, Trace
 from emu.units import format_size
 
+_MEMORY_TOLD = (
+    "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else"
+)
 EACH_ALONE = "what serves a request was chosen for it by itself, not for the step: a run needs it before there is a step"
 LEFT_OUT = {"left out": "where it is None"}  # of a field that has no meaning for every step
 
@@ -109,6 +113,8 @@ class Step:
     between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
     wall_fabric_s: float
+    measured_step_s: float | None = field(default=None, metadata=LEFT_OUT)  # that the step took; None: it was not profiled
+    read: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # of a profile, what was read and what was not
     costliest: tuple[CostlyRequest, ...] | None = field(
         default=None, metadata=LEFT_OUT
     )  # requests; None: no line is known of them
@@ -195,7 +201,13 @@ class TimedTrace:
             between_s=self.between_s,
             spread=self.spread,
             wall_fabric_s=self.wall_fabric_s,
+            **self._profiled(),
         )
+
+    def _profiled(self) -> dict[str, Any]:
+        """Return what was read of a profile, and the measured time of the step."""
+        reading = reading_of(self.trace)
+        return {} if reading is None else {"read": reading.lines, "measured_step_s": reading.step_times_s[self.report.step - 1]}
 
     def _judged(self, products: Sequence[Products]) -> dict[str, Any]:
         """Return the rate of the step, the error that it may have, and whether it is the whole script."""
@@ -227,10 +239,13 @@ class TimedTrace:
 
     def assumptions(self) -> tuple[str, ...]:
         """Return a sentence for each assumption that no source states."""
+        reading = reading_of(self.trace)
         own = [
+            *(() if reading is None else reading.assumptions),
             f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
-            "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else",
         ]
+        if reading is None:
+            own.append(_MEMORY_TOLD)
         if served_otherwise(self.trace, self.replayed.services):
             own.append("the run itself was served by other algorithms, which change no size and no order of requests")
         chooser = self.choice.chooser

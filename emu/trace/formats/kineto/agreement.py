@@ -1,0 +1,81 @@
+"""The check that all members of a group make the same calls, in the same order, in every step."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+
+from emu.errors import InputError
+from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
+from emu.trace.formats.kineto.rank_events import RankEvents
+
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+_UNEVEN = "all_to_all"  # whose members may have buffers of different sizes
+
+
+def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, ProfiledRequest]]:
+    """Return, by rank and row, each request with what other members know of it: the largest buffer, and the dtype.
+
+    Raises:
+        InputError: a rank is no member of a group that it calls, or members do not make equal calls.
+    """
+    calls: defaultdict[ProfiledGroup, dict[int, list[int]]] = defaultdict(dict)
+    for rank, of_rank in sorted(ranks.items()):
+        for group, rows in of_rank.events.collectives().items():
+            if rank not in group[0]:
+                raise InputError(
+                    f"profile: {_named(of_rank, rows[0])} is of ranks {_told(group[0])}, without rank {rank} itself"
+                )
+            calls[group][rank] = rows
+    found = {rank: dict(of_rank.events.requests) for rank, of_rank in ranks.items()}
+    for of_group in calls.values():
+        _check_members(ranks, of_group)
+        for turn in range(len(next(iter(of_group.values())))):
+            known = [found[rank][rows[turn]] for rank, rows in of_group.items()]
+            elements, dtype = max(asked.elements for asked in known), max(asked.dtype for asked in known)
+            for rank, row in ((rank, rows[turn]) for rank, rows in of_group.items()):
+                found[rank][row] = found[rank][row]._replace(elements=elements, dtype=dtype)
+    for rank, of_found in found.items():
+        for row, asked in of_found.items():
+            if not asked.dtype:
+                raise InputError(f"profile: {_named(ranks[rank], row)} ({asked.operation}) has a dtype that no profile tells")
+    return found
+
+
+def _check_members(ranks: Mapping[int, RankEvents], rows: Mapping[int, Sequence[int]]) -> None:
+    """Check that the members that have a file make equal calls.
+
+    Raises:
+        InputError: two do not.
+    """
+    first, *others = rows
+    for other in others:
+        for mine, theirs in zip_longest(rows[first], rows[other]):
+            both = (first, mine), (other, theirs)
+            dtypes = [ranks[rank].events.requests[row].dtype if row is not None else "" for rank, row in both]
+            words = [_call(ranks[rank], row, dtype * all(dtypes)) for (rank, row), dtype in zip(both, dtypes, strict=True)]
+            if words[0] != words[1]:
+                at = [_named(ranks[rank], row) for rank, row in both]
+                raise InputError(
+                    f"profile: members of a group must make the same calls: {at[0]} is {words[0]}, {at[1]} is {words[1]}; "
+                    "profile the same steps on every rank"
+                )
+
+
+def _call(rank: RankEvents, row: int | None, dtype: str) -> str:
+    """Return a call in words, so that equal calls have equal words; "" for a dtype that a member does not know."""
+    if row is None:
+        return "nothing"
+    asked: ProfiledRequest = rank.events.requests[row]
+    size = "" if asked.operation == _UNEVEN else f" of {asked.elements}"
+    root = f" by {asked.root}" if asked.operation in _ROOTED else ""
+    return f"{asked.operation}{size}{' ' * bool(dtype)}{dtype}{root} in step {rank.events.steps[row]}"
+
+
+def _named(rank: RankEvents, row: int | None) -> str:
+    if row is None:
+        return f"the end of {rank.profile.file!r}"
+    return f"event {rank.events.seen[row].number} of {rank.profile.file!r}"
+
+
+def _told(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + ", ..." * (len(ranks) > 8)

@@ -1,0 +1,170 @@
+"""The requests of a GPU's profile: NCCL's kernels, with what the operators that launched them say."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import BareError, InputError
+from emu.trace.formats.kineto.profiled_request import (
+    NAMED,
+    Args,
+    ProfiledRequest,
+    operation_of,
+    request_by_annotation,
+    request_by_arguments,
+    request_by_operator,
+    root_and_tag,
+)
+from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile, launches_of
+
+_NCCL = ("nccl", "rccl")  # beginnings of the names of kernels that communicate
+_OPERATOR = "c10d::"
+_TOLD = "record_param_comms"
+_ANNOTATION = "nccl:"
+_MESSAGES = ("c10d::send", "c10d::recv")
+
+
+def collective_rows(profile: RankProfile) -> I64:
+    """Return the rows of the kernels that communicate."""
+    named = [n for n, name in enumerate(profile.names) if name.lower().startswith(_NCCL)]
+    rows = np.isin(profile.kernels.name, named)
+    for row in np.flatnonzero(~rows).tolist() if not named else ():
+        rows[row] = NAMED in profile.args.get(int(profile.kernels.event[row]), {})
+    return np.flatnonzero(rows)
+
+
+def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, tuple[ProfiledRequest, ...]]:
+    """Return, by the row of each kernel that communicates, its requests; (): an earlier kernel of its operator has them.
+
+    Args:
+        profile: The profile.
+        rows: The rows of the kernels that are asked for.
+
+    Raises:
+        InputError: a kernel of which the profile does not say what it sends; the line names it.
+    """
+    rows = np.intersect1d(rows, collective_rows(profile))
+    operators, told = (_enclosing(profile, profile.operators, rows, word) for word in (_OPERATOR, _TOLD))
+    annotations = _enclosing(profile, profile.annotations, rows, _ANNOTATION)
+    coalesced = _coalesced(profile, rows)
+    found: dict[int, tuple[ProfiledRequest, ...]] = {}
+    known: set[int] = set()
+    for row in rows[np.argsort(profile.kernels.start[rows], kind="stable")].tolist():
+        operator, said, annotation = (of.get(row, _NOTHING) for of in (operators, told, annotations))
+        around = _Around(operator, said, annotation, coalesced.get(row, ()))
+        found[row] = () if around.operator.event in known else _requests(profile, row, around)
+        known |= {around.operator.event} - {-1}
+    return found
+
+
+class _Host(NamedTuple):
+    """An operator or an annotation of the host."""
+
+    name: str
+    event: int
+    args: Args
+
+
+_NOTHING = _Host("", -1, {})
+
+
+class _Around(NamedTuple):
+    """The innermost operators and annotations in which the host launched a kernel that communicates, by what they say."""
+
+    operator: _Host  # the operator of c10d: shapes, root and peer
+    told: _Host  # record_param_comms: all, in newer profiles
+    annotation: _Host  # nccl: the operation, and the shape of the first tensor
+    before: tuple[_Host, ...]  # the operators of messages that it made since it launched the kernel before
+
+
+def _requests(profile: RankProfile, row: int, around: _Around) -> tuple[ProfiledRequest, ...]:
+    event, name, size = int(profile.kernels.event[row]), profile.names[profile.kernels.name[row]], profile.world or 1
+    try:
+        for args in (profile.args.get(event, {}), around.told.args):
+            if operation_of(str(args.get(NAMED, ""))):
+                return (_with_root(request_by_arguments(args, profile.groups), around.operator),)
+        if around.annotation.args.get("Input Dims"):
+            asked = request_by_annotation(around.annotation.name, around.annotation.args, size)
+            return (_with_root(asked, around.operator),)
+        if around.operator.event >= 0:
+            return (request_by_operator(around.operator.name, around.operator.args, "", size),)
+        if not around.before:
+            raise BareError("has no 'Collective name', and no operator of c10d around its launch")
+        return tuple(_message(profile, each) for each in around.before)
+    except BareError as error:
+        raise InputError(f"profile: {profile.where(event, name)} of {profile.file!r} {error}") from None
+
+
+def _message(profile: RankProfile, operator: _Host) -> ProfiledRequest:
+    """Return a message of several that one kernel sends; what it sends is told inside its operator."""
+    told = _inside(profile, operator.event)
+    return _with_root(request_by_arguments(told, profile.groups), operator)
+
+
+def _inside(profile: RankProfile, event: int) -> Args:
+    """Return the arguments of the `record_param_comms` that an operator holds.
+
+    Raises:
+        BareError: it holds none.
+    """
+    spans = profile.operators
+    at = int(np.searchsorted(spans.event, event))
+    inside = (spans.place == spans.place[at]) & (spans.start >= spans.start[at]) & (spans.start <= spans.end[at])
+    for row in np.flatnonzero(inside).tolist():
+        args = profile.args.get(int(spans.event[row]), {})
+        if NAMED in args:
+            return args
+    raise BareError(f"sends several messages, of which event {event} does not say 'Collective name'")
+
+
+def _coalesced(profile: RankProfile, rows: I64) -> dict[int, tuple[_Host, ...]]:
+    """Return, by row, the operators of messages that the host made between the launch of the kernel before and this launch.
+
+    Such messages are sent by one kernel, which is launched after all of them, as `batch_isend_irecv` does.
+    """
+    launch, spans = launches_of(profile), profile.operators
+    wanted = [n for n, name in enumerate(profile.names) if name.startswith(_MESSAGES)]
+    own = spans.take(np.isin(spans.name, wanted))
+    own = own.take(np.argsort(own.start, kind="stable"))
+    found: dict[int, tuple[_Host, ...]] = {}
+    since: dict[int, float] = {}
+    launched = rows[launch[rows] >= 0]
+    for row in launched[np.argsort(profile.calls.start[launch[launched]], kind="stable")].tolist():
+        thread, moment = int(profile.calls.place[launch[row]]), float(profile.calls.start[launch[row]])
+        low = since.get(thread, -np.inf)
+        made = np.flatnonzero((own.place == thread) & (own.start > low) & (own.end <= moment))
+        events = own.event[made].tolist()
+        hosts = zip((profile.names[n] for n in own.name[made].tolist()), events, strict=True)
+        found[row] = tuple(_Host(name, event, profile.args.get(event, {})) for name, event in hosts)
+        since[thread] = moment
+    return found
+
+
+def _with_root(asked: ProfiledRequest, operator: _Host) -> ProfiledRequest:
+    """Return the request with the root, or the peer and the tag, that its operator was called with, if the profile has it."""
+    if not operator.args.get("Concrete Inputs") or operation_of(operator.name) != asked.operation:
+        return asked
+    root, tag = root_and_tag(asked.operation, operator.args)
+    return asked._replace(root=root, tag=tag)
+
+
+def _enclosing(profile: RankProfile, spans: ProfileSpans, rows: I64, word: str) -> Mapping[int, _Host]:
+    """Return, by row, the innermost of some spans whose name begins so and in which the kernel was launched."""
+    launch = launches_of(profile)
+    wanted = [n for n, name in enumerate(profile.names) if name.startswith(word)]
+    found: dict[int, _Host] = {}
+    own = spans.take(np.isin(spans.name, wanted))
+    launched = rows[launch[rows] >= 0]
+    for thread in np.unique(own.place).tolist():
+        of_thread = own.take(own.place == thread)
+        of_thread = of_thread.take(np.argsort(of_thread.start, kind="stable"))
+        here = launched[profile.calls.place[launch[launched]] == thread]
+        moment = profile.calls.start[launch[here]]
+        at = np.searchsorted(of_thread.start, moment, side="right") - 1
+        inside = (at >= 0) & (moment <= of_thread.end[np.maximum(at, 0)])
+        for row, place in zip(here[inside].tolist(), at[inside].tolist(), strict=True):
+            event = int(of_thread.event[place])
+            found[row] = _Host(profile.names[of_thread.name[place]], event, profile.args.get(event, {}))
+    return found

@@ -1,0 +1,171 @@
+"""The events of a rank that computes on its host: operators on their threads, and the requests that they make through gloo.
+
+A request runs on a thread of gloo's own. The thread that made it waits for it where it did nothing until the request had ended;
+the profile has no other sign of a wait.
+"""
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import BareError, InputError
+from emu.trace.formats.kineto.kernel_order import US
+from emu.trace.formats.kineto.profiled_events import HOST, ProfiledEvents, Seen
+from emu.trace.formats.kineto.profiled_request import Args, ProfiledRequest, dtype_of, request_by_operator
+from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
+
+_ASKS, _RUNS = "c10d::", "gloo:"
+_MESSAGES = ("send", "recv")
+_LOOKED = 8  # requests of gloo that may have begun before the one that is looked for
+
+
+class _Ran:
+    """The requests that gloo ran, with what the profile says of their tensors."""
+
+    def __init__(self, profile: RankProfile) -> None:
+        ran = profile.annotations
+        rows = np.flatnonzero([profile.names[n].startswith(_RUNS) for n in ran.name.tolist()])
+        order: list[int] = rows[np.argsort(ran.start[rows], kind="stable")].tolist()
+        self._profile = profile
+        self._left = {talk: [row for row in order if self._is_message(row) == talk] for talk in (True, False)}
+
+    def _is_message(self, row: int) -> bool:
+        name = self._profile.names[self._profile.annotations.name[row]]
+        return bool(name.removeprefix(_RUNS).startswith(_MESSAGES))
+
+    def of(self, asked: str, start: float, elements: int) -> int:
+        """Return the row of the request that an operator made, and take it away; -1: there is none."""
+        left = self._left[asked.removeprefix(_ASKS).startswith(_MESSAGES)]
+        for row in left[:_LOOKED]:
+            late = self._profile.annotations.start[row] >= start
+            if late and self.elements(row) in (elements, 0):
+                left.remove(row)
+                return row
+        return -1
+
+    def elements(self, row: int) -> int:
+        """Return the elements that a request of gloo gives; 0: it says none."""
+        shapes: list[list[int]] = self._args(row).get("Input Dims") or [[]]
+        return int(prod(shapes[0])) if shapes[0] else 0
+
+    def dtype(self, row: int) -> str:
+        """Return the dtype of a request of gloo; "": it says none."""
+        types = self._args(row).get("Input type") or ("",)
+        return str(types[0])
+
+    def _args(self, row: int) -> Args:
+        return self._profile.args.get(int(self._profile.annotations.event[row]), {})
+
+
+def host_events(profile: RankProfile, spans: ProfileSpans, steps: I64, host_time: bool) -> ProfiledEvents:
+    """Return the events of a rank whose profile has no kernels.
+
+    Args:
+        profile: The profile.
+        spans: The works of the host, as `host_works` returns them.
+        steps: The step of each; 0: it is of none.
+        host_time: Whether the time between operators counts.
+
+    Raises:
+        InputError: a request of which the profile does not say what it sends, or in which group.
+    """
+    found, ran = ProfiledEvents(), _Ran(profile)
+    clock: dict[int, float] = {}  # by thread, when it did its last work
+    running: list[tuple[float, int]] = []  # requests that were made: when they ended, and their rows
+    for at, step in enumerate(steps.tolist()):
+        request = _asks(profile, spans, at, ran)
+        thread, start = int(spans.place[at]), float(spans.start[at])
+        since = clock.get(thread, start)
+        clock[thread] = start if request else float(spans.end[at])  # what the host does to make a request is no computation
+        if not step:
+            continue
+        ended = [each for each in running if since < each[0] <= start]
+        waits, blocked = [row for _, row in ended], max((moment for moment, _ in ended), default=since)
+        if host_time and start > blocked:
+            waits = [found.mark(step, thread, HOST, (start - blocked) * US, waits)]
+        running = [each for each in running if each[0] > start]
+        if request is None:
+            seen = Seen(start, float(spans.end[at]), int(spans.event[at]))
+            found.compute(step, thread, profile.names[spans.name[at]], seen, waits)
+        else:
+            asked, seen = request
+            running.append((seen.end_us, found.request(step, thread, asked, seen, waits)))
+    return found
+
+
+def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tuple[ProfiledRequest, Seen] | None:
+    """Return the request that an operator makes, and when it ran; None: it makes none."""
+    name = profile.names[spans.name[at]]
+    if not name.startswith(_ASKS):
+        return None
+    event = int(spans.event[at])
+    group = _group(profile, name, event)
+    try:
+        asked = request_by_operator(name, profile.args[event], "float32", len(group))
+        row = ran.of(name, float(spans.start[at]), _given(asked, len(group)))
+        told = ran.dtype(row) if row >= 0 else ""
+        dtype = "float32" if "barrier" in name else dtype_of(told) if told else ""  # of a scatter only the root tells it
+    except BareError as error:
+        raise InputError(f"profile: {profile.where(event, name)} of {profile.file!r} {error}") from None
+    times = (profile.annotations, row) if row >= 0 else (spans, at)
+    seen = Seen(float(times[0].start[times[1]]), float(times[0].end[times[1]]), event)
+    return asked._replace(dtype=dtype, ranks=group, label="default_pg"), seen
+
+
+def _given(asked: ProfiledRequest, size: int) -> int:
+    """Return the elements that gloo tells of a request: those that the rank gives, or gets of a scatter."""
+    return asked.elements // size if asked.operation in ("all_gather", "gather", "scatter") else asked.elements
+
+
+def _group(profile: RankProfile, name: str, event: int) -> tuple[int, ...]:
+    """Return the ranks of the one group that the profile has.
+
+    Raises:
+        InputError: it has several, and gloo does not say which of them a request is of.
+    """
+    found = set(profile.groups.values()) or {tuple(range(profile.world or 0))}
+    if len(found) != 1:
+        raise InputError(
+            f"profile: {profile.where(event, name)} of {profile.file!r} is of one of {len(found)} groups, and gloo does not "
+            "say of which; record the script itself by `emu run --trace`, or profile it on GPUs"
+        )
+    return found.pop()
+
+
+def host_works(profile: RankProfile) -> ProfileSpans:
+    """Return the operators that are no part of another, in order; of one that makes a request, its parts."""
+    operators, names = profile.operators, profile.names
+    asks, runs = (np.array([name.startswith(word) for name in names], np.bool_) for word in (_ASKS, _RUNS))
+    keep: list[int] = []
+    asking = operators.place[asks[operators.name]]
+    own_threads = np.setdiff1d(profile.annotations.place[runs[profile.annotations.name]], asking)  # of gloo
+    for thread in np.setdiff1d(operators.place, own_threads).tolist():
+        rows = np.flatnonzero(operators.place == thread)
+        rows = rows[np.lexsort((-operators.lasts[rows], operators.start[rows]))]
+        keep += _outermost(operators, rows, asks[operators.name])
+    kept = operators.take(np.array(keep, np.int64))
+    return kept.take(np.argsort(kept.start, kind="stable"))
+
+
+def _outermost(operators: ProfileSpans, rows: I64, asks: np.ndarray) -> Iterator[int]:
+    """Yield the rows of one thread that lie in no other row but in one that holds a request.
+
+    Args:
+        operators: All operators.
+        rows: Those of the thread, by start; of equal starts the longer first.
+        asks: Whether each operator makes a request.
+    """
+    requests = rows[asks[rows]]
+    first = np.searchsorted(operators.start[requests], operators.start[rows])
+    until = -np.inf
+    for place, row in enumerate(rows.tolist()):
+        if operators.start[row] < until:
+            continue
+        following = requests[first[place]] if first[place] < len(requests) else -1
+        holds = following not in (-1, row) and operators.start[following] < operators.end[row]
+        if holds and not asks[row]:
+            continue
+        until = operators.end[row]
+        yield row

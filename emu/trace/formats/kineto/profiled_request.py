@@ -1,0 +1,252 @@
+"""The request that a profile tells of: operation, elements, dtype, root and group.
+
+PyTorch writes them to the kernel of NCCL and to `record_param_comms` since version 2.3. Older profiles, and those of gloo, have
+the operator that asked (`c10d::allreduce_`), with the shapes of its tensors where the profiler was told to keep shapes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from emu.errors import BareError
+from emu.trace.device.dtypes import FLOAT_BYTES
+
+Args = Mapping[str, Any]
+ProfiledGroup = tuple[tuple[int, ...], str]  # ranks, and PyTorch's description
+NAMED = "Collective name"  # the argument that names the operation
+
+# The names of NCCL's calls in PyTorch, without underscores.
+_OPERATIONS = {
+    "allreduce": "all_reduce",
+    "allreducecoalesced": "all_reduce",
+    "barrier": "all_reduce",  # of one element
+    "broadcast": "broadcast",
+    "broadcastoop": "broadcast",
+    "reduce": "reduce",
+    "reduceoop": "reduce",
+    "allgather": "all_gather",
+    "allgatherbase": "all_gather",
+    "allgatherintotensorcoalesced": "all_gather",
+    "allgathersingle": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "reducescatterbase": "reduce_scatter",
+    "reducescattertensorcoalesced": "reduce_scatter",
+    "reducescattersingle": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "alltoallbase": "all_to_all",
+    "gather": "gather",
+    "scatter": "scatter",
+    "send": "send",
+    "recv": "recv",
+}
+_BY_SHARE = ("all_gather", "gather")  # whose size is that of all ranks' inputs
+_BY_RESULT = ("reduce_scatter", "scatter")  # whose size is that of all ranks' outputs
+# The places of an operator's arguments: its input, output, root (or peer), tag, and split sizes of the input; -1: none.
+_PLACES = {
+    "all_reduce": (0, 0, -1, -1, -1),
+    "broadcast": (0, 0, 2, -1, -1),
+    "reduce": (0, 0, 3, -1, -1),
+    "all_gather": (1, 0, -1, -1, -1),
+    "reduce_scatter": (1, 0, -1, -1, -1),
+    "all_to_all": (1, 0, -1, -1, 4),
+    "gather": (1, 0, 3, -1, -1),
+    "scatter": (1, 0, 3, -1, -1),
+    "send": (0, -1, 2, 3, -1),
+    "recv": (-1, 0, 2, 3, -1),
+}
+_ITEM_BYTES = {**FLOAT_BYTES, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
+# The names that PyTorch has for dtypes in profiles, in lower case and without the namespace; others are as torch has them.
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "long": "int64",
+    "long int": "int64",
+    "int": "int32",
+    "short": "int16",
+    "short int": "int16",
+    "char": "int8",
+    "signed char": "int8",
+    "byte": "uint8",
+    "unsigned char": "uint8",
+}
+
+
+class ProfiledRequest(NamedTuple):
+    """One request of a rank."""
+
+    operation: str
+    elements: int  # of the largest buffer of any rank, as far as this rank knows
+    dtype: str
+    root: int  # a group rank: the root, or the peer of a message
+    tag: int
+    splits: tuple[int, ...]  # elements of each block that the rank gives; (): all blocks are of one size
+    ranks: tuple[int, ...]  # of the group; (): the profile does not say
+    label: str  # PyTorch's description of the group
+
+    @property
+    def group(self) -> ProfiledGroup:
+        """The ranks and the description of its group."""
+        return self.ranks, self.label
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its elements."""
+        return self.elements * _ITEM_BYTES[self.dtype]
+
+
+def operation_of(name: str) -> str:
+    """Return the operation of a collective's name in PyTorch, or of its operator; "": it is none."""
+    return _OPERATIONS.get(name.removeprefix("c10d::").replace("_", "").lower(), "")
+
+
+def dtype_of(name: str) -> str:
+    """Return torch's name of a dtype.
+
+    Raises:
+        BareError: the dtype is unknown.
+    """
+    short = name.lower().removeprefix("c10::")
+    found = _DTYPES.get(short, short)
+    if found not in _ITEM_BYTES:
+        raise BareError(f"has an unknown dtype {name!r}")
+    return found
+
+
+def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> ProfiledRequest:
+    """Return the request that the arguments of NCCL's kernel, or of `record_param_comms`, tell of.
+
+    Args:
+        args: The arguments.
+        groups: The ranks of each process group, by name.
+
+    Raises:
+        BareError: the operation or the dtype is unknown, or a size is missing.
+    """
+    operation = operation_of(str(args.get(NAMED, "")))
+    if not operation:
+        raise BareError(f"has an unknown collective {args.get(NAMED)!r}")
+    if "In msg nelems" not in args or "dtype" not in args:
+        raise BareError("has no 'In msg nelems' and 'dtype'")
+    ranks = _ranks(args, groups)
+    given, made = int(args["In msg nelems"]), int(args.get("Out msg nelems", 0))
+    size = int(args.get("Group size", 0)) or len(ranks)
+    rows = _numbers(args.get("In split size", "")) if operation == "all_to_all" else ()
+    peer = int(args.get("Dst Rank" if operation == "send" else "Src Rank", 0)) if operation in ("send", "recv") else 0
+    return ProfiledRequest(
+        operation, _elements(operation, given, made, size), dtype_of(str(args["dtype"])), peer, 0, _splits(rows, given), ranks,
+        str(args.get("Process Group Description", "")),
+    )  # fmt: skip
+
+
+def _ranks(args: Args, groups: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the ranks of the group; PyTorch writes only the first 30 of a large group."""
+    name, told = str(args.get("Process Group Name", "")), str(args.get("Process Group Ranks", ""))
+    if name in groups:
+        return groups[name]
+    if told and "..." not in told:
+        return _numbers(told)
+    first, stride, size = (int(args.get(key, -1)) for key in ("Global rank start", "Global rank stride", "Group size"))
+    return tuple(range(first, first + stride * size, stride)) if first >= 0 and stride > 0 and size > 0 else ()
+
+
+def _numbers(text: object) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"-?\d+", str(text))))
+
+
+def _elements(operation: str, given: int, made: int, size: int) -> int:
+    """Return the elements of the largest buffer of any rank, from those that this rank gives and gets."""
+    if operation in _BY_SHARE:
+        return max(made, given * size)
+    if operation in _BY_RESULT:
+        return made * size if operation == "scatter" else max(given, made * size)
+    return max(given, made)
+
+
+def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
+    """Return the elements of each block, from their rows; () if they are equal."""
+    total = sum(rows)
+    if not total or len(set(rows)) == 1:
+        return ()
+    return tuple(given * each // total for each in rows)
+
+
+def request_by_operator(name: str, args: Args, dtype: str, size: int) -> ProfiledRequest:
+    """Return the request that an operator of `c10d` made, from the shapes of its tensors; its group is not known from it.
+
+    Args:
+        name: The operator.
+        args: Its arguments.
+        dtype: The name of the dtype where lists of tensors hide it; "": nothing else tells it.
+        size: The number of ranks of the group.
+
+    Raises:
+        BareError: the operation is unknown, or the profile has no shapes.
+    """
+    operation = operation_of(name)
+    if not operation:
+        raise BareError("is an unknown operator")
+    if "barrier" in name:
+        return ProfiledRequest("all_reduce", 1, "float32", 0, 0, (), (), "")
+    dims, types, values = (args.get(key) or () for key in ("Input Dims", "Input type", "Concrete Inputs"))
+    if not any(dims):
+        raise BareError("has no shapes; profile with record_shapes=True")
+    *ends, _, _, split = _PLACES[operation]
+    given, made = (_count(dims, at) for at in ends)
+    typed = [types[at] for at in ends if 0 <= at < len(types) and types[at] not in ("", "TensorList", "Scalar", "ScalarList")]
+    rows = _rows(dims, values, ends[0], split)
+    found = _elements(operation, given, made, size)
+    name_of_dtype = dtype or (typed[0] if typed else "")
+    return ProfiledRequest(
+        operation, found, dtype_of(name_of_dtype), *root_and_tag(operation, args), _splits(rows, given), (), ""
+    )
+
+
+def request_by_annotation(name: str, args: Args, size: int) -> ProfiledRequest:
+    """Return the request that an annotation such as `nccl:all_reduce` tells of, from the shape of its first tensor.
+
+    Args:
+        name: The annotation.
+        args: Its arguments.
+        size: The number of ranks of the group.
+
+    Raises:
+        BareError: the operation or the dtype is unknown.
+    """
+    operation = operation_of(name.partition(":")[2].partition(" ")[0])
+    if not operation:
+        raise BareError(f"is an unknown {name!r}")
+    given, dtype = prod(args["Input Dims"][0]), dtype_of(str((args.get("Input type") or ("",))[0]))
+    return ProfiledRequest(operation, _elements(operation, given, 0, size), dtype, 0, 0, (), (), "")
+
+
+def root_and_tag(operation: str, args: Args) -> tuple[int, int]:
+    """Return the root (or the peer) and the tag with which an operator was called."""
+    *_, root, tag, _ = _PLACES[operation]
+    values = args.get("Concrete Inputs") or ()
+    return _value(values, root), _value(values, tag)
+
+
+def _count(dims: Sequence[Any], at: int) -> int:
+    """Return the elements of the tensor, or of all tensors of the list, at a place."""
+    if not 0 <= at < len(dims) or not dims[at]:
+        return 0
+    shape = dims[at]
+    return sum(map(prod, shape)) if isinstance(shape[0], list | tuple) else prod(shape)
+
+
+def _rows(dims: Sequence[Any], values: Sequence[str], at: int, split: int) -> tuple[int, ...]:
+    """Return the rows of each block of the input: its split sizes, or the elements of each tensor of its list."""
+    if split < 0:
+        return ()
+    shape = dims[at] if at < len(dims) else ()
+    if shape and isinstance(shape[0], list | tuple):
+        return tuple(map(prod, shape))
+    return _numbers(values[split]) if split < len(values) else ()
+
+
+def _value(values: Sequence[str], at: int) -> int:
+    found = _numbers(values[at]) if 0 <= at < len(values) else ()
+    return found[0] if found else 0

@@ -1,0 +1,184 @@
+"""The trace that the profiles of all ranks make: one file a rank.
+
+Only steps count that every rank has. The calls of a group are matched by their order within these, so that profiles need not
+begin at one moment. Ranks without a file may be filled in: they do what a rank does that has groups of the same places.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from emu.arrays import column
+from emu.errors import InputError
+from emu.trace.formats.kineto.agreement import agreed_requests
+from emu.trace.formats.kineto.collective_kernels import collective_rows
+from emu.trace.formats.kineto.missing_ranks import filled_groups
+from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup
+from emu.trace.formats.kineto.rank_events import RankEvents, rank_events, steps_in
+from emu.trace.formats.kineto.rank_profile import RankProfile, read_profile
+from emu.trace.formats.reading import Reading, reading_entry
+from emu.trace.trace import COMMAND, PARTS, Group, Kind, Trace
+
+_SUFFIXES = (".json", ".json.gz")
+_MESSAGES = ("send", "recv")
+FORMAT = "PyTorch profiler"
+
+
+def is_profile(path: Path) -> bool:
+    """Return whether a path may be a profile of Kineto: a folder, or a file that is named as JSON."""
+    return path.is_dir() or path.name.endswith(_SUFFIXES)
+
+
+def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
+    """Return the trace of a profile, or of a folder with a profile of each rank.
+
+    Args:
+        path: The file or the folder.
+        host_time: Whether the time of the host between launches counts.
+        fill_ranks: Whether ranks without a file do what ranks of equal groups do.
+
+    Raises:
+        InputError: a file is damaged, ranks are missing or twice, or they do not agree.
+    """
+    profiles = _profiles(path)
+    numbers = {step: i + 1 for i, step in enumerate(_common_steps(profiles.values()))}
+    ranks = {number: rank_events(profile, numbers, host_time) for number, profile in sorted(profiles.items())}
+    world = _world(ranks)
+    missing = [number for number in range(world) if number not in ranks]
+    if missing and not fill_ranks:
+        told = ", ".join(map(str, missing[:8])) + ", ..." * (len(missing) > 8)
+        raise InputError(
+            f"profile: {path.name!r} has {len(ranks)} of {world} ranks, but not {told}; add their files, or let them do what "
+            "equal ranks do by --fill-ranks"
+        )
+    plays: dict[int, tuple[int, Sequence[ProfiledGroup]]] = {n: (n, tuple(of.events.groups)) for n, of in ranks.items()}
+    talking = {each.ranks for of in ranks.values() for each in of.events.requests.values() if each.operation in _MESSAGES}
+    plays |= filled_groups({n: own for n, (_, own) in plays.items()}, missing, world, talking)
+    trace = _trace(ranks, plays)
+    reading = replace(_reading(trace, ranks), filled_ranks=tuple(missing), host_time=host_time)
+    return replace(trace, meta=(*trace.meta, reading_entry(reading)))
+
+
+def _profiles(path: Path) -> dict[int, RankProfile]:
+    """Return the profile of each rank.
+
+    Raises:
+        InputError: a file is damaged, there is none, or two are of one rank.
+    """
+    files = sorted(f for f in path.iterdir() if f.name.endswith(_SUFFIXES)) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"profile: {str(path)!r} has no .json and no .json.gz; write one file a rank by export_chrome_trace")
+    found: dict[int, RankProfile] = {}
+    for file in files:
+        profile = read_profile(file)
+        if profile.rank is None and len(files) > 1:
+            raise InputError(f"profile: {file.name!r} does not say its rank in distributedInfo; profile a distributed run")
+        rank = profile.rank or 0
+        if rank in found:
+            raise InputError(f"profile: {found[rank].file!r} and {file.name!r} are both of rank {rank}; remove one of them")
+        found[rank] = profile
+    return found
+
+
+def _common_steps(profiles: Iterable[RankProfile]) -> list[int]:
+    """Return the numbers of the steps that all ranks have.
+
+    Raises:
+        InputError: there is none, or a rank does nothing in its steps.
+    """
+    steps = {profile.file: steps_in(profile) for profile in profiles}
+    for file in (file for file, of in steps.items() if not of):
+        raise InputError(f"profile: {file!r} has no kernel and no operator in any of its steps; profile whole steps")
+    common = set.intersection(*steps.values())
+    if not common:
+        told = " and ".join(f"{file!r} has {sorted(of)}" for file, of in list(steps.items())[:2])
+        raise InputError(f"profile: all ranks must have a step in common, but {told}; profile the same steps on every rank")
+    return sorted(common)
+
+
+def _world(ranks: Mapping[int, RankEvents]) -> int:
+    """Return the number of ranks of the job.
+
+    Raises:
+        InputError: a file is of a rank beyond it, or files do not agree on it.
+    """
+    named = {of.profile.world: of.profile.file for of in ranks.values() if of.profile.world is not None}
+    if len(named) > 1:
+        told = " and ".join(f"{file!r} of {world}" for world, file in list(named.items())[:2])
+        raise InputError(f"profile: all files must be of one job, but are of jobs of different sizes: {told} ranks")
+    most = max(max(each.ranks) for of in ranks.values() for each in of.events.requests.values())
+    world = next(iter(named), 1 + max(most, *ranks))
+    if max(most, *ranks) >= world:
+        rank = max(ranks)
+        raise InputError(f"profile: {ranks[rank].profile.file!r} names rank {max(most, rank)}, but the job has {world} ranks")
+    return world
+
+
+def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Sequence[ProfiledGroup]]]) -> Trace:
+    """Return the trace of all ranks.
+
+    Args:
+        ranks: The events of each rank that has a file.
+        plays: For each rank the one whose events it has, and its own groups.
+    """
+    agreed, role = agreed_requests(ranks), {rank: i for i, rank in enumerate(ranks)}
+    order = range(len(plays))
+    numbers = {group: i for i, group in enumerate(dict.fromkeys(group for rank in order for group in plays[rank][1]))}
+    return Trace(
+        tuple(of.events.events(agreed[rank]) for rank, of in ranks.items()),
+        column([role[plays[rank][0]] for rank in order], np.int32),
+        tuple(Group(_axis(label), members) for members, label in numbers),
+        tuple(tuple(numbers[group] for group in plays[rank][1]) for rank in order),
+        column(np.zeros(len(ranks) * len(PARTS)), np.int64).reshape(-1, len(PARTS)),
+        ((COMMAND, "run"),),
+    )
+
+
+def _axis(label: str) -> str:
+    """Return the name of an axis from PyTorch's description of a group: of a mesh its dimension, of all ranks `world`."""
+    return {"default_pg": "world", "undefined": ""}.get(label, label.removeprefix("mesh_"))
+
+
+def _step_times(ranks: Iterable[RankEvents]) -> tuple[float, ...]:
+    """Return the seconds of each step, from the end of the one before: the mean of all ranks."""
+    found = []
+    for of in ranks:
+        spans = of.events.step_spans_us()
+        ends = [spans[1][0], *(spans[step][1] for step in sorted(spans))]
+        found.append(np.diff(ends) * 1e-6)
+    return tuple(np.mean(found, axis=0).tolist())
+
+
+def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
+    """Return what was read of the files, without what the user asked for."""
+    seen = {
+        (rank, of.events.seen[row]) for rank, of in ranks.items() for row in of.events.requests
+    }  # one kernel may send several
+    left_out: Counter[str] = Counter()
+    for of in ranks.values():
+        left_out.update({**of.profile.left_out, "in no step of all ranks": of.outside})
+    return Reading(
+        format=FORMAT,
+        ranks=trace.n_ranks,
+        filled_ranks=(),
+        devices=tuple(sorted({name for of in ranks.values() for name in of.profile.devices})),
+        computations=sum(int((events.kind == Kind.COMPUTE).sum()) for events in trace.events),
+        streams=max(len(np.unique(events.stream[events.kind != Kind.MARK])) for events in trace.events),
+        collectives=sum(len(of.events.requests) for of in ranks.values()),
+        collective_s=sum(kernel.lasts_s for _, kernel in sorted(seen)),
+        host_time=False,
+        left_out={what: count for what, count in left_out.items() if count},
+        assumptions=tuple(dict.fromkeys(note for of in ranks.values() for note in _notes(of.profile))),
+        step_times_s=_step_times(ranks.values()),
+    )
+
+
+def _notes(profile: RankProfile) -> list[str]:
+    """Return sentences on what was assumed of a profile."""
+    told = [profile.args.get(int(profile.kernels.event[row]), {}) for row in collective_rows(profile).tolist()]
+    unnamed = sum(NAMED not in args for args in told)
+    whole = f"the groups of {unnamed} collectives are not in the profile: they are taken to be all {profile.world} ranks"
+    return [whole] if unnamed else []

@@ -1,0 +1,100 @@
+"""The events of one rank in the steps that all ranks have, from its profile: of its GPU, or of its host where it has none."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.errors import InputError
+from emu.trace.formats.kineto.collective_kernels import requests_of_kernels
+from emu.trace.formats.kineto.host_order import host_events, host_works
+from emu.trace.formats.kineto.kernel_order import KernelOrder, issue_times, launches
+from emu.trace.formats.kineto.profiled_events import ProfiledEvents
+from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
+
+
+class RankEvents(NamedTuple):
+    """The events of a rank, and what its profile has besides."""
+
+    profile: RankProfile
+    events: ProfiledEvents
+    outside: int  # kernels, or operators of the host, in no step that counts
+
+
+def _works(profile: RankProfile) -> tuple[ProfileSpans, F64]:
+    """Return what a rank does, kernels or operators, and when the host asked for it."""
+    if len(profile.kernels.start):
+        return profile.kernels, issue_times(profile)[0]
+    spans = host_works(profile)
+    return spans, spans.start
+
+
+def _steps(profile: RankProfile, moments: F64) -> I64:
+    """Return the number of the step in which each moment of the host lies; -1: it lies in none.
+
+    Steps are those that `profiler.step()` tells apart; without them a step ends with each step of the optimizer.
+    """
+    found = np.full(len(moments), -1)
+    if profile.steps:
+        for number, (start, end) in profile.steps.items():
+            found[(moments >= start) & (moments < end)] = number
+        return found
+    ended = np.searchsorted(profile.updates, moments)
+    return np.where(ended < len(profile.updates), ended, -1)
+
+
+def steps_in(profile: RankProfile) -> set[int]:
+    """Return the steps in which a rank does anything.
+
+    Raises:
+        InputError: the profile tells no steps apart.
+    """
+    if not profile.steps and not profile.updates:
+        raise InputError(
+            f"profile: {profile.file!r} has no ProfilerStep and no Optimizer.step; call profiler.step() after each step"
+        )
+    return set(_steps(profile, _works(profile)[1]).tolist()) - {-1}
+
+
+def rank_events(profile: RankProfile, numbers: Mapping[int, int], host_time: bool) -> RankEvents:
+    """Return the events of a rank in some of its steps.
+
+    Args:
+        profile: The profile.
+        numbers: The number that each step has in the trace, from 1, by the number that the profile gives it.
+        host_time: Whether the time of the host counts.
+
+    Raises:
+        InputError: the steps have no collective, or one of which the profile does not say what it sends.
+    """
+    if not len(profile.kernels.start):
+        _check_host(profile)
+    spans, issued = _works(profile)
+    step = np.array([numbers.get(n, 0) for n in _steps(profile, issued).tolist()], np.int64)
+    if len(profile.kernels.start):
+        whole = tuple(range(profile.world or 0))
+        known = requests_of_kernels(profile, np.flatnonzero(step))
+        asked = {row: tuple(a if a.ranks else a._replace(ranks=whole) for a in of_row) for row, of_row in known.items()}
+        events = KernelOrder(profile, host_time).run(launches(profile, asked, step))
+    else:
+        events = host_events(profile, spans, step, host_time)
+    if not events.requests:
+        raise InputError(
+            f"profile: {profile.file!r} has no collective among the {len(step)} kernels and operators of its steps, so that no "
+            "fabric changes its time; profile a distributed run"
+        )
+    return RankEvents(profile, events, int((step == 0).sum()))
+
+
+def _check_host(profile: RankProfile) -> None:
+    """Refuse a profile without kernels of another accelerator than a GPU, whose host does not compute the step.
+
+    Raises:
+        InputError: it has calls of the runtime of such an accelerator.
+    """
+    other = sorted(category for category in profile.left_out if category.endswith("_runtime"))
+    if other:
+        raise InputError(
+            f"profile: {profile.file!r} has no kernels of a GPU, but events of {other[0]!r}, which Emu does not read"
+        )

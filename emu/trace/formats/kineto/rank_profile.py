@@ -1,0 +1,227 @@
+"""The profile of one rank, as columns: kernels, calls of the host, operators, annotations and steps; times in microseconds.
+
+K kernels (copies and fills of memory too), C calls of CUDA's (or HIP's) runtime, O operators of the host, A annotations.
+"""
+
+import math
+import re
+from array import array
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.errors import InputError, must_be
+from emu.trace.formats.kineto.json_events import EVENTS, json_entries
+
+_KERNELS = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")  # categories, in lower case; older profiles have capitals
+_CALLS = ("cuda_runtime", "cuda_driver", "runtime")
+_OPERATORS = ("cpu_op", "operator")
+_ANNOTATIONS = ("user_annotation",)
+_SYNC = "cuda_sync"  # waits, if the profiler was told to keep them
+_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_UPDATE = "Optimizer.step#"
+_COMMUNICATION = ("c10d::", "record_param_comms", "gloo:", "nccl:")
+_SILENT = ("trace", "gpu_user_annotation", "")  # that repeat what other events say
+MOST_SKEW_US = 1000.0  # that a kernel may begin before it was launched: two clocks are never quite equal
+
+
+class ProfileSpans(NamedTuple):
+    """Things that last, as columns of equal length."""
+
+    start: F64
+    lasts: F64
+    place: I64  # the number of the stream, or of the thread
+    name: I64  # the number of the name
+    link: I64  # the correlation of a kernel or call
+    event: I64  # the number of the event in the file
+
+    @property
+    def end(self) -> F64:
+        """The times at which they end."""
+        return self.start + self.lasts
+
+    def take(self, which: np.ndarray) -> "ProfileSpans":
+        """Return some of them, in that order."""
+        return ProfileSpans(*(c[which] for c in self))
+
+
+@dataclass(eq=False)
+class _Rows:
+    """Rows that grow, six numbers each."""
+
+    flat: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def spans(self) -> ProfileSpans:
+        table = np.frombuffer(self.flat, np.float64).reshape(-1, 6) if self.flat else np.zeros((0, 6))
+        return ProfileSpans(table[:, 0].copy(), table[:, 1].copy(), *(table[:, i].astype(np.int64) for i in range(2, 6)))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RankProfile:
+    """The profile of one rank; events of a list are in the order of the file."""
+
+    file: str
+    rank: int | None  # None: it does not say
+    world: int | None
+    groups: Mapping[str, tuple[int, ...]]  # the ranks of each process group, by its name
+    devices: tuple[str, ...]
+    kernels: ProfileSpans  # [K] place: a number for each stream
+    calls: ProfileSpans  # [C] place: a number for each thread, as in the next two
+    operators: ProfileSpans  # [O]
+    annotations: ProfileSpans  # [A]
+    names: tuple[str, ...]
+    threads: tuple[object, ...]
+    streams: tuple[tuple[int, int], ...]  # device and stream
+    args: Mapping[int, Mapping[str, Any]]  # by the event's number: of communication, of kernels that say what they send
+    syncs: Mapping[int, Mapping[str, Any]]  # by correlation
+    steps: Mapping[int, tuple[float, float]]  # the span of each step on the host, by its number
+    updates: tuple[float, ...]  # the ends of the optimizer's steps
+    left_out: Mapping[str, int]  # how many events of each category were not needed
+
+    def where(self, event: int, name: str) -> str:
+        """Return the words by which messages name an event."""
+        return f"event {event} ({name[:60]})"
+
+
+class _Reader:
+    """The columns of a file while it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.name
+        self.head: dict[str, Any] = {}
+        self.rows = {kind: _Rows() for kind in ("kernels", "calls", "operators", "annotations")}
+        self.names: dict[str, int] = {}
+        self.threads: dict[object, int] = {}
+        self.streams: dict[object, int] = {}
+        self.args: dict[int, Mapping[str, Any]] = {}
+        self.syncs: dict[int, Mapping[str, Any]] = {}
+        self.steps: dict[int, tuple[float, float]] = {}
+        self.updates: list[float] = []
+        self.left_out: Counter[str] = Counter()
+        self.number = 0
+
+    def take(self, event: Any) -> None:
+        """Add an event of the file."""
+        if not isinstance(event, dict):
+            raise must_be("profile", f"event {self.number} of {self.file!r}", "an object", type(event).__name__)
+        if event.get("ph") == "X":
+            self._take_span(event, str(event.get("cat", "")).lower(), str(event.get("name", "")))
+        self.number += 1
+
+    def _take_span(self, event: dict[str, Any], category: str, name: str) -> None:
+        args = event.get("args") or {}
+        if category in _KERNELS:
+            self._add("kernels", event, self._stream(args, event), name, args)
+            if "Collective name" in args:
+                self.args[self.number] = args
+        elif category in _CALLS:
+            self._add("calls", event, self._thread(event), name, args)
+        elif category == _SYNC:
+            self.syncs[int(args.get("correlation", -1))] = args
+        elif category in _OPERATORS or category in _ANNOTATIONS:
+            self._take_host(event, category, name, args)
+        elif category not in _SILENT:
+            self.left_out[category] += 1
+
+    def _take_host(self, event: dict[str, Any], category: str, name: str, args: Mapping[str, Any]) -> None:
+        """Add what the host did: a step, a step of the optimizer, an operator or an annotation."""
+        start, lasts = self._times(event, name)
+        found = _STEP.match(name)
+        if found:
+            self.steps[int(found[1])] = start, start + lasts
+        elif name.startswith(_UPDATE):
+            self.updates.append(start + lasts)
+        else:
+            talks = name.startswith(_COMMUNICATION)
+            if category in _OPERATORS or talks:
+                self._add("operators" if category in _OPERATORS else "annotations", event, self._thread(event), name, args)
+            if talks:
+                self.args[self.number] = args
+
+    def _thread(self, event: Mapping[str, Any]) -> int:
+        return self.threads.setdefault((event.get("pid"), event.get("tid")), len(self.threads))
+
+    def _stream(self, args: Mapping[str, Any], event: Mapping[str, Any]) -> int:
+        key = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
+        return self.streams.setdefault(key, len(self.streams))
+
+    def _times(self, event: Mapping[str, Any], name: str) -> tuple[float, float]:
+        """Return the start and the duration of an event.
+
+        Raises:
+            InputError: one is no number, or the event ends before it begins.
+        """
+        for key, least in (("ts", -math.inf), ("dur", 0)):
+            value = event.get(key)
+            if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+                where = f"{key} of event {self.number} ({name[:60]}) of {self.file!r}"
+                raise must_be("profile", where, "a time in us" + " of 0 or more" * (least == 0), value, "profile again")
+        return float(event["ts"]), float(event["dur"])
+
+    def _add(self, kind: str, event: Mapping[str, Any], place: int, name: str, args: Mapping[str, Any]) -> None:
+        number = self.names.setdefault(name, len(self.names))
+        row = (*self._times(event, name), place, number, int(args.get("correlation", -1)), self.number)
+        self.rows[kind].flat.extend(row)
+
+    def profile(self) -> RankProfile:
+        """Return all that was read."""
+        told = self.head.get("distributedInfo") or {}
+        groups = {str(g["pg_name"]): tuple(g["ranks"]) for g in told.get("pg_config") or () if g.get("ranks")}
+        devices = tuple(str(d.get("name", "")) for d in self.head.get("deviceProperties") or () if isinstance(d, dict))
+        rank, world = (told.get(key) for key in ("rank", "world_size"))
+        return RankProfile(
+            self.file, rank, world, groups, devices,
+            **{kind: rows.spans() for kind, rows in self.rows.items()},
+            names=tuple(self.names), threads=tuple(self.threads), streams=tuple(self.streams),  # type: ignore[arg-type]
+            args=self.args, syncs=self.syncs, steps=self.steps, updates=tuple(sorted(self.updates)), left_out=self.left_out,
+        )  # fmt: skip
+
+
+def read_profile(path: Path) -> RankProfile:
+    """Return what the profile of a rank says.
+
+    Raises:
+        InputError: the file is no profile, is cut off, or a kernel begins before it was launched.
+    """
+    reader = _Reader(path)
+    found = False
+    for key, value in json_entries(path):
+        if key == EVENTS:
+            reader.take(value)
+            found = True
+        else:
+            reader.head[key] = value
+    if not found:
+        raise InputError(f"profile: {path.name!r} has no {EVENTS}; write it by torch.profiler's export_chrome_trace")
+    profile = reader.profile()
+    _check_clocks(profile)
+    return profile
+
+
+def launches_of(profile: RankProfile) -> I64:
+    """Return [K] the number of the call that launched each kernel; -1: the profile has none."""
+    calls, kernels = profile.calls, profile.kernels
+    order = np.argsort(calls.link, kind="stable")
+    at = np.searchsorted(calls.link[order], kernels.link)
+    at = np.minimum(at, max(len(order) - 1, 0))
+    if not len(order):
+        return np.full(len(kernels.link), -1)
+    return np.where((calls.link[order][at] == kernels.link) & (kernels.link >= 0), order[at], -1)
+
+
+def _check_clocks(profile: RankProfile) -> None:
+    launch = launches_of(profile)
+    known = np.flatnonzero(launch >= 0)
+    early = profile.calls.start[launch[known]] - profile.kernels.start[known]
+    if len(early) and early.max() > MOST_SKEW_US:
+        row = int(known[early.argmax()])
+        event, name = int(profile.kernels.event[row]), profile.names[profile.kernels.name[row]]
+        raise InputError(
+            f"profile: the clock of {profile.file!r} goes backwards: {profile.where(event, name)} begins {early.max():.0f} us "
+            "before it is launched; profile again"
+        )

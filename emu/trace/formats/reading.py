@@ -1,0 +1,63 @@
+"""The account of a trace that another program recorded: what was read, and the times of its steps, in the trace's meta."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from emu.trace.trace import Trace
+from emu.units import format_time
+
+_KEY = "reading"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The account of what was read of a trace of another program, and what was not."""
+
+    format: str
+    ranks: int
+    filled_ranks: tuple[int, ...]  # that have no file, and do what a rank of equal groups does
+    devices: tuple[str, ...]
+    computations: int  # kernels, or operators where the host computes, of all files
+    streams: int  # of the rank that has most
+    collectives: int  # messages too, of all files
+    collective_s: float  # their measured time, with waiting
+    host_time: bool  # whether the time of the host between launches counts
+    left_out: Mapping[str, int]  # how many events of each kind were not taken
+    assumptions: tuple[str, ...]
+    step_times_s: tuple[float, ...]  # of each step, as measured: the mean over ranks
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Sentences on what was read, and what was not."""
+        on = f" on {', '.join(self.devices)}" if self.devices else ""
+        streams = f"{self.streams} stream{'s' * (self.streams > 1)}"
+        told = [
+            f"{self.format}: {self.ranks} ranks{on}, {len(self.step_times_s)} steps, {self.computations:,} computations on "
+            f"{streams}, {self.collectives:,} collectives ({format_time(self.collective_s)} measured, with waiting)"
+        ]
+        if self.filled_ranks:
+            one = len(self.filled_ranks) == 1
+            whose = "has no file: it does" if one else "have no file: each does"
+            told.append(f"{len(self.filled_ranks)} of the ranks {whose} what a rank of equal groups does")
+        if self.left_out:
+            told.append("left out: " + ", ".join(f"{count:,} {what}" for what, count in self.left_out.items()))
+        if not self.host_time:
+            told.append("the time of the host between launches is left out, too; --host-time keeps it")
+        return tuple(told)
+
+
+def reading_entry(reading: Reading) -> tuple[str, str]:
+    """Return the entry of a trace's meta that holds a reading."""
+    return _KEY, json.dumps(asdict(reading))
+
+
+def reading_of(trace: Trace) -> Reading | None:
+    """Return what was read of a trace; None: Emu recorded or generated it itself."""
+    stored = dict(trace.meta).get(_KEY)
+    if stored is None:
+        return None
+    known: dict[str, Any] = json.loads(stored)
+    known |= {key: tuple(value) for key, value in known.items() if isinstance(value, list)}
+    return Reading(**known)
