@@ -156,9 +156,7 @@ def ideal(
     keys = _Keys(len(rate), fabric in ("channel", "link"), link_class)
     tails, heads, kind, router = build(src, dst, keys.of(src, dst, channel), n, keys)
     delay = np.where(tails < n, latency[kind], 0)  # once a route: on the port out, or on the link
-    ends = column(tails, np.int32), column(heads, np.int32)
-    links = Links(*ends, column(rate[kind], np.float64), column(delay, np.int64), column(kind, np.int16))
-    return Topology(f"ideal {fabric}", n, n + 1, links, router)
+    return Topology(f"ideal {fabric}", n, n + 1, Links.of(tails, heads, rate[kind], delay, kind), router)
 
 
 @dataclass(frozen=True, slots=True)

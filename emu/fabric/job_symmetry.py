@@ -15,7 +15,7 @@ from emu.equivalence import Orbits
 from emu.fabric.lowering.classes import Domain, SymmetryMove
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.link_images import LinkImages
+from emu.topology.symmetry_search import LinkImages
 from emu.topology.topology import Topology, cached_by_topology
 
 _PRODUCTS = 2  # products of random powers of the moves for which routes are compared too

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import F64, I16, I32, I64, column, digest
-from emu.views import html_of
+from emu.late_names import html_of
 
 COMMAND = "command"  # the key of a trace's meta that names which command of Emu made it: run, train or estimate
 UPDATE = "optimizer"  # the mark where an optimizer begins to change the weights

@@ -13,8 +13,7 @@ import pytest
 
 from emu.arrays import F64, I64, Bool, column
 from emu.compiled import function
-from emu.compiled.function import ENOUGH, CompiledFunction, InterpreterBudget, compiled, compiled_making_arrays
-from emu.compiled.kinds import I64_OUT
+from emu.compiled.function import ENOUGH, I64_OUT, CompiledFunction, InterpreterBudget, compiled, compiled_making_arrays
 
 STEP = 3
 HEADER = "import numpy as np\nfrom emu.arrays import F64, I64\nfrom emu.compiled.function import compiled\n"

@@ -19,7 +19,7 @@ from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.errors import LostError, RunError
 from emu.fabric.engine.state_layout import NEVER
-from emu.topology.fault_injection.repair_action import MachineMoment, why_stopped
+from emu.topology.fault_injection.machine_state import MachineMoment, why_stopped
 from emu.trace.device.dtypes import item_as
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE

@@ -9,8 +9,7 @@ G places.
 from typing import NamedTuple
 
 from emu.arrays import I32, I64, Bool
-from emu.compiled.function import compiled
-from emu.compiled.kinds import BOOL_OUT, I32_OUT, I64_2D, I64_OUT
+from emu.compiled.function import BOOL_OUT, I32_OUT, I64_2D, I64_OUT, compiled
 
 
 class EdgeSink(NamedTuple):

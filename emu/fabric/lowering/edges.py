@@ -19,8 +19,7 @@ from numpy import bool_, empty, int32, zeros
 from numpy import int64 as np_int64
 
 from emu.arrays import I32, I64, Bool, column
-from emu.compiled.function import compiled_making_arrays
-from emu.compiled.kinds import I32_2D
+from emu.compiled.function import I32_2D, compiled_making_arrays
 from emu.errors import InputError
 from emu.fabric.lowering.dependencies import EdgeSink, drop_repeats, wait_for_given
 

@@ -22,7 +22,7 @@ from emu.study.training.learn.program import Program, check_text, read_text
 from emu.study.training.step.choices import with_choice, with_words
 from emu.study.training.step.rate import with_work
 from emu.study.training.step.step import Step, TimedTrace, shared_fields, time_trace
-from emu.topology.fault_injection.repair_action import RankLoss
+from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -16,7 +16,7 @@ from emu.study.training.step.choices import choice_for
 from emu.study.training.step.rate import messages_of, products_of, timed_told
 from emu.topology.fault_injection.fault import Fault, check_before_end
 from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps, read_faults
-from emu.topology.fault_injection.repair_action import RankLoss
+from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import usual_dtype

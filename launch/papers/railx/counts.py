@@ -8,7 +8,7 @@ import numpy as np
 
 from emu.equivalence import components
 from emu.topology.facts.facts import bisection, cut
-from emu.topology.paths.deadlock import cycle
+from emu.topology.paths.path_check import cycle
 from emu.topology.topology import Topology
 from launch.papers.networks import build_once, parts
 from launch.papers.paper import FormulaCase, check_formula

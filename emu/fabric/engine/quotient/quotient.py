@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64
-from emu.compiled.function import compiled
-from emu.compiled.kinds import I32_OUT, I64_OUT
+from emu.compiled.function import I32_OUT, I64_OUT, compiled
 from emu.errors import InputError
 from emu.fabric.engine.quotient.refine import U64, refine
 from emu.fabric.engine.solver.state import State

@@ -3,8 +3,7 @@
 The caller of `push` and `replace_first` keeps the count. The heap of events finds a link by the link's place in the heap.
 """
 
-from emu.compiled.function import compiled
-from emu.compiled.kinds import F64_OUT, I32_OUT, I64_OUT
+from emu.compiled.function import F64_OUT, I32_OUT, I64_OUT, compiled
 from emu.fabric.engine.state_layout import EVENTS, NEVER, Engine
 
 
