@@ -14,9 +14,8 @@ import numpy as np
 
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.lines import around_ring, gather_along
 from emu.collective.schedule import Schedule
-from emu.collective.shape import planes
+from emu.collective.shape import around_ring, gather_along, planes
 from emu.collective.transform import concatenate, dual
 
 Plane = tuple[int, int]

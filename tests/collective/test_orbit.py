@@ -7,9 +7,9 @@ from collectives import exchange, hyperx, multipath, relayed, ring, torus, two_d
 from emu.collective.algorithm import algorithm
 from emu.collective.integers import check_integers
 from emu.collective.operation import Operation, operation
-from emu.collective.orbit import adds_once_per_round, slot_representatives
 from emu.collective.proof import ProofError, prove
 from emu.collective.schedule import RowsError, Schedule, Sends
+from emu.collective.transform import adds_once_per_round, slot_representatives
 
 STORED = [
     ("all_to_all", exchange.at_once(6)),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from emu.collective.algorithm import Algorithm
-from emu.collective.msccl.program_file import file_program
+from emu.collective.msccl.xml_format import file_program
 from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file

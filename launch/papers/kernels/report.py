@@ -13,7 +13,7 @@ from emu.dtypes import item_bytes
 from emu.model.operator import FORWARD, RowSum
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
-from emu.trace.kernel import Kernel
+from emu.trace.trace import Kernel
 from launch.data.devices import DEVICES
 from launch.data.kernels import (
     BOTH,

@@ -10,8 +10,7 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool, column
 from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.graph_check import check_graph, order_tasks
-from emu.fabric.engine.solver.admit import count_waits, link_bytes, place_members, successors
-from emu.fabric.engine.solver.event_loop import advance, begin, let_go
+from emu.fabric.engine.solver.event_loop import advance, begin, count_waits, let_go, link_bytes, place_members, successors
 from emu.fabric.engine.solver.opening import open_link, transfer_tasks
 from emu.fabric.engine.state_layout import (
     EVENTS,
