@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from collectives.nccl.choice import nccl, nccl_choice
+from collectives.nccl.choice import TUNED, expected_times, nccl, nccl_choice, time_us
 from collectives.nccl.graphs import ChannelGraph, graphs_of
-from collectives.nccl.tuning import TUNED, expected_times, time_us
 from emu.collective.algorithm import algorithm
 from emu.collective.libraries import GroupNetwork
 from emu.collective.shape import dims_of
