@@ -5,8 +5,8 @@ Cable numbers: NVLink's by NPU, then NIC ports by NPU and port, then uplinks by 
 The choice of a host among its paths: source ports on disjoint paths, and counters of bytes, as a model of their own.
 
 Source: HPN 6.1 and appendix B. A host knows the switches' hash (RePaC, Zhang et al., USENIX ATC 2021). So it can find source
-ports whose connections part at the ToR, which has U uplinks; routes give the channels of a pair such connections in turn. Then each message goes to the connection with the fewest bytes under way. In a schedule a message names its
-channel itself.
+ports whose connections part at the ToR, which has U uplinks; routes give the channels of a pair such connections in turn. Then
+each message goes to the connection with the fewest bytes under way. In a schedule a message names its channel itself.
 """
 
 from collections.abc import Callable, Sequence
