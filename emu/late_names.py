@@ -1,6 +1,6 @@
 """Names of a module that are imported when they are first used, so that importing the module takes no time.
 
-The view of a value in a notebook: its picture and its facts.
+Also here: the view of a value in a notebook: its picture and its facts.
 
 The application draws; the library names it here by its module, which is imported when a notebook asks for a view.
 """

@@ -5,7 +5,7 @@ method on the ratio (Dinkelbach, On nonlinear fractional programming, Management
 Source: Zhao et al., ForestColl: Throughput-optimal collective communications on heterogeneous network fabrics, 2024,
 arXiv 2402.06787. Letters: V nodes, A arcs.
 
-Bounds from some sets of ranks: one rank, all but one, and the groups and halves that the numbering gives.
+Also here: bounds from some sets of ranks: one rank, all but one, and the groups and halves that the numbering gives.
 
 The blocks that a set has to send are counted from the operation, so that any operation is served. For an exchange among all
 ranks the number is known without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks,

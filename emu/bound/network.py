@@ -3,13 +3,13 @@
 Every bound here is on the amount that a set of nodes can send to the others, whatever the routes are. Letters: A arcs, V nodes,
 N ranks.
 
-The symmetry of a network: which ranks and arcs are equivalent, so that a bound needs only one of each kind.
+Also here: the symmetry of a network: which ranks and arcs are equivalent, so that a bound needs only one of each kind.
 
 The maps that are tried are those that the topology declares and, if that leaves several kinds of ranks, steps of the numbering
 of the NPUs along its dims. A map is used if it maps every arc onto one of equal capacity and latency. The mean of an optimal
 flow over all maps is optimal too, and equal for equivalent arcs. Letters: R kinds of ranks, A arcs, V nodes, P pairs, G groups.
 
-The least time of an exchange among all ranks, from prices on links.
+Also here: the least time of an exchange among all ranks, from prices on links.
 
 At any prices, data from one rank to another pays at least the distance in prices between them. All links together take in at
 most price times capacity in a unit of time. Source: Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37

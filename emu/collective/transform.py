@@ -3,7 +3,7 @@
 Each function permutes or copies columns; none needs to know the operation, unless it takes one. Where translations are
 declared, only the rows of rank 0 are changed.
 
-The part of a schedule that its translations carry to all the rest: a proof of that part is a proof of the whole.
+Also here: the part of a schedule that its translations carry to all the rest: a proof of that part is a proof of the whole.
 
 Letters: N ranks; S stored rows, of N times as many. A schedule with translations is defined as what they make of the rows of
 rank 0. Where they also map the operation onto itself, a result for one slot holds for every translation of that slot. Each slot

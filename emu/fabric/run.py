@@ -5,7 +5,7 @@ Also here: the test for a chaotic result: time it several times with starts move
 Where sharing feeds back through dependencies, one tick more or less can move the end by percents. Then one figure says little,
 and its spread over perturbed starts is printed beside it.
 
-The time of a schedule that has a fabric to itself, in three steps: place it, lower it to tasks, run the tasks.
+Also here: the time of a schedule that has a fabric to itself, in three steps: place it, lower it to tasks, run the tasks.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ import numpy as np
 from emu.collective.schedule import Schedule
 from emu.errors import must_be
 from emu.fabric.engine.graph_check import check_graph, order_tasks
-from emu.fabric.engine.quotient.quotient import quotient
+from emu.fabric.engine.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph, Timeline, name_tasks

@@ -5,7 +5,7 @@ numbered. The switches follow from the NPUs below them. A candidate counts if it
 routes. Where a hash takes one of several paths it maps no route onto a route, so that nothing is searched. Letters: V nodes, P
 pairs.
 
-The image of every link under a permutation of nodes.
+Also here: the image of every link under a permutation of nodes.
 
 Letter: L links.
 """

@@ -2,7 +2,7 @@
 
 Cable numbers: NVLink's by NPU, then NIC ports by NPU and port, then uplinks by ToR, then by Agg. Letter: P pairs.
 
-The choice of a host among its paths: source ports on disjoint paths, and counters of bytes, as a model of their own.
+Also here: the choice of a host among its paths: source ports on disjoint paths, and counters of bytes, as a model of their own.
 
 Source: HPN 6.1 and appendix B. A host knows the switches' hash (RePaC, Zhang et al., USENIX ATC 2021). So it can find source
 ports whose connections part at the ToR, which has U uplinks; routes give the channels of a pair such connections in turn. Then

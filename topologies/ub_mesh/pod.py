@@ -7,15 +7,13 @@ Also here: UB-Mesh beyond the SuperPod: SuperPods under a Clos of the data centr
 
 Each rack is joined to it by the NICs of its CPU board (solution (b)) or by UB switches (solution (a)).
 
-UB-Mesh's board and rack: NPUs in full meshes of copper, which relay for one another, and the back-planes of a rack.
+Also here: UB-Mesh's board and rack: NPUs in full meshes of copper, which relay for one another, and the back-planes of a rack.
 
 Source: UB-Mesh 3.3.1, 3.3.2 and Table 3. X is a board of 8 NPUs, Y the 8 boards of a rack.
 
-The topology of a UB-Mesh from its plan, and the invariants of the plan.
+Also here: the topology of a UB-Mesh from its plan, and the invariants of the plan. R racks of Y boards of X NPUs; racks are in alpha columns and Z rows of a pod.
 
-R racks of Y boards of X NPUs; racks are in alpha columns and Z rows of a pod.
-
-The backup NPU of a rack (64+1), which takes the place of a failed NPU (UB-Mesh 3.3.2 and Figure 9).
+Also here: the backup NPU of a rack (64+1), which takes the place of a failed NPU (UB-Mesh 3.3.2 and Figure 9).
 """
 
 from collections.abc import Callable, Sequence

@@ -5,7 +5,7 @@ The reads and the writes of each (slot, participant) are two lists in the order 
 more edges than rows. Each function runs twice: once to count the edges of each task, once to write them. Letters: S rows,
 G places.
 
-Predecessor edges: which task waits for which, and the columns of a graph that they become.
+Also here: predecessor edges: which task waits for which, and the columns of a graph that they become.
 
 Letters: V tasks, E edges.
 
@@ -13,7 +13,7 @@ Also here: the compiled loops that give the edges and hops of each class to ever
 
 Letters: C classes, E edges, D copies of each class, one after another, R pairs, U distinct distances between copies.
 
-Optical switches that turn between messages: a turn is a delay that waits for earlier messages and holds back later ones.
+Also here: optical switches that turn between messages: a turn is a delay that waits for earlier messages and holds back later ones.
 
 Letters: M messages, Q switches that each needs, A = M Q uses, T turns.
 """

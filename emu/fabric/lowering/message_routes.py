@@ -2,11 +2,11 @@
 
 Letters: L links, O orbits of links, P pairs, H hops.
 
-The messages of a schedule's rows, and the queues of these messages.
+Also here: the messages of a schedule's rows, and the queues of these messages.
 
 Letters: S rows, K slots, M messages, Q of them in queues (not local), P participants, R distinct (src, dst, channel).
 
-Sorting and grouping of a schedule's columns: rows into messages, messages into queues and pairs.
+Also here: sorting and grouping of a schedule's columns: rows into messages, messages into queues and pairs.
 
 Letters: S rows, M messages, Q messages in queues, P participants, R distinct (src, dst, channel).
 """

@@ -26,9 +26,8 @@ from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN
 from emu.trace.replay.replay import TraceLayout
-from emu.trace.trace import COMMAND
+from emu.trace.trace import AS_RAN, COMMAND
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 Also here: NPUs that work, but that no links join to the others any more, so that no rank can be on them.
 
-The change from one moment of a machine with faults to the next: events, lost ranks, and the system's reaction.
-
-The state of a machine from moment to moment, where parts fail, slow down and come back while messages are under way.
+Also here: the change from one moment of a machine with faults to the next: events, lost ranks, and the system's reaction, and
+the state of a machine from moment to moment, where parts fail, slow down and come back while messages are under way.
 
 A failed part carries nothing from then on, and a slow part carries less. Messages take other routes once the system has
 reacted.

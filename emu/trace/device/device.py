@@ -10,7 +10,7 @@
 Source: Williams et al., Roofline (2009).
 E events of a role.
 
-How far estimated steps of a device are off, by published runs that no fit has seen.
+Also here: how far estimated steps of a device are off, by published runs that no fit has seen.
 
 An error of a run is |ours / measured - 1|. Runs of one model have like errors, so that a model counts once, by its worst run.
 """
@@ -27,9 +27,8 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
 from emu.trace.device.measured import FA2, AttentionRate, MeasuredKernel, attention_shares, beside, corrections
-from emu.trace.trace import ATTENTIONS, MASKED, Events, Kernel, Kind
+from emu.trace.trace import AS_RAN, ATTENTIONS, FLOAT_BYTES, MASKED, TF32, Events, Kernel, Kind, timed_as, timed_bytes
 from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
 
 _OF_TEN = 9  # of ten other models, those whose runs the error shall hold for

@@ -28,9 +28,8 @@ from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.description.values import check_keys, load_toml, located, read_count
 from emu.trace.device.device import BARE, SCALES, Device
-from emu.trace.device.dtypes import FLOAT_BYTES, TF32
 from emu.trace.device.measured import KERNELS, AttentionRate, MeasuredKernel
-from emu.trace.trace import Kernel
+from emu.trace.trace import FLOAT_BYTES, TF32, Kernel
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 
 _SIZES = ("batch", "m", "n", "k", "bytes")  # of a kernel; the first is 1 and the others are 0 where they are left out

@@ -5,12 +5,12 @@ model's time. That ratio is interpolated in the logarithms of the sizes: each me
 distance, so that a shape that was measured has just the ratio that was measured (Shepard, 1968).
 E events of a role, R measured kernels, D sizes.
 
-How fast one kernel of attention is: a table by kernel, head size, mask, pass and length, interpolated between its rows.
+Also here: how fast one kernel of attention is: a table by kernel, head size, mask, pass and length, interpolated between its rows.
 
 A rate is a share of the device's peak at the clock that the peak is stated at. Between two lengths, or two head sizes, it is
 linear in the logarithm of the size; outside the table it is that of the nearest row. E events of a role.
 
-Communication beside kernels, which takes cores from them.
+Also here: communication beside kernels, which takes cores from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import F64, Bool
 from emu.registry import unknown
-from emu.trace.device.dtypes import FLOAT_BYTES, TF32, timed_as
-from emu.trace.trace import ATTENTIONS, BACKWARD, MASKED, Events, Kernel, Kind, typed_events
+from emu.trace.trace import ATTENTIONS, BACKWARD, FLOAT_BYTES, MASKED, TF32, Events, Kernel, Kind, timed_as, typed_events
 
 _ADD = ("all_reduce", "reduce_scatter", "reduce")  # collectives whose ranks add
 

@@ -6,7 +6,7 @@ pipeline (bubble), or of its own (straggling).
 
 Also here: the phases of a step: the stage of each rank of a pipeline, and the time of its optimizer.
 
-The parts of a step as means over all ranks, by which steps on several fabrics are compared.
+Also here: the parts of a step as means over all ranks, by which steps on several fabrics are compared.
 
 The parts of one step are told of the rank that ended last. On another fabric that is another rank, which has other work.
 N ranks of the trace.

@@ -19,9 +19,8 @@ from emu.topology.fault_injection.fault_script import at_times, faults_of, given
 from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import usual_dtype
 from emu.trace.steps import count_steps
-from emu.trace.trace import Trace
+from emu.trace.trace import Trace, usual_dtype
 from emu.trace.trace_file import save
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
 from launch.front.steps.timed_steps import FaultyJobs

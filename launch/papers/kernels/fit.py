@@ -15,9 +15,8 @@ from scipy.optimize import least_squares
 
 from emu.arrays import F64
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
-from emu.trace.trace import Kernel
+from emu.trace.trace import AS_RAN, Kernel
 from launch.data.devices import DEVICES
 from launch.data.kernels import KERNELS_OF, USED, PublishedProduct, published_products, published_sums
 

@@ -11,9 +11,8 @@ from statistics import fmean
 
 from emu.dtypes import item_bytes
 from emu.model.operator import FORWARD, RowSum
-from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
-from emu.trace.trace import Kernel
+from emu.trace.trace import AS_RAN, Kernel
 from launch.data.devices import DEVICES
 from launch.data.kernels import (
     BOTH,

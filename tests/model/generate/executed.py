@@ -14,7 +14,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.routed_rows import own_rows
 from emu.model.stack.stack import EXECUTED, Stack
 from emu.study.training.learn.program import Program, read_text
-from emu.trace.comparison.comparison import compare
+from emu.trace.comparison import compare
 from emu.trace.steps import equal_steps
 from emu.trace.trace import Kernel, Kind
 from tests.two_layers import TWO_LAYERS

@@ -5,7 +5,7 @@ other, over the channels; a hash of how the racks lie and of the group says whic
 evenly, and a shift of both ends shifts the route. Among the paths across, HRS count as many times as a rack has cables to them
 for one to another rack. A pair with a switch or a backup NPU at an end takes any shortest path. Letter: P pairs.
 
-The symmetries of a UB-Mesh: SuperPods, pods, columns, rows, boards, NPUs of a board, each one further round.
+Also here: the symmetries of a UB-Mesh: SuperPods, pods, columns, rows, boards, NPUs of a board, each one further round.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Letters: V tasks, L links, H hops.
 
-The admission of new tasks into a run: their waits, the room of links for their flows, and what they carry.
+Also here: the admission of new tasks into a run: their waits, the room of links for their flows, and what they carry.
 
 Letters: V tasks, E predecessor edges, H hops.
 """

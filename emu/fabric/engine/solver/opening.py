@@ -8,7 +8,7 @@ Also here: the transfer of tasks to other links: what has left, how much of a me
 
 Letter: V tasks.
 
-Binary heaps in two arrays: the keys, and the node that each key belongs to.
+Also here: binary heaps in two arrays: the keys, and the node that each key belongs to.
 
 The caller of `push` and `replace_first` keeps the count. The heap of events finds a link by the link's place in the heap.
 """
