@@ -3,7 +3,8 @@
 An operation moves blocks. A bound is a number of seconds for each byte of a block, plus a latency. Some bounds hold for every
 schedule. Where switches add or copy fewer bounds hold, so that schedules without helpers have their own, higher limit.
 
-Also here: the latency that a collective cannot avoid: from a rank that has a block to one that wants it, over the quickest path.
+Also here: the latency that a collective cannot avoid: from a rank that has a block to one that wants it, over the quickest
+path.
 
 Letters: N ranks, V nodes, D searches, S sources.
 """

@@ -10,9 +10,9 @@ import pytest
 from emu.arrays import digest
 from emu.collective.algorithm import schedule, stored
 from emu.compiled.function import CompiledFunction
+from emu.fabric.engine import refine as quotient_refine
 from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.quotient import quotient
-from emu.fabric.engine import refine as quotient_refine
 from emu.fabric.engine.refine import refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep

@@ -10,9 +10,9 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.errors import InputError
+from emu.fabric.engine import refine as refining
 from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.quotient import Quotient, merge, quotient
-from emu.fabric.engine import refine as refining
 from emu.fabric.engine.refine import MAX_ROUNDS, refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.graph import Graph, Timeline

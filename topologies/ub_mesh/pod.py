@@ -11,7 +11,8 @@ Also here: UB-Mesh's board and rack: NPUs in full meshes of copper, which relay 
 
 Source: UB-Mesh 3.3.1, 3.3.2 and Table 3. X is a board of 8 NPUs, Y the 8 boards of a rack.
 
-Also here: the topology of a UB-Mesh from its plan, and the invariants of the plan. R racks of Y boards of X NPUs; racks are in alpha columns and Z rows of a pod.
+Also here: the topology of a UB-Mesh from its plan, and the invariants of the plan. R racks of Y boards of X NPUs; racks are in
+alpha columns and Z rows of a pod.
 
 Also here: the backup NPU of a rack (64+1), which takes the place of a failed NPU (UB-Mesh 3.3.2 and Figure 9).
 """

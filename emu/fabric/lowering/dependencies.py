@@ -13,7 +13,8 @@ Also here: the compiled loops that give the edges and hops of each class to ever
 
 Letters: C classes, E edges, D copies of each class, one after another, R pairs, U distinct distances between copies.
 
-Also here: optical switches that turn between messages: a turn is a delay that waits for earlier messages and holds back later ones.
+Also here: optical switches that turn between messages: a turn is a delay that waits for earlier messages and holds back later
+ones.
 
 Letters: M messages, Q switches that each needs, A = M Q uses, T turns.
 """

@@ -2,7 +2,8 @@
 
 Letters: G groups, P participants and N ranks of each, R pairs that need a route, D copies that stand for all.
 
-Also here: the columns of a graph: a task of each class in each copy that stands for others, the tasks of a class one after another.
+Also here: the columns of a graph: a task of each class in each copy that stands for others, the tasks of a class one after
+another.
 
 Letters: C classes, R pairs, D copies that stand for all, U distinct distances.
 

@@ -5,7 +5,8 @@ model's time. That ratio is interpolated in the logarithms of the sizes: each me
 distance, so that a shape that was measured has just the ratio that was measured (Shepard, 1968).
 E events of a role, R measured kernels, D sizes.
 
-Also here: how fast one kernel of attention is: a table by kernel, head size, mask, pass and length, interpolated between its rows.
+Also here: how fast one kernel of attention is: a table by kernel, head size, mask, pass and length, interpolated between its
+rows.
 
 A rate is a share of the device's peak at the clock that the peak is stated at. Between two lengths, or two head sizes, it is
 linear in the logarithm of the size; outside the table it is that of the nearest row. E events of a role.

@@ -2,7 +2,8 @@
 
 R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
 
-Also here: the timing of a trace with few tasks: a collective becomes one delay where the timeline proves that this changes nothing.
+Also here: the timing of a trace with few tasks: a collective becomes one delay where the timeline proves that this changes
+nothing.
 """
 
 from bisect import bisect_right

@@ -6,7 +6,8 @@ Channel 0 goes X, then Y, and so do all channels of the shortest-path strategy. 
 further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. Letters: P pairs,
 H hops at most.
 
-Also here: the notices of a failed link: when all have heard of it directly (UB-Mesh 4.2 and Figure 12); both ends notice at once.
+Also here: the notices of a failed link: when all have heard of it directly (UB-Mesh 4.2 and Figure 12); both ends notice at
+once.
 """
 
 from collections.abc import Sequence
