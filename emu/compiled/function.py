@@ -98,7 +98,7 @@ def _number(annotation: Any) -> type[np.generic]:
 def text_of(kind: Kind) -> str:
     """Return all that the compiler is told of a kind, as a text that is the same in every process."""
     if isinstance(kind, Parts):
-        names = f"{kind.made_by.__qualname__}{getattr(kind.made_by, '_fields', '')}"
+        names = f"{kind.made_by.__module__}.{kind.made_by.__qualname__}{getattr(kind.made_by, '_fields', '')}"
         return f"{names}({', '.join(map(text_of, kind.parts))})"
     described = repr(kind.dtype.descr if kind.dtype.names else kind.dtype.str)
     return f"{described}[{kind.n_dims}]{'!' * kind.written}" if kind.n_dims else described
@@ -223,7 +223,8 @@ class CompiledFunction(Generic[P, R]):
     def content(self) -> str:
         """A digest of all that decides what the function does: its code, the functions it calls, and the constants they use.
 
-        Machine code that is stored under this name cannot be stale, whichever file was changed.
+        Machine code that is stored under this name cannot be stale, whichever file was changed. It names the modules that the
+        functions and the classes are in, so that these are part of the digest.
 
         Raises:
             TypeError: The function uses a global that could change unseen; pass it as an argument.
@@ -233,7 +234,7 @@ class CompiledFunction(Generic[P, R]):
         if code.co_freevars or any(isinstance(c, CodeType) for c in constants):
             raise TypeError(f"{where} must be at the top of its module, without functions in it, as they could change unseen")
         kinds = [[*map(text_of, signature.values())] for signature in self.signatures]
-        own = (code.co_code, constants, code.co_names, code.co_varnames, kinds, self.makes_arrays)
+        own = (self.function.__module__, code.co_code, constants, code.co_names, code.co_varnames, kinds, self.makes_arrays)
         used = sorted(_globals_of(self.function).items())
         return digest((where, *own, *((name, _content_of(value, f"{where}: {name}")) for name, value in used)))
 

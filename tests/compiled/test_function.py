@@ -75,6 +75,7 @@ def test_the_content_is_all_that_decides_what_a_function_does() -> None:
     contents = [
         made(LOOP.format(doc="'''One.'''", body="1")).content,
         made(LOOP.format(doc="'''One.'''", body="2")).content,
+        made(LOOP.format(doc="'''One.'''", body="1"), __name__="moved").content,
         made(LOOP.format(doc="'''One.'''", body="1").replace("x: I64", "x: F64")).content,
         made(
             LOOP.format(doc="'''One.'''", body="1").replace("@compiled\n", "@lambda f: Compiled(f, True)\n"),
