@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32, I64, Bool
+from emu.arrays import I32, I64, Bool, ramps, spread
 from emu.bound.cuts import (
     ALL_PAIRS,
     NetworkCut,
@@ -270,30 +270,22 @@ def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:
     """
     most = max(1, _WORK // max(1, len(net.src)))
     if op.name in _ALL_TO_ALL:
-        return int(_quickest_fs(net, alike.ranks[_sample(len(alike.ranks), most)][:, None])[:, net.ranks].max())
+        return int(_quickest_fs(net, alike.ranks[spread(len(alike.ranks), most)][:, None])[:, net.ranks].max())
     have, want = op.have, op.want
     if len(np.unique(want[:, 0])) < len(np.unique(have[:, 0])):
         net, have, want = net.back(), want, have
     holders = np.unique(have[:, 0])
-    asked = holders[_sample(len(holders), most)]
+    asked = holders[spread(len(holders), most)]
     source, sink = _pairs(have[np.isin(have[:, 0], asked)], want)
     found = _quickest_fs(net, net.ranks[asked][:, None])[np.searchsorted(asked, source), net.ranks[sink]]
     return int(found.max(initial=0))
-
-
-def _sample(n: int, most: int) -> I64:
-    """Return at most `most` numbers below n, evenly spread."""
-    return np.unique(np.linspace(0, n - 1, most).astype(np.int64))
 
 
 def _pairs(have: I32, want: I32) -> tuple[I64, I64]:
     """Return a pair of ranks for each block and two ranks of which one has it and the other wants it."""
     want = want[np.argsort(want[:, 1], kind="stable")]
     first, last = (np.searchsorted(want[:, 1], have[:, 1], side) for side in ("left", "right"))
-    counts = last - first
-    ends = np.cumsum(counts)
-    place = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts - first, counts)
-    return np.repeat(have[:, 0], counts).astype(np.int64), want[place, 0].astype(np.int64)
+    return np.repeat(have[:, 0], last - first).astype(np.int64), want[ramps(first, last - first), 0].astype(np.int64)
 
 
 def crossing_fs(net: Network, inside: Bool, *, helpers: bool) -> int:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool, column, digest
+from emu.arrays import F64, I64, Bool, column, digest, ramps
 from emu.collective.claim import Fabric
 from emu.collective.schedule import Schedule
 from emu.equivalence import components
@@ -64,8 +64,7 @@ class _CrossedLinks:
         head, hops, link = (np.concatenate([each[i] for each in several]) for i in (1, 2, 3))
         cluster = _clusters(np.repeat(group, hops), link, int(firsts[-1]))
         by = np.lexsort((group, cluster[group]))
-        start = np.repeat((np.cumsum(hops) - hops)[by] - (np.cumsum(hops[by]) - hops[by]), hops[by])
-        return _CrossedLinks(cluster, group[by], head[by], hops[by], link[start + np.arange(len(link))])
+        return _CrossedLinks(cluster, group[by], head[by], hops[by], link[ramps((np.cumsum(hops) - hops)[by], hops[by])])
 
 
 def _routes_of_groups(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64]:

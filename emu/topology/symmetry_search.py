@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import I64, Bool, column, spread
 from emu.equivalence import shift, turns
 from emu.topology.builders.route_parts import mix
 from emu.topology.facts.facts import routes_spread, some_pairs
@@ -150,6 +150,6 @@ def keeps_routes(topology: Topology, node: I64, link: I64, pairs: tuple[I64, I64
 
 def _more_pairs(n: int) -> tuple[I64, I64]:
     """Return the sources and destinations of pairs from some NPUs to few others; few, because a search is made for each."""
-    few, some = (np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64)) for most in (_TARGETS, _SOURCES))
+    few, some = spread(n, _TARGETS), spread(n, _SOURCES)
     src, dst = np.tile(some, len(few)), np.repeat(few, len(some))
     return src[src != dst], dst[src != dst]
