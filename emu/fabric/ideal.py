@@ -11,7 +11,6 @@ so one cluster can stand for all of its kind. Letters: G groups of all placed sc
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,15 +24,10 @@ from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.topology import Links, Router, Routes, Topology
 
 
-class LinkCluster(NamedTuple):
-    """Groups that share links with one another, but with no other group."""
+def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[tuple[str, I64]]]:
+    """Return the cluster of each group [G], and the kind and the links [K] of each cluster.
 
-    kind: str  # equal for clusters whose routes are equal, whatever is sent on them
-    link: I64  # [K] links, in the order in which its routes come to them
-
-
-def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[LinkCluster]]:
-    """Return the cluster of each group [G], and the clusters; the groups of the schedules are numbered one after another.
+    The groups of the schedules are numbered one after another. The links are in the order in which routes come to them.
 
     Args:
         placed: The placed schedules, on one topology without optical switches that turn.
@@ -83,8 +77,8 @@ def _clusters(group: I64, link: I64, n_groups: int) -> I64:
     return components(n_groups + n_links, group, n_groups + number[link])[:n_groups]
 
 
-def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> list[LinkCluster]:
-    """Return each cluster, named by a digest that tells its routes from others, with its links in the order of its routes."""
+def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> list[tuple[str, I64]]:
+    """Return the kind and the links of each cluster: a digest of its routes, and its links in the order of its routes."""
     of_pair = crossing.cluster[crossing.group]
     of_hop = np.repeat(of_pair, crossing.hops)
     crossed, first, number = np.unique(of_hop * len(capacity_Bps) + crossing.link, return_index=True, return_inverse=True)
@@ -97,7 +91,7 @@ def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> 
     every = np.arange(crossing.cluster.max(initial=-1) + 2)
     bounds = np.stack([np.searchsorted(each, every) for each in (of_pair, of_hop, of_link)], axis=1)
     slices = zip(bounds[:-1, -1].tolist(), bounds[1:, -1].tolist(), strict=True)
-    return [LinkCluster(kind, link[slice(*span)]) for kind, span in zip(_kinds(columns, bounds), slices, strict=True)]
+    return [(kind, link[slice(*span)]) for kind, span in zip(_kinds(columns, bounds), slices, strict=True)]
 
 
 def _kinds(columns: Sequence[I64], bounds: I64) -> list[str]:

@@ -14,7 +14,7 @@ from emu.collective.transform import adds_once_per_round, slot_representatives
 STORED = [
     ("all_to_all", exchange.at_once(6)),
     ("all_to_all", exchange.pairwise(5)),
-    ("all_to_all".all_to_all((3, 3))),
+    ("all_to_all", relayed.multipath((3, 3))),
     ("all_to_all", relayed.ring(5)),
     ("all_gather", torus.all_gather((2, 3))),
     ("all_reduce", torus.all_reduce((2, 3))),

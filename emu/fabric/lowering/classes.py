@@ -304,13 +304,6 @@ def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translation
     return column(begins, np.int64), column(pred[first], np.int32), column(left, np.bool_), column(away[first], np.int64)
 
 
-class SymmetryMove(NamedTuple):
-    """One symmetry, as a permutation of nodes and of links."""
-
-    node: I64  # [n_nodes] image of each node
-    link: I64  # [L] image of each link
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Domain:
     """The orbits of nodes and links of a job under its symmetries; one of each orbit stands for all."""
