@@ -16,8 +16,8 @@ import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool
 from emu.fabric.engine.graph_check import check_graph, order_tasks
-from emu.fabric.engine.quotient.quotient import Quotient, merge, quotient
-from emu.fabric.engine.quotient.refine import refine
+from emu.fabric.engine.quotient import Quotient, merge, quotient
+from emu.fabric.engine.refine import refine
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep

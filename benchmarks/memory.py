@@ -21,7 +21,7 @@ from emu.collective.algorithm import algorithm
 from emu.collective.schedule import Schedule
 from emu.compiled.function import ENOUGH, INTERPRETED
 from emu.fabric.engine.graph_check import order_tasks
-from emu.fabric.engine.quotient.quotient import quotient
+from emu.fabric.engine.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph

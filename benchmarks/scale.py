@@ -21,10 +21,9 @@ from emu.arrays import I64
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
 from emu.fabric.graph import Graph, Timeline
-from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.lowering.message_routes import head_times
-from emu.fabric.run import run_graph
+from emu.fabric.run import run_graph, time_alone
 from emu.topology.builders.clos import Tier, clos
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import by_axes, place

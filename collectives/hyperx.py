@@ -12,9 +12,8 @@ import numpy as np
 
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.lines import gather_along, to_all
 from emu.collective.schedule import Schedule
-from emu.collective.shape import grids
+from emu.collective.shape import gather_along, grids, to_all
 from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]

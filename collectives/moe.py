@@ -9,7 +9,6 @@ between.
 
 from fractions import Fraction
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,23 +25,15 @@ from emu.errors import must_be
 Dims = tuple[int, int]
 
 
-class _Copies(NamedTuple):
-    """The copies of tokens, as columns [C]: the rank of the token, the rank of its expert, and the token."""
-
-    home: I64
-    expert: I64
-    token: I64
-
-
-def _copies(op: Operation) -> _Copies:
-    """Return the copies of tokens of a dispatch or a combine: for each, its token, the token's rank and the expert's rank."""
+def _copies(op: Operation) -> tuple[I64, I64, I64]:
+    """Return the copies of tokens of a dispatch or a combine: for each, the token's rank, the expert's rank and the token."""
     if op.name not in ROUTED:
         raise must_be("moe", "operation", "a dispatch or a combine", op.name)
     homes, experts = (op.have, op.want) if op.name == "dispatch" else (op.want, op.have)
     home = np.empty(op.n_blocks, np.int64)
     home[homes[:, 1]] = homes[:, 0]
     expert, token = experts.T.astype(np.int64)
-    return _Copies(home[token], expert, token)
+    return home[token], expert, token
 
 
 def _schedule(op: Operation, rounds: list[Sends]) -> Schedule:

@@ -22,9 +22,8 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.lines import LinePattern, around_ring, gather_along, to_all
 from emu.collective.schedule import Schedule, Sends, check_rows
-from emu.collective.shape import grids
+from emu.collective.shape import LinePattern, around_ring, gather_along, grids, to_all
 from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]  # p, p, G or p, p, m, m

@@ -22,9 +22,8 @@ import numpy as np
 from emu.arrays import column
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.lines import around_ring, gather_along
 from emu.collective.schedule import Schedule
-from emu.collective.shape import cubes, grids
+from emu.collective.shape import around_ring, cubes, gather_along, grids
 from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]

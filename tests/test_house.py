@@ -23,9 +23,7 @@ CLASSES: Mapping[tuple[str, str], str] = {
     ("models", "Config"): "the sizes by which each architecture describes its models",
 }
 # Modules that share a name, each with the reason; the folders of `launch/papers` have the same few modules.
-MODULES: Mapping[tuple[str, str], str] = {
-    ("emu", "dtypes"): "the dtypes of the library; the dtypes in which a device times events",
-}
+MODULES: Mapping[tuple[str, str], str] = {}
 PAPERS = ("launch", "papers")
 # Modules that a paper's folder may have: its rows, what they are computed from, and its figures.
 OF_A_PAPER = {

@@ -2,19 +2,185 @@
 
 Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). An operation that NCCL does not tune is made
 of sends and receives there. A protocol changes the choice, but not how a schedule is timed.
+
+Also here: NCCL's tuning model: the latency and the bandwidth that it expects of each algorithm and protocol, and the time of a
+size.
+
+Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660). Hosts
+are Intel's and NICs add no latency of their own, as NCCL takes InfiniBand's. No variable of NCCL's environment is set.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from math import inf, log2
 from types import MappingProxyType
 from typing import NamedTuple
 
 from collectives.nccl import constants
-from collectives.nccl.constants import LL, PROTOCOLS, SIMPLE
-from collectives.nccl.graphs import ChannelGraphs, graphs_of
-from collectives.nccl.tuning import ALL_REDUCE, ROOTED, TUNED, AlgorithmVariant, ExpectedTime, expected_times, time_us
+from collectives.nccl.constants import LL, LL128, PROTOCOLS, SIMPLE, Rates
+from collectives.nccl.graphs import ChannelGraph, ChannelGraphs, graphs_of
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.collective.libraries import GroupNetwork, LibraryChoice, library
+
+ALL_REDUCE = "all_reduce"
+HALVES = ("all_gather", "reduce_scatter")
+ROOTED = ("broadcast", "reduce")
+TUNED = (ALL_REDUCE, *HALVES, *ROOTED)
+
+
+class AlgorithmVariant(NamedTuple):
+    """An algorithm with a protocol."""
+
+    algorithm: str
+    protocol: int
+
+
+ExpectedTime = tuple[float, float]  # microseconds before the first byte, and GB/s for the operation's size, that NCCL expects
+
+
+def expected_times(operation: str, on: ChannelGraphs) -> dict[AlgorithmVariant, ExpectedTime]:
+    """Return the expectation of each algorithm and protocol that can serve an operation, in NCCL's order."""
+    ways = (
+        AlgorithmVariant(name, protocol) for name in _serving(operation, on) for protocol in range(len(constants.PROTOCOLS))
+    )
+    found = ((way, (_latency(operation, way, on), _bandwidth(operation, way, on))) for way in ways)
+    return {way: each for way, each in found if each[1] > 0}
+
+
+def time_us(operation: str, way: AlgorithmVariant, of: ExpectedTime, on: ChannelGraphs, size: int) -> float:
+    """Return the microseconds that NCCL expects for a size in bytes."""
+    (latency, bandwidth), step = of, int(log2(size // 64)) if size >= 64 else -1
+    corrected = way.algorithm == "tree" or on.generation is constants.GENERATIONS[-1]
+    if operation == ALL_REDUCE and corrected and 0 <= step < constants.TREES_TO.get(way.algorithm, 0):
+        bandwidth *= constants.TREES_REACH[way.protocol][step]
+    of_each = size // (on.channels * on.ranks)
+    if way == AlgorithmVariant("ring", SIMPLE) and on.servers > 1 and operation == ALL_REDUCE and of_each >= 64:
+        latency *= constants.RING_PLATEAU[on.generation.name == "Volta"]
+    return latency + size / (1000 * bandwidth)
+
+
+def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
+    """Yield the algorithms that can serve an operation of a group."""
+    whole, half = operation == ALL_REDUCE, operation in HALVES
+    direct = on.nics_add and on.per_server <= constants.MOST_DIRECT
+    if whole:
+        yield "tree"
+    yield "ring"
+    if direct and on.nvls and (whole or half):
+        yield "collnet-direct"
+    if direct and whole:
+        yield "collnet-chain"
+    if on.nvls and on.nvls.channels > 1:
+        if (on.servers == 1 or on.nics_add) and (whole or (half and on.per_server <= constants.MOST_HEADS)):
+            yield "nvls"
+        if whole and on.servers > 1:
+            yield "nvls-tree"
+    if half and on.per_server == 1:
+        yield "pat"
+
+
+def _rate(rates: Rates, on: ChannelGraphs) -> float:
+    """Return the rate for the number of servers: one, two, or more."""
+    return rates[min(on.servers - 1, 2)]
+
+
+def _bandwidth(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> float:
+    """Return the bandwidth for the operation's size; 0 where the algorithm does not exist with that protocol."""
+    name, protocol = way
+    if name == "ring":
+        return _ring_bandwidth(protocol, on) * on.ranks / _steps(operation, on)
+    if name == "tree":
+        return _tree_bandwidth(protocol, on) / 2
+    if protocol != SIMPLE:
+        return 0.0
+    if name == "pat":
+        return 0.75 * on.ring.channels * on.ring.between
+    if name in ("nvls", "nvls-tree") and on.nvls:
+        return _nvls_bandwidth(operation, name, on, on.nvls)
+    return _collnet_bandwidth(operation, name, on)
+
+
+def _steps(operation: str, on: ChannelGraphs) -> int:
+    """Return the number of steps of a ring for an operation."""
+    return {ALL_REDUCE: 2 * (on.ranks - 1), **dict.fromkeys(HALVES, on.ranks - 1)}.get(operation, on.ranks)
+
+
+def _speed(graph: ChannelGraph, on: ChannelGraphs) -> float:
+    """Return the rate of one channel: within a server for up to two servers, else between servers."""
+    return graph.within if on.servers <= 2 else graph.between
+
+
+def _most_ll(on: ChannelGraphs) -> float:
+    """Return the greatest bandwidth of protocol LL."""
+    return on.generation.ll if on.servers == 1 else _rate(constants.LL_BETWEEN, on)
+
+
+def _ring_bandwidth(protocol: int, on: ChannelGraphs) -> float:
+    """Return the bus bandwidth (GB/s) of rings."""
+    bus = on.ring.channels * _speed(on.ring, on)
+    if protocol == LL:
+        return min(_most_ll(on), bus / 2)
+    return min(0.92 * bus, on.ring.channels * on.generation.ring_ll128) if protocol == LL128 else bus
+
+
+def _tree_bandwidth(protocol: int, on: ChannelGraphs) -> float:
+    """Return the bus bandwidth (GB/s) of trees."""
+    channels, full = on.tree.channels, on.tree.channels * _speed(on.tree, on)
+    bus = min(0.92 * full, channels * _rate(on.generation.tree, on))
+    if protocol == LL:
+        bus = min(bus / 3.8, _most_ll(on))
+    if protocol == LL128:
+        bus = min(bus * (7 / 9 if on.servers == 1 else 120 / 128), channels * _rate(on.generation.tree_ll128, on))
+    return 0.85 * bus if on.per_server == 1 else bus
+
+
+def _nvls_bandwidth(operation: str, name: str, on: ChannelGraphs, graph: ChannelGraph) -> float:
+    """Return the bandwidth (GB/s) of NVLS, where switches add within servers; for an all_reduce in terms of the size."""
+    within = graph.within * on.generation.nvls * (graph.channels - 1) / graph.channels
+    within *= 2 if operation == ALL_REDUCE else (on.per_server - 1) / on.per_server
+    between = graph.between * (2 if name == "nvls-tree" and on.servers == 2 else 1)
+    bus = graph.channels * min(within, between, _rate(on.generation.nvls_tree, on) if name == "nvls-tree" else inf)
+    return bus * on.ranks / _steps(operation, on) if operation == ALL_REDUCE else bus
+
+
+def _collnet_bandwidth(operation: str, name: str, on: ChannelGraphs) -> float:
+    """Return the bandwidth (GB/s) of CollNet, where switches between servers add."""
+    graph, each = on.nvls or on.ring, on.per_server
+    bus = graph.channels * graph.within
+    if name == "collnet-chain":
+        return on.ring.channels * on.ring.within / 2
+    if operation in HALVES:
+        return each * min(graph.within, 0.9 * graph.between)
+    per_nic = each / graph.channels
+    return bus / (per_nic - (per_nic - 1) / 2) * (0.85 if on.generation.nvls else 1) / 2
+
+
+def _latency(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> float:
+    """Return the latency (us) of an algorithm and protocol: a base, and its hops over NVLink and over NICs."""
+    name, p = way
+    base, near = constants.BASE.get(name, (0.0,) * 3)[p], constants.OVER_NVLINK.get(name, (0.0,) * 3)[p]
+    far, each, deep = constants.OVER_NICS["tree" if on.per_server == 1 else name][p], on.per_server, int(log2(on.servers))
+    if name == "ring":
+        return base + _ring_latency(operation, p, on, near, far)
+    of = {
+        "tree": base + 2 * ((each - 1) * near + deep * far),
+        "nvls": near + far * (on.servers > 1),
+        "nvls-tree": near + 2 * deep * far,
+        "pat": base + deep * far / 3.5 + 2.8 * on.ranks,
+        "collnet-chain": 2 * (each - 1) * near + far,
+        "collnet-direct": 2 * (min(1, each - 1) * near + (each - 1) * 0.4) + far,
+    }
+    return of[name]
+
+
+def _ring_latency(operation: str, protocol: int, on: ChannelGraphs, near: float, far: float) -> float:
+    """Return the latency (us) of the steps of a ring."""
+    if operation in ROOTED:  # the channels of a search are all alike here
+        return near if on.servers == 1 else constants.OVER_NICS["ring"][protocol]
+    between = 0 if on.servers == 1 else (2 if operation == ALL_REDUCE else 1) * (on.servers - 1)
+    step = max(near, constants.POST[protocol]) if on.servers > 1 else near
+    return (_steps(operation, on) - between) * step + between * far
+
 
 _CALLED: Mapping[str, str] = MappingProxyType(
     {

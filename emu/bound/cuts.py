@@ -4,15 +4,24 @@ The set with most to send has the largest |S ∩ ranks| / capacity out of S, ove
 method on the ratio (Dinkelbach, On nonlinear fractional programming, Management Science 13 (1967)), one maximum flow a step.
 Source: Zhao et al., ForestColl: Throughput-optimal collective communications on heterogeneous network fabrics, 2024,
 arXiv 2402.06787. Letters: V nodes, A arcs.
+
+Also here: bounds from some sets of ranks: one rank, all but one, and the groups and halves that the numbering gives.
+
+The blocks that a set has to send are counted from the operation, so that any operation is served. For an exchange among all
+ranks the number is known without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks,
+V nodes, B blocks, G groups.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.bound.network import Network
+from emu.bound.network import Network, Symmetry, sums
+from emu.collective.operation import Operation
+from emu.equivalence import Orbits
 from emu.topology.facts import flow
 from emu.topology.facts.flow import Arcs
 
@@ -92,3 +101,93 @@ def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:
     if arcs.leaving(inside) >= wanted or not inside[:source].any():
         return None
     return cut_of_nodes(net, inside[:source])
+
+
+ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for each
+
+
+def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
+    """Return the cut with the largest ratio of blocks to send to capacity, of those that are tried.
+
+    Args:
+        net: A network with at least two ranks.
+        alike: Its symmetry.
+        op: The operation whose blocks are sent.
+        dims: Shape of the numbering of the NPUs.
+        most_sets: The largest number of sets for which maximum flows are computed, besides single ranks.
+    """
+    best, both_ways = largest_cut([_single_rank(net, op, back=False), _but_one(net, op)]), net.both_ways
+    for ranks in _sets(net, alike, op.root, dims, most_sets):
+        others, of_ranks = net.has_rank & ~ranks, ranks[net.ranks]
+        there, back = _to_send(op, of_ranks), _to_send(op, ~of_ranks)
+        cut = separating_cut(net, ranks) if there or (back and both_ways) else None
+        if cut and there:
+            best = largest_cut([best, NetworkCut(cut.inside, there * cut.ratio)])
+        if back:
+            turned = reverse_cut(cut) if cut and both_ways else separating_cut(net, others)
+            best = largest_cut([best, NetworkCut(turned.inside, back * turned.ratio)])
+    return best
+
+
+def _to_send(op: Operation, inside: Bool) -> int:
+    """Return the number of blocks that a rank of the set [N] has and a rank outside wants."""
+    if op.name == ALL_PAIRS:
+        return int(inside.sum()) * int((~inside).sum())
+    held, wanted = np.zeros((2, op.n_blocks), np.bool_)
+    held[op.have[inside[op.have[:, 0]], 1]] = True
+    wanted[op.want[~inside[op.want[:, 0]], 1]] = True
+    return int((held & wanted).sum())
+
+
+def _single_rank(net: Network, op: Operation, *, back: bool) -> NetworkCut:
+    """Return the single rank with the largest ratio of blocks to send to capacity.
+
+    In a network turned round (`back`), the blocks are those that the rank gets.
+    """
+    amount = np.full(op.n_ranks, op.n_ranks - 1) if op.name == ALL_PAIRS else _count_blocks(op, back=back)
+    leaving = np.maximum(net.leaving[net.ranks], 1)  # a rank that nothing leaves has nothing to send
+    rank = int(np.argmax(amount / leaving))
+    return NetworkCut(np.arange(net.n_nodes) == net.ranks[rank], Fraction(int(amount[rank]), int(leaving[rank])))
+
+
+def _count_blocks(op: Operation, *, back: bool) -> I64:
+    """Return [N] the number of blocks that each rank has and another wants; with `back`, that it wants and another has."""
+    have, want = (op.want, op.have) if back else (op.have, op.want)
+    n_blocks = 1 + int(max(have[:, 1].max(), want[:, 1].max()))
+    wanters = np.bincount(want[:, 1], minlength=n_blocks)
+    keys, wanted = (rows[:, 0].astype(np.int64) * n_blocks + rows[:, 1] for rows in (have, want))  # ascending, as rows are
+    place = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
+    sent = wanters[have[:, 1]] > (wanted[place] == keys)
+    return sums(have[sent, 0].astype(np.int64), np.ones(int(sent.sum()), np.int64), op.n_ranks)
+
+
+def _but_one(net: Network, op: Operation) -> NetworkCut:
+    """Return the set of all nodes but the rank with the largest ratio of blocks to get to capacity."""
+    return reverse_cut(_single_rank(net.back(), op, back=True))
+
+
+def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[tuple[I64, Orbits]]:
+    """Yield groups of ranks that have equal leading digits, as [V] the group of each node (-1: none), and the groups' kinds.
+
+    Each number of leading dims is tried that gives more than one group and fewer groups than ranks.
+    """
+    for axis in range(1, len(dims)):
+        group = np.unique(net.ranks // int(np.prod(dims[axis:])), return_inverse=True)[1].astype(np.int64)
+        if 1 < group.max(initial=0) + 1 < len(net.ranks):
+            of_node = np.full(net.n_nodes, -1)
+            of_node[net.ranks] = group
+            yield of_node, alike.group_kind(of_node)
+
+
+def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
+    """Yield the nodes [V] of the ranks of each set that is tried: groups first, then halves along a dim."""
+    found = list[Bool]()
+    for group, kinds in groups(net, alike, dims):
+        chosen = np.union1d(kinds.first, group[net.ranks[root]])
+        if len(chosen) <= most_sets - len(found):
+            found += [group == one for one in chosen]
+    for axis, size in enumerate(dims or (net.n_npus,)):
+        lower = np.zeros(net.n_nodes, np.bool_)
+        lower[net.ranks] = np.unravel_index(net.ranks, dims or (net.n_npus,))[axis] < size // 2
+        found.append(lower)
+    yield from (ranks for ranks in found[:most_sets] if 0 < ranks.sum() < len(net.ranks))

@@ -24,8 +24,7 @@ from scipy.sparse import block_array, block_diag, coo_array, csr_array, eye_arra
 from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import F64, I64, column
-from emu.bound.network import Network, sums
-from emu.bound.symmetry import Symmetry, dimensions, price_bound
+from emu.bound.network import Network, Symmetry, dimensions, price_bound, sums
 from emu.errors import RunError
 from emu.topology.builders.route_parts import mix
 

@@ -2,15 +2,31 @@
 
 Every bound here is on the amount that a set of nodes can send to the others, whatever the routes are. Letters: A arcs, V nodes,
 N ranks.
+
+Also here: the symmetry of a network: which ranks and arcs are equivalent, so that a bound needs only one of each kind.
+
+The maps that are tried are those that the topology declares and, if that leaves several kinds of ranks, steps of the numbering
+of the NPUs along its dims. A map is used if it maps every arc onto one of equal capacity and latency. The mean of an optimal
+flow over all maps is optimal too, and equal for equivalent arcs. Letters: R kinds of ranks, A arcs, V nodes, P pairs, G groups.
+
+Also here: the least time of an exchange among all ranks, from prices on links.
+
+At any prices, data from one rank to another pays at least the distance in prices between them. All links together take in at
+most price times capacity in a unit of time. Source: Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37
+(1990). Letters: A arcs, V nodes, N ranks, D dimensions.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import F64, I64, Bool, column
+from emu.equivalence import Orbits, orbits
+from emu.topology.paths.shortest_paths import least_weights
+from emu.topology.symmetry_search import switch_images
 from emu.topology.topology import Topology
 
 
@@ -84,3 +100,141 @@ def sums(index: I64, values: I64, size: int) -> I64:
     found = np.zeros(size, np.int64)
     np.add.at(found, index, values)
     return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Symmetry:
+    """The kinds of ranks and arcs of a network.
+
+    Ranks, or arcs, are of one kind if the maps bring them onto one another. Without maps, each is a kind of its own.
+    """
+
+    maps: tuple[I64, ...]  # [V] each: the image of every node
+    ranks: I64  # [R] the node of the first rank of each kind
+    rank_kind: I64  # [V] kind of the rank on each node; -1: there is none
+    arc_kind: I64  # [A] kind of each arc
+
+    @property
+    def ranks_alike(self) -> I64:
+        """The number of ranks of each kind, [R]."""
+        return np.bincount(self.rank_kind[self.rank_kind >= 0])
+
+    def pair_kind(self, src: I64, dst: I64) -> I64:
+        """Return [P] the kind of each pair of nodes: the maps bring pairs of one kind onto one another.
+
+        All pairs of a kind must be among the given ones.
+        """
+        size = 1 + max((int(m.max(initial=0)) for m in (src, dst)), default=0)
+        return _kinds(src * size + dst, [image[src] * size + image[dst] for image in self.maps])
+
+    def group_kind(self, group: I64) -> Orbits:
+        """Return the kinds of sets of nodes: the maps bring sets of one kind onto one another.
+
+        Args:
+            group: [V] the number of the set that each node is in; -1: none.
+        """
+        here = np.flatnonzero(group >= 0)
+        images = [_image_of(group[here], group[image[here]]) for image in self.maps]
+        return Orbits.of(int(group.max()) + 1, [image for image in images if image is not None])
+
+
+def _image_of(groups: I64, mapped: I64) -> I64 | None:
+    """Return [G] the image of each group, from the groups of its members and of their images.
+
+    None where a group is torn apart.
+    """
+    image = np.empty(groups.max() + 1, np.int64)
+    image[groups] = mapped
+    return image if np.array_equal(image[groups], mapped) else None
+
+
+def symmetry(net: Network, topology: Topology) -> Symmetry:
+    """Return the symmetry of a network.
+
+    Args:
+        net: The network of the topology.
+        topology: The topology with its declared symmetries and its numbering.
+    """
+    nodes = np.arange(net.n_nodes)
+    declared = (column(image, np.int64) for image in topology.symmetry()) if topology.symmetry else ()
+    maps = [image for image in declared if _maps_arcs(net, image)]
+    if len(np.unique(_kinds(nodes, maps)[net.ranks])) > 1:
+        maps += [image for image in _steps(net, topology.dims or (net.n_npus,)) if _maps_arcs(net, image)]
+    of_node = _kinds(nodes, maps)
+    first, kind = np.unique(of_node[np.sort(net.ranks)], return_index=True)
+    rank_kind = np.where(net.has_rank, np.searchsorted(first, of_node), -1)
+    arcs = _keys(net, net.src, net.dst)
+    arc_kind = _kinds(arcs, [_keys(net, image[net.src], image[net.dst]) for image in maps])
+    return Symmetry(tuple(maps), column(np.sort(net.ranks)[kind], np.int64), column(rank_kind, np.int64), arc_kind)
+
+
+def _keys(net: Network, src: I64, dst: I64) -> I64:
+    """Return one number for each pair of nodes."""
+    return src * net.n_nodes + dst
+
+
+def _kinds(keys: I64, mapped: list[I64]) -> I64:
+    """Return the kind of each key; each array of `mapped` has the images of all keys."""
+    order = np.argsort(keys)
+    return orbits(len(keys), [order[np.searchsorted(keys, images, sorter=order)] for images in mapped])
+
+
+def _maps_arcs(net: Network, image: I64) -> bool:
+    """Return whether a map brings ranks onto ranks, and every arc onto one of its capacity and latency."""
+    keys, there = _keys(net, net.src, net.dst), _keys(net, image[net.src], image[net.dst])
+    here, order = np.argsort(keys), np.argsort(there)
+    columns = (keys[here], there[order]), *((of[here], of[order]) for of in (net.capacity, net.latency_fs))
+    same_arcs = all(np.array_equal(one, other) for one, other in columns)
+    return same_arcs and bool((net.has_rank[image] == net.has_rank).all())
+
+
+def _steps(net: Network, dims: tuple[int, ...]) -> Iterator[I64]:
+    """Yield, for each axis, the image of every node [V] under a step along that axis."""
+    for axis in (axis for axis, size in enumerate(dims) if size > 1):
+        npus = np.roll(np.arange(net.n_npus).reshape(dims), -1, axis).ravel()
+        yield switch_images((net.src, net.dst), net.capacity, npus, net.n_nodes)
+
+
+_DOWN = 1 - 2.0**-40  # factor that keeps a sum of floats below the exact sum
+
+
+def price_bound(net: Network, alike: Symmetry, price: F64) -> float:
+    """Return a lower bound of the time of an exchange of one block from each rank to each other.
+
+    The time is in blocks per unit of capacity.
+
+    Args:
+        net: The network.
+        alike: Its symmetry.
+        price: [A] 0 or more, equal for arcs of one kind.
+    """
+    away = least_weights((net.src, net.dst), price, net.n_nodes, alike.ranks[:, None])[:, net.ranks]
+    return float(alike.ranks_alike @ away.sum(axis=1) / (price @ net.capacity)) * _DOWN
+
+
+def best_simple_price(net: Network, alike: Symmetry) -> float:
+    """Return the largest bound of some simple prices: equal shares of every arc, or of the arcs of one dimension."""
+    return max(price_bound(net, alike, price) for price in _prices(net, alike))
+
+
+def count_price_lists(net: Network) -> int:
+    """Return the number of price lists that `best_simple_price` tries."""
+    dimensions = len(np.unique(net.dimension))
+    return 1 + (dimensions if dimensions > 1 else 0)
+
+
+def _prices(net: Network, alike: Symmetry) -> Iterator[F64]:
+    """Yield lists of prices of arcs: the time of a block on each arc, and then the same for the arcs of one dimension alone."""
+    share = 1 / net.capacity
+    yield share
+    dimension = dimensions(net, alike)
+    kinds = np.unique(dimension)
+    for kind in kinds if len(kinds) > 1 else ():
+        yield np.where(dimension == kind, share, 0.0)
+
+
+def dimensions(net: Network, alike: Symmetry) -> I64:
+    """Return [A] the dimension of each arc; arcs of one kind get the least of their dimensions."""
+    least = np.full(alike.arc_kind.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(least, alike.arc_kind, net.dimension)
+    return least[alike.arc_kind]

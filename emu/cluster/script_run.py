@@ -39,7 +39,7 @@ from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.registry import load_catalogue
-from emu.topology.fault_injection.repair_action import RankLoss
+from emu.topology.fault_injection.machine_state import RankLoss
 from emu.trace.trace import COMMAND, Trace
 
 _log = logging.getLogger("emu")

@@ -5,7 +5,6 @@ of a rank holds noise until it is first written. An empty cell of a helper holds
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,13 +31,6 @@ def check_integers(schedule: Schedule, operation: Operation, seed: int = 0) -> N
         _check_slots(full, operation, slots, generator)
 
 
-class _Memory(NamedTuple):
-    """The values in some slots of all participants, P participants and k slots."""
-
-    value: I64  # [P, k]
-    filled: Bool  # [P, k]
-
-
 def _some_slots(schedule: Schedule) -> Iterator[range]:
     """Yield ranges of slots that are checked together, so that memory stays small; all slots at once where some are renamed."""
     names = schedule.n_slots + len(schedule.temps)
@@ -53,38 +45,37 @@ def _check_slots(schedule: Schedule, operation: Operation, slots: range, generat
     """
     shape = (schedule.n_participants, len(slots))
     limits = np.iinfo(np.int64)
-    noise = generator.integers(limits.min, limits.max, shape, endpoint=True)
-    memory = _Memory(noise, np.zeros(shape, np.bool_))
+    value, filled = generator.integers(limits.min, limits.max, shape, endpoint=True), np.zeros(shape, np.bool_)
     has, wants = (_per_slot(rows, schedule, operation, slots) for rows in (operation.have, operation.want))
-    memory.filled[has] = True
-    whole = np.where(memory.filled, memory.value, 0).sum(axis=0)
+    filled[has] = True
+    whole = np.where(filled, value, 0).sum(axis=0)
     rows = np.flatnonzero((schedule.slot >= slots.start) & (schedule.slot < slots.stop))
     ends = np.searchsorted(rows, schedule.round_end)
     for now in np.split(rows, ends[:-1]):
-        _run_round(schedule, memory, now, slots.start)
-    wrong = np.flatnonzero(~memory.filled[wants] | (memory.value[wants] != whole[wants[1]]))
+        _run_round(schedule, value, filled, now, slots.start)
+    wrong = np.flatnonzero(~filled[wants] | (value[wants] != whole[wants[1]]))
     if len(wrong):
         rank, slot = (int(axis[wrong[0]]) for axis in wants)
         raise ProofError(
-            f"proof: on integers: rank {rank}, slot {slot + slots.start} holds {memory.value[rank, slot]}, it must be the "
+            f"proof: on integers: rank {rank}, slot {slot + slots.start} holds {value[rank, slot]}, it must be the "
             f"sum {whole[slot]}",
             final_fault(schedule, rank, slot + slots.start),
         )
 
 
-def _run_round(schedule: Schedule, memory: _Memory, rows: I64, first: int) -> None:
-    """Do one round in place: first all reads, then overwrites, then adds.
+def _run_round(schedule: Schedule, value: I64, filled: Bool, rows: I64, first: int) -> None:
+    """Do one round in place, on the values of all participants in some slots: first all reads, then overwrites, then adds.
 
     The first add to an empty cell finds 0 there on a helper, and noise on a rank.
     """
     adds = schedule.reduce[rows]
-    read = memory.value[schedule.src[rows], schedule.slot[rows] - first]
+    read = value[schedule.src[rows], schedule.slot[rows] - first]
     cell = schedule.dst[rows], schedule.written_slot[rows] - first
-    was_empty = ~memory.filled[cell] & (cell[0] >= schedule.n_ranks)
-    memory.value[cell[0][was_empty], cell[1][was_empty]] = 0
-    memory.value[cell[0][~adds], cell[1][~adds]] = read[~adds]
-    np.add.at(memory.value, (cell[0][adds], cell[1][adds]), read[adds])
-    memory.filled[cell] = True
+    was_empty = ~filled[cell] & (cell[0] >= schedule.n_ranks)
+    value[cell[0][was_empty], cell[1][was_empty]] = 0
+    value[cell[0][~adds], cell[1][~adds]] = read[~adds]
+    np.add.at(value, (cell[0][adds], cell[1][adds]), read[adds])
+    filled[cell] = True
 
 
 def _per_slot(pairs: I32, schedule: Schedule, operation: Operation, slots: range) -> tuple[I64, I64]:

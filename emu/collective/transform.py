@@ -2,6 +2,13 @@
 
 Each function permutes or copies columns; none needs to know the operation, unless it takes one. Where translations are
 declared, only the rows of rank 0 are changed.
+
+Also here: the part of a schedule that its translations carry to all the rest: a proof of that part is a proof of the whole.
+
+Letters: N ranks; S stored rows, of N times as many. A schedule with translations is defined as what they make of the rows of
+rank 0. Where they also map the operation onto itself, a result for one slot holds for every translation of that slot. Each slot
+is a translation of a slot whose first rank digit is 0, and slots do not depend on one another. So it is enough to prove the
+slots whose first digit is 0, which takes S rows of all ranks.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,9 +18,10 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool
+from emu.arrays import I32, I64, Bool
 from emu.collective.operation import Operation
-from emu.collective.schedule import MAX_ROWS, Schedule, Sends, typed_rows
+from emu.collective.proof import check_shapes
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends, Translations, typed_rows
 from emu.errors import InputError, must_be
 
 _SENT = ("src", "dst", "slot", "reduce", "channel")  # columns that every schedule has of its rows
@@ -278,3 +286,79 @@ def _sorted_rows(schedule: Schedule, moved: I64) -> I64:
         named += moved[slot // place % n] * place
     rows = np.stack((schedule.round_column(), moved[schedule.dst], schedule.channel, named, schedule.reduce))
     return np.asarray(rows[:, np.lexsort(rows)], np.int64)
+
+
+def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:
+    """Return the schedule of the slots whose first rank digit is 0, with all their rows, and the operation on those slots.
+
+    Raises:
+        ProofError: The schedule has other ranks or blocks than the operation.
+        RowsError: No translations are declared, or they do not map the operation onto itself, so that every row is needed.
+    """
+    check_shapes(schedule, operation)
+    rows = f"{schedule.n_rows * schedule.n_ranks} rows"
+    if not schedule.translate or schedule.slot_digits < 1:
+        raise RowsError(f"schedule: {rows} and no translation that moves slots is declared")
+    blocks = block_translations(schedule, operation)
+    if blocks is None:
+        raise RowsError(f"schedule: {rows}, and its translations do not map {operation.name} on itself")
+    moves, n = schedule.translations, schedule.n_ranks
+    first = (_to_first(schedule, now, moves) for now in schedule.rounds())
+    part = Schedule.build(n, schedule.n_slots // n, first)
+    return part, _first_blocks(operation, operation.n_blocks // n if blocks.slot_digits else operation.n_blocks)
+
+
+def block_translations(schedule: Schedule, operation: Operation) -> Translations | None:
+    """Return the translations of blocks that belong to a schedule's declared translations.
+
+    None: they do not map the operation onto itself, or they would tear a block apart.
+    """
+    n, count = schedule.n_ranks, operation.n_blocks
+    digits = max(d for d in range(schedule.slot_digits + 1) if count % n**d == 0)
+    if digits < schedule.slot_digits and count != n**digits:
+        return None
+    blocks = Translations(schedule.translate, count, digits)
+    return blocks if all(_maps(blocks, pairs) for pairs in (operation.have, operation.want)) else None
+
+
+def adds_once_per_round(schedule: Schedule) -> bool:
+    """Return whether every round adds at most once to each (rank, slot).
+
+    Several adds fold in ascending rank, and a translation does not keep that order. Then bits that are equal here need not be
+    equal elsewhere.
+    """
+    for rows in schedule.rounds():
+        adds = schedule.reduce[rows]
+        cell = schedule.dst[rows][adds].astype(np.int64) * schedule.n_slots + schedule.slot[rows][adds]
+        if len(np.unique(cell)) < len(cell):
+            return False
+    return True
+
+
+def _to_first(schedule: Schedule, rows: slice, moves: Translations) -> Sends:
+    """Return each row translated so that the first digit of its slot is 0.
+
+    Exactly one translation of a row has that property.
+    """
+    slot = schedule.slot[rows]
+    back = moves.opposite(slot // (schedule.n_slots // schedule.n_ranks))
+    dst = moves.rank(schedule.dst[rows], back)
+    return Sends(back, dst, moves.slot(slot, back), schedule.reduce[rows], schedule.channel[rows])
+
+
+def _maps(blocks: Translations, pairs: I32) -> bool:
+    """Return whether translations map a set of (rank, block) pairs onto itself.
+
+    Each pair is brought to rank 0; there every block must occur N times or never.
+    """
+    if len(pairs) == blocks.n_ranks * blocks.n_slots:
+        return True
+    rank, block = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+    times = np.bincount(blocks.slot(block, blocks.opposite(rank)))
+    return bool(np.isin(times, (0, blocks.n_ranks)).all())
+
+
+def _first_blocks(operation: Operation, count: int) -> Operation:
+    """Return the operation without the blocks from `count` on."""
+    have, want = (pairs[pairs[:, 1] < count] for pairs in (operation.have, operation.want))
+    return Operation(operation.name, operation.n_ranks, count, have, want, operation.root)

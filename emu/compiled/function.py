@@ -3,20 +3,136 @@
 At first a process runs them as Python, which gives the same bits, until they have processed as many numbers as would pay for
 the start of the compiler. A call from Python takes arguments as its annotations say. A compiled function that another one calls
 is inlined, whatever its arguments.
+
+The kinds of parameters are read from annotations.
+
+`int`, `float`, `bool` and numpy's numbers are scalars of 64 bits or of their own size. `NDArray[...]` is a contiguous row of
+numbers that is only read, unless a `Numbers` says otherwise. A tuple, or a class of `NamedTuple`, is the kinds of its
+parts. Where some parameters have alternatives, a call takes the first of each, or the second of each, and so on.
 """
 
 import builtins
 import dis
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, update_wrapper
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from functools import cached_property, partial, update_wrapper
+from types import CodeType, FunctionType, ModuleType, UnionType
+from typing import Annotated, Any, Generic, NamedTuple, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from emu.arrays import digest
-from emu.compiled.kinds import Kind, counter_of, has_records, kind_of, signatures_of, text_of
+from emu.arrays import F64, I32, I64, Bool, digest
+
+_AS_ANNOTATED = np.dtype(object)  # stands for the type that the annotation names
+
+
+class Numbers(NamedTuple):
+    """The kind of an array of numbers or records, or of one number, which has no dimension."""
+
+    dtype: np.dtype[Any] = _AS_ANNOTATED
+    written: bool = False  # whether the function writes to the array
+    n_dims: int = 1
+
+
+OUT = Numbers(written=True)
+I64_OUT = Annotated[I64, OUT]
+I32_OUT = Annotated[I32, OUT]
+F64_OUT = Annotated[F64, OUT]
+BOOL_OUT = Annotated[Bool, OUT]
+I32_2D = Annotated[I32, Numbers(n_dims=2)]
+I64_2D = Annotated[I64, Numbers(n_dims=2)]
+
+
+class Parts(NamedTuple):
+    """The kind of a tuple, or of a class of `NamedTuple`."""
+
+    parts: tuple["Kind", ...]
+    made_by: type[tuple[Any, ...]]
+
+
+Kind = Numbers | Parts
+_PLAIN = {int: np.int64, float: np.float64, bool: np.bool_}
+
+
+def signatures_of(function: FunctionType) -> list[dict[str, Kind]]:
+    """Return the kinds of a function's parameters by their names, for each alternative."""
+    hints = get_type_hints(function, include_extras=True)
+    choices = {name: _alternatives(hint) for name, hint in hints.items() if name != "return"}
+    many = max(map(len, choices.values()), default=1)
+    return [{name: kinds[i % len(kinds)] for name, kinds in choices.items()} for i in range(many)]
+
+
+def _alternatives(hint: Any) -> list[Kind]:
+    """Return the kinds that an annotation allows."""
+    return [*map(kind_of, get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
+
+
+def kind_of(annotation: Any) -> Kind:
+    """Return the kind that an annotation stands for.
+
+    Raises:
+        TypeError: Compiled code takes no such argument.
+    """
+    if get_origin(annotation) is Annotated:
+        array, kind = get_args(annotation)
+        found: Numbers = kind._replace(dtype=np.dtype(_number(array))) if kind.dtype == _AS_ANNOTATED else kind
+        return found
+    if get_origin(annotation) is tuple:
+        return Parts(tuple(map(kind_of, get_args(annotation))), tuple)
+    if isinstance(annotation, type) and issubclass(annotation, tuple):
+        hints = get_type_hints(annotation, include_extras=True)
+        return Parts(tuple(map(kind_of, hints.values())), annotation)
+    return Numbers(np.dtype(_number(annotation)), n_dims=1 if get_args(annotation) else 0)
+
+
+def _number(annotation: Any) -> type[np.generic]:
+    """Return the numpy number type in an annotation such as `NDArray[np.int64]`."""
+    while get_args(annotation):
+        annotation = get_args(annotation)[-1]
+    number = _PLAIN.get(annotation, annotation)
+    if not (isinstance(number, type) and issubclass(number, np.generic)):
+        raise TypeError(f"compiled code takes numbers, arrays and tuples of them, not {annotation!r}")
+    return number
+
+
+def text_of(kind: Kind) -> str:
+    """Return all that the compiler is told of a kind, as a text that is the same in every process."""
+    if isinstance(kind, Parts):
+        names = f"{kind.made_by.__module__}.{kind.made_by.__qualname__}{getattr(kind.made_by, '_fields', '')}"
+        return f"{names}({', '.join(map(text_of, kind.parts))})"
+    described = repr(kind.dtype.descr if kind.dtype.names else kind.dtype.str)
+    return f"{described}[{kind.n_dims}]{'!' * kind.written}" if kind.n_dims else described
+
+
+def has_records(kind: Kind) -> bool:
+    """Return whether a kind has records in it; only compiled code has their fields as attributes."""
+    if isinstance(kind, Parts):
+        return any(map(has_records, kind.parts))
+    return kind.dtype.names is not None
+
+
+def counter_of(kind: Kind) -> Callable[[Any], int]:
+    """Return a function that counts the numbers in an argument, or returns -1 where the argument is not of this kind."""
+    if isinstance(kind, Parts):
+        return partial(_count_tuple, kind.made_by, tuple(map(counter_of, kind.parts)))
+    return partial(_count_array, *kind) if kind.n_dims else lambda _: 1
+
+
+def _count_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -> int:
+    """Return the count of numbers in an array; -1 where it is not an array of that kind."""
+    if not isinstance(value, np.ndarray) or (value.dtype is not dtype and value.dtype != dtype) or value.ndim != n_dims:
+        return -1
+    flags = value.flags
+    return value.size if flags.c_contiguous and (not written or flags.writeable) else -1
+
+
+def _count_tuple(made_by: type[tuple[Any, ...]], counters: tuple[Callable[[Any], int], ...], value: Any) -> int:
+    """Return the count of numbers in a tuple; -1 where it is not a tuple of that kind."""
+    if not isinstance(value, made_by) or len(value) != len(counters):
+        return -1
+    parts = [count(part) for count, part in zip(counters, value, strict=True)]
+    return -1 if -1 in parts else sum(parts)
+
 
 _PRINT = builtins.print
 ENOUGH = 2**19  # numbers: about a microsecond each, where numba takes half a second to import and seconds to compile
@@ -107,7 +223,8 @@ class CompiledFunction(Generic[P, R]):
     def content(self) -> str:
         """A digest of all that decides what the function does: its code, the functions it calls, and the constants they use.
 
-        Machine code that is stored under this name cannot be stale, whichever file was changed.
+        Machine code that is stored under this name cannot be stale, whichever file was changed. It names the modules that the
+        functions and the classes are in, so that these are part of the digest.
 
         Raises:
             TypeError: The function uses a global that could change unseen; pass it as an argument.
@@ -117,7 +234,7 @@ class CompiledFunction(Generic[P, R]):
         if code.co_freevars or any(isinstance(c, CodeType) for c in constants):
             raise TypeError(f"{where} must be at the top of its module, without functions in it, as they could change unseen")
         kinds = [[*map(text_of, signature.values())] for signature in self.signatures]
-        own = (code.co_code, constants, code.co_names, code.co_varnames, kinds, self.makes_arrays)
+        own = (self.function.__module__, code.co_code, constants, code.co_names, code.co_varnames, kinds, self.makes_arrays)
         used = sorted(_globals_of(self.function).items())
         return digest((where, *own, *((name, _content_of(value, f"{where}: {name}")) for name, value in used)))
 

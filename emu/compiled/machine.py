@@ -25,8 +25,7 @@ from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import NativeValue, models, register_model, unbox
 
 from emu.arrays import digest
-from emu.compiled.function import CompiledFunction
-from emu.compiled.kinds import Array, Kind, Parts
+from emu.compiled.function import CompiledFunction, Kind, Parts
 from emu.store import Store, user_folder
 
 
@@ -140,9 +139,7 @@ def numba_type(kind: Kind) -> Any:
             return numba.types.Tuple(parts)
         return (StructPointer if len(parts) > _FEW else numba.types.NamedTuple)(parts, kind.made_by)
     number = numba.from_dtype(kind.dtype)
-    if not isinstance(kind, Array):
-        return number
-    return numba.types.Array(number, kind.layout.n_dims, "C", readonly=not kind.layout.written)
+    return numba.types.Array(number, kind.n_dims, "C", readonly=not kind.written) if kind.n_dims else number
 
 
 class _CodeCache(NullCache):

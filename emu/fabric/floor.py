@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool, column
-from emu.compiled.function import compiled
-from emu.compiled.kinds import F64_OUT, I64_OUT
+from emu.compiled.function import F64_OUT, I64_OUT, compiled
 from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.graph import Graph

@@ -11,11 +11,10 @@ so one cluster can stand for all of its kind. Letters: G groups of all placed sc
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool, column, digest
+from emu.arrays import F64, I64, Bool, column, digest, ramps
 from emu.collective.claim import Fabric
 from emu.collective.schedule import Schedule
 from emu.equivalence import components
@@ -25,15 +24,10 @@ from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.topology import Links, Router, Routes, Topology
 
 
-class LinkCluster(NamedTuple):
-    """Groups that share links with one another, but with no other group."""
+def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[tuple[str, I64]]]:
+    """Return the cluster of each group [G], and the kind and the links [K] of each cluster.
 
-    kind: str  # equal for clusters whose routes are equal, whatever is sent on them
-    link: I64  # [K] links, in the order in which its routes come to them
-
-
-def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[LinkCluster]]:
-    """Return the cluster of each group [G], and the clusters; the groups of the schedules are numbered one after another.
+    The groups of the schedules are numbered one after another. The links are in the order in which routes come to them.
 
     Args:
         placed: The placed schedules, on one topology without optical switches that turn.
@@ -64,8 +58,7 @@ class _CrossedLinks:
         head, hops, link = (np.concatenate([each[i] for each in several]) for i in (1, 2, 3))
         cluster = _clusters(np.repeat(group, hops), link, int(firsts[-1]))
         by = np.lexsort((group, cluster[group]))
-        start = np.repeat((np.cumsum(hops) - hops)[by] - (np.cumsum(hops[by]) - hops[by]), hops[by])
-        return _CrossedLinks(cluster, group[by], head[by], hops[by], link[start + np.arange(len(link))])
+        return _CrossedLinks(cluster, group[by], head[by], hops[by], link[ramps((np.cumsum(hops) - hops)[by], hops[by])])
 
 
 def _routes_of_groups(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
@@ -84,8 +77,8 @@ def _clusters(group: I64, link: I64, n_groups: int) -> I64:
     return components(n_groups + n_links, group, n_groups + number[link])[:n_groups]
 
 
-def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> list[LinkCluster]:
-    """Return each cluster, named by a digest that tells its routes from others, with its links in the order of its routes."""
+def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> list[tuple[str, I64]]:
+    """Return the kind and the links of each cluster: a digest of its routes, and its links in the order of its routes."""
     of_pair = crossing.cluster[crossing.group]
     of_hop = np.repeat(of_pair, crossing.hops)
     crossed, first, number = np.unique(of_hop * len(capacity_Bps) + crossing.link, return_index=True, return_inverse=True)
@@ -98,7 +91,7 @@ def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> 
     every = np.arange(crossing.cluster.max(initial=-1) + 2)
     bounds = np.stack([np.searchsorted(each, every) for each in (of_pair, of_hop, of_link)], axis=1)
     slices = zip(bounds[:-1, -1].tolist(), bounds[1:, -1].tolist(), strict=True)
-    return [LinkCluster(kind, link[slice(*span)]) for kind, span in zip(_kinds(columns, bounds), slices, strict=True)]
+    return [(kind, link[slice(*span)]) for kind, span in zip(_kinds(columns, bounds), slices, strict=True)]
 
 
 def _kinds(columns: Sequence[I64], bounds: I64) -> list[str]:
@@ -156,9 +149,7 @@ def ideal(
     keys = _Keys(len(rate), fabric in ("channel", "link"), link_class)
     tails, heads, kind, router = build(src, dst, keys.of(src, dst, channel), n, keys)
     delay = np.where(tails < n, latency[kind], 0)  # once a route: on the port out, or on the link
-    ends = column(tails, np.int32), column(heads, np.int32)
-    links = Links(*ends, column(rate[kind], np.float64), column(delay, np.int64), column(kind, np.int16))
-    return Topology(f"ideal {fabric}", n, n + 1, links, router)
+    return Topology(f"ideal {fabric}", n, n + 1, Links.of(tails, heads, rate[kind], delay, kind), router)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from cachetools import LRUCache
 
 from emu.arrays import I64, column
 from emu.equivalence import Orbits
-from emu.fabric.lowering.classes import Domain, SymmetryMove
+from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.link_images import LinkImages
+from emu.topology.symmetry_search import LinkImages
 from emu.topology.topology import Topology, cached_by_topology
 
+Move = tuple[I64, I64]  # where a symmetry brings every node, and every link
 _PRODUCTS = 2  # products of random powers of the moves for which routes are compared too
 _PROVED = 2**21  # up to this many hops, the routes of all copies are compared
 _MOST_WAYS = 64  # placed schedules of a topology whose routes are cached
@@ -93,10 +94,10 @@ def _node(topology: Topology, which: int, k: int) -> I64:
     return column(_power(_declared(topology)[which], k), np.int64)
 
 
-def move(topology: Topology, power: SymmetryPower) -> SymmetryMove | None:
+def move(topology: Topology, power: SymmetryPower) -> Move | None:
     """Return where a power of a declared symmetry brings every node and link; None if it does not map links onto links."""
     node, link = _node(topology, power.which, power.k), _link(topology, power.which, power.k)
-    return None if link is None else SymmetryMove(node, link)
+    return None if link is None else (node, link)
 
 
 @cached_by_topology(32)
@@ -111,7 +112,7 @@ def _link(topology: Topology, which: int, k: int) -> I64 | None:
 @cached_by_topology(8)
 def _moves_and_orbits(
     topology: Topology, powers: tuple[SymmetryPower, ...]
-) -> tuple[tuple[SymmetryMove, ...], tuple[SymmetryMove, ...], Orbits, Orbits]:
+) -> tuple[tuple[Move, ...], tuple[Move, ...], Orbits, Orbits]:
     """Return the moves of some powers, products of their random powers, and the orbits of nodes and of links."""
     found = (move(topology, power) for power in powers)
     moves = tuple(each for each in found if each is not None)
@@ -154,7 +155,7 @@ def _ways_kept(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPow
     return ways if _hops_kept(topology, placed.asked(np.arange(len(copies.number))), moves) is not None else None
 
 
-def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[SymmetryMove, ...]) -> int | None:
+def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[Move, ...]) -> int | None:
     """Return the number of hops of the routes of some pairs.
 
     None unless each move maps them onto the routes of the moved pairs.
@@ -197,7 +198,7 @@ def _power(permutation: I64, k: int) -> I64:
     return found
 
 
-def _products(moves: tuple[SymmetryMove, ...], lengths: list[int]) -> list[SymmetryMove]:
+def _products(moves: tuple[Move, ...], lengths: list[int]) -> list[Move]:
     """Return moves made of random powers of all moves; the seed is fixed.
 
     `lengths` says after how many times each move is back.
@@ -205,5 +206,6 @@ def _products(moves: tuple[SymmetryMove, ...], lengths: list[int]) -> list[Symme
     random, products = np.random.default_rng(0), []
     for _ in range(_PRODUCTS):
         powers = [[_power(c, k) for c in move] for move, k in zip(moves, random.integers(1, lengths), strict=True)]
-        products.append(SymmetryMove(*(reduce(lambda done, power: power[done], chain) for chain in zip(*powers, strict=True))))
+        node, link = (reduce(lambda done, power: power[done], chain) for chain in zip(*powers, strict=True))
+        products.append((node, link))
     return products

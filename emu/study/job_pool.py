@@ -15,7 +15,7 @@ from multiprocessing.pool import Pool
 from typing import Any, Generic, Protocol, TypeVar
 
 from emu.cluster.rank_state.child_processes import end_with_parent
-from emu.value_table import ValueTable
+from emu.store import ValueTable
 
 J = TypeVar("J")
 K = TypeVar("K")

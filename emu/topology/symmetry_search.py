@@ -4,21 +4,55 @@ Candidates are rolls of the numbering of the NPUs within blocks of it, by smalle
 numbered. The switches follow from the NPUs below them. A candidate counts if it maps links onto links and routes onto
 routes. Where a hash takes one of several paths it maps no route onto a route, so that nothing is searched. Letters: V nodes, P
 pairs.
+
+Also here: the image of every link under a permutation of nodes.
+
+Letter: L links.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, column
-from emu.equivalence import shift
+from emu.arrays import I64, Bool, column, spread
+from emu.equivalence import shift, turns
 from emu.topology.builders.route_parts import mix
 from emu.topology.facts.facts import routes_spread, some_pairs
-from emu.topology.link_images import LinkImages
-from emu.topology.topology import CHANNELS, Topology, cached_by_topology
+from emu.topology.topology import CHANNELS, Links, Topology, cached_by_topology
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LinkImages:
+    """The tables that give the image of every link under a permutation of nodes."""
+
+    links: Links
+    order: I64  # [L] links sorted by (src, dst)
+    ends: I64  # [L] (src, dst) as one number, in that order
+    parallel: I64  # [L] the place of each link among links with equal ends
+
+    @staticmethod
+    def of(links: Links, n_nodes: int) -> "LinkImages":
+        """Return the tables of some links."""
+        ends = links.src.astype(np.int64) * n_nodes + links.dst
+        order = np.argsort(ends, kind="stable")
+        return LinkImages(links, order, ends[order], turns(ends))
+
+    def links_by(self, node: I64) -> I64 | None:
+        """Return the image of each link, which has the same bandwidth and latency; None where there is none.
+
+        A link among parallel ones goes to the one in the same place.
+        """
+        ends = node[self.links.src] * len(node) + node[self.links.dst]
+        at = np.minimum(np.searchsorted(self.ends, ends) + self.parallel, len(ends) - 1)
+        if not np.array_equal(self.ends[at], ends):
+            return None
+        link = self.order[at]
+        alike: Bool = np.array([np.array_equal(c[link], c) for c in (self.links.bandwidth_Bps, self.links.latency_fs)])
+        return link if alike.all() else None
+
 
 _TIERS = 8  # tiers of switches that a hash reaches; switches that differ only further away get one hash
 _WORK = 2**23  # links that all candidates together may touch, which takes a second or two
@@ -116,6 +150,6 @@ def keeps_routes(topology: Topology, node: I64, link: I64, pairs: tuple[I64, I64
 
 def _more_pairs(n: int) -> tuple[I64, I64]:
     """Return the sources and destinations of pairs from some NPUs to few others; few, because a search is made for each."""
-    few, some = (np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64)) for most in (_TARGETS, _SOURCES))
+    few, some = spread(n, _TARGETS), spread(n, _SOURCES)
     src, dst = np.tile(some, len(few)), np.repeat(few, len(some))
     return src[src != dst], dst[src != dst]

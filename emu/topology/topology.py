@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from math import prod
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I16, I32, I64, Bool, column, digest
 from emu.errors import InputError, must_be
+from emu.late_names import html_of
 from emu.units import seconds
-from emu.views import html_of
 
 MAX_LINKS = 2**24
 CHANNELS = 2**16  # a key is communicator * CHANNELS + channel, so that a channel's low bits are the key's
@@ -34,6 +34,12 @@ class Links:
     bandwidth_Bps: F64  # [L] bandwidth of this direction
     latency_fs: I64  # [L] ticks of one hop
     dimension: I16  # [L] the dimension, tier or plane that the link belongs to
+
+    @staticmethod
+    def of(src: I32 | I64, *others: ArrayLike) -> "Links":
+        """Return links from their columns in this order; all links may share one value in place of a column."""
+        types: tuple[Any, ...] = (np.int32, np.int32, np.float64, np.int64, np.int16)
+        return Links(*(column(np.broadcast_to(c, len(src)), t) for c, t in zip((src, *others), types, strict=True)))
 
     def __len__(self) -> int:
         return len(self.src)

@@ -8,7 +8,7 @@ import click
 from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.rank_axes import AXES, TITLES
-from emu.trace.device.dtypes import AS_RAN
+from emu.trace.trace import AS_RAN
 from launch.cli.options import common
 from launch.cli.options.checks import check_fault, check_job_picture
 from launch.cli.options.files import OutputFolder

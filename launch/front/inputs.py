@@ -17,7 +17,7 @@ from emu.store import user_folder
 from emu.topology import catalogue
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN
+from emu.trace.trace import AS_RAN
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 

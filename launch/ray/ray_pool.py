@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from emu.errors import RunError
+from emu.store import ValueTable
 from emu.study.job_pool import LocalJob, OpenPool
-from emu.value_table import ValueTable
 from launch.ray.process import RayOptions, RayProcess
 from launch.ray.task_work import TaskWork, by_value
 from launch.ray.tasks import TaskResult

@@ -13,8 +13,8 @@ from ray import cloudpickle
 from emu.errors import EmuError, InputError, RunError
 from emu.registry import file_things, has_own, load_catalogue, own_things
 from emu.sources import product_digest, take_users_digest, user_modules, users_digest
+from emu.store import ValueTable
 from emu.study.choice import algorithm_cache
-from emu.value_table import ValueTable
 
 _cloudpickle: Any = cloudpickle  # Ray has no types for it
 _LAUNCH = Path(__file__).parents[1]

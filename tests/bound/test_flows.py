@@ -8,8 +8,7 @@ import pytest
 from scipy.optimize import linprog
 
 from emu.bound.linear_programs import exchange
-from emu.bound.network import network
-from emu.bound.symmetry import symmetry
+from emu.bound.network import network, symmetry
 from emu.errors import RunError
 from emu.topology.catalogue import build_topology
 

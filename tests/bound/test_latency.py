@@ -6,10 +6,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from emu.bound import latency
-from emu.bound.latency import crossing_fs, least_latency_fs, message_fs
-from emu.bound.network import network
-from emu.bound.symmetry import symmetry
+from emu.bound import limit
+from emu.bound.limit import crossing_fs, least_latency_fs, message_fs
+from emu.bound.network import network, symmetry
 from emu.collective.operation import OPERATIONS, ROOTED, operation
 from emu.topology.catalogue import build_topology
 
@@ -42,7 +41,7 @@ def test_a_sample_of_ranks_never_says_more_than_all(random_topology, monkeypatch
     nets = [network(t, np.arange(t.n_npus)) for t in topologies]
     what = [(net, symmetry(net, t), operation("all_gather", t.n_npus)) for net, t in zip(nets, topologies, strict=True)]
     every = [least_latency_fs(*each) for each in what]
-    monkeypatch.setattr(latency, "_WORK", 1)
+    monkeypatch.setattr(limit, "_WORK", 1)
     one = [least_latency_fs(*each) for each in what]
     assert all(a <= b for a, b in zip(one, every, strict=True))
     assert one != every

@@ -10,17 +10,16 @@ import pytest
 
 from collectives import pipelined_chain
 from emu.bound import limit
+from emu.bound.cuts import sampled_cut
 from emu.bound.limit import ALL, CROSSED, CUT, LATENCY, MESSAGES, PATHS, QUICK, TRIED, Effort, Limit, limit_of
 from emu.bound.linear_programs import NEAR
-from emu.bound.network import network
-from emu.bound.sets import sampled_cut
-from emu.bound.symmetry import symmetry
+from emu.bound.network import network, symmetry
 from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.operation import OPERATIONS, ROOTED, operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
-from emu.fabric.lowering.edges import TornError
+from emu.fabric.lowering.dependencies import TornError
 from emu.study.choice.site import Site, candidates
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest

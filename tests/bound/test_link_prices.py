@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from emu.bound.linear_programs import exchange
-from emu.bound.network import network
-from emu.bound.symmetry import best_simple_price, price_bound, symmetry
+from emu.bound.network import best_simple_price, network, price_bound, symmetry
 from emu.topology.catalogue import build_topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"

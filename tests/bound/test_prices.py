@@ -8,8 +8,7 @@ import pytest
 
 from emu.bound import linear_programs as prices
 from emu.bound.linear_programs import by_prices, exchange, kinds_of_arcs
-from emu.bound.network import network
-from emu.bound.symmetry import symmetry
+from emu.bound.network import network, symmetry
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 

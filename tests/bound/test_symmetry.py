@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from emu.bound.cuts import groups, sampled_cut
 from emu.bound.linear_programs import all_reduce_by_trees, exchange
-from emu.bound.network import network
-from emu.bound.sets import groups, sampled_cut
-from emu.bound.symmetry import Symmetry, symmetry
+from emu.bound.network import Symmetry, network, symmetry
 from emu.collective.operation import ROOTED, operation
 from emu.topology.catalogue import build_topology
 

@@ -8,8 +8,7 @@ import pytest
 from emu.bound.cuts import densest_cut
 from emu.bound.limit import ALL, CUT, MESSAGES, limit_of
 from emu.bound.linear_programs import all_reduce_by_trees
-from emu.bound.network import network
-from emu.bound.symmetry import symmetry
+from emu.bound.network import network, symmetry
 from emu.collective.operation import operation
 from emu.topology.catalogue import build_topology
 

@@ -3,22 +3,22 @@
 import numpy as np
 import pytest
 
-from collectives import exchange, hyperx, multipath, relayed, ring, torus, two_d_ring
+from collectives import exchange, hyperx, relayed, ring, torus
 from emu.collective.algorithm import algorithm
 from emu.collective.integers import check_integers
 from emu.collective.operation import Operation, operation
-from emu.collective.orbit import adds_once_per_round, slot_representatives
 from emu.collective.proof import ProofError, prove
 from emu.collective.schedule import RowsError, Schedule, Sends
+from emu.collective.transform import adds_once_per_round, slot_representatives
 
 STORED = [
     ("all_to_all", exchange.at_once(6)),
     ("all_to_all", exchange.pairwise(5)),
-    ("all_to_all", multipath.all_to_all((3, 3))),
+    ("all_to_all", relayed.multipath((3, 3))),
     ("all_to_all", relayed.ring(5)),
     ("all_gather", torus.all_gather((2, 3))),
     ("all_reduce", torus.all_reduce((2, 3))),
-    ("reduce_scatter", two_d_ring.reduce_scatter((3, 4))),
+    ("reduce_scatter", ring.reduce_scatter_2d((3, 4))),
     ("all_reduce", hyperx.all_reduce((3, 2))),
     ("all_reduce", algorithm("all_reduce", "hierarchical-ring").build((2, 2, 2))),
 ]

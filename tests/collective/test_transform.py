@@ -3,7 +3,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from collectives import binomial, bruck, exchange, hyperx, in_switch, ring, swing, torus
+from collectives import binomial, bruck, exchange, hyperx, in_switch, recursive, ring, torus
 from emu.collective.integers import check_integers
 from emu.collective.operation import Operation, operation
 from emu.collective.proof import ProofError, prove
@@ -244,7 +244,8 @@ def test_what_treats_all_ranks_alike_is_translated_on_any_grid(build, dims):
 
 
 @pytest.mark.parametrize(
-    "build", [exchange.pairwise, ring.all_reduce, ring.all_gather_each_way, bruck.all_to_all, swing.all_reduce, _next_but_0]
+    "build",
+    [exchange.pairwise, ring.all_reduce, ring.all_gather_each_way, bruck.all_to_all, recursive.swing_all_reduce, _next_but_0],
 )
 def test_what_tells_ranks_apart_or_declares_nothing_stays_as_it_is(build):
     stored = build(6)

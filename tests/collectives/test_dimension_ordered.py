@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collectives import dimension_ordered, exchange
+from collectives import exchange, relayed
 
 DIMS = [(7,), (2, 2), (3, 4), (4, 3), (2, 3, 4), (2, 2, 2, 2)]
 
@@ -14,7 +14,7 @@ def digits(ranks, dims) -> np.ndarray:
 
 @pytest.mark.parametrize("dims", DIMS)
 def test_round_i_brings_digit_i_of_every_item_to_its_sinks(dims):
-    built, n = dimension_ordered.all_to_all(dims).expand(), int(np.prod(dims))
+    built, n = relayed.by_dimension(dims).expand(), int(np.prod(dims))
     assert built.n_rounds == len(dims)
     for i, rows in enumerate(built.rounds()):
         source, sink = (digits(r, dims) for r in np.divmod(built.slot[rows], n))
@@ -25,10 +25,10 @@ def test_round_i_brings_digit_i_of_every_item_to_its_sinks(dims):
 
 
 def test_on_one_dimension_it_is_all_at_once():
-    one, at_once = dimension_ordered.all_to_all((7,)).expand(), exchange.at_once(7).expand()
+    one, at_once = relayed.by_dimension((7,)).expand(), exchange.at_once(7).expand()
     assert one.digest() == at_once.digest()
 
 
 def test_thousands_of_ranks_are_stored_as_the_rows_of_one():
     """By translation: 2 * 63 * 64 rows, where 4,096 ranks send 33 million."""
-    assert dimension_ordered.all_to_all((64, 64)).n_rows == 2 * 63 * 64
+    assert relayed.by_dimension((64, 64)).n_rows == 2 * 63 * 64

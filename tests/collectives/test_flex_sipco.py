@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from collectives import flex_sipco, sipco
+from collectives import sipco
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.proof import prove
@@ -43,7 +43,7 @@ def sent(built: Schedule, step: int, me: int) -> list[tuple[int, int, str]]:
 
 def test_eight_ranks_of_sixteen_send_what_the_worked_example_says():
     """Rank u_0 + 4 u_1; no row has the digits 2 and 3 of level 1, so that chunks 1.2 and 1.3 go to the ranks of u_0 = 2, 3."""
-    built = flex_sipco.all_reduce(rows_of(4, 0, 1))
+    built = sipco.flex_all_reduce(rows_of(4, 0, 1))
     assert sent(built, 0, 0) == [(0, 1, "0.1"), (0, 2, "0.2"), (0, 2, "1.2"), (0, 3, "0.3"), (0, 3, "1.3"), (1, 4, "1.1")]
     assert sent(built, 1, 0) == [(0, 1, "1.0"), (0, 2, "1.0"), (0, 3, "1.0"), (1, 4, "0.0")]
     assert sent(built, 2, 0) == [(0, 1, "0.0"), (0, 2, "0.0"), (0, 3, "0.0"), (1, 4, "1.0")]
@@ -56,7 +56,7 @@ def test_eight_ranks_of_sixteen_send_what_the_worked_example_says():
 
 @pytest.mark.parametrize(("r", "m"), [(3, 2), (4, 2), (4, 3), (8, 5)])
 def test_a_link_carries_at_most_two_chunks_a_step_and_two_somewhere(r, m):
-    built = flex_sipco.all_reduce(rows_of(r, *range(m)))
+    built = sipco.flex_all_reduce(rows_of(r, *range(m)))
     assert built.n_rounds == 3
     assert max(max(links(built, step).values()) for step in range(3)) == 2
 
@@ -70,31 +70,31 @@ def test_on_a_job_of_flex_sipac_the_busiest_link_of_each_of_three_steps_carries_
     size, wavelengths = 1_728_000, 2 * (r - 1 + m - 1)
     built = build_topology(f"flex-sipac:r={r},L=2,w={wavelengths},jobs={r * m},latency=2us")
     npus = np.arange(r * m, dtype=np.int32)
-    plan, b = flex_sipco.all_reduce(rows_of(r, *range(m))), 1 / (8e9 * (r - 1))
+    plan, b = sipco.flex_all_reduce(rows_of(r, *range(m))), 1 / (8e9 * (r - 1))
     found = time_collective(CollectiveJob(operation("all_reduce", r * m), plan, size // 4, 4, built, npus))
     assert found.end_fs.max() / TICKS_PER_S == pytest.approx(3 * (2e-6 + (r - 1) * 2 * size / (2 * r) * b), rel=1e-9)
 
 
 @pytest.mark.parametrize(("r", "L"), [(2, 2), (3, 2), (4, 2), (5, 2), (2, 3), (3, 3), (2, 4)])
 def test_a_job_on_all_rows_is_sipco(r, L):
-    assert flex_sipco.all_reduce(first_rows(r, L, r ** (L - 1))).digest() == sipco.all_reduce((r,) * L).digest()
+    assert sipco.flex_all_reduce(first_rows(r, L, r ** (L - 1))).digest() == sipco.all_reduce((r,) * L).digest()
 
 
 def test_levels_on_which_a_job_has_one_digit_do_not_count():
     """The third plane of SiPAC(3, 3) is SiPAC(3, 2)."""
-    assert flex_sipco.all_reduce(first_rows(3, 3, 3, at=6)).digest() == sipco.all_reduce((3, 3)).digest()
+    assert sipco.flex_all_reduce(first_rows(3, 3, 3, at=6)).digest() == sipco.all_reduce((3, 3)).digest()
 
 
 @pytest.mark.parametrize("r", [3, 4, 5])
 def test_any_two_rows_or_more_will_do(r):
     for m in range(2, r + 1):
         for digits in combinations(range(r), m):
-            assert prove(flex_sipco.all_reduce(rows_of(r, *digits)), operation("all_reduce", r * m)).uniform
+            assert prove(sipco.flex_all_reduce(rows_of(r, *digits)), operation("all_reduce", r * m)).uniform
 
 
 def test_only_neighbours_on_the_channel_s_level_talk():
     part = rows_of(5, 1, 2, 4)
-    built, place = flex_sipco.all_reduce(part), np.array(part.members)
+    built, place = sipco.flex_all_reduce(part), np.array(part.members)
     src, dst = place[built.src], place[built.dst]
     assert np.array_equal(src // 5 == dst // 5, built.channel == 0)
     assert np.array_equal(src % 5 == dst % 5, built.channel == 1)
@@ -123,7 +123,7 @@ def distances(built: Schedule, part: PartialGrid) -> np.ndarray:
 @pytest.mark.parametrize(("r", "L"), ALIGNED)
 def test_every_aligned_job_is_proved_and_each_message_goes_to_a_neighbour(r, L):
     for part in aligned_jobs(r, L):
-        built = flex_sipco.all_reduce(part)
+        built = sipco.flex_all_reduce(part)
         assert prove(built, operation("all_reduce", len(part.members))).uniform
         assert set(distances(built, part)) == {1}
 
@@ -137,7 +137,7 @@ def test_rows_from_the_first_on_are_aligned_however_many(r, L):
 @pytest.mark.parametrize(("r", "L"), ALIGNED)
 def test_folding_does_for_all_of_them_in_six_rounds_at_most(r, L):
     for part in aligned_jobs(r, L):
-        built = flex_sipco.fold(part)
+        built = sipco.fold(part)
         assert prove(built, operation("all_reduce", len(part.members))).uniform
         assert set(distances(built, part)) == {1}
         assert built.n_rounds <= 6
@@ -154,7 +154,7 @@ def test_rows_anywhere_on_a_partial_digit_fold_onto_the_first_whole_one():
 
 
 def test_six_of_eight_fold_row_two_onto_row_zero_and_back():
-    built = flex_sipco.all_reduce(first_rows(2, 3, 3))
+    built = sipco.flex_all_reduce(first_rows(2, 3, 3))
     ends = [list(zip(built.src[rows].tolist(), built.dst[rows].tolist(), strict=True)) for rows in built.rounds()]
     within = [(0, 1), (1, 0), (2, 3), (3, 2), (4, 5), (5, 4)]
     assert ends == [within, [(4, 0), (5, 1)], [(0, 2), (1, 3), (2, 0), (3, 1)], [(0, 4), (1, 5)], within]

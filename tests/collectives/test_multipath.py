@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collectives import multipath
+from collectives import relayed
 from emu.collective.algorithm import algorithm, schedule
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
@@ -17,7 +17,7 @@ TICKS = 10**12  # of 1 ms
 
 @pytest.mark.parametrize("m", SIDES)
 def test_every_link_carries_half_of_m_plus_one_items_and_then_half_of_m_less_one(m):
-    built, n = multipath.all_to_all((m, m)).expand(), m * m
+    built, n = relayed.multipath((m, m)).expand(), m * m
     linked = [s * n + d for s in range(n) for d in range(n) if (s // m == d // m) != (s % m == d % m)]
     for rows, halves in zip(built.rounds(), (m + 1, m - 1), strict=True):
         links, loads = np.unique(built.src[rows] * n + built.dst[rows], return_counts=True)
@@ -26,7 +26,7 @@ def test_every_link_carries_half_of_m_plus_one_items_and_then_half_of_m_less_one
 
 
 def test_the_halves_of_an_item_of_two_by_two_go_by_both_corners():
-    built = multipath.all_to_all((2, 2)).expand()
+    built = relayed.multipath((2, 2)).expand()
     item = 0 * 4 + 3
     hops = [[(int(built.src[i]), int(built.dst[i])) for i in np.flatnonzero(built.slot == item * 2 + part)] for part in (0, 1)]
     assert hops == [[(0, 2), (2, 3)], [(0, 1), (1, 3)]]

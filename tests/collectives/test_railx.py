@@ -14,8 +14,8 @@ from emu.collective.schedule import Schedule
 from emu.collective.shape import Shape, parse_dims
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
-from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import FabricJob
+from emu.fabric.run import time_alone
 from emu.study.prove.verify import verify
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from collectives import torus, two_d_ring
+from collectives import ring, torus
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
 
@@ -19,7 +19,7 @@ X_FIRST = [
 
 
 def test_four_ranks_reduce_along_x_then_y_and_gather_along_y_then_x():
-    built = two_d_ring.all_reduce((2, 2)).expand()
+    built = ring.all_reduce_2d((2, 2)).expand()
     assert built.n_slots == 8
     for rows, expected in zip(built.rounds(), X_FIRST, strict=True):
         half = built.channel[rows] == 0
@@ -32,7 +32,7 @@ def test_four_ranks_reduce_along_x_then_y_and_gather_along_y_then_x():
 
 @pytest.mark.parametrize("dims", [(2, 2), (3, 5), (4, 3), (2, 5)])
 def test_it_takes_a_round_for_each_step_of_its_rings_both_ways(dims):
-    assert two_d_ring.all_reduce(dims).n_rounds == 2 * (dims[0] - 1) + 2 * (dims[1] - 1)
+    assert ring.all_reduce_2d(dims).n_rounds == 2 * (dims[0] - 1) + 2 * (dims[1] - 1)
 
 
 @pytest.mark.parametrize("side", [2, 3, 4, 8])
@@ -46,7 +46,7 @@ def test_both_ways_it_is_railx_equation_7(side):
 
 
 def test_every_ring_goes_upwards_in_both_halves():
-    built, up = two_d_ring.all_reduce((3, 4)).expand(), torus.all_reduce((3, 4)).expand()
+    built, up = ring.all_reduce_2d((3, 4)).expand(), torus.all_reduce((3, 4)).expand()
     links = {(s, d) for s, d in zip(up.src[up.channel % 2 == 0], up.dst[up.channel % 2 == 0], strict=True)}
     assert set(zip(built.src, built.dst, strict=True)) == links
 

@@ -13,8 +13,7 @@ import pytest
 
 from emu.arrays import F64, I64, Bool, column
 from emu.compiled import function
-from emu.compiled.function import ENOUGH, CompiledFunction, InterpreterBudget, compiled, compiled_making_arrays
-from emu.compiled.kinds import I64_OUT
+from emu.compiled.function import ENOUGH, I64_OUT, CompiledFunction, InterpreterBudget, compiled, compiled_making_arrays
 
 STEP = 3
 HEADER = "import numpy as np\nfrom emu.arrays import F64, I64\nfrom emu.compiled.function import compiled\n"
@@ -76,6 +75,7 @@ def test_the_content_is_all_that_decides_what_a_function_does() -> None:
     contents = [
         made(LOOP.format(doc="'''One.'''", body="1")).content,
         made(LOOP.format(doc="'''One.'''", body="2")).content,
+        made(LOOP.format(doc="'''One.'''", body="1"), __name__="moved").content,
         made(LOOP.format(doc="'''One.'''", body="1").replace("x: I64", "x: F64")).content,
         made(
             LOOP.format(doc="'''One.'''", body="1").replace("@compiled\n", "@lambda f: Compiled(f, True)\n"),
@@ -188,7 +188,7 @@ def test_timing_imports_no_numba_until_something_is_timed() -> None:
 
 def test_few_numbers_need_no_compiler_and_many_do() -> None:
     code = (
-        "import sys, numpy as np\nfrom emu.arrays import column\nfrom emu.fabric.lowering.sort import stable_order\n"
+        "import sys, numpy as np\nfrom emu.arrays import column\nfrom emu.fabric.lowering.message_routes import stable_order\n"
         "for keys in (np.zeros(100), np.zeros(10**6)):\n"
         "    stable_order(column(keys, np.int32), 1, column(keys, np.int32), 2)\n    print('numba' in sys.modules)\n"
     )

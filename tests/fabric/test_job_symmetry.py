@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.schedule import Schedule, Sends, Translations
 from emu.errors import InputError
-from emu.fabric.isolated_time import lower_alone, time_alone
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run_graph
+from emu.fabric.run import lower_alone, run_graph, time_alone
 from emu.topology.builders.wiring import star
 from emu.topology.catalogue import build_topology
 from emu.topology.removal import remove_parts

@@ -10,16 +10,15 @@ import pytest
 from emu.arrays import digest
 from emu.collective.algorithm import schedule, stored
 from emu.compiled.function import CompiledFunction
+from emu.fabric.engine import refine as quotient_refine
 from emu.fabric.engine.graph_check import check_graph, order_tasks
-from emu.fabric.engine.quotient import refine as quotient_refine
-from emu.fabric.engine.quotient.quotient import quotient
-from emu.fabric.engine.quotient.refine import refine
+from emu.fabric.engine.quotient import quotient
+from emu.fabric.engine.refine import refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
-from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run_graph
+from emu.fabric.run import run_graph, time_alone
 from emu.topology.catalogue import build_topology
 from tests.fabric.reference import graph_of, random_case
 from tests.fabric.test_invariance import relabelled

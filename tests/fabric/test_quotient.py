@@ -10,10 +10,10 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.errors import InputError
+from emu.fabric.engine import refine as refining
 from emu.fabric.engine.graph_check import order_tasks
-from emu.fabric.engine.quotient import refine as refining
-from emu.fabric.engine.quotient.quotient import Quotient, merge, quotient
-from emu.fabric.engine.quotient.refine import MAX_ROUNDS, refine
+from emu.fabric.engine.quotient import Quotient, merge, quotient
+from emu.fabric.engine.refine import MAX_ROUNDS, refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.graph import Graph, Timeline
 from emu.fabric.lower import FabricJob, lower
@@ -382,7 +382,5 @@ def test_a_late_collision_of_hashes_leaves_a_graph_to_the_solver(monkeypatch: py
     """Refinement cut short gives colours that are not of equals: nothing wrong comes of them."""
     graph = lowered("all_to_all", "pairwise", f"torus:dims=4x4,{LINK}", 16)
     n = graph.n_tasks
-    monkeypatch.setattr(
-        "emu.fabric.engine.quotient.quotient.refine", lambda *_: (np.zeros(n, np.uint64), np.zeros(64, np.uint64))
-    )
+    monkeypatch.setattr("emu.fabric.engine.quotient.refine", lambda *_: (np.zeros(n, np.uint64), np.zeros(64, np.uint64)))
     assert run_graph(graph).how == "solver"

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from emu.errors import InputError
+from emu.store import ValueTable
 from emu.study.job_pool import KnownResult, LocalPool, results_of
-from emu.value_table import ValueTable
 
 
 def in_order(pool, work, jobs, kept=None):

@@ -11,7 +11,7 @@ from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from tests.topologies.hpn_nodes import of_kind
-from topologies.hpn.hash_routes import paths
+from topologies.hpn.hash_routing import FIRST_PORT, establish, linear_hash
 
 built = cache(build_topology)
 
@@ -164,11 +164,8 @@ def test_channels_of_a_port_take_the_uplinks_that_a_host_finds_by_a_linear_hash(
     links = pod.routes(np.zeros(120), np.full(120, 1024), np.arange(120)).link.reshape(120, 4)
     for port in (0, 1):
         taken = links[links[:, 0] // 2 % 2 == port, 1] // 2 % 60  # cables of a ToR are numbered by Agg
-        flow = next(f for f in range(1000) if paths.linear_hash(f, 60)[0] == taken[0])
-        assert (
-            taken.tolist()
-            == paths.linear_hash(flow, 60)[paths.establish(paths.linear_hash(flow, 60), 60) - paths.FIRST_PORT].tolist()
-        )
+        flow = next(f for f in range(1000) if linear_hash(f, 60)[0] == taken[0])
+        assert taken.tolist() == linear_hash(flow, 60)[establish(linear_hash(flow, 60), 60) - FIRST_PORT].tolist()
 
 
 def test_groups_that_share_a_pair_do_not_share_their_choice():

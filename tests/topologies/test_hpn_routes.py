@@ -8,7 +8,7 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from tests.topologies.hpn_nodes import PAPER
-from topologies.hpn.hash_routes import paths
+from topologies.hpn.hash_routing import FIRST_PORT, drain, establish, expected_tries, imbalance, linear_hash, random_hash
 
 # Hashing
 
@@ -31,14 +31,14 @@ def test_dual_plane_fills_both_ports_alike_where_a_clos_lays_flows_on_them_by_ch
             sent, arrived = _ports(clos, pair, 64 + pair, np.arange(flows) + draw * flows)
             assert sent == Counter({0: flows // 2, 1: flows // 2})
             fuller.append(2 * max(arrived.values()) / flows)
-    assert np.mean(fuller) == pytest.approx(float(paths.imbalance(flows)), abs=0.06)
+    assert np.mean(fuller) == pytest.approx(float(imbalance(flows)), abs=0.06)
 
 
 def test_the_imbalance_expected_of_flows_on_two_ports():
-    assert [round(float(paths.imbalance(k)), 2) for k in (2, 4, 8, 16)] == [1.5, 1.38, 1.27, 1.2]
+    assert [round(float(imbalance(k)), 2) for k in (2, 4, 8, 16)] == [1.5, 1.38, 1.27, 1.2]
     for flows in (1, 3, 6):
         every = [max(sum(coins), flows - sum(coins)) for coins in itertools.product((0, 1), repeat=flows)]
-        assert paths.imbalance(flows) == Fraction(2 * sum(every), flows * 2**flows)
+        assert imbalance(flows) == Fraction(2 * sum(every), flows * 2**flows)
 
 
 def test_a_hash_takes_uplinks_evenly():
@@ -90,30 +90,30 @@ def test_between_two_nics_every_cable_of_their_tors_and_every_uplink_of_an_agg_i
 def test_a_random_hash_meets_new_uplinks_as_a_collector_does_coupons(wanted):
     tries = []
     for flow in range(400):
-        found = paths.establish(paths.random_hash(flow, 60, 2**12), wanted)
-        tries.append(found[-1] - paths.FIRST_PORT + 1)
-    expected = float(paths.expected_tries(60, wanted))
+        found = establish(random_hash(flow, 60, 2**12), wanted)
+        tries.append(found[-1] - FIRST_PORT + 1)
+    expected = float(expected_tries(60, wanted))
     assert np.mean(tries) == pytest.approx(expected, rel=0.04)
     assert round(expected, 1) == {4: 4.1, 8: 8.5, 16: 18.4, 60: 280.8}[wanted]
 
 
 def test_a_linear_hash_meets_60_uplinks_with_60_ports():
     for flow in range(20):
-        assert paths.establish(paths.linear_hash(flow, 60), 60).tolist() == list(range(paths.FIRST_PORT, paths.FIRST_PORT + 60))
+        assert establish(linear_hash(flow, 60), 60).tolist() == list(range(FIRST_PORT, FIRST_PORT + 60))
 
 
 def test_connections_that_are_established_leave_by_uplinks_of_their_own():
-    uplinks = paths.random_hash(11, 60)
-    found = paths.establish(uplinks, 40)
-    taken = uplinks[found - paths.FIRST_PORT]
+    uplinks = random_hash(11, 60)
+    found = establish(uplinks, 40)
+    taken = uplinks[found - FIRST_PORT]
     assert len(set(taken.tolist())) == 40
-    last = found[-1] - paths.FIRST_PORT
+    last = found[-1] - FIRST_PORT
     assert len(set(uplinks[:last].tolist())) == 39  # no lower port would have done
 
 
 def test_counters_spare_the_congested_connection():
     rates, messages, gap = (0.25, 1.0, 1.0, 1.0), 4000, 0.25
-    in_turn, spared = (paths.drain(rates, messages, gap, counters=c) for c in (False, True))
+    in_turn, spared = (drain(rates, messages, gap, counters=c) for c in (False, True))
     assert in_turn == messages / 4 / 0.25
     queue = (1 - sum(rates) * gap) * messages / 4  # what counters keep equal, when the last message is posted
     assert spared == pytest.approx(messages * gap + queue / 0.25, rel=0.002)
@@ -122,16 +122,16 @@ def test_counters_spare_the_congested_connection():
 
 def test_counters_do_no_harm_where_connections_are_alike():
     for gap in (0.0, 0.25, 1.0):
-        in_turn, spared = (paths.drain((1.0,) * 4, 400, gap, counters=c) for c in (False, True))
+        in_turn, spared = (drain((1.0,) * 4, 400, gap, counters=c) for c in (False, True))
         assert spared == in_turn
 
 
 def test_path_selection_refuses_what_no_path_is_for():
     with pytest.raises(InputError, match=r"disjoint paths must be 1\.\.60, the uplinks that 16384 source ports meet, got 61"):
-        paths.establish(paths.random_hash(0, 60), 61)
+        establish(random_hash(0, 60), 61)
     with pytest.raises(InputError, match="each above 0"):
-        paths.drain((1.0, 0.0), 4, 1.0, counters=True)
+        drain((1.0, 0.0), 4, 1.0, counters=True)
     with pytest.raises(InputError, match="each above 0"):
-        paths.drain((), 4, 1.0, counters=False)
+        drain((), 4, 1.0, counters=False)
     with pytest.raises(InputError, match="flows must be 1 or more, got 0"):
-        paths.imbalance(0)
+        imbalance(0)

@@ -14,8 +14,7 @@ from emu.errors import InputError
 from emu.study.live.faulty_job import time_faulty_job
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.fault_injection.fault import Fault, check_faults, nic_of, parse_fault
-from emu.topology.fault_injection.machine_state import machine_state
-from emu.topology.fault_injection.repair_action import events_of, lost_ranks, repair_action
+from emu.topology.fault_injection.machine_state import events_of, lost_ranks, machine_state, repair_action
 from emu.topology.placement import order
 
 MOST_NODES = 60  # of an example that is taken
@@ -167,12 +166,12 @@ def check_mending(line, both, ranks):
     """A fault takes the ranks that move as it comes, and no time where it changes nothing."""
     topology = build(line)
     for before, now in ((both[:1], both), (both, both[1:]), (both, [])):
-        change = repair_action(topology, before, now, ranks)
+        took_fs, told = repair_action(topology, before, now, ranks)
         was, then = (on(line, frozenset(faults), ranks) for faults in (before, now))
-        assert change.took_fs >= 0
-        assert bool(change.told) == (was.broken != then.broken)
-        assert not change.took_fs or change.told
-        hit = {each.rank for each in lost_ranks(before, now, was.npus, then.broken.nodes)}
+        assert took_fs >= 0
+        assert bool(told) == (was.broken != then.broken)
+        assert not took_fs or told
+        hit = {rank for _, rank in lost_ranks(before, now, was.npus, then.broken.nodes)}
         lost = np.flatnonzero(np.isin(was.npus, then.broken.nodes))
         assert hit == set(lost.tolist())
     again = [*both, Fault(both[0].part, both[0].at, 2)]

@@ -9,7 +9,7 @@ import pytest
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.paths.deadlock import cycle
+from emu.topology.paths.path_check import cycle
 
 SMALL = [f"railx:{v}:{e}" for v in ("torus", "hyperx", "dragonfly", "split") for e in TOPOLOGIES.find(f"railx:{v}").examples]
 ROWS = {"rx-t2-hx-d": 2, "rx-t2-df-d": 3, "rx-vc": 3}  # figures of the paper's, by their ids in the list of targets

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import flex_sipco
+from collectives import sipco
 from emu.collective.shape import PartialGrid
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
@@ -114,7 +114,7 @@ def test_jobs_of_eight_four_and_four_have_three_and_four_wavelengths_a_link(by):
 
 def test_flex_sipco_s_own_load_moves_wavelengths_to_the_links_that_carry_transit_chunks():
     part = PartialGrid((4, 4), tuple(range(8)))
-    built = flex_sipco.all_reduce(part)
+    built = sipco.flex_all_reduce(part)
     traffic = np.zeros((16, 16))
     np.add.at(traffic, (built.src, built.dst), 1)
     assert traffic[0, [1, 2, 3, 4]].tolist() == [3, 4, 4, 3]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emu.arrays import column
 from emu.errors import InputError
-from emu.topology.paths.deadlock import cycle
+from emu.topology.paths.path_check import cycle
 from emu.topology.topology import Routes
 from tests.topologies.ub_mesh_cases import ROWS
 from topologies.ub_mesh.mesh_routes import apr

@@ -12,7 +12,7 @@ from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
-from emu.topology.paths.deadlock import cycle
+from emu.topology.paths.path_check import cycle
 from tests.topologies.ub_mesh_cases import ROWS, asked
 
 

@@ -14,7 +14,7 @@ import emu
 from emu.equivalence import orbits
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.topology.link_images import LinkImages
+from emu.topology.symmetry_search import LinkImages
 from emu.topology.topology import CHANNELS
 
 SLOW, FAST = {"bandwidth": "50GB/s"}, {"bandwidth": "400GB/s"}

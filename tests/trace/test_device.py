@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from emu.errors import InputError
-from emu.trace.device.attention import beside
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
-from emu.trace.kernel import Kernel
+from emu.trace.device.measured import beside
+from emu.trace.trace import AS_RAN, FLOAT_BYTES, TF32, Kernel, timed_as, timed_bytes
 from launch.data.devices import DEVICES, find_device
 
 PEAKS = {"float32": 1e12, "bfloat16": 4e12}

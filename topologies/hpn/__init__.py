@@ -2,10 +2,10 @@
 
 Source: Qian et al., Alibaba HPN: A Data Center Network for Large Language Model Training (SIGCOMM 2024). A rail is the NICs of
 equal place in every host, a segment the hosts under the same ToRs, a plane all that port 0, or port 1, of the NICs can reach.
-`hpn_pod` is the system, and `hpn_baselines` has the networks it is compared with. Each is an `HpnPlan` (`host_plan`), of which
-`hpn_wiring` makes a topology and whose hosts `segment_placement` gives to jobs. `hash_routes` has the routes of messages.
+`hpn_pod` has the system, and the networks it is compared with. Each is an `HpnPlan` (`host_plan`), of which
+`hpn_wiring` makes a topology. `hash_routing` has the routes of messages.
 """
 
 from topologies.hpn import hpn_pod
 
-__all__ = ["hpn_baselines", "hpn_pod"]
+__all__ = ["hpn_pod"]

@@ -22,7 +22,7 @@ from emu.topology.catalogue import Build, one_of, planned, whole_number
 from emu.topology.fault_injection.machine_state import detour
 from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.hpn.hash_routes.hash_routing import route
+from topologies.hpn.hash_routing import route
 from topologies.hpn.host_plan import HpnPlan, hpn_invariants
 
 _PITCH = 2.0  # distance between rails

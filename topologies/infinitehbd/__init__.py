@@ -1,8 +1,8 @@
 """InfiniteHBD: nodes of GPUs on a line, joined to rings of any length by transceivers that are optical switches (OCSTrx).
 
 Source: Shou et al., InfiniteHBD: Building Datacenter-Scale High-Bandwidth Domain for LLM with Optical Circuit Switching
-Transceivers (SIGCOMM 2025). `ring_line` has the rings of the catalogue, `binary` the wiring for all-to-all (appendix G),
-`ocstrx_plan` the sizes of both, `ring_wiring` their links. `circuits` sets OCSTrx to make rings around faults.
+Transceivers (SIGCOMM 2025). `ring_line` has the rings of the catalogue and their links, `binary` the wiring for all-to-all
+(appendix G), `ocstrx_plan` the sizes of both. `orchestration` sets OCSTrx to make rings around faults.
 """
 
 from topologies.infinitehbd import binary, ring_line

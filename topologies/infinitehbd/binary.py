@@ -21,8 +21,7 @@ from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.units import format_time, seconds
 from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates
 from topologies.infinitehbd.orchestration import LOOPBACK, bundle, bundles, states
-from topologies.infinitehbd.ring_line import SOURCE
-from topologies.infinitehbd.ring_wiring import with_dcn
+from topologies.infinitehbd.ring_line import SOURCE, with_dcn
 
 
 def _plan_invariants(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> Invariants:

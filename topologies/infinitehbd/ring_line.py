@@ -1,11 +1,188 @@
-"""InfiniteHBD's K-hop ring and K-hop line in one configuration of their OCSTrx: the rings of a job (4.2, 4.3)."""
+"""InfiniteHBD's K-hop ring and K-hop line in one configuration of their OCSTrx: the rings of a job (4.2, 4.3).
 
-from dataclasses import dataclass
+Also here: a configuration of InfiniteHBD as a topology: rings of GPUs, a link to each side, and the DCN that joins all GPUs.
 
+Cable q goes from the GPU at place q to the next on its ring, cable n R + i from GPU i to the DCN. Letters: P pairs, q places in
+the order of the rings.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.topology.builders.route_parts import join, link_if
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Count, Dims, Invariants, Latency, planned
-from emu.topology.topology import Topology
-from topologies.infinitehbd.ocstrx_plan import TURN, All, Nodes, OcstrxPlan, OcstrxRates
-from topologies.infinitehbd.ring_wiring import build
+from emu.topology.fault_injection.machine_state import detour, rows_of
+from emu.topology.placement import whole_units
+from emu.topology.removal import remove_parts
+from emu.topology.topology import FailedParts, Repair, Routes, Topology, check_link_count
+from emu.units import format_bandwidth, format_time, seconds
+from topologies.infinitehbd.ocstrx_plan import OCSTRX, TURN, All, Nodes, OcstrxPlan, OcstrxRates, draw
+from topologies.infinitehbd.orchestration import blocked_distance, bundles, fibres, orchestrate, rings, usable_gpus
+
+TIERS = ("copper", "loopback", "fibre", "DCN")
+
+
+def _ring_of(plan: OcstrxPlan, joined: int, place: I64) -> tuple[I64, I64]:
+    """Return the first place and the size of the ring of each place [P] in the order of the rings.
+
+    The first `joined` places are on rings of t GPUs, each other place is on a ring of its node.
+    """
+    size = np.where(place < joined, plan.tp, plan.gpus)
+    first = np.where(place < joined, 0, joined)
+    return first + (place - first) // size * size, size
+
+
+def with_dcn(plan: OcstrxPlan, inside: Sequence[Cables], kinds: I64, rules: tuple[str, ...], **more: Any) -> Topology:
+    """Return the topology of the cables inside the HBD, which come first, and of one from each GPU to the DCN, node n R.
+
+    Args:
+        plan: The sizes.
+        inside: The cables inside the HBD.
+        kinds: The tier of each of them.
+        rules: Sentences that say how the system is used.
+        **more: Other fields of a `Topology`.
+    """
+    npu = np.arange(plan.npus)
+    kinds = np.concatenate((kinds, np.full(plan.npus, 3)))
+    dcn = Cables("link", npu, np.full(plan.npus, plan.npus), plan.rates.dcn, plan.rates.latency)
+    links, _ = wire(plan.name, [*inside, dcn])
+    return Topology(
+        plan.name,
+        plan.npus,
+        plan.npus + 1,
+        replace(links, dimension=column(np.repeat(kinds, 2), np.int16)),
+        dims=tuple(size for size in plan.dims if size > 1),
+        bill=_bill(plan, kinds),
+        assumptions=(*_assumptions(plan), *rules),
+        tiers=TIERS,
+        draw=partial(draw, plan),
+        **more,
+    )
+
+
+def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int) -> Topology:
+    """Return the topology of the rings of a job, built around the faulty nodes.
+
+    Args:
+        plan: The sizes.
+        faulty: The faulty nodes.
+        job: GPUs for which rings are wanted; 0: all.
+
+    Raises:
+        InputError: There are more than 2**24 links; or see `orchestrate`.
+    """
+    check_link_count(plan.name, 4 * plan.npus)
+    groups = orchestrate(plan, column(faulty, np.int64), job)
+    order, by = rings(plan, groups)
+    joined, place = groups.size * plan.gpus, np.arange(plan.npus)
+    first, size = _ring_of(plan, joined, place)
+    following = order[first + (place - first + 1) % size]
+    return with_dcn(
+        plan,
+        [Cables("link", order, following, plan.edge, plan.rates.latency)],
+        np.where(by < 0, 2, np.isin(by, bundles(plan))),
+        _rules(plan, len(faulty), len(groups)),
+        router=partial(_route, plan, np.argsort(order), joined),
+        placer=partial(whole_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
+        grouper=partial(usable_gpus, plan),
+        mender=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
+    )
+
+
+_Light = Callable[[Sequence[int]], Topology]  # returns the topology of the rings around more faulty nodes
+
+
+def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+    """Return the reaction to failed parts: longer fibres bypass a node of the job with a failed GPU (InfiniteHBD 4.2).
+
+    The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
+    """
+    now, before = (_passed(plan, whole, each, ranks) for each in (broken, was))
+    rings, were = (_lit_around(light, whole, passed) for passed in (now, before))
+    if now:
+        nodes = [n for n in broken.nodes if n >= plan.npus]
+        left = remove_parts(rings, nodes=nodes, links=rows_of(rings, broken.cables))
+    else:
+        left = detour(whole, broken, ranks).topology
+    if np.array_equal(rings.place(ranks), were.place(ranks)):
+        return Repair(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
+    took = format_time(seconds(plan.turn_fs))
+    return Repair(left, plan.turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)")
+
+
+def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topology:
+    """Return the machine with rings around some nodes; where there are none, it is as it was."""
+    return replace(light(nodes), name=f"{whole.name}, rings lit around node {'+'.join(map(str, nodes))}") if nodes else whole
+
+
+def _passed(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
+    """Return the nodes that rings are lit around: those with a failed GPU, where any of them belongs to the job."""
+    failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
+    return tuple(sorted(failed)) if failed & set((whole.place(ranks) // plan.gpus).tolist()) else ()
+
+
+def _bill(plan: OcstrxPlan, kinds: I64) -> dict[str, int]:
+    """Return the bill: fibres lit or not, and two copper cables of 200 GB/s for each bundle that is not of OCSTrx (Table 8)."""
+    lit = np.bincount(kinds, minlength=len(TIERS)).tolist()
+    parts = {
+        "NPU": plan.npus,
+        "node": plan.nodes,
+        "OCSTrx": plan.nodes * plan.k * OCSTRX,
+        "fibre": len(fibres(plan)) * OCSTRX,
+        "DAC cable": plan.nodes * (plan.gpus - plan.k) * 2,
+        "DCN switch": 1,
+        **{f"link of {tier}": count for tier, count in zip(TIERS[:3], lit[:3], strict=True)},
+        "cable to the DCN": lit[3],
+    }
+    return {part: count for part, count in parts.items() if count}
+
+
+def _assumptions(plan: OcstrxPlan) -> tuple[str, ...]:
+    """Return the assumptions on parts where the paper is silent."""
+    return (
+        f"a GPU's {format_bandwidth(plan.rates.bandwidth)} one way are halved between its two bundles: "
+        f"{format_bandwidth(plan.edge)} to each side",
+        f"a link takes {format_time(seconds(plan.rates.latency))}, of which the DCN has two (no latency is published)",
+        f"the DCN, a fat-tree, is one switch that never blocks, {format_bandwidth(plan.rates.dcn)} a GPU",
+        f"bundles {'+'.join(map(str, bundles(plan)))} of a node's 0..{plan.gpus - 1} are OCSTrx, and equal lanes of two meet",
+    )
+
+
+def _rules(plan: OcstrxPlan, faulty: int, found: int) -> tuple[str, ...]:
+    """Return the sentences that say which rings are lit and how messages travel."""
+    apart = f"the fibres {plan.reach[-1]} up and {plan.reach[-1]} down the line share a bundle, so a ring uses one of them"
+    return (
+        f"{found} rings of {plan.tp} GPUs are lit; all other nodes, {faulty} of them faulty, are looped, and take no job",
+        f"a ToR has {plan.tor} nodes, a set of aggregation switches {plan.subline * plan.tor} (neither is published)",
+        "a message to a GPU that is no neighbour on the ring takes the DCN, as GPUs do not forward (4.3)",
+        *([apart] if blocked_distance(plan) else []),
+    )
+
+
+def _route(plan: OcstrxPlan, places: I64, joined: int, src: I64, dst: I64, key: I64) -> Routes:
+    """Return routes by the ring to a neighbour, and to others by the DCN, node n R, where helpers are too."""
+    place, goal = (places[np.where(end < plan.npus, end, 0)] for end in (src, dst))
+    (first, size), (other, _) = (_ring_of(plan, joined, at) for at in (place, goal))
+    ringed = (np.maximum(src, dst) < plan.npus) & (first == other)
+    ahead = (goal - place) % size
+    back = ahead == size - 1
+    back &= (ahead != 1) | (key % 2 == 1)  # a ring of two has two cables
+    lit = ringed & (back | (ahead == 1))
+    far = ~lit & (src != dst)
+    return join(
+        [
+            link_if(lit, np.where(back, 2 * goal + 1, 2 * place)),
+            link_if(far & (src < plan.npus), 2 * (plan.npus + src)),
+            link_if(far & (dst < plan.npus), 2 * (plan.npus + dst) + 1),
+        ]
+    )
+
 
 SOURCE = "Shou et al., InfiniteHBD (SIGCOMM 2025), "
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64, column, ramps
 from emu.topology.builders.route_parts import gather, mix, offsets, take_turns
 from emu.topology.topology import Routes
 from topologies.railx.rail_wiring import RailGroup, System, strides
@@ -33,8 +33,7 @@ class _Walk:
     def _take(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
         """Take `count` links for each of some pairs: the first link, and then each `step` further."""
         pair = np.repeat(np.arange(len(who)), count)
-        place = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count)
-        link = first[pair] + step[pair] * place
+        link = first[pair] + step[pair] * ramps(np.zeros_like(count), count)
         self.taken.append((who[pair], link, np.full(len(pair), virtual, np.int64)))
 
     def mesh(self, who: I64, to: Sequence[I64], virtual: int) -> None:

@@ -10,8 +10,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flo
 
 from emu.backend.rank.rank_requests import dtype_name
 from emu.errors import RunError
-from emu.trace.device.dtypes import TF32
-from emu.trace.kernel import MOVES, Kernel, Shape
+from emu.trace.trace import MOVES, TF32, Kernel, Shape
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from emu.cluster.pace.traffic import Traffic
 from emu.errors import must_be
 from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.repair_action import MachineHistory
+from emu.topology.fault_injection.machine_state import MachineHistory
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN, check_dtype
+from emu.trace.trace import AS_RAN, check_dtype
 from emu.units import TICKS_PER_S
 
 SHARE_IN_TIME = 0.99  # below it a report says so first

@@ -5,24 +5,30 @@ attribute `emu_round`, which other readers skip, carries the rounds. Writing los
 own value is added at its own rank's place. Reading loses the order of unrelated steps of a threadblock. The memory of a GPU
 begins with noise: an add (`rrc`) to a chunk that nothing was written to is refused in both directions.
 
-The writer of MSCCL programs: from a schedule to text.
+Also here: the writer of MSCCL programs: from a schedule to text.
 
 A message is one step for each run of neighbouring chunks. A threadblock serves one (peer, channel, direction). On each GPU the
 steps follow the rounds; within a round, reads come before writes and adds go by ascending rank. So no step waits for itself.
+
+Also here: MSCCL programs as algorithms of the registry, so that they are proved, shown and timed like any other.
 """
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 
+from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.msccl.parse import COLLS, BufferLayout, Spot, parse
-from emu.collective.msccl.rows import schedule_of
-from emu.collective.msccl.step_order import order_steps
+from emu.collective.msccl.rows import order_steps, schedule_of
 from emu.collective.operation import Operation, operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
+from emu.collective.shape import Shape
 from emu.errors import InputError, must_be
+from emu.files import read_input
+from emu.registry import filing
 
 Seat = tuple[int, int, int]  # a threadblock's connection: GPU it sends to, GPU it receives from (-1: none), channel
 _LOCAL: Seat = (-1, -1, 0)
@@ -227,3 +233,37 @@ def _refuse_unsayable(schedule: Schedule) -> None:
     for what, there in said.items():
         if there:
             raise InputError(f"msccl: the schedule has {what}, which MSCCL XML cannot say; export one without")
+
+
+def file_program(path: Path) -> Algorithm:
+    """File the MSCCL program of a file as an algorithm, and return it.
+
+    Its name is the one in the file, else the file's own. It takes the program's number of ranks and no other. It makes no
+    claim, because a program says what is sent, not how fast.
+
+    Raises:
+        InputError: The file cannot be read, its name is taken, or see `from_xml`.
+    """
+    layout, steps, name = parse(_text(path))
+    schedule, n = schedule_of(layout, order_steps(steps)), layout.n
+
+    def build(ranks: int) -> Schedule:
+        return schedule
+
+    def shapes(ranks: int) -> Iterator[Shape]:
+        if ranks == n:
+            yield n
+
+    summary = f"Read from {path.name}: MSCCL, {n} ranks."
+    found = Algorithm(layout.operation, name or path.stem, build, None, summary, shapes)
+    with filing(path):
+        ALGORITHMS.file(found.key, found)
+    return found
+
+
+def _text(path: Path) -> str:
+    """Return the text of the file that `--import` names."""
+    try:
+        return read_input("--import", path, mend="write the algorithm in Python by @collective").decode()
+    except UnicodeDecodeError:
+        raise InputError(f"--import: cannot read {str(path)!r}: it is no text; give the path of an MSCCL XML file") from None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.arrays import I32, I64, Bool, column
-from emu.compiled.kinds import F64_OUT, I32_OUT, I64_OUT, OUT, ArrayLayout
+from emu.compiled.function import F64_OUT, I32_OUT, I64_OUT, OUT, Numbers
 from emu.fabric.graph import Graph
 from emu.units import MAX_TICKS
 
@@ -61,8 +61,8 @@ TASK = np.dtype(  # a cache line
     ],
     align=True,
 )
-TASKS = Annotated[NDArray[np.void], ArrayLayout(written=True, record=TASK)]
-LINKS = Annotated[NDArray[np.void], ArrayLayout(written=True, record=LINK)]
+TASKS = Annotated[NDArray[np.void], Numbers(TASK, written=True)]
+LINKS = Annotated[NDArray[np.void], Numbers(LINK, written=True)]
 
 
 class Columns(NamedTuple):

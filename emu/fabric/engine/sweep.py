@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool
-from emu.compiled.function import compiled, compiled_making_arrays
-from emu.compiled.kinds import BOOL_OUT, F64_OUT, I64_OUT
-from emu.fabric.engine.solver.admit import link_bytes
+from emu.compiled.function import BOOL_OUT, F64_OUT, I64_OUT, compiled, compiled_making_arrays
+from emu.fabric.engine.solver.event_loop import link_bytes
 from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.graph import Graph, Timeline
 from emu.units import MAX_TICKS, TICKS_PER_S

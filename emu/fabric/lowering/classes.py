@@ -26,9 +26,21 @@ from cachetools import LRUCache, cached
 from emu.arrays import F64, I32, I64, Bool, column
 from emu.collective.schedule import Schedule, Translations
 from emu.equivalence import Orbits
-from emu.fabric.lowering.dependencies import EdgeSink, wait_for_others, wait_for_overwrites, wait_for_queue
-from emu.fabric.lowering.edges import Edges, Predecessors, SwitchTurns, columns_of, turns_of
+from emu.fabric.lowering.dependencies import (
+    Edges,
+    EdgeSink,
+    Predecessors,
+    SwitchTurns,
+    columns_of,
+    turns_of,
+    wait_for_others,
+    wait_for_overwrites,
+    wait_for_queue,
+)
 from emu.fabric.lowering.message_routes import (
+    FIRST,
+    LAST,
+    MEETS,
     Accesses,
     MessageRoutes,
     MessageTable,
@@ -40,7 +52,6 @@ from emu.fabric.lowering.message_routes import (
     rows_of,
     some_empty,
 )
-from emu.fabric.lowering.sort import FIRST, LAST, MEETS
 
 _KEPT = 2**21  # edges and rows of all classes that are kept
 Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`
@@ -291,13 +302,6 @@ def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translation
     left = np.logical_and.reduceat(left, first) if len(first) else left  # to have ended is more than to have left
     begins = np.searchsorted(task[first], np.arange(n_tasks + len(joins) + 1))
     return column(begins, np.int64), column(pred[first], np.int32), column(left, np.bool_), column(away[first], np.int64)
-
-
-class SymmetryMove(NamedTuple):
-    """One symmetry, as a permutation of nodes and of links."""
-
-    node: I64  # [n_nodes] image of each node
-    link: I64  # [L] image of each link
 
 
 @dataclass(frozen=True, eq=False, slots=True)

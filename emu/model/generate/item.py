@@ -18,7 +18,7 @@ from emu.model.moment import Moment
 from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
 from emu.model.stack.software import Casts
 from emu.model.stack.stack_kernels import casts_of, in_fp8
-from emu.trace.kernel import MOVES, Shape
+from emu.trace.trace import MOVES, Shape
 
 
 class Computation(NamedTuple):

@@ -26,7 +26,7 @@ from emu.model.stack.software import (
     Casts,
     Software,
 )
-from emu.trace.device.attention import CUDNN, FA2, FA3
+from emu.trace.device.measured import CUDNN, FA2, FA3
 
 _SCALED = 4 / 128  # bytes of a scale, of 128 elements
 

@@ -22,7 +22,7 @@ from emu.model.stack.software import (
     Casts,
     Software,
 )
-from emu.trace.device.attention import CUDNN, FA2, FA3
+from emu.trace.device.measured import CUDNN, FA2, FA3
 
 PYTORCH = Software(
     name="pytorch",

@@ -6,7 +6,7 @@ from emu.model.operator import ATTENTION, FORWARD, PRODUCT, RESIDUAL, Amount, Mo
 from emu.model.plan.plan import Plan
 from emu.model.stack.software import LAYERS, NOTHING, UNFUSED, YES, Casts
 from emu.model.stack.stack import Stack
-from emu.trace.kernel import MOVES, Kernel, Shape
+from emu.trace.trace import MOVES, Kernel, Shape
 
 
 def passes_of(operator: ModelOperator, stack: Stack, *, layer: bool = True) -> Passes:

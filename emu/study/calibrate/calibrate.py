@@ -14,8 +14,7 @@ from emu.arrays import I64
 from emu.study.calibrate.layers import LayerStep, rows_of
 from emu.study.calibrate.probe import SIZES, Probe
 from emu.trace.device.device import BARE, Device
-from emu.trace.device.dtypes import AS_RAN
-from emu.trace.trace import Events
+from emu.trace.trace import AS_RAN, Events
 
 _TILES = (128, 128), (128, 256), (256, 128)
 _UNHIDDEN = tuple(np.linspace(0, 1, 21).tolist())

@@ -23,7 +23,7 @@ from emu.model.parts.attention_block import Attention, Heads
 from emu.model.parts.decoder import Decoder, DecoderLayer
 from emu.model.parts.feed_forward import FeedForward
 from emu.trace.device.measured import MeasuredKernel
-from emu.trace.kernel import Kernel
+from emu.trace.trace import Kernel
 
 _LOOKS = 7
 _STEPS = 5

@@ -18,8 +18,7 @@ from emu.backend.rank.record import Recorder
 from emu.errors import must_be
 from emu.study.calibrate.layers import LayerSizes, LayerStep, run
 from emu.study.training.learn.program import one_thread
-from emu.trace.device.dtypes import TF32
-from emu.trace.trace import Events
+from emu.trace.trace import TF32, Events
 
 _LEAST_S = 0.02  # that runs of a kernel between two looks at the clock take together
 _LOOKS = 7

@@ -12,10 +12,9 @@ from emu.arrays import digest
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.errors import InputError
 from emu.sources import code_digest
-from emu.store import user_folder
+from emu.store import ValueTable, user_folder
 from emu.study.choice.site import Requirement, Selection, Site
 from emu.topology.topology import Topology
-from emu.value_table import ValueTable
 
 _MOST = 2**16  # choices that are kept, the last made
 _TABLES: list[ValueTable] = []  # the table in use: one or none

@@ -18,7 +18,7 @@ from emu.collective.algorithm import Algorithm, AlgorithmOnDims, schedule, store
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
-from emu.fabric.lowering.edges import TornError
+from emu.fabric.lowering.dependencies import TornError
 from emu.sources import of_edition
 from emu.study.choice import algorithm_cache
 from emu.study.choice.site import Requirement, Selection, Site, fitting_algorithms, has_helpers

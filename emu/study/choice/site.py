@@ -55,8 +55,8 @@ def _route_shifts(topology: Topology) -> Callable[[I64], I64] | None:
         return None
     found = (move(topology, SymmetryPower(which, 1, 0)) for which in range(len(topology.symmetry())))
     pairs = some_pairs(topology)
-    moves = [each for each in found if each is not None and keeps_routes(topology, each.node, each.link, pairs)]
-    return _shifts_of([each.node for each in moves]) if moves else None
+    moves = [each[0] for each in found if each is not None and keeps_routes(topology, *each, pairs)]
+    return _shifts_of(moves) if moves else None
 
 
 @lru_cache(maxsize=16)

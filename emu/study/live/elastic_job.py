@@ -38,8 +38,7 @@ from emu.study.training.learn.program import Program
 from emu.study.training.train import TrainRequest, program_of
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.fault_script import faults_of
-from emu.topology.fault_injection.machine_state import machine_state
-from emu.topology.fault_injection.repair_action import RankLoss, events_of, repair_action, states_of
+from emu.topology.fault_injection.machine_state import RankLoss, events_of, machine_state, repair_action, states_of
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.trace import Trace
@@ -195,9 +194,9 @@ def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], tim
         if step > leg.since:  # a smaller world may not have the rank
             now = tuple(fault for fault in now if fault.part != "rank" or fault.at[0] < leg.plan.world)
         of_parts = tuple(fault for fault in now if fault.part != "rank")  # a killed rank changes no time
-        change, (name, time_s) = repair_action(topology, before, now, leg.plan.world), timed(leg.plan, of_parts)
-        mended_s = seconds(change.took_fs)
-        found.append(LiveStep(step, time_s + mended_s, mended_s, events_of(before, now), change.told, name))
+        (took_fs, told), (name, time_s) = repair_action(topology, before, now, leg.plan.world), timed(leg.plan, of_parts)
+        mended_s = seconds(took_fs)
+        found.append(LiveStep(step, time_s + mended_s, mended_s, events_of(before, now), told, name))
         before = now
     return found
 
@@ -206,7 +205,7 @@ def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topo
     """Return the recovery between two legs."""
     at = leg.lost.step if leg.lost else following.first + 1
     now, before = faults_at(faults, at), faults_at(faults, at - 1)
-    mended_s = seconds(repair_action(topology, before, now, following.plan.world).took_fs)
+    mended_s = seconds(repair_action(topology, before, now, following.plan.world)[0])
     again = sum(step.time_s - step.mending_s for step in lost)
     return Recovery(
         step=at,

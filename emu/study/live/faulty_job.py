@@ -23,8 +23,15 @@ from emu.study.training.composed.software_costs import topology_under
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.study.training.step.step import LEFT_OUT, time_trace
 from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.machine_state import MachineState, machine_state
-from emu.topology.fault_injection.repair_action import RankLoss, events_of, lost_ranks, repair_action, why_stopped
+from emu.topology.fault_injection.machine_state import (
+    MachineState,
+    RankLoss,
+    events_of,
+    lost_ranks,
+    machine_state,
+    repair_action,
+    why_stopped,
+)
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
@@ -148,9 +155,9 @@ def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, 
         if stopped is not None:
             return done, stopped
         found, times = on(now)
-        change = repair_action(topology, before, now, ranks)
-        mending_s = seconds(change.took_fs)
-        done.append(LiveStep(step, _nth(times, step) + mending_s, mending_s, events, change.told, found.topology.name))
+        took_fs, told = repair_action(topology, before, now, ranks)
+        mending_s = seconds(took_fs)
+        done.append(LiveStep(step, _nth(times, step) + mending_s, mending_s, events, told, found.topology.name))
         before = now
     return done, None
 

@@ -18,8 +18,7 @@ from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_reason
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.machine_state import MachineState
-from emu.topology.fault_injection.repair_action import MachineHistory, MachineMoment, why_stopped
+from emu.topology.fault_injection.machine_state import MachineHistory, MachineMoment, MachineState, why_stopped
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import ReplayGraph, TraceLayout
@@ -171,7 +170,7 @@ def run_through_timed_faults(ran: RecordedSteps, topology: Topology, faults: Seq
 
 def _why(moment: MachineMoment) -> str | None:
     """Return why the job ends at a moment; None: it goes on."""
-    killed = [each.fault for each in moment.taken if each.fault.part == "rank"]
+    killed = [fault for fault, _ in moment.taken if fault.part == "rank"]
     if killed:
         return kill_reason(killed[0])
     return why_stopped(moment.states, moment.stops) if moment.stops else None

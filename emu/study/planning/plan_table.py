@@ -17,8 +17,7 @@ from emu.study.training.composed import composed
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.study.training.step.step import shared_fields
 from emu.topology.topology import Topology
-from emu.trace.device.device import Device
-from emu.trace.device.step_error import RunKind
+from emu.trace.device.device import Device, RunKind
 from emu.units import format_size
 
 

@@ -19,14 +19,14 @@ from emu.collective.algorithm import Algorithm
 from emu.collective.claim import Claim
 from emu.collective.integers import check_integers
 from emu.collective.operation import ROOTED, Operation, cut, operation
-from emu.collective.orbit import adds_once_per_round, slot_representatives
 from emu.collective.proof import ProofError, ScheduleFault, prove
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import PartialGrid, Shape, dims_of, ranks_of, show_shape
+from emu.collective.transform import adds_once_per_round, slot_representatives
 from emu.errors import EmuError
 from emu.fabric.ideal import ideal
-from emu.fabric.isolated_time import run_named
 from emu.fabric.lower import FabricJob, lower
+from emu.fabric.run import run_named
 from emu.study.job_pool import THIS_PROCESS, JobPool, results_of
 from emu.units import TICKS_PER_S
 

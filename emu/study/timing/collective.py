@@ -13,11 +13,10 @@ from emu.arrays import I32, I64
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import RowsError, Schedule
 from emu.fabric.graph import Timeline, name_tasks
-from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import FabricJob, UnevenError, lower, store_rows
 from emu.fabric.lowering.classes import invariant
-from emu.fabric.lowering.tasks import message_name
-from emu.fabric.run import Spread, spread
+from emu.fabric.lowering.placed_schedule import message_name
+from emu.fabric.run import Spread, spread, time_alone
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool
-from emu.bound.latency import least_between_fs
+from emu.bound.limit import least_between_fs
 from emu.collective.algorithm import Algorithm
 from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.shape import Shape, ranks_of

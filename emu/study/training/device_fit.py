@@ -21,8 +21,8 @@ from scipy.optimize import least_squares
 from emu.arrays import F64, I64, Bool
 from emu.equivalence import Orbits
 from emu.study.training.step.step import TimedTrace
-from emu.trace.device.attention import beside
 from emu.trace.device.device import SPREAD, Device
+from emu.trace.device.measured import beside
 from emu.trace.report.critical_path import COMPUTATION, critical_path
 from emu.trace.trace import Events, Kind
 

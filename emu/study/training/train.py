@@ -22,13 +22,12 @@ from emu.study.training.learn.program import Program, check_text, read_text
 from emu.study.training.step.choices import with_choice, with_words
 from emu.study.training.step.rate import with_work
 from emu.study.training.step.step import Step, TimedTrace, shared_fields, time_trace
-from emu.topology.fault_injection.repair_action import RankLoss
+from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN
 from emu.trace.replay.replay import TraceLayout
-from emu.trace.trace import COMMAND
+from emu.trace.trace import AS_RAN, COMMAND
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64
 from emu.equivalence import shift
 from emu.errors import must_be
 from emu.topology.topology import Links, Routes, Topology, check_link_count
@@ -94,15 +94,9 @@ def _links(n_npus: int, digits: Sequence[_Digit]) -> Links:
         there = (here + d.reach) % d.size
         src.append(np.broadcast_to(npu, there.shape).ravel())
         dst.append((npu + (there - here) * stride).ravel())
-    dimensions = [d for d, _, _ in digits]
-    counts = [n_npus * d.ports for d in dimensions]
-    return Links(
-        column(np.concatenate(src), np.int32),
-        column(np.concatenate(dst), np.int32),
-        column(np.repeat([d.bandwidth_Bps for d in dimensions], counts), np.float64),
-        column(np.repeat([d.latency_fs for d in dimensions], counts), np.int64),
-        column(np.repeat(np.arange(len(digits)), counts), np.int16),
-    )
+    each = [(d.bandwidth_Bps, d.latency_fs, axis) for axis, (d, _, _) in enumerate(digits)]
+    of_ports = (np.repeat(values, [n_npus * d.ports for d, _, _ in digits]) for values in zip(*each, strict=True))
+    return Links.of(np.concatenate(src), np.concatenate(dst), *of_ports)
 
 
 def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> tuple[I64, I64, I64, I64, I64]:

@@ -82,13 +82,8 @@ def wire(name: str, cables: Iterable[Cables]) -> tuple[Links, dict[str, int]]:
     pairs = np.concatenate([np.stack(end, axis=-1) for end in ends] or [np.zeros((0, 2), np.int64)])
     twice = [2 * count for count in counts]
     dimensions = [np.repeat(np.broadcast_to(kind.dimension, count), 2) for kind, count in zip(kinds, counts, strict=True)]
-    links = Links(
-        column(pairs.ravel(), np.int32),
-        column(pairs[:, ::-1].ravel(), np.int32),
-        column(np.repeat([kind.bandwidth_Bps for kind in kinds], twice), np.float64),
-        column(np.repeat([kind.latency_fs for kind in kinds], twice), np.int64),
-        column(np.concatenate([*dimensions, np.zeros(0)]), np.int16),
-    )
+    rates, latencies = (np.repeat(each, twice) for each in ([k.bandwidth_Bps for k in kinds], [k.latency_fs for k in kinds]))
+    links = Links.of(pairs.ravel(), pairs[:, ::-1].ravel(), rates, latencies, np.concatenate([*dimensions, np.zeros(0)]))
     return links, dict(bill)
 
 
@@ -125,13 +120,7 @@ def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topol
     check_link_count(name, 2 * n_npus)
     npus = np.arange(n_npus)
     hub = np.full(len(npus), n_npus)
-    links = Links(
-        column(np.concatenate((npus, hub)), np.int32),
-        column(np.concatenate((hub, npus)), np.int32),
-        column(np.full(2 * len(npus), bandwidth_Bps), np.float64),
-        column(np.full(2 * len(npus), latency_fs), np.int64),
-        column(np.zeros(2 * len(npus)), np.int16),
-    )
+    links = Links.of(np.concatenate((npus, hub)), np.concatenate((hub, npus)), bandwidth_Bps, latency_fs, 0)
     bill = {"NPU": n_npus, "switch": 1, "cable": n_npus}
     turn = partial(_shifts, n_npus)  # any permutation of the NPUs is a symmetry
     return Topology(name, n_npus, n_npus + 1, links, partial(_route, n_npus), bill=bill, symmetry=turn)

@@ -3,16 +3,14 @@
 Letter: C rows of cables.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.errors import InputError, must_be
-from emu.topology.description.cable_rows import CableRows
-from emu.topology.description.canonical_order import canonical_order
-from emu.topology.description.values import RoutingSettings
+from emu.topology.description.canonical_order import TopologyDescription, canonical_order
 from emu.topology.paths.dimension_order import by_dimension
 from emu.topology.paths.path_check import UnevenPaths, find_uneven, find_unjoined
 from emu.topology.paths.shortest_paths import ShortestPaths, shortest
@@ -20,24 +18,8 @@ from emu.topology.symmetry_search import with_symmetries
 from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link_count
 from emu.units import format_bandwidth
 
+_UNORDERED = "too many switches look alike to put all of them in order; those left alike are in the order of the file"
 MAX_NODES = MAX_LINKS // 2 + 1  # the largest number of nodes that so many links can join
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class TopologyDescription:
-    """A topology as a user has described it."""
-
-    where: str  # the file or the graph, for messages
-    n_npus: int
-    n_nodes: int
-    rows: CableRows
-    tiers: tuple[str, ...]
-    switches: Mapping[str, int]  # as the bill counts them
-    node: Callable[[int], str]  # gives the name of a node
-    entry: Callable[[int], str]  # gives the name of an entry, such as "line 3"
-    routing: RoutingSettings = field(default_factory=RoutingSettings)
-    one_way: bool = False  # whether a row is links from a to b only
-    repeats: bool = False  # whether the same two nodes may have several rows
 
 
 def assemble(described: TopologyDescription) -> Topology:
@@ -52,7 +34,7 @@ def assemble(described: TopologyDescription) -> Topology:
     where, n, dims = described.where, described.n_npus, described.routing.dims
     check_nodes(where, n, described.n_nodes, dims)
     _check_rows(described)
-    described, unordered = _canonical(described)
+    described, complete = canonical_order(described)
     order = _in_order(described)
     links, cost = _links(described, order), _cost(described, order)
     _check_switches(described, links)
@@ -65,7 +47,7 @@ def assemble(described: TopologyDescription) -> Topology:
         router,
         dims,
         {"NPU": n, **described.switches, **_cable_count(described, links)},
-        (*assumptions, *unordered),
+        (*assumptions, *([] if complete else [_UNORDERED])),
         described.tiers,
         cost=cost,
         names=described.node,
@@ -121,17 +103,6 @@ def _at(described: TopologyDescription, row: int) -> str:
     return f"{described.where}, {described.entry(int(described.rows.entry[row]))}"
 
 
-def _canonical(described: TopologyDescription) -> tuple[TopologyDescription, tuple[str, ...]]:
-    """Return the description with its switches and tiers in canonical order, and a sentence where it is not complete."""
-    rows, tiers = described.rows, described.tiers
-    found = canonical_order(rows, described.n_npus, described.n_nodes, tiers, one_way=described.one_way)
-    ordered = replace(
-        described, rows=found.rows(rows), tiers=tuple(tiers[old] for old in found.tier), node=found.names(described.node)
-    )
-    told = "too many switches look alike to put all of them in order; those left alike are in the order of the file"
-    return ordered, () if found.complete else (told,)
-
-
 def _in_order(described: TopologyDescription) -> I64:
     """Return the row of each cable, sorted by its ends; parallel ones by their direction, rate, latency, cost and tier."""
     rows = described.rows
@@ -154,14 +125,8 @@ def _links(described: TopologyDescription, order: I64) -> Links:
     if not described.one_way:
         ends.sort(axis=1)
     ways = 1 if described.one_way else 2
-    back = ends[:, ::-1] if described.one_way else np.stack((ends[:, 1], ends[:, 0]), axis=-1)
-    return Links(
-        column(ends[:, :ways].ravel(), np.int32),
-        column(back[:, :ways].ravel(), np.int32),
-        column(np.repeat(rows.bandwidth_Bps[order], ways), np.float64),
-        column(np.repeat(rows.latency_fs[order], ways), np.int64),
-        column(np.repeat(rows.tier[order], ways), np.int16),
-    )
+    of_cable = (rows.bandwidth_Bps, rows.latency_fs, rows.tier)
+    return Links.of(ends[:, :ways].ravel(), ends[:, ::-1][:, :ways].ravel(), *(np.repeat(c[order], ways) for c in of_cable))
 
 
 def _check_switches(described: TopologyDescription, links: Links) -> None:

@@ -1,52 +1,81 @@
-"""The canonical order of a description's switches and tiers, which does not depend on the order in which they are written.
+"""The description of a topology, and the canonical order of its switches and tiers, which does not depend on how it is written.
 
 NPUs keep their numbers, because these are ranks. Colour refinement from the NPUs tells switches apart by their cables. Of those
 that it leaves alike one is set apart, and so on, until those that are still alike have the same neighbours. Source: McKay and
 Piperno, Practical graph isomorphism, II, J. Symbolic Comput. 60 (2014). Letters: C rows of cables, V nodes, E ends of rows.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import F64, I64, Bool, column
 from emu.topology.builders.route_parts import mix
-from emu.topology.description.cable_rows import CableRows
+from emu.topology.description.values import RoutingSettings
 from emu.topology.paths.shortest_paths import least_weights
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CableRows:
+    """The cables, or one-way links, of a description: a row for parallel ones between the same two nodes."""
+
+    a: I64  # [C] node
+    b: I64  # [C] node
+    bandwidth_Bps: F64  # [C] one direction
+    latency_fs: I64  # [C] ticks
+    tier: I64  # [C] index of its tier
+    count: I64  # [C] number of parallel cables
+    cost: I64  # [C] cost of a link; 0: none is given
+    entry: I64  # [C] number of the entry in which it is written
+
+    @staticmethod
+    def of(pieces: Iterable[Iterable[ArrayLike]]) -> "CableRows":
+        """Return the rows of some pieces; each has, for every field, a column or the value that all its rows share."""
+        parts = [np.broadcast_arrays(*piece) for piece in ([np.empty(0, np.int64)] * 8, *pieces)]
+        types: Iterable[Any] = (np.float64 if name == "bandwidth_Bps" else np.int64 for name in CableRows.__slots__)
+        columns = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return CableRows(*(column(each, dtype) for each, dtype in zip(columns, types, strict=True)))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TopologyDescription:
+    """A topology as a user has described it."""
+
+    where: str  # the file or the graph, for messages
+    n_npus: int
+    n_nodes: int
+    rows: CableRows
+    tiers: tuple[str, ...]
+    switches: Mapping[str, int]  # as the bill counts them
+    node: Callable[[int], str]  # gives the name of a node
+    entry: Callable[[int], str]  # gives the name of an entry, such as "line 3"
+    routing: RoutingSettings = field(default_factory=RoutingSettings)
+    one_way: bool = False  # whether a row is links from a to b only
+    repeats: bool = False  # whether the same two nodes may have several rows
+
 
 _WORK = 2**27  # ends of rows that all rounds of refinement may touch, which takes some seconds
 _FAR = 2**31  # number that stands for no neighbour nearer to the NPUs, and for a level that no NPU reaches
 
 
-@dataclass(frozen=True, slots=True)
-class CanonicalOrder:
-    """The numbers of the nodes and tiers of a description in canonical order."""
-
-    node: I64  # [V] old number of each node
-    tier: I64  # old number of each tier
-    complete: bool  # False: some switches that look alike are in the order in which they are written
-
-    def names(self, old: Callable[[int], str]) -> Callable[[int], str]:
-        """Return the function that gives the name of a node by its new number, from that by its old one."""
-        return lambda node: old(int(self.node[node]))
-
-    def rows(self, rows: CableRows) -> CableRows:
-        """Return rows with the new numbers of nodes and tiers."""
-        node, tier = np.argsort(self.node), np.argsort(self.tier)
-        return replace(rows, a=column(node[rows.a], np.int64), b=column(node[rows.b], np.int64), tier=tier[rows.tier])
-
-
-def canonical_order(rows: CableRows, n_npus: int, n_nodes: int, tiers: tuple[str, ...], *, one_way: bool) -> CanonicalOrder:
-    """Return the canonical order of the nodes and tiers that some rows of cables join.
+def canonical_order(described: TopologyDescription) -> tuple[TopologyDescription, bool]:
+    """Return a description with nodes and tiers in canonical order, and False where some switches are left as they are written.
 
     Switches are counted from the NPUs outward, those with faster cables first, then by the least of the nodes below them. Tiers
-    are counted alike, and at last by their names.
+    are counted alike, and at last by their names. Switches that look alike may be too many to put all of them in order.
     """
-    ends = _Ends.of(rows, n_npus, n_nodes, one_way=one_way)
+    rows, tiers, called = described.rows, described.tiers, described.node
+    ends = _Ends.of(described)
     colour, complete = _colours(ends)
-    return CanonicalOrder(_node_order(ends, colour), _tier_order(rows, ends.level, tiers), complete)
+    old, old_tier = _node_order(ends, colour), _tier_order(rows, ends.level, tiers)
+    node, tier = np.argsort(old), np.argsort(old_tier)
+    moved = replace(rows, a=column(node[rows.a], np.int64), b=column(node[rows.b], np.int64), tier=tier[rows.tier])
+    named = tuple(tiers[number] for number in old_tier)
+    return replace(described, rows=moved, tiers=named, node=lambda new: called(int(old[new]))), complete
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +91,13 @@ class _Ends:
     count: I64  # [E] parallel cables
 
     @staticmethod
-    def of(rows: CableRows, n_npus: int, n_nodes: int, *, one_way: bool) -> "_Ends":
-        """Return the ends of rows; links one way differ from their two ends."""
+    def of(described: TopologyDescription) -> "_Ends":
+        """Return the ends of a description's rows; links one way differ from their two ends."""
+        rows, n_npus = described.rows, described.n_npus
         node, other = np.concatenate((rows.a, rows.b)), np.concatenate((rows.b, rows.a))
         rate = rows.bandwidth_Bps.view(np.int64)
-        kind = [mix(rate, rows.latency_fs, rows.cost, way * one_way) for way in range(2)]
-        level = least_weights((node, other), np.ones(len(node)), n_nodes, [np.arange(n_npus)])[0]
+        kind = [mix(rate, rows.latency_fs, rows.cost, way * described.one_way) for way in range(2)]
+        level = least_weights((node, other), np.ones(len(node)), described.n_nodes, [np.arange(n_npus)])[0]
         order = np.argsort(node, kind="stable")
         columns = (node, other, np.tile(rate, 2), np.concatenate(kind), np.tile(rows.count, 2))
         return _Ends(n_npus, np.minimum(level, _FAR).astype(np.int64), *(each[order] for each in columns))

@@ -12,8 +12,9 @@ import networkx as nx
 
 from emu.errors import InputError
 from emu.files import read_input
-from emu.topology.description.assembly import TopologyDescription, assemble
-from emu.topology.description.node_names import ListedCable, NodeNames, by_kind, by_name, description_of, read_row
+from emu.topology.description.assembly import assemble
+from emu.topology.description.canonical_order import TopologyDescription
+from emu.topology.description.topology_file import ListedCable, NodeNames, by_kind, by_name, description_of, read_row
 from emu.topology.description.values import BUILD_IT, ROUTING_KEYS, check_keys, read_routing, read_word
 from emu.topology.topology import Topology
 
@@ -76,7 +77,7 @@ def describe(graph: nx.Graph, where: str, settings: Mapping[str, object], *, rep
         where,
         listed,
         _nodes(graph, where),
-        lambda row: f"edge {listed[row].a} to {listed[row].b}",
+        lambda row: "edge {} to {}".format(*listed[row][:2]),
         routing=read_routing(given, where),
         one_way=graph.is_directed(),
         repeats=repeats,

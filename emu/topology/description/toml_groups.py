@@ -1,31 +1,28 @@
 """Topologies in TOML: groups of nodes, and entries that wire them.
 
 A node of a group G is `G.0`, several are `G.0-3`, all are `G`.
+
+The pairs of nodes that one entry of a description joins, counted before they are made.
+
+Letters: M, A, B nodes; D dims.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.topology.description.assembly import TopologyDescription, check_nodes
-from emu.topology.description.cable_rows import CableRows
-from emu.topology.description.generators import (
-    AMONG,
-    BETWEEN,
-    NodePairs,
-    count_among,
-    count_between,
-    pairs_among,
-    pairs_between,
-)
+from emu.topology.builders.route_parts import pairs
+from emu.topology.description.assembly import check_nodes
+from emu.topology.description.canonical_order import CableRows, TopologyDescription
 from emu.topology.description.values import (
     BUILD_IT,
     ROUTING_KEYS,
@@ -41,6 +38,66 @@ from emu.topology.description.values import (
     read_word,
 )
 from emu.topology.topology import check_link_count
+
+NodePairs = tuple[I64, I64, int]  # [C] both nodes of each pair that an entry joins, and the number of its parallel cables
+
+
+def _cycle(size: int) -> NodePairs:
+    """Return the pairs of neighbours on a ring; two nodes have a cable each way round."""
+    here = np.arange(size if size > 2 else size - 1)
+    return here, (here + 1) % size, 2 if size == 2 else 1
+
+
+AMONG: dict[str, tuple[Callable[[int], int], Callable[[int], NodePairs]]] = {  # number of pairs for a size, and the pairs
+    "complete": (lambda size: size * (size - 1) // 2, lambda size: (*pairs(size), 1)),
+    "cycle": (lambda size: size if size > 2 else size - 1, _cycle),
+    "line": (lambda size: size - 1, lambda size: (np.arange(size - 1), np.arange(1, size), 1)),
+    "none": (lambda _: 0, lambda _: (np.arange(0), np.arange(0), 1)),
+}
+# By a word, the pairs of nodes a and b: each with each, the i-th with the i-th, neighbours with one node, nodes in turn.
+BETWEEN: dict[str, Callable[[I64, I64], NodePairs]] = {
+    "each": lambda a, b: (np.repeat(a, len(b)), np.tile(b, len(a)), 1),
+    "pairs": lambda a, b: (a, b, 1),
+    "blocks": lambda a, b: (a, np.repeat(b, len(a) // len(b)), 1),
+    "turns": lambda a, b: (a, np.tile(b, len(a) // len(b)), 1),
+}
+
+
+def count_among(dims: tuple[int, ...], wirings: tuple[str, ...]) -> int:
+    """Return the number of pairs that `pairs_among` makes."""
+    return sum(prod(dims) // size * AMONG[wiring][0](size) for size, wiring in zip(dims, wirings, strict=True))
+
+
+def pairs_among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[NodePairs]:
+    """Return, for each dim, the pairs of nodes that it joins: nodes that differ in its digit only.
+
+    Args:
+        nodes: [M] numbered over `dims` in C order.
+        dims: Sizes, of product M.
+        wirings: [D] a word of `AMONG` each.
+    """
+    grid = nodes.reshape(dims)
+    found = []
+    for axis, (size, wiring) in enumerate(zip(dims, wirings, strict=True)):
+        along = np.moveaxis(grid, axis, -1)
+        a, b, count = AMONG[wiring][1](size)
+        found.append((along[..., a].ravel(), along[..., b].ravel(), count))
+    return found
+
+
+def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
+    """Return the number of pairs that a word of `BETWEEN` makes.
+
+    Raises:
+        InputError: The wiring cannot join these numbers of nodes.
+    """
+    if wiring == "pairs" and n_a != n_b:
+        raise must_be(where, "between", "as many nodes on both sides for wiring pairs", f"{n_a} and {n_b}")
+    if wiring in ("blocks", "turns") and n_a % n_b:
+        what = f"two groups for wiring {wiring}, where the second divides the first into equal parts"
+        raise must_be(where, "between", what, f"groups of {n_a} and {n_b} nodes")
+    return n_a * n_b if wiring == "each" else n_a
+
 
 _KEYS = ("npus", "switches", "links", "bandwidth", "latency", *ROUTING_KEYS)
 _LINK_KEYS = ("among", "between", "wiring", "dims", "bandwidth", "latency", "count", "tier", "cost")
@@ -79,7 +136,7 @@ class _Line:
     def wire(self) -> list[NodePairs]:
         """Return the pairs of nodes of each tier."""
         first, *second = (np.arange(side.start, side.stop, dtype=np.int64) for side in self.sides)
-        return [pairs_between(first, second[0], self.wirings[0])] if second else pairs_among(first, self.dims, self.wirings)
+        return [BETWEEN[self.wirings[0]](first, *second)] if second else pairs_among(first, self.dims, self.wirings)
 
 
 def read_toml(path: Path, where: str) -> TopologyDescription:
@@ -217,23 +274,8 @@ def _wire_entries(lines: list[_Line]) -> tuple[CableRows, tuple[str, ...]]:
     """Return the rows of all entries, and the tiers they belong to."""
     tiers = tuple(dict.fromkeys(tier for line in lines for tier in line.tiers))
     pieces = [
-        (line, number, tiers.index(tier), pairs)
+        (a, b, line.bandwidth_Bps, line.latency_fs, tiers.index(tier), line.count * count, line.cost, number)
         for number, line in enumerate(lines)
-        for tier, pairs in zip(line.tiers, line.wire(), strict=True)
+        for tier, (a, b, count) in zip(line.tiers, line.wire(), strict=True)
     ]
-    sizes = [len(a) for *_, (a, _, _) in pieces]
-
-    def each(values: list[Any]) -> I64:
-        return np.repeat(np.array(values, np.int64), sizes)
-
-    rows = CableRows(
-        np.concatenate([np.empty(0, np.int64), *(a for *_, (a, _, _) in pieces)]),
-        np.concatenate([np.empty(0, np.int64), *(b for *_, (_, b, _) in pieces)]),
-        column(np.repeat(np.array([line.bandwidth_Bps for line, *_ in pieces], np.float64), sizes), np.float64),
-        each([line.latency_fs for line, *_ in pieces]),
-        each([tier for _, _, tier, _ in pieces]),
-        each([line.count * count for line, *_, (_, _, count) in pieces]),
-        each([line.cost for line, *_ in pieces]),
-        each([number for _, number, *_ in pieces]),
-    )
-    return rows, tiers
+    return CableRows.of(pieces), tiers

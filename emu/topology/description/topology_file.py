@@ -1,20 +1,109 @@
 """Topologies from a user's own file; the suffix of its name gives the notation.
 
 Also here: topologies as lists of cables in CSV: `a,b,bandwidth,latency`, and `count`, `tier` and `cost` where they are wanted.
+The cables are between named nodes. NPUs are the nodes called 0, 1, 2, ..., or those that say so; the others are switches.
 """
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from emu.errors import InputError, either, must_be
 from emu.files import read_input
-from emu.topology.description.assembly import TopologyDescription, assemble
-from emu.topology.description.node_names import ListedCable, by_name, description_of, read_row
+from emu.topology.description.assembly import assemble
+from emu.topology.description.canonical_order import CableRows, TopologyDescription
 from emu.topology.description.toml_groups import read_toml
-from emu.topology.description.values import BUILD_IT, check_keys
-from emu.topology.topology import Topology
+from emu.topology.description.values import BUILD_IT, check_keys, read_cost, read_count, read_latency, read_rate
+from emu.topology.topology import Topology, check_link_count
+
+_TIER = "link"  # default tier
+NodeNames = tuple[tuple[str, ...], int]  # the names of nodes in the order of their numbers, NPUs first; the number of NPUs
+
+
+# An entry of a list, parallel cables between two nodes: the nodes, bandwidth (B/s), latency (ticks), tier, number, and the cost
+# of each (0: none is given).
+ListedCable = tuple[str, str, float, int, str, int, int]
+
+
+def read_row(a: str, b: str, given: Mapping[str, Any], where: str) -> ListedCable:
+    """Return the entry that joins a and b, from its values as they are written; `bandwidth` and `latency` must be there.
+
+    Raises:
+        InputError: A value is invalid.
+    """
+    rate, latency = read_rate(given["bandwidth"], where), read_latency(given["latency"], where)
+    count, tier = read_count(given.get("count", 1), "count", where), str(given.get("tier", _TIER))
+    return a, b, rate, latency, tier, count, read_cost(given, where)
+
+
+def by_name(names: Iterable[str], where: str) -> NodeNames:
+    """Return the nodes with NPUs numbered by their names, and switches in the order in which they come.
+
+    Raises:
+        InputError: There is no NPU, or a number is missing.
+    """
+    unique = list(dict.fromkeys(names))
+    npus = sorted((name for name in unique if name.isascii() and name.isdigit()), key=int)
+    if not npus:
+        raise InputError(f"{where}: no node is an NPU; NPUs are called 0, 1, 2, ..., any other word is a switch")
+    for number, name in enumerate(npus):
+        if name != str(number):
+            raise must_be(where, "NPUs", f"called 0..{len(npus) - 1}", name, f"none is called {number}")
+    numbers = set(npus)
+    return (*npus, *(name for name in unique if name not in numbers)), len(npus)
+
+
+def by_kind(kinds: Mapping[str, str], where: str) -> NodeNames:
+    """Return the nodes with NPUs and switches as each node says, in the order in which they come.
+
+    NPUs that are called 0, 1, 2, ... have these numbers.
+
+    Raises:
+        InputError: There is no NPU.
+    """
+    npus = [name for name, kind in kinds.items() if kind == "npu"]
+    numbered = [str(number) for number in range(len(npus))]
+    npus = numbered if set(npus) == set(numbered) else npus
+    if not npus:
+        raise InputError(f"{where}: no node is an NPU; give some the kind npu")
+    return (*npus, *(name for name, kind in kinds.items() if kind != "npu")), len(npus)
+
+
+def description_of(
+    where: str, listed: Sequence[ListedCable], named: NodeNames, entry: Callable[[int], str], **more: Any
+) -> TopologyDescription:
+    """Return the description of a topology that a list of cables makes.
+
+    Args:
+        where: See `TopologyDescription`.
+        listed: The entries of the list.
+        named: The names of the nodes.
+        entry: Gives the name of an entry for messages.
+        **more: Other fields of a `TopologyDescription`.
+
+    Raises:
+        InputError: There are more than 2**24 links.
+    """
+    names, n_npus = named
+    rows, tiers = _to_rows(listed, names, where)
+    switches = {"switch": len(names) - n_npus} if len(names) > n_npus else {}
+    return TopologyDescription(where, n_npus, len(names), rows, tiers, switches, names.__getitem__, entry, **more)
+
+
+def _to_rows(listed: Sequence[ListedCable], names: Sequence[str], where: str) -> tuple[CableRows, tuple[str, ...]]:
+    """Return the columns of a list, where entry i is row i, and the tiers in the order in which they come."""
+    check_link_count(where, sum(cables for *_, cables, _ in listed))
+    number = {name: i for i, name in enumerate(names)}
+    tiers = tuple(dict.fromkeys(tier for *_, tier, _, _ in listed))
+    of_tier = {name: i for i, name in enumerate(tiers)}
+    rows = [
+        (number[a], number[b], rate, latency, of_tier[tier], cables, cost, entry)
+        for entry, (a, b, rate, latency, tier, cables, cost) in enumerate(listed)
+    ]
+    return CableRows.of([zip(*rows, strict=True)] if rows else []), tiers
+
 
 _NEEDED = ("a", "b", "bandwidth", "latency")
 _OPTIONAL = ("count", "tier", "cost")

@@ -47,9 +47,7 @@ def least_cut(arcs: Arcs, source: Bool, sink: Bool) -> Bool:
     few = Arcs(*(column(c[between], np.int64) for c in (*ends, total)))
     ends_of = int(of[np.argmax(source)]), int(of[np.argmax(sink)])
     if len(few.src) > _MOST_BY_HAND:
-        from emu.topology.facts.flow_large import residual_reach  # it loads scipy
-
-        found: Bool = residual_reach(few, int(of.max()) + 1, *ends_of)
+        found: Bool = _residual_reach_by_scipy(few, int(of.max()) + 1, *ends_of)
     else:
         found = np.isin(np.arange(of.max() + 1), list(_residual_reach(few, *ends_of)))
     return found[of]
@@ -124,3 +122,25 @@ def _send(left: dict[int, dict[int, int]], way: list[int]) -> None:
     for a, b in pairwise(way):
         left[a][b] -= most
         left[b][a] += most
+
+
+_MOST = 2**30 - 1  # largest flow: scipy counts in 32 bits, and a residual capacity may be twice this
+
+
+def _residual_reach_by_scipy(arcs: Arcs, nodes: int, source: int, sink: int) -> Bool:
+    """Return [V] what `_residual_reach` does; here scipy is imported, which takes long to load.
+
+    Capacities that scipy cannot count are divided and rounded up; the set is then nearly the least cut.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+    most = int(min(arcs.capacity[arcs.src == source].sum(), arcs.capacity[arcs.dst == sink].sum()))
+    unit = most // _MOST + 1
+    whole = -(-np.minimum(arcs.capacity, most + 1) // unit)
+    graph = csr_array((whole.astype(np.int32), (arcs.src, arcs.dst)), shape=(nodes, nodes))
+    left = csr_array(graph - maximum_flow(graph, source, sink).flow)
+    left.eliminate_zeros()
+    found = np.zeros(nodes, np.bool_)
+    found[breadth_first_order(left, source, return_predecessors=False)] = True
+    return found

@@ -1,16 +1,23 @@
-"""Checks of the paths between NPUs: whether every pair has one, and whether equal paths have equal rates.
+"""Checks of the paths between NPUs: every pair has one, equal paths have equal rates, and messages cannot deadlock.
 
-All NPUs are checked, or as many as a second or two allows. Letters: L links, D destinations.
+All NPUs are checked, or as many as a second or two allows. Letters: L links, D destinations, H hops.
+
+Messages that hold a buffer while they wait for the next one cannot wait for one another in a cycle if the channel dependency
+graph (which channel, a link's virtual channel, some route takes right after which other) has no cycle: Dally and Seitz,
+Deadlock-free message routing in multiprocessor interconnection networks, IEEE Trans. Computers C-36 (1987).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from emu.arrays import F64, I64, Bool
+from emu.arrays import F64, I64, Bool, spread
 from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths
+from emu.topology.topology import Routes
 
 _CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
 _WORK = 2**24  # destinations times links or nodes in all, where a sample is enough
@@ -50,7 +57,7 @@ def find_uneven(ways: ShortestPaths, n_npus: int) -> UnevenPaths | None:
     if len(np.unique(ways.links.bandwidth_Bps)) < 2:
         return None
     most = max(1, _WORK // max(len(ways.links), len(ways.passes)))
-    asked = np.unique(np.linspace(0, n_npus - 1, min(n_npus, most)).astype(np.int64))
+    asked = spread(n_npus, most)
     count, first = 0, None
     for targets in _chunks(ways, asked):
         slow, fast = (rates[:, :n_npus] for rates in _slowest_and_fastest(ways, targets))
@@ -96,3 +103,36 @@ def _on_cheapest(ways: ShortestPaths, targets: I64) -> tuple[I64, I64, I64]:
     order = np.argsort(far, kind="stable")
     starts = np.flatnonzero(np.diff(far[order], prepend=0, append=UNREACHED))
     return row[order], link[order], starts
+
+
+def cycle(routes: Routes, virtual: ArrayLike = 0) -> list[tuple[int, int]]:
+    """Return channels (link, virtual channel) that wait for one another in a cycle, in order; [] where routes cannot deadlock.
+
+    Args:
+        routes: All routes that may be in use at one time.
+        virtual: [H] the virtual channel of each hop; by default each link has one.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    lanes = np.broadcast_to(np.asarray(virtual, np.int64), routes.link.shape)
+    kinds = int(lanes.max(initial=0)) + 1
+    channels, number = np.unique(routes.link * np.int64(kinds) + lanes, return_inverse=True)
+    leads = np.ones(len(number), np.bool_)
+    leads[routes.start[1:][routes.hops > 0] - 1] = False  # the last hop of a route leads nowhere
+    held = np.flatnonzero(leads)
+    graph = csr_array((np.ones(len(held), np.int8), (number[held], number[held + 1])), shape=(len(channels),) * 2)
+    _, part = connected_components(graph, directed=True, connection="strong")
+    itself, crowded = np.flatnonzero(graph.diagonal()), np.flatnonzero(np.bincount(part, minlength=1)[part] > 1)
+    nodes = itself[:1] if len(itself) else _follow(graph, part, int(crowded[0])) if len(crowded) else ()
+    return [divmod(int(channels[c]), kinds) for c in nodes]
+
+
+def _follow(graph: Any, part: I64, node: int) -> list[int]:
+    """Return a cycle, found by a walk inside a strong component until a node comes again."""
+    seen: dict[int, int] = {}
+    while node not in seen:
+        seen[node] = len(seen)
+        ahead = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
+        node = int(ahead[part[ahead] == part[node]][0])
+    return [n for n, at in seen.items() if at >= seen[node]]

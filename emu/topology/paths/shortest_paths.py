@@ -21,7 +21,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import F64, I64, Bool, column
+from emu.arrays import F64, I64, Bool, column, ramps
 from emu.topology.builders.route_parts import between_npus, gather, interleave, mix
 from emu.topology.topology import Links, Router, Routes, Topology
 
@@ -47,10 +47,7 @@ class IncidentLinks:
     def at(self, nodes: I64) -> tuple[I64, I64]:
         """Return every link at each of some nodes, and for each link the index of its node in `nodes`."""
         counts = self.starts[nodes + 1] - self.starts[nodes]
-        ends = np.cumsum(counts)
-        place = np.repeat(np.arange(len(nodes)), counts)
-        within = np.arange(len(place)) - np.repeat(ends - counts, counts)
-        return self.order[within + np.repeat(self.starts[nodes], counts)], place
+        return self.order[ramps(self.starts[nodes], counts)], np.repeat(np.arange(len(nodes)), counts)
 
 
 def shortest(links: Links, n_nodes: int, relays: ArrayLike | None = None, cost: ArrayLike | None = None) -> "ShortestPaths":

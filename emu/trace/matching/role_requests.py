@@ -13,9 +13,8 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
 from emu.errors import must_be
-from emu.trace.device.dtypes import timed_bytes
 from emu.trace.steps import computes
-from emu.trace.trace import Events, Group, Trace
+from emu.trace.trace import Events, Group, Trace, timed_bytes
 
 MESSAGE = "message"
 

@@ -5,7 +5,7 @@ X events, W tasks of events: one each, or one for each rank that an event stands
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import F64, I64, ramps
 from emu.fabric.build import Builder
 from emu.fabric.lower import LoweredSchedule
 from emu.trace.replay.delay import Delay, members_of
@@ -76,6 +76,6 @@ def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
     own, other = (start[of + 1] - start[of] for of in (event, waited))
     count = np.maximum(own, other)
     which = np.repeat(np.arange(len(event)), count)
-    number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    number = ramps(np.zeros_like(count), count)
     task, pred = (start[of[which]] + np.where(wide[which] > 1, number, 0) for of, wide in ((event, own), (waited, other)))
     return task, pred, which

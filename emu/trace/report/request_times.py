@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, Bool
-from emu.compiled.function import compiled
-from emu.compiled.kinds import I64_OUT
+from emu.compiled.function import I64_OUT, compiled
 from emu.fabric.graph import Timeline
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.steps import computes, order_of

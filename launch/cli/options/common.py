@@ -8,11 +8,11 @@ from typing import Any, TypeVar, cast
 import click
 
 from emu.collective.algorithm import Algorithm
-from emu.collective.msccl.program_file import file_program
+from emu.collective.msccl.xml_format import file_program
 from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file
-from emu.trace.device.dtypes import AS_RAN
+from emu.trace.trace import AS_RAN
 from launch.cli.options.files import OutputFile, OutputFolder, RowOutput, remember_input
 from launch.front.steps.sweeps import SWEPT
 

@@ -10,11 +10,10 @@ from emu.errors import InputError
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import Step, TimedTrace
 from emu.study.training.traced_step import time_replay
-from emu.trace.comparison.comparison import Comparison
-from emu.trace.comparison.comparison import compare as compared
-from emu.trace.device.dtypes import usual_dtype
+from emu.trace.comparison import Comparison
+from emu.trace.comparison import compare as compared
 from emu.trace.formats.trace_formats import read_foreign
-from emu.trace.trace import Trace
+from emu.trace.trace import Trace, usual_dtype
 from emu.trace.trace_file import load
 from launch.front.inputs import DeviceLike, Words
 from launch.front.question import question

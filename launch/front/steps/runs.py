@@ -21,10 +21,9 @@ from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps, has_steps, with_steps
-from emu.trace.trace import Trace
+from emu.trace.trace import AS_RAN, Trace
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
 from launch.front.inputs import DeviceLike, Words, check_float32
 from launch.front.question import question

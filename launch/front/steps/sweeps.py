@@ -16,12 +16,12 @@ from emu.model.model_file import find_model
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
+from emu.store import ValueTable
 from emu.study.job_pool import JobPool, KnownResult, results_of
 from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.value_table import ValueTable
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 from launch.front.inputs import stack_of

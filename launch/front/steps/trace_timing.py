@@ -16,13 +16,12 @@ from emu.study.training.step.choices import choice_for
 from emu.study.training.step.rate import messages_of, products_of, timed_told
 from emu.topology.fault_injection.fault import Fault, check_before_end
 from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps, read_faults
-from emu.topology.fault_injection.repair_action import RankLoss
+from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device, measured_device
-from emu.trace.device.dtypes import usual_dtype
 from emu.trace.formats.reading import reading_of
 from emu.trace.steps import count_steps
-from emu.trace.trace import Trace
+from emu.trace.trace import Trace, usual_dtype
 from emu.trace.trace_file import save
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
 from launch.front.steps.timed_steps import FaultyJobs

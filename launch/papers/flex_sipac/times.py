@@ -103,7 +103,7 @@ _Message = tuple[int, int, int, int]  # sender, receiver, slot, level
 class _PrintedJob:
     """A job, and the messages that Flex-SiPCO's rule gives its ranks as it is printed (section 4, Algorithm 1).
 
-    `collectives/flex_sipco.py` does the same where the rule holds, and folds elsewhere. A rank has digits u_0 .. u_(L-1), and a
+    `collectives/sipco.py` does the same where the rule holds, and folds elsewhere. A rank has digits u_0 .. u_(L-1), and a
     block has L groups of r chunks. Chunk c of group g belongs to the rank whose digit g is c. If that rank is outside the job,
     the chunk is in transit: it takes the next level. The printed loop leaves the group of the first step open; it is the level.
 

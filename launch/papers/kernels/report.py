@@ -20,9 +20,8 @@ from emu.arrays import F64
 from emu.dtypes import item_bytes
 from emu.model.operator import FORWARD, RowSum
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
-from emu.trace.kernel import Kernel
+from emu.trace.trace import AS_RAN, Kernel
 from launch.data.devices import DEVICES
 from launch.data.kernels import (
     BOTH,

@@ -15,7 +15,7 @@ from emu.equivalence import components
 from emu.study.cost.cost import Cost, cost
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import bisection, cut
-from emu.topology.paths.deadlock import cycle
+from emu.topology.paths.path_check import cycle
 from emu.topology.topology import Topology
 from launch.data.prices import find_book
 from launch.papers.networks import build_once, parts

@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
-from emu.topology.paths.deadlock import cycle
+from emu.topology.paths.path_check import cycle
 from launch.papers.networks import build_once, parts
 from launch.papers.paper import AnswerFunction, FittedInput, Paper, check_formula, from_nothing, register
 from launch.papers.targets import Answer, Target

@@ -291,6 +291,5 @@ def _bundles(links: Links, group: I64, groups: int) -> tuple[Links, I64, I64]:
     latency, every = np.zeros(len(ends[0]), np.int64), np.full(len(links), -1)
     every[~within] = bundle
     np.maximum.at(latency, bundle, links.latency_fs[~within])
-    src_dst = column(ends[1], np.int32), column(ends[2], np.int32)
-    merged = Links(*src_dst, column(rate, np.float64), column(latency, np.int64), column(ends[0], np.int16))
+    merged = Links.of(ends[1], ends[2], rate, latency, ends[0])
     return merged, column(every, np.int64), column(inside, np.int64)

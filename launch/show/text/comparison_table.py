@@ -1,6 +1,6 @@
 """The comparison of two traces as text."""
 
-from emu.trace.comparison.comparison import Comparison
+from emu.trace.comparison import Comparison
 from launch.show.text.table import table
 
 

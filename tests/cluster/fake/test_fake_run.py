@@ -13,7 +13,7 @@ from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import EXECUTED, Stack
-from emu.trace.comparison.comparison import compare
+from emu.trace.comparison import compare
 from emu.trace.trace import Kind
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"

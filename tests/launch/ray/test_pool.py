@@ -8,8 +8,8 @@ import pytest
 from ray.util import get_node_ip_address
 
 from emu.errors import InputError
+from emu.store import ValueTable
 from emu.study.job_pool import results_of
-from emu.value_table import ValueTable
 from launch.ray.ray_pool import RayPool
 from tests.launch.answers import without_wall
 from tests.launch.processes import wait_for

@@ -18,7 +18,7 @@ from emu.study.calibrate.probe import SIZES, Probe, here, layers, probes
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device, write_device
 from emu.trace.device.measured import events_of
-from emu.trace.kernel import Kernel, Shape
+from emu.trace.trace import Kernel, Shape
 from tests.trace.laid import Words
 
 WORDS = Words()

@@ -12,11 +12,11 @@ import pytest
 from emu.collective.algorithm import ALGORITHMS, AlgorithmOnDims, algorithm, collective
 from emu.collective.shape import PartialGrid
 from emu.registry import import_file
+from emu.store import ValueTable
 from emu.study.choice import algorithm_cache
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site
 from emu.topology.catalogue import build_topology
-from emu.value_table import ValueTable
 
 TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"
 GRID = """

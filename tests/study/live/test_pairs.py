@@ -8,8 +8,7 @@ from emu.model.plan.plan import Plan
 from emu.study.live.faulty_job import check_room_for_job, job_ends, losses, time_faulty_job
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import check_faults, parse_fault
-from emu.topology.fault_injection.machine_state import machine_state
-from emu.topology.fault_injection.repair_action import MachineHistory
+from emu.topology.fault_injection.machine_state import MachineHistory, machine_state
 from emu.units import MAX_TICKS
 
 RACK = "ub-mesh:rack-full:dims=2x4"  # node 40 is the backup NPU
@@ -170,7 +169,7 @@ def test_at_a_time_a_rank_on_an_npu_that_is_cut_off_is_lost_too():
     texts = [f"link 1-{other} at 1ms" for other in np.unique(links.dst[links.src == 1]).tolist()]
     course = MachineHistory(build_topology(RACK), faults(*texts), 8)
     failed = course.turn()
-    assert [(each.fault.part, each.rank) for each in failed.taken] == [("link", 1)]
+    assert [(fault.part, rank) for fault, rank in failed.taken] == [("link", 1)]
     mended = course.turn()
     assert mended.found.npus[1] == 40
     assert course.next_fs == MAX_TICKS

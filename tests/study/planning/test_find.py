@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from emu import value_table
+from emu import store
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.job_pool import LocalPool
@@ -245,7 +245,7 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path):
 
 
 def test_a_search_goes_on_beside_one_that_has_the_file_of_results(tmp_path, monkeypatch):
-    monkeypatch.setattr(value_table, "_WAIT_S", 0.05)
+    monkeypatch.setattr(store, "_WAIT_S", 0.05)
     mine = ResultCache(tmp_path)
     mine.write("before", {"s": 1})
     with closing(sqlite3.connect(tmp_path / "plans.sqlite", isolation_level=None)) as other:

@@ -4,7 +4,7 @@ import pytest
 
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
-from emu.topology.fault_injection.repair_action import MachineHistory, MachineMoment
+from emu.topology.fault_injection.machine_state import MachineHistory, MachineMoment
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS
 
@@ -64,10 +64,10 @@ def test_a_slow_npu_shows_in_the_speed_of_its_rank() -> None:
 
 def test_the_ranks_that_faults_take_are_named_once() -> None:
     failed, mended, killed = moments(RACK, "npu 5 at 1ms", "rank 2 kill at 5ms")
-    assert [(each.fault.what, each.rank) for each in failed.taken] == [("npu 5", 5)]
+    assert [(fault.what, rank) for fault, rank in failed.taken] == [("npu 5", 5)]
     assert mended.taken == ()
     assert mended.found.npus.tolist() == [0, 1, 2, 3, 4, 40, 6, 7]
-    assert [(each.fault.what, each.rank) for each in killed.taken] == [("rank 2", 2)]
+    assert [(fault.what, rank) for fault, rank in killed.taken] == [("rank 2", 2)]
 
 
 def test_where_the_system_cannot_the_moment_says_why() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emu.arrays import column
 from emu.topology.builders.grid import Dimension, grid
 from emu.topology.builders.route_parts import join
-from emu.topology.paths.deadlock import cycle
+from emu.topology.paths.path_check import cycle
 from emu.topology.topology import Routes
 
 

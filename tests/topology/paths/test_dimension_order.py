@@ -9,8 +9,8 @@ import pytest
 from emu.errors import InputError
 from emu.topology.builders.grid import Dimension, grid
 from emu.topology.builders.wiring import Cables, wire
-from emu.topology.paths.deadlock import cycle
 from emu.topology.paths.dimension_order import by_dimension
+from emu.topology.paths.path_check import cycle
 from emu.topology.topology import Links
 
 

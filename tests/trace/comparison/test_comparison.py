@@ -12,7 +12,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.program import Program, read_text
-from emu.trace.comparison.comparison import compare
+from emu.trace.comparison import compare
 from emu.trace.steps import computes, equal_steps, order_of
 from emu.trace.trace import Events, Group, Kind
 from tests.trace.laid import trace_of

@@ -4,11 +4,13 @@ The plane, the LRS that leads out, and the path across racks are taken in turn: 
 other, over the channels; a hash of how the racks lie and of the group says which comes first. So an all-to-all loads all cables
 evenly, and a shift of both ends shifts the route. Among the paths across, HRS count as many times as a rack has cables to them
 for one to another rack. A pair with a switch or a backup NPU at an end takes any shortest path. Letter: P pairs.
+
+Also here: the symmetries of a UB-Mesh: SuperPods, pods, columns, rows, boards, NPUs of a board, each one further round.
 """
 
 from collections.abc import Sequence
 from functools import partial
-from math import gcd
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -245,3 +247,56 @@ def _ascend(known: _RouteTables, end: _Ends, out: I64, spine: I64) -> list[I64]:
     spare = first["spare"] + (plane * (y + x) + end.y) * SPARES + out % SPARES
     cpu = [first["cpu"] + port] if plan.cpus else []
     return [up, spare, *cpu, first["nic"] + port, first["spine"] + leaf * plan.spines + spine]
+
+
+def shifts(plan: MeshPlan) -> list[I64]:
+    """Return a symmetry [nodes] for every dimension of 2 or more."""
+    sizes = (*plan.standing, *plan.dims[-2:])
+    return [_shift(plan, axis) for axis, size in enumerate(sizes) if size > 1]
+
+
+def _shift(plan: MeshPlan, axis: int) -> I64:
+    """Return the permutation of nodes that a shift by one along an axis makes."""
+    racks, (y, x) = plan.standing, plan.dims[-2:]
+    ports, superpods = (plan.planes, SPARES), plan.superpods
+    npu, lrs, hrs, cpu, leaf, spine, backup = _parts(
+        plan,
+        (*racks, y, x),
+        (*racks, plan.planes, plan.plane),
+        (superpods, plan.planes, x, plan.uplinks),
+        racks if plan.cpus else (0,),
+        (superpods, *ports) if plan.beyond else (0,),
+        racks[1:] if plan.beyond else (0,),
+        racks,
+    )
+    npu = np.roll(npu, -1, axis)
+    if axis < len(racks):
+        lrs, cpu, backup = np.roll(lrs, -1, axis), np.roll(cpu, -1, axis if plan.cpus else 0), np.roll(backup, -1, axis)
+        if plan.beyond and axis == 0:
+            hrs, leaf = np.roll(hrs, -1, 0), np.roll(leaf, -1, 0)
+        elif plan.beyond:
+            spine = np.roll(spine, -1, axis - 1)
+    else:
+        lrs, hrs, leaf = _in_rack(plan, lrs, hrs, leaf, boards=axis == len(racks))
+    return np.concatenate([part.ravel() for part in (npu, lrs, hrs, cpu, leaf, spine, backup)])
+
+
+def _parts(plan: MeshPlan, *shapes: tuple[int, ...]) -> list[I64]:
+    """Return all nodes, kind after kind, in the shape of each kind."""
+    ends = np.cumsum([prod(shape) for shape in shapes])[:-1]
+    kinds = zip(np.split(np.arange(plan.nodes), ends), shapes, strict=True)
+    return [part.reshape(shape) for part, shape in kinds]
+
+
+def _in_rack(plan: MeshPlan, lrs: I64, hrs: I64, leaf: I64, *, boards: bool) -> tuple[I64, I64, I64]:
+    """Return the LRS, HRS and leaves under a shift of boards or of NPUs of a board.
+
+    Boards take their LRS with them and shift the planes; NPUs of a board take the LRS that lead out or to CPUs.
+    """
+    board, other, spare = np.split(lrs, [plan.dims[-2], plan.plane - SPARES], axis=-1)
+    if not boards:
+        places = spares_a_place(plan)
+        moved = np.concatenate((board, np.roll(other, -1, -1), np.roll(spare, -places, -1)), axis=-1)
+        return moved, np.roll(hrs, -1, 2), np.roll(leaf, -places, -1)
+    moved, planes = np.concatenate((np.roll(board, -1, -1), other, spare), axis=-1), planes_a_board(plan)
+    return np.roll(moved, -planes, -2), np.roll(hrs, -planes, 1), np.roll(leaf, -planes, 1) if plan.beyond else leaf

@@ -15,9 +15,8 @@ from emu.backend.executor.compiler.batches import Cutter, StridedOperation
 from emu.backend.executor.compiler.crossing import Crossing, WireMessage, initial_copies, is_order_free, moves_of
 from emu.backend.executor.compiler.schedule_cells import SCRATCH, CellRows, Cells, SlotLayout
 from emu.collective.operation import Operation
-from emu.collective.orbit import block_translations
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Translations
-from emu.collective.transform import rows_of_participants
+from emu.collective.transform import block_translations, rows_of_participants
 
 _AT_A_TIME = 2**16  # rows of all ranks: few enough that their columns stay in cache
 

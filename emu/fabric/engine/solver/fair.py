@@ -7,8 +7,7 @@ change (R2). So neither numbering nor history nor the amount that is solved agai
 import numpy as np
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.solver.heap import expect, replace_first
-from emu.fabric.engine.solver.opening import begin_round, enter, open_queued, queue
+from emu.fabric.engine.solver.opening import begin_round, enter, expect, open_queued, queue, replace_first
 from emu.fabric.engine.state_layout import FLOWING, FLOWS, FRESH, LATE, LEVELS, NEVER, NOW, OPENED, TRIAL, Engine
 
 NEAR_FULL = 1 - 2.0**-20  # a link loaded above this share is solved anew; one too many changes no result

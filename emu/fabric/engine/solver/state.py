@@ -7,11 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from emu.arrays import F64, I32, I64, Bool, column
+from emu.arrays import F64, I32, I64, Bool, column, ramps
 from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.graph_check import check_graph, order_tasks
-from emu.fabric.engine.solver.admit import count_waits, link_bytes, place_members, successors
-from emu.fabric.engine.solver.event_loop import advance, begin, let_go
+from emu.fabric.engine.solver.event_loop import advance, begin, count_waits, let_go, link_bytes, place_members, successors
 from emu.fabric.engine.solver.opening import open_link, transfer_tasks
 from emu.fabric.engine.state_layout import (
     EVENTS,
@@ -106,7 +105,7 @@ class State:
         """
         graph = self._graph
         first, counts = graph.pred_start[tasks], graph.pred_start[tasks + 1] - graph.pred_start[tasks]
-        edges = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        edges = ramps(first, counts)
         preds = graph.pred[edges]
         of = self._tasks[preds]
         delivered = ~graph.pred_left[edges] & (graph.hop_start[preds + 1] > graph.hop_start[preds])

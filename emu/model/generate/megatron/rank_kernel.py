@@ -34,8 +34,7 @@ from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, Amount, Mod
 from emu.model.stack.software import OVERLAPPED, UNFUSED
 from emu.model.stack.stack import Stack
 from emu.model.stack.stack_kernels import passes_of
-from emu.trace.kernel import MOVES, Shape
-from emu.trace.trace import Kind
+from emu.trace.trace import MOVES, Kind, Shape
 
 _COUNT = "int64"  # of rows
 

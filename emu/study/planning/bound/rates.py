@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.bound.latency import least_between_fs
+from emu.bound.limit import least_between_fs
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan

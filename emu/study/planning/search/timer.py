@@ -15,6 +15,7 @@ from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.stack.stack import Stack
 from emu.sources import code_digest
+from emu.store import ValueTable
 from emu.study.planning.search.requests import PlacedRequest, time_request
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
@@ -22,7 +23,6 @@ from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.value_table import ValueTable
 
 QUICK, COMPOSED, FULL = "quick", "composed", "full"  # ways to time a step
 _EFFORTS = {

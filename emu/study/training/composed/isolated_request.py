@@ -129,7 +129,7 @@ def _but_for_size(requests: Sequence[DistinctRequest], parts: Sequence[list[Requ
 
 
 class _ClusterTime(NamedTuple):
-    """The time of groups that share links with one another and with no other; K links, those of a `LinkCluster`."""
+    """The time of groups that share links with one another and with no other; K links, those of a cluster."""
 
     ticks: int
     left: float  # when those that need not wait for the end have left
@@ -197,17 +197,17 @@ def _time_clusters(
         return bounded
     cluster, found = link_clusters_of(laid)
     sent = tuple((*part.what[1:], each.schedule.translate) for part, each in zip(parts, laid, strict=True))
-    keys = [(each.kind, sent) for each in found]
+    keys = [(kind, sent) for kind, _ in found]
     new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
     if new:
-        wanted, links = np.isin(cluster, list(new.values())), [found[i].link for i in sorted(new.values())]
+        wanted, links = np.isin(cluster, list(new.values())), [found[i][1] for i in sorted(new.values())]
         heavy = message_count(_only(laid, wanted)) > HEAVY
         if heavy and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
             return bounded
         of_group = np.unique(cluster[wanted], return_inverse=True)[1]
         timed = _timed(_only(laid, wanted), of_group, links, what, None, launch_fs)
         known |= zip(sorted(new, key=lambda key: new[key]), timed, strict=True)
-    return _once([known[key] for key in keys], [each.link for each in found], what)
+    return _once([known[key] for key in keys], [link for _, link in found], what)
 
 
 def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, light: int, rounds: int) -> IsolatedRequest | None:

@@ -28,7 +28,7 @@ from emu.model.parallel.mesh import Meshes, ParameterPart, build_meshes
 from emu.model.parallel.parallel_model import ParallelModel, build_module, parallelize, single_rank_model
 from emu.model.plan.plan import Plan
 from emu.study.training.learn.checkpoints import CheckpointFolder
-from emu.topology.fault_injection.repair_action import RankLoss
+from emu.topology.fault_injection.machine_state import RankLoss
 
 
 def read_text(path: Path | None = None) -> bytes:

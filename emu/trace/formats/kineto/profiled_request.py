@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from emu.errors import BareError
-from emu.trace.device.dtypes import FLOAT_BYTES
+from emu.trace.trace import FLOAT_BYTES
 
 Args = Mapping[str, Any]
 ProfiledGroup = tuple[tuple[int, ...], str]  # ranks, and PyTorch's description

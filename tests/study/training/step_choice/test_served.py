@@ -8,13 +8,13 @@ from benchmarks.choosing import NEAR, SHARE, WORST, compare, to_serve
 from benchmarks.composed.drawn import Drawn, several
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
+from emu.store import ValueTable
 from emu.study.choice import algorithm_cache
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
 from emu.study.training.step_choice import served_steps
 from emu.study.training.step_choice.served_steps import algorithm_changes
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
 from emu.topology.catalogue import build_topology
-from emu.value_table import ValueTable
 from launch.data.devices import find_device
 
 H100 = find_device("h100", "bfloat16")

@@ -14,7 +14,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import InputError
-from emu.trace.comparison.canonical_step import CanonicalRequest, CanonicalStep, Queue, canonical_step
+from emu.trace.canonical_step import CanonicalRequest, CanonicalStep, Queue, canonical_step
 from emu.trace.steps import equal_steps
 from emu.trace.trace import PARTS, Kind, Trace
 

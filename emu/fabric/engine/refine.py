@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.arrays import F64, I32, I64, column
-from emu.compiled.function import compiled
-from emu.compiled.kinds import OUT
+from emu.compiled.function import OUT, compiled
 from emu.fabric.engine.state_layout import Columns
 
 U64 = NDArray[np.uint64]

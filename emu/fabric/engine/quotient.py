@@ -16,10 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64
-from emu.compiled.function import compiled
-from emu.compiled.kinds import I32_OUT, I64_OUT
+from emu.compiled.function import I32_OUT, I64_OUT, compiled
 from emu.errors import InputError
-from emu.fabric.engine.quotient.refine import U64, refine
+from emu.fabric.engine.refine import U64, refine
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.engine.sweep import sweep
