@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from types import FrameType
 
-from emu.cluster.rank_state.child_processes import adopt_orphans, end_with_parent
+from emu.cluster.child_processes import adopt_orphans, end_with_parent
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _held = threading.local()  # `before`: the signals that its thread had blocked before the fork
@@ -170,7 +170,7 @@ def _end(status: int, words: int) -> None:
     with suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
         # It is imported here, because there is rarely a process to end.
-        importlib.import_module("emu.cluster.rank_state.child_processes").end_all(grace_s=_GRACE_S)
+        importlib.import_module("emu.cluster.child_processes").end_all(grace_s=_GRACE_S)
     code = os.waitstatus_to_exitcode(status)
     if code < 0 and -code in _DIED:
         _report_death(signal.Signals(-code), words)

@@ -1,22 +1,30 @@
-"""Services that a process has once and every rank of a script uses: profiles, operators, signals, compiling, exits."""
+"""Services that a process has once and every rank of a script uses: profiles, operators, signals, compiling, exits, spawns.
+
+Also here: parts of PyTorch that open connections of their own, beside the process groups. Some are refused, others reported.
+"""
 
 import atexit
+import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+import torch.distributed as dist
 from torch._library import custom_ops
 from torch.autograd import profiler as _profiler
 from torch.library import Library as _Library
 
 from emu.backend.rank.source_lines import caller, is_called_by_user
 from emu.cluster.rank_failure import HardExit
-from emu.cluster.rank_state.replacement import Replacement
-from emu.cluster.strands.strand import RankLocal
+from emu.cluster.rank_state.library_state import Generators
+from emu.cluster.rank_state.rank_state import Replacement, replace_attributes, watch_imports
+from emu.cluster.strands.strand import RankLocal, current_strand
 from emu.errors import RunError
 
 profiler: Any = _profiler  # neither exports nor types what is used here
@@ -155,3 +163,87 @@ def _exit(on_thread: RankLocal) -> Callable[[int], None]:
         raise HardExit(status)
 
     return leave_now
+
+
+_ENDED = SimpleNamespace(join=lambda *_, **__: True)  # the processes of a spawn, which have all ended
+
+
+@contextmanager
+def _process(rank: int) -> Iterator[None]:
+    """Give a rank the random generators of a fresh process, and afterwards destroy its remaining process groups."""
+    generators = Generators()
+    before = generators.save()
+    generators.load(generators.of(rank))
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    generators.load(before)
+
+
+def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
+    """Yield the replacement of `torch.multiprocessing.spawn`: in a script that is started once, each rank is one process."""
+    processes: Any = torch.multiprocessing
+    original = processes.spawn
+
+    def spawn(
+        fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, *how: Any, **named: Any
+    ) -> Any:
+        rank: int | None = getattr(on_thread, "rank", None)
+        if rank is None:
+            return original(fn, args, nprocs, join, *how, **named)
+        if nprocs > n_ranks:
+            raise RunError(f"spawn: the script starts {nprocs} processes, and there are {n_ranks} ranks; take --ranks {nprocs}")
+        if rank < nprocs:
+            on_thread.spawned = nprocs
+            try:
+                with _process(rank):
+                    fn(rank, *args)
+            finally:
+                del on_thread.spawned
+        return None if join else _ENDED
+
+    yield processes, "spawn", spawn
+
+
+_RPC = "torch.distributed.rpc"
+_CHECKPOINT = "torch.distributed.checkpoint._async_process_executor"
+_log = logging.getLogger("emu")
+
+
+@contextmanager
+def guard_connections() -> Iterator[None]:
+    """Refuse remote procedure calls, and report processes that save checkpoints, in modules loaded before or later."""
+    with ExitStack() as changes:
+
+        def change(module: str) -> None:
+            found: Any = sys.modules[module]
+            if module == _RPC:
+                changes.enter_context(replace_attributes((found, "init_rpc", _init_rpc)))
+            else:
+                saver = found._AsyncCheckpointProcess
+                changes.enter_context(replace_attributes((saver, "__init__", _with_notice(saver.__init__))))
+
+        for module in (_RPC, _CHECKPOINT):
+            if module in sys.modules:
+                change(module)
+        with watch_imports((_RPC, _CHECKPOINT), change):
+            yield
+
+
+def _init_rpc(*_: object, **__: object) -> NoReturn:
+    raise RunError(
+        "init_rpc: remote procedure calls are not emulated, as their threads and sockets know no fabric; "
+        "take collectives, send and recv, or a store"
+    )
+
+
+def _with_notice(start: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that starts the process that saves checkpoints; it logs once that this takes no virtual time."""
+
+    def started(saver: Any, *args: Any, **kwargs: Any) -> None:
+        strand = current_strand()
+        if strand is not None and strand.rank == 0:
+            _log.info("PyTorch saves checkpoints in processes of its own, which talk over gloo: that takes no virtual time")
+        start(saver, *args, **kwargs)
+
+    return started

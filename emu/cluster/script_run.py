@@ -22,18 +22,15 @@ from torch.distributed import device_mesh, distributed_c10d
 
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import end_before
+from emu.cluster.child_processes import end_children
 from emu.cluster.cluster import Cluster, Make, Ranks
-from emu.cluster.connections import guard_connections
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.npu_emulation import emulate_npus
-from emu.cluster.process_services import leave, process_replacements
+from emu.cluster.process_services import guard_connections, leave, process_replacements, spawn_replacements
 from emu.cluster.rank_failure import HardExit, RankExit
-from emu.cluster.rank_state.child_processes import end_children
-from emu.cluster.rank_state.rank_state import Settings
-from emu.cluster.rank_state.replacement import Replacement, replace_attributes
+from emu.cluster.rank_state.rank_state import Replacement, Settings, replace_attributes
 from emu.cluster.rank_state.script_state import Environment, Main, Modules, standard_streams
 from emu.cluster.script_source import ScriptSource, read_source
-from emu.cluster.spawn import spawn_replacements
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice

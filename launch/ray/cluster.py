@@ -22,7 +22,7 @@ from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.fatal_signal import death_in_words, ranks_in_words
 from emu.cluster.processes.job_process import JobProcess, on_every_rank, ranks_of_processes
 from emu.cluster.rank_failure import RankExit
-from emu.cluster.watch.watch import PATIENCE_S
+from emu.cluster.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.trace.trace import Trace

@@ -24,6 +24,7 @@ from typing import Any
 
 import psutil
 
+from emu.cluster.child_processes import has_ended
 from emu.errors import InputError, RunError, must_be
 from emu.topology.description.values import check_keys, load_toml, read_word
 
@@ -270,10 +271,4 @@ def _family(leader: int) -> set[psutil.Process]:
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(process.pid) == leader:
                 found.add(process)
-    return {process for process in found if _lives(process)}
-
-
-def _lives(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
+    return {process for process in found if not has_ended(process)}

@@ -39,8 +39,7 @@ from emu.cluster.fake.fake_tensors import KnownNumbers, UnknownError, use_fake_t
 from emu.cluster.rank_failure import RankExit, job_error
 from emu.cluster.rank_state.cpu_device import Event, emulate_device
 from emu.cluster.rank_state.library_state import library_state
-from emu.cluster.rank_state.rank_state import RankState
-from emu.cluster.rank_state.replacement import replace_attributes
+from emu.cluster.rank_state.rank_state import RankState, replace_attributes
 from emu.cluster.threads.isolation import rank_isolation
 from emu.errors import EmuError, InputError
 

@@ -26,7 +26,7 @@ from torch.nn.parallel import distributed as data_parallel
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from emu.backend.rank.count import pause_counting, tensors_in
-from emu.cluster.rank_state.replacement import Replacement, replace_attributes
+from emu.cluster.rank_state.rank_state import Replacement, replace_attributes
 
 
 class UnknownError(Exception):

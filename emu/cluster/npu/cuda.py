@@ -20,7 +20,7 @@ import torch.cuda.tunable
 from emu.cluster.npu.answers import Table, accelerator_answers, cuda_answers, sparse_types
 from emu.cluster.npu.npu import Node, meaningless_error
 from emu.cluster.rank_state.cpu_device import Event, Stream
-from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.rank_state.rank_state import Replacement
 
 CUDA, NCCL = "12.8", (2, 27, 5)  # the versions that a script sees: those of a wheel of PyTorch for GPUs
 # Functions whose names begin with an underscore, and which scripts call all the same.

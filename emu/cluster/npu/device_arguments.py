@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._device import DeviceContext, _device_constructors
 
 from emu.cluster.npu.npu import CPU, NAME, Node, is_npu
-from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.rank_state.rank_state import Replacement
 from emu.errors import RunError
 
 _SPACES: tuple[Any, ...] = (torch, torch.fft, torch.nested)

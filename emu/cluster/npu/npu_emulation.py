@@ -25,8 +25,7 @@ from emu.cluster.npu.batch_norm import batch_norm_replacements
 from emu.cluster.npu.cuda import cuda_replacements
 from emu.cluster.npu.device_arguments import by_name, device_argument_replacements
 from emu.cluster.npu.npu import Node, Npu, is_npu, meaningless_error
-from emu.cluster.rank_state.rank_state import watch_imports
-from emu.cluster.rank_state.replacement import Replacement, replace_attributes
+from emu.cluster.rank_state.rank_state import Replacement, replace_attributes, watch_imports
 from emu.errors import RunError
 
 aten = torch.ops.aten

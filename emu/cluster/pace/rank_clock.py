@@ -24,7 +24,7 @@ from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.pace.traffic import compile_solver
 from emu.cluster.rank_state.cpu_device import THE_HOSTS, EventClock
-from emu.cluster.rank_state.replacement import replace_attributes
+from emu.cluster.rank_state.rank_state import replace_attributes
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests
 
@@ -64,11 +64,6 @@ class RankClock:
     def listeners(self) -> PaceListeners:
         """Return the functions that are called with what ranks meet."""
         return PaceListeners(_nobody, _nobody, _nobody, self._rests.stop)
-
-    @property
-    def is_set(self) -> bool:
-        """True if the clock will let a rank go on."""
-        return False
 
     def of_events(self) -> EventClock:
         """Return the clock by which the events of a script are recorded: this host's."""
@@ -143,11 +138,6 @@ class PacedClock(RankClock):
     def listeners(self) -> PaceListeners:
         """Return the functions that are called with what ranks meet."""
         return PaceListeners(self.expected, self.due, self.slowed, self._rests.stop)
-
-    @property
-    def is_set(self) -> bool:
-        """True if the clock will let a rank go on."""
-        return self.alarm.is_set
 
     def of_events(self) -> EventClock:
         """Return the clock by which the events of a script are recorded: virtual time, or this host's if that is wanted."""

@@ -25,12 +25,10 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.pace.traffic import compile_solver
-from emu.cluster.processes.absent_rank import AbsentRank
 from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
 from emu.cluster.processes.log_notices import Notice, log_notice
 from emu.cluster.rank_failure import RankExit, takes_precedence
-from emu.cluster.watch.sight import Sight
-from emu.cluster.watch.watch import PATIENCE_S
+from emu.cluster.watch import PATIENCE_S, AbsentRank, Sight
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 

@@ -20,6 +20,7 @@ from emu.backend.executor.wire import GlooLinks, GlooWire, reach_store
 from emu.backend.rank.count import pause_counting
 from emu.backend.rank.request_work import RequestWork
 from emu.cluster.call_matcher import ArrivedRequest
+from emu.cluster.child_processes import has_processes
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pacer import PaceListeners
@@ -28,8 +29,7 @@ from emu.cluster.processes.coordinator import Address, connection
 from emu.cluster.processes.log_notices import Notice
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.strands.strand import Wait, native_waits
-from emu.cluster.watch.processes import has_processes
-from emu.cluster.watch.sight import Sight
+from emu.cluster.watch import Sight
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)

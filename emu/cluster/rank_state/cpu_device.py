@@ -15,7 +15,7 @@ import torch
 from emu.backend.rank import streams
 from emu.backend.rank.count import report_resize
 from emu.backend.rank.streams import DEFAULT, NEVER, RankStreams
-from emu.cluster.rank_state.replacement import replace_attributes
+from emu.cluster.rank_state.rank_state import replace_attributes
 from emu.errors import RunError
 
 _log = logging.getLogger("emu")

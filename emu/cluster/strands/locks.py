@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.rank_state.rank_state import Replacement
 from emu.cluster.strands.strand import Strand, Wait, check_goes_on, current_strand, take_turn
 
 if TYPE_CHECKING:  # it imports this module

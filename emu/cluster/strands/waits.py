@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.child_processes import Idle, are_of_processes
+from emu.cluster.rank_state.rank_state import Replacement
 from emu.cluster.strands.locks import now, rest
 from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
-from emu.cluster.watch.processes import Idle, are_of_processes
 
 _IDLE_S = 0.1  # how long processes do nothing that are not at work
 _monotonic = time.monotonic

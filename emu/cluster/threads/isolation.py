@@ -21,9 +21,9 @@ from emu.arrays import digest
 from emu.backend.rank.process_group import BACKEND, EmuProcessGroup
 from emu.backend.rank.rank_requests import RankRequest
 from emu.backend.rank.request_work import RequestWork
-from emu.cluster.rank_state.replacement import replace_attributes
-from emu.cluster.shortcuts.shortcuts import drop_guards, share_shapes
+from emu.cluster.rank_state.rank_state import replace_attributes
 from emu.cluster.strands.strand import RankLocal
+from emu.cluster.threads.shortcuts import drop_guards, share_shapes
 
 _LONGEST = 32  # the most letters of the ranks in a name
 

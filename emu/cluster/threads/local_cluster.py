@@ -8,7 +8,7 @@ from emu.cluster.cluster import Program, ProgramResult
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.threads.threads import Threads
-from emu.cluster.watch.watch import PATIENCE_S
+from emu.cluster.watch import PATIENCE_S
 from emu.collective.algorithm import Choice
 from emu.trace.trace import Trace
 

@@ -28,7 +28,7 @@ class Rests:
     """
 
     def __init__(self, baton: Baton, beyond: CoordinatorClient | None) -> None:
-        self.baton, self._beyond = baton, beyond
+        self.baton, self.beyond = baton, beyond
         self.alarm: Alarm | None = None  # wakes strands at times; None: the baton does
         self.lock = threading.RLock()  # over what a thread beside the strands changes: works, and who waits for them
         self.waits: dict[int, object] = {}  # by strand
@@ -38,6 +38,11 @@ class Rests:
         self.failure: BaseException | None = None
         self.story: Callable[[], str] = str  # who waits for what
         self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever it has the baton again
+
+    @property
+    def are_told(self) -> bool:
+        """True if something else will wake a strand, or report that none goes on: a coordinator, or an alarm."""
+        return self.beyond is not None or (self.alarm is not None and self.alarm.is_set)
 
     def now(self) -> float:
         """Return the time by which strands rest: the baton's own, or this host's if messages take time of it."""
@@ -85,12 +90,12 @@ class Rests:
 
     def _tell_beyond(self, rank: int) -> None:
         """Report that a rank goes on only when a request is done, if that is so of each of its strands."""
-        if self._beyond is None:
+        if self.beyond is None:
             return
         with self.lock:
             strands = self.baton.strands(rank)
             if self._timed.isdisjoint(strands) and self.waits.keys() >= set(strands):
-                self._beyond.wait(rank, [self.waits[each] for each in strands])
+                self.beyond.wait(rank, [self.waits[each] for each in strands])
 
     def _forget(self, strand: int) -> bool:
         """End the wait of a strand; return whether it waited."""
@@ -143,8 +148,8 @@ class Rests:
                 if isinstance(new, RankExit):
                     new.others = self.story() or getattr(self.failure, "others", "")
                 self.failure = new
-                if self._beyond is not None:
-                    self._beyond.fail(self.failure)
+                if self.beyond is not None:
+                    self.beyond.fail(self.failure)
             self.wake_all()
 
     def explain(self, rank: int, error: BaseException) -> None:
@@ -152,8 +157,8 @@ class Rests:
         failure = self.failure
         if isinstance(failure, EmuError) and error in (failure, failure.__cause__):
             failure.lines = tuple(traceback_of(error))
-            if self._beyond is not None:
-                self._beyond.explain(rank, failure.lines)
+            if self.beyond is not None:
+                self.beyond.explain(rank, failure.lines)
 
     def stop(self, error: BaseException) -> None:
         """End every strand where it waits, as the job has failed elsewhere."""

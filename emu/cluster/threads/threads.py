@@ -42,10 +42,9 @@ from emu.cluster.strands.strand import Strand, StrandEnd, current_strand, take_t
 from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, collect_less, outside_modes, processor_release
-from emu.cluster.threads.isolation import find_groups, rank_isolation
+from emu.cluster.threads.isolation import rank_isolation
 from emu.cluster.threads.rests import Rests
-from emu.cluster.threads.standstill import Standstill
-from emu.cluster.watch.watch import PATIENCE_S, Watch, end_ranks, places_in_words
+from emu.cluster.watch import PATIENCE_S, Watch, end_ranks, places_in_words
 from emu.collective.algorithm import Choice
 from emu.errors import LEAVES_THREADS, RunError, must_be
 
@@ -87,14 +86,17 @@ class Threads(Ranks):
         self._stores = Stores(None if beyond is None else beyond.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process, self._polls = os.getpid(), 0
-        self._calls, self._ended = CallMatcher(), set[int]()
+        self._calls = CallMatcher()
         self._attributes, library = library_state()
         core = Core() if beyond is None and pace is None else None  # else ranks do not have a processor all the time
-        self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
+        self._baton = Baton(self.ranks, (*library, *own), lambda: self._strands.stand_still(), core)  # noqa: PLW0108 - of strands to come
         self._rests = Rests(self._baton, beyond)
-        self._strands = Strands(n_ranks, self._rests, recording, find_groups)
-        self._standstill = Standstill(self.ranks, self._rests, self._strands, self._calls, self._ended, self._is_told)
-        self._clock, self._watch = self._clock_of(pace), self._watch_with(patience_s)
+        self._strands = Strands(n_ranks, self.ranks, self._rests, recording, self._calls)
+        if beyond is None:  # else the coordinator knows who waits for what
+            self._rests.story = lambda: self._strands.story() if self._rests.waits else ""
+        else:
+            beyond.sight = self._strands.sight
+        self._clock, self._watch = self._clock_of(pace), Watch(self._strands, self._give_up, patience_s)
 
     def _clock_of(self, pace: Pace | None) -> RankClock:
         """Return the clock by which the ranks go on."""
@@ -107,19 +109,9 @@ class Threads(Ranks):
             clock.pacer = Pacer(pace, self.n_ranks, self._choice, clock.listeners(), clock.alarm)
         return clock
 
-    def _watch_with(self, patience_s: float) -> Watch:
-        """Return the watch of the ranks; who waits for what, it tells itself or lets the coordinator know."""
-        if self._beyond is None:
-            self._rests.story = lambda: self._standstill.story() if self._rests.waits else ""
-        else:
-            self._beyond.sight = self._strands.sight
-        others = self._standstill.others if self._beyond is None else lambda: 0  # else the coordinator knows who waits
-        told = self._rests.let_run, others, self._standstill.lasts, self._give_up
-        return Watch(self._strands.running, *told, patience_s)
-
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
         """Run as `run` does; the program makes the default group itself, by `join`."""
-        if self._ended:
+        if self._strands.ended:
             raise RunError("cluster: these ranks have run already; make a new cluster for another run")
         results: dict[int, T] = {}
         bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
@@ -257,15 +249,8 @@ class Threads(Ranks):
         if self._beyond is not None:
             self._beyond.wait(rank, [work])
             return
-        why = f"deadlock: rank {rank} asks for ever whether a request is done; {self._standstill.story()}"
+        why = f"deadlock: rank {rank} asks for ever whether a request is done; {self._strands.story()}"
         self._rests.fail(rank, RunError(why))
-
-    def _is_told(self) -> bool:
-        """Return whether the coordinator knows if any other rank can go on, or a clock will let one go on."""
-        return self._beyond is not None or self._clock.is_set
-
-    def _stuck(self) -> None:
-        self._standstill.begins()
 
     @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
@@ -279,7 +264,7 @@ class Threads(Ranks):
                 except BaseException as error:
                     self._rests.fail(rank, error)
                     self._rests.explain(rank, error)
-            self._ended.add(rank)
+            self._strands.ended.add(rank)
             if self._beyond is not None and self._rests.failure is None:
                 self._beyond.end(rank)
             self._baton.leave(rank)

@@ -3,23 +3,71 @@
 Waits that Emu knows hand on the baton, so a deadlock among them is named at once. What is left is what a rank does without
 asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has the baton.
 
-The end of a run that somebody interrupts: where each rank was, and an end also for those that ask for nothing.
+Also here: a sight of a thread from outside, the ranks of other processes that do not return, and the end of a run that somebody
+interrupts: where each rank was, and an end also for those that ask for nothing.
 """
 
 import ctypes
+import linecache
 import logging
+import re
+import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
+from emu.backend.rank.source_lines import SourceLine, in_brackets, is_users
 from emu.cluster.call_matcher import rank_list
+from emu.cluster.child_processes import has_processes
 from emu.cluster.strands.strand import Strand, StrandEnd
-from emu.cluster.watch.processes import has_processes
-from emu.cluster.watch.sight import IDLE_S, processor_time_s, sight_of
 from emu.errors import RunError
+
+if TYPE_CHECKING:  # it imports this module
+    from emu.cluster.strands.strands import Strands
+
+_WAITING = re.compile(r"\.(acquire|join|wait|result)\(|^\s*(async )?with\b")  # as a line of Python says it
+_PRIMITIVES = ("threading.py", "queue.py", "_base.py")  # of Python, that wait for locks alone
+_IDLE_S = 1e-3  # less is no work
+
+
+class Sight(NamedTuple):
+    """One look at a thread."""
+
+    line: SourceLine | None  # of the user's program
+    does: str  # in words
+    waits: bool  # for a lock, a thread or a store, as far as its line tells
+    spent_s: float  # of the processor, since it was started
+
+    def told(self, rank: int) -> str:
+        """Return a text such as `rank 1 waits for a lock or a thread (train.py:12)`."""
+        return f"rank {rank} {self.does}{in_brackets(self.line)}"
+
+
+def sight_of(thread: threading.Thread) -> Sight | None:
+    """Return a sight of a thread, or None if it has ended."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or thread.ident is None:
+        return None
+    file, number = frame.f_code.co_filename, frame.f_lineno or 0  # none, as it is about to begin
+    waits = file.endswith(_PRIMITIVES) or bool(_WAITING.search(linecache.getline(file, number)))
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    line = SourceLine(frame.f_code.co_filename, frame.f_lineno or 0) if frame is not None else None
+    does = "waits for a lock or a thread" if waits else "computes, or waits outside of Python"
+    return Sight(line, does, waits, processor_time_s(thread))
+
+
+def processor_time_s(thread: threading.Thread) -> float:
+    """Return the seconds for which a thread has used the processor."""
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
+    except (AttributeError, OSError):  # the system does not tell, or the thread has ended
+        return time.process_time()
+
 
 _AGAIN_S, _PATIENT_S, _MOST_S = 0.05, 0.3, 1.2  # between looks; until a rank that goes on is told, and is left where it is
 
@@ -66,7 +114,7 @@ def end_ranks(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: 
 
 PATIENCE_S = 60.0
 SAID_S = 5.0  # a rank that does not come back for so long is told of
-_LOOK_S, _BLOCKED_S = 0.25, 1.0
+_LOOK_S, _BLOCKED_S, _ASK_S = 0.25, 1.0, 1.0
 _log = logging.getLogger("emu")
 
 
@@ -86,26 +134,13 @@ class Watch:
     """A thread that looks at the strand that has the baton.
 
     Args:
-        turn: A function that returns that strand (None: nobody has the baton), and the number of turns so far.
-        blocked: A function that gets a strand that has waited for long without the processor, and the number of its turn.
-        waiting: A function that returns the number of other ranks that have not ended.
-        story: A function that returns a text of the waits if no rank has the baton ("" if nobody waits for long), and True if
-            none can go on unless a thread lets it that Emu does not know.
+        strands: The strands of this process.
         fail: A function that gets a rank that waits for ever, and the error.
         patience_s: Seconds after which a rank that waits, and does nothing else, is given up.
     """
 
-    def __init__(
-        self,
-        turn: Callable[[], tuple[Strand | None, int]],
-        blocked: Callable[[Strand, int], None],
-        waiting: Callable[[], int],
-        story: Callable[[], tuple[str, bool]],
-        fail: Callable[[int, Exception], None],
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self._turn, self._blocked, self._waiting, self._story = turn, blocked, waiting, story
-        self._fail, self._patience_s = fail, patience_s
+    def __init__(self, strands: "Strands", fail: Callable[[int, Exception], None], patience_s: float) -> None:
+        self._strands, self._fail, self._patience_s = strands, fail, patience_s
         self._over = threading.Event()
 
     @contextmanager
@@ -122,7 +157,7 @@ class Watch:
     def _look(self) -> None:
         seen = _Turn(None, -1, 0.0, 0.0)
         while not self._over.wait(_LOOK_S):
-            strand, number = self._turn()
+            strand, number = self._strands.running()
             now_s = time.monotonic()
             if number != seen.number:
                 seen = _Turn(strand, number, now_s, processor_time_s(strand.thread) if strand else 0.0)
@@ -132,7 +167,7 @@ class Watch:
                 self._see(seen, strand, now_s)
 
     def _see_none(self, seen: _Turn, now_s: float) -> None:
-        (story, is_for_ever), for_s = self._story(), now_s - seen.since_s
+        (story, is_for_ever), for_s = self._strands.lasts(), now_s - seen.since_s
         if story and for_s > SAID_S and not seen.said:
             seen.said = True
             _log.info("%s", f"no rank has gone on for {SAID_S:g} s; {story}" if is_for_ever else story)
@@ -141,14 +176,14 @@ class Watch:
 
     def _see(self, seen: _Turn, strand: Strand, now_s: float) -> None:
         spent = processor_time_s(strand.thread)
-        if spent - seen.spent_s > IDLE_S:
+        if spent - seen.spent_s > _IDLE_S:
             seen.spent_s, seen.idle_s = spent, None
         elif seen.idle_s is None:
             seen.idle_s = now_s
         idle_s = 0.0 if seen.idle_s is None else now_s - seen.idle_s
         if idle_s > _BLOCKED_S:
-            self._blocked(strand, seen.number)
-        others = self._waiting()
+            strand.turns.let_run(strand, seen.number)
+        others = self._strands.others()
         if others and now_s - seen.since_s > SAID_S:  # not sooner: who looks at a thread's frames holds its tensors
             self._tell(seen, strand, others, idle_s)
 
@@ -167,3 +202,52 @@ def absence_in_words(what: str, for_s: float, others: int) -> str:
     """Return a text about a rank that has not come back for some seconds while all others wait."""
     wait = f"{others} other ranks wait" if others > 1 else "the other rank waits"
     return f"{what} and has not come back for {for_s:g} s; {wait}"
+
+
+class AbsentRank:
+    """The rank for which all others wait, if there is one.
+
+    Args:
+        n_ranks: The number of ranks of the job.
+        ask: A function that asks the process of a rank for its place; `is_at` gets the answer.
+        fail: A function that gets the error of a rank that waits for ever.
+        patience_s: Seconds after which the job fails because of a rank that waits and does nothing else.
+    """
+
+    def __init__(self, n_ranks: int, ask: Callable[[int], None], fail: Callable[[Exception], None], patience_s: float) -> None:
+        self._n_ranks, self._ask, self._fail, self._patience_s = n_ranks, ask, fail, patience_s
+        self._here: Set[int] = frozenset()  # the ranks that wait or have ended
+        self._since_s = self._asked_s = 0.0
+        self._rank, self._said = -1, False
+        self._idle: tuple[float, float] | None = None  # since when it has not used the processor, and how long it had by then
+
+    def heard(self, now_s: float) -> None:
+        """Take note that a rank made a request, so no rank is absent."""
+        self._since_s, self._idle, self._said = now_s, None, False
+
+    def look(self, here: Set[int], now_s: float) -> None:
+        """Ask for the place of a rank for which the others have waited long.
+
+        Args:
+            here: The ranks that wait or have ended.
+            now_s: The time of this host's monotonic clock.
+        """
+        if here != self._here:
+            self._here = frozenset(here)
+            self.heard(now_s)
+        absent = set(range(self._n_ranks)) - here
+        if here and absent and now_s - self._since_s > SAID_S and now_s - self._asked_s > _ASK_S:
+            self._rank, self._asked_s = min(absent), now_s
+            self._ask(self._rank)
+
+    def is_at(self, rank: int, sight: Sight, has_processes: bool, now_s: float) -> None:
+        """Take the answer about the place of a rank; log it once, and fail if the rank has waited for too long."""
+        if rank != self._rank or rank in self._here:
+            return
+        if not self._said:
+            self._said = True
+            _log.info("%s", absence_in_words(sight.told(rank), SAID_S, len(self._here)))
+        if self._idle is None or has_processes or not sight.waits or sight.spent_s - self._idle[1] >= _IDLE_S:
+            self._idle = now_s, sight.spent_s
+        elif now_s - self._idle[0] > self._patience_s - SAID_S:
+            self._fail(RunError(absence_in_words(sight.told(rank), self._patience_s, len(self._here))))
