@@ -32,7 +32,7 @@ from emu.cluster.rank_state.rank_state import Replacement, Settings, replace_att
 from emu.cluster.rank_state.script_state import Environment, Main, Modules, standard_streams
 from emu.cluster.script_source import ScriptSource, read_source
 from emu.cluster.strands.strand import RankLocal
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.registry import load_catalogue

@@ -14,10 +14,15 @@ from torch import Tensor
 
 from emu.arrays import I64
 from emu.backend.executor.buffer_addresses import buffer_addresses, ranks_to_copy, stride
-from emu.backend.executor.compiler.batches import StridedOperation, StridedRange
-from emu.backend.executor.compiler.compiled_program import CompiledProgram, ProgramRound, compile_schedule
-from emu.backend.executor.compiler.crossing import WireMessage
-from emu.backend.executor.compiler.schedule_cells import INBOXES, SCRATCH, STAGE
+from emu.backend.executor.compiled_program import (
+    CompiledProgram,
+    ProgramRound,
+    StridedOperation,
+    StridedRange,
+    compile_schedule,
+)
+from emu.backend.executor.crossing import WireMessage
+from emu.backend.executor.schedule_cells import INBOXES, SCRATCH, STAGE
 from emu.backend.executor.wire import FOLDS, GlooTransfer, GlooWire, check_reduces, unwritten_mark
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule

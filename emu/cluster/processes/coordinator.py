@@ -4,6 +4,7 @@ The coordinator knows everything that ranks as threads of one process know of on
 deadlocks, are found at once and reported in the same words. Every process gets the orders in one sequence.
 """
 
+import logging
 import os
 import pickle
 import secrets
@@ -26,7 +27,6 @@ from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.pace.traffic import compile_solver
 from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
-from emu.cluster.processes.log_notices import Notice, log_notice
 from emu.cluster.rank_failure import RankExit, takes_precedence
 from emu.cluster.watch import PATIENCE_S, AbsentRank, Sight
 from emu.collective.algorithm import Choice
@@ -37,6 +37,8 @@ _GONE = (EOFError, ConnectionError)
 _MOST_BYTES = 2**16  # the most bytes of a process's last words in one read
 _LOOK_S = 0.25  # seconds between two looks for ranks that do not return
 _MOST_SILENT_S = 5  # the most seconds of silence within a guest's token
+Notice = tuple[int, str]  # the level and the text of a log message
+_log = logging.getLogger("emu")
 Say = Callable[[int, str, str], None]  # rank, "out" or "err", whole lines
 
 
@@ -284,7 +286,7 @@ class Coordinator:
     def _noticed(self, process: int, notice: Notice) -> None:
         if notice not in self._noticed_before:  # else another process has sent an equal one
             self._noticed_before.add(notice)
-            log_notice(notice)
+            _log.log(notice[0], "%s", notice[1])
 
     def _said(self, process: int, rank: int, stream: str, text: str) -> None:
         self._say(rank, stream, text)

@@ -25,8 +25,7 @@ from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pacer import PaceListeners
 from emu.cluster.pace.timeliness import Tempo
-from emu.cluster.processes.coordinator import Address, connection
-from emu.cluster.processes.log_notices import Notice
+from emu.cluster.processes.coordinator import Address, Notice, connection
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.strands.strand import Wait, native_waits
 from emu.cluster.watch import Sight

@@ -28,12 +28,13 @@ from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
-from emu.cluster.cluster import Agreement, Ranks, agree, carry_out
+from emu.cluster.cluster import Agreement, Cluster, Program, ProgramResult, Ranks, agree, carry_out
 from emu.cluster.pace.pacer import Pacer
 from emu.cluster.pace.rank_clock import PacedClock, RankClock
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator_client import CoordinatorClient
+from emu.cluster.rank_failure import RankExit
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
@@ -311,3 +312,30 @@ class Threads(Ranks):
         stopped.add_note(places_in_words(self._strands.mains()))
         self._rests.stop(stopped)
         self._end_all(stopped)
+
+
+class LocalCluster(Cluster):
+    """A cluster of threads of this process, which runs jobs one after another.
+
+    Args:
+        pace: The fabric of the messages, by this host's clock; None: messages are there at once.
+        patience_s: The patience as in `Threads`.
+    """
+
+    def __init__(self, pace: Pace | None = None, patience_s: float = PATIENCE_S) -> None:
+        self.pace, self._patience_s = pace, patience_s
+
+    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
+        """Run `program(rank)` on every rank, and record nothing where no clock needs to know what ranks compute."""
+        if self.pace is None:
+            return Threads(n_ranks, choice, patience_s=self._patience_s).run(program)
+        return super().run(n_ranks, choice, program)
+
+    def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
+        """Run a program that decides itself how ranks are made, and that may leave with a code."""
+        recording, left, values = Recording(n_ranks), None, list[object]()
+        try:
+            values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace, patience_s=self._patience_s))
+        except RankExit as end:
+            left = end
+        return ProgramResult(values, [recording.of(rank).notes() for rank in range(n_ranks)], left)

@@ -12,7 +12,7 @@ from emu.cluster.pace.rank_clock import PacedClock
 from emu.cluster.pace.timeliness import Pace, Tempo, TimelinessRecord
 from emu.cluster.pace.traffic import Arrival as Due
 from emu.cluster.pace.traffic import Traffic
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.topology.catalogue import build_topology
 from tests.cluster.pace.paced_runs import CHOICE, DEVICE, MS, SWITCH, US, now, pace, run, time_sleep, took
 
