@@ -142,8 +142,9 @@ class FakeRanks(Ranks):
     def submit(self, call: RankRequest) -> RequestWork:
         """Record a request, and return its work, which is done."""
         work = RequestWork(call.result, lambda *_: None, lambda _: None)
-        work.watch = self._recorder.request(call, self._calls.arrival(call, work).instance)
-        work.watch.on_size(_size(call))
+        work.recorder = self._recorder
+        work.event = work.recorder.request(call, self._calls.arrival(call, work).instance)
+        work.meet(_size(call))
         if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
             if call.operation in ("broadcast", "scatter", "recv") and call.root != call.rank:
                 self._numbers.forget(call.result)  # another rank knows it

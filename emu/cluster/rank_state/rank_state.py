@@ -30,7 +30,8 @@ def replace_attributes(*replacements: Replacement) -> Iterator[None]:
 @contextmanager
 def _replace_attribute(where: Any, name: str, value: object) -> Iterator[None]:
     """Set another value for an attribute while the context lasts; TorchScript compiles the value as it would the original."""
-    own, original = name in vars(where), getattr(where, name)
+    own = name in vars(where)
+    original = vars(where)[name] if own else getattr(where, name)  # as it lies there: a static method as such
     builtins: dict[int, str] = _torchscript._get_builtin_table()  # the operator of a function, by the function's identity
     is_operator = id(original) in builtins and id(value) not in builtins
     if is_operator:

@@ -180,7 +180,7 @@ class Threads(Ranks):
         step = 0
         if self._recording is not None:
             recorder = self._recording.of(rank)
-            step, work.watch = recorder.running, recorder.request(call, arrival.instance)
+            step, work.recorder, work.event = recorder.running, recorder, recorder.request(call, arrival.instance)
         if self._beyond is not None:
             self._beyond.ask(arrival, step, asked_s)
             return work
@@ -209,9 +209,7 @@ class Threads(Ranks):
         while ended:
             work, operation = ended.pop(0)
             with self._rests.lock:
-                if operation == "recv":
-                    work.match(agreed.source, agreed.instance)
-                work.watch.on_size(agreed.size)
+                work.meet(agreed.size, (agreed.source, agreed.instance) if operation == "recv" else None)
             key, known = work.key, ref(work)
             del work
             self._clock.carried(key, known)
