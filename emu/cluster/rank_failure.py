@@ -36,10 +36,6 @@ class RankExit(SystemExit):
         return f"rank {self.rank} left with exit code {code}{self.at}" + (f"; {self.others}" if self.others else "")
 
 
-class StoppedError(RunError):
-    """The error that a rank gets if it continues after the run has failed."""
-
-
 def job_error(rank: int, error: BaseException) -> BaseException:
     """Return the error with which the job fails when `error` ends a rank's program.
 

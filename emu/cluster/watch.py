@@ -17,7 +17,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from emu.backend.rank.source_lines import SourceLine, in_brackets, is_users
@@ -118,18 +117,6 @@ _LOOK_S, _BLOCKED_S, _ASK_S = 0.25, 1.0, 1.0
 _log = logging.getLogger("emu")
 
 
-@dataclass(slots=True)
-class _Turn:
-    """The time for which the present strand has had the baton."""
-
-    strand: Strand | None
-    number: int
-    since_s: float
-    spent_s: float  # of the processor, when it was last seen to use it
-    said: bool = False
-    idle_s: float | None = None  # since when it has not used the processor
-
-
 class Watch:
     """A thread that looks at the strand that has the baton.
 
@@ -142,6 +129,10 @@ class Watch:
     def __init__(self, strands: "Strands", fail: Callable[[int, Exception], None], patience_s: float) -> None:
         self._strands, self._fail, self._patience_s = strands, fail, patience_s
         self._over = threading.Event()
+        self._turn, self._since_s = -1, 0.0  # the present turn, and since when it is
+        self._spent_s = 0.0  # of the processor by its strand, when it was last seen to use it
+        self._said = False
+        self._idle_s: float | None = None  # since when it has not used the processor
 
     @contextmanager
     def runs(self) -> Iterator[None]:
@@ -155,45 +146,48 @@ class Watch:
             thread.join()
 
     def _look(self) -> None:
-        seen = _Turn(None, -1, 0.0, 0.0)
         while not self._over.wait(_LOOK_S):
-            strand, number = self._strands.running()
+            strand, turn = self._strands.running()
             now_s = time.monotonic()
-            if number != seen.number:
-                seen = _Turn(strand, number, now_s, processor_time_s(strand.thread) if strand else 0.0)
+            if turn != self._turn:
+                self._turn, self._since_s, self._said, self._idle_s = turn, now_s, False, None
+                self._spent_s = processor_time_s(strand.thread) if strand else 0.0
             elif strand is None:
-                self._see_none(seen, now_s)
+                self._see_none(now_s - self._since_s)
             else:
-                self._see(seen, strand, now_s)
+                self._see(strand, now_s)
 
-    def _see_none(self, seen: _Turn, now_s: float) -> None:
-        (story, is_for_ever), for_s = self._strands.lasts(), now_s - seen.since_s
-        if story and for_s > SAID_S and not seen.said:
-            seen.said = True
-            _log.info("%s", f"no rank has gone on for {SAID_S:g} s; {story}" if is_for_ever else story)
+    def _see_none(self, for_s: float) -> None:
+        story, is_for_ever = self._strands.lasts()
+        if story and for_s > SAID_S:
+            self._say(f"no rank has gone on for {SAID_S:g} s; {story}" if is_for_ever else story)
         if is_for_ever and for_s > self._patience_s and not has_processes():
             self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
-    def _see(self, seen: _Turn, strand: Strand, now_s: float) -> None:
-        spent = processor_time_s(strand.thread)
-        if spent - seen.spent_s > _IDLE_S:
-            seen.spent_s, seen.idle_s = spent, None
-        elif seen.idle_s is None:
-            seen.idle_s = now_s
-        idle_s = 0.0 if seen.idle_s is None else now_s - seen.idle_s
-        if idle_s > _BLOCKED_S:
-            strand.turns.let_run(strand, seen.number)
-        others = self._strands.others()
-        if others and now_s - seen.since_s > SAID_S:  # not sooner: who looks at a thread's frames holds its tensors
-            self._tell(seen, strand, others, idle_s)
+    def _say(self, what: str) -> None:
+        """Log something once a turn."""
+        if not self._said:
+            self._said = True
+            _log.info("%s", what)
 
-    def _tell(self, seen: _Turn, strand: Strand, others: int, idle_s: float) -> None:
+    def _see(self, strand: Strand, now_s: float) -> None:
+        spent = processor_time_s(strand.thread)
+        if spent - self._spent_s > _IDLE_S:
+            self._spent_s, self._idle_s = spent, None
+        elif self._idle_s is None:
+            self._idle_s = now_s
+        idle_s = 0.0 if self._idle_s is None else now_s - self._idle_s
+        if idle_s > _BLOCKED_S:
+            strand.turns.let_run(strand, self._turn)
+        others = self._strands.others()
+        if others and now_s - self._since_s > SAID_S:  # not sooner: who looks at a thread's frames holds its tensors
+            self._tell(strand, others, idle_s)
+
+    def _tell(self, strand: Strand, others: int, idle_s: float) -> None:
         sight = sight_of(strand.thread)
         if sight is None:
             return
-        if not seen.said:
-            seen.said = True
-            _log.info("%s", absence_in_words(sight.told(strand.rank), SAID_S, others))
+        self._say(absence_in_words(sight.told(strand.rank), SAID_S, others))
         if sight.waits and idle_s > self._patience_s and not has_processes():
             self._fail(strand.rank, RunError(absence_in_words(sight.told(strand.rank), self._patience_s, others)))
 

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from emu.cluster.call_matcher import CallMatcher
 from emu.cluster.rank_state.library_state import Generators
+from emu.cluster.strands.strands import Strands
 from emu.cluster.threads import rests, threads
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.rests import Rests
@@ -90,7 +91,7 @@ PLACES = [
     (CallMatcher, "arrive"),
     (CallMatcher, "story"),
     (Threads, "_carry_out"),
-    (Threads, "_stuck"),
+    (Strands, "stand_still"),
     (Rests, "fail"),
     (Rests, "wake_all"),
     (Threads, "_whole"),

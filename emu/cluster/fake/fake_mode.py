@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._library.utils import is_builtin
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 _native: Any = torch._C
 _UNREPLACED: Any = _native._VariableFunctions
@@ -39,19 +39,14 @@ class _NotPlainError(Exception):
     """The signal that an input is of a kind for which nothing is cached."""
 
 
-class _Converter(FakeTensorConverter):
-    """A converter without a table of results: a weight in such a table could not move to another device."""
-
-    def from_meta_and_device(self, fake_mode: FakeTensorMode, t: torch.Tensor, device: torch.device, **how: Any) -> FakeTensor:  # type: ignore[override]
-        return FakeTensor(fake_mode, t, device, **how)
-
-
 class CachedFakeMode(FakeTensorMode):
     """A fake mode with a cache; real tensors may be among the inputs."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
-        self.fake_tensor_converter = _Converter()
+        # Without a table of results: a weight in such a table could not move to another device.
+        converter: Any = self.fake_tensor_converter
+        converter.from_meta_and_device = FakeTensor
         self._fields: dict[torch.device, dict[str, Any]] = {}  # the attributes of every tensor of this mode, by device
         unsafe = self._allow_unsafe_data_ptr_access
         self._guard = _native._set_warn_deprecated_on_mutable_data_ptr if unsafe else _native._set_throw_on_mutable_data_ptr

@@ -12,11 +12,11 @@ from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import traceback_of
 from emu.cluster.pace.alarm import Alarm
 from emu.cluster.processes.coordinator_client import CoordinatorClient
-from emu.cluster.rank_failure import RankExit, StoppedError, job_error, takes_precedence
+from emu.cluster.rank_failure import RankExit, job_error, takes_precedence
 from emu.cluster.strands.resumption import at_next_instruction
 from emu.cluster.strands.strand import Strand, Wait
 from emu.cluster.threads.baton import Baton
-from emu.errors import EmuError
+from emu.errors import EmuError, RunError
 
 
 class Rests:
@@ -240,9 +240,9 @@ class Rests:
         if not self.baton.abandoned:  # else nobody has the baton, and what ranks share is as it was before them
             self.resumed()
 
-    def stopped(self) -> StoppedError:
+    def stopped(self) -> RunError:
         """Return the error for a strand that goes on after the run has failed."""
-        return StoppedError(f"stopped, as the run has failed: {self.failure}")
+        return RunError(f"stopped, as the run has failed: {self.failure}")
 
 
 def _key(what: object) -> object:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import unwrap
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -48,13 +48,11 @@ def share_shapes() -> Iterator[None]:
         yield
 
 
-class _DynamoStandIn:
-    """A stand-in for `torch._dynamo` until something imports it: it answers DDP as that would."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "utils" and _DYNAMO not in sys.modules:
-            return _UTILS
-        return getattr(importlib.import_module(_DYNAMO), name)
+def _of_dynamo(name: str) -> Any:
+    """Return what `torch._dynamo` has by a name; until something imports it, DDP gets the answer that it would give."""
+    if name == "utils" and _DYNAMO not in sys.modules:
+        return _UTILS
+    return getattr(importlib.import_module(_DYNAMO), name)
 
 
 # The part of `torch._dynamo.utils` that DDP asks for: it gives the default, which nobody has changed.
@@ -69,7 +67,8 @@ def drop_guards() -> Iterator[None]:
     for each in unknown:
         setattr(each, _GUARD, each)
     if _DYNAMO not in sys.modules:
-        _torch._dynamo = _DynamoStandIn()
+        _torch._dynamo = ModuleType(_DYNAMO)
+        _torch._dynamo.__getattr__ = _of_dynamo
     try:
         yield
     finally:

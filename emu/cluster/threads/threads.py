@@ -118,7 +118,7 @@ class Threads(Ranks):
         bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
         named = zip(self.ranks, bodies, strict=True)
         threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in named]
-        recorded = (self._recording.hooks(), emulate_device(self._clock.of_events())) if self._recording is not None else ()
+        recorded = (self._recording.hooks(), emulate_device(*self._clock.of_events())) if self._recording is not None else ()
         told = self._beyond.heard(self._hear, self._clock.listeners()) if self._beyond is not None else nullcontext()
         isolated = rank_isolation(self.submit), self._attributes.watched()
         with ExitStack() as around:
