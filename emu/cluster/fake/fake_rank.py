@@ -4,7 +4,7 @@ A process group whose other members do not exist: each is assumed to make this r
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -123,18 +123,17 @@ class FakeRanks(Ranks):
             InputError: the program needs the content of a tensor.
             RunError: the program failed; its own exception is the cause.
         """
-        contexts = (
+        with (
+            _rank_context(self._rank, self._own),
             rank_isolation(self.submit),
             _group_left(),
             self._recording.hooks(),
             emulate_device(),
             self._watched_groups(),
-        )
-        with ExitStack() as stack:
-            stack.enter_context(_rank_context(self._rank, self._own))
-            for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):
-                stack.enter_context(context)
-            stack.enter_context(self._recording.on(0))
+            _repetition_watch(self._recorder),
+            use_fake_tensors(self._numbers),
+            self._recording.on(0),
+        ):
             left = _run(self._rank, program)
         step = self._recorder.steps
         notes = self._recorder.notes().of_step(step)
