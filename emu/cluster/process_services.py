@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -23,7 +23,7 @@ from torch.library import Library as _Library
 from emu.backend.rank.source_lines import caller, is_called_by_user
 from emu.cluster.rank_failure import HardExit
 from emu.cluster.rank_state.library_state import Generators
-from emu.cluster.rank_state.rank_state import Replacement, replace_attributes, watch_imports
+from emu.cluster.rank_state.rank_state import Replacement, change_modules, replace_attributes
 from emu.cluster.strands.strand import RankLocal, current_strand
 from emu.errors import RunError
 
@@ -210,24 +210,16 @@ _CHECKPOINT = "torch.distributed.checkpoint._async_process_executor"
 _log = logging.getLogger("emu")
 
 
-@contextmanager
-def guard_connections() -> Iterator[None]:
+def guard_connections() -> AbstractContextManager[None]:
     """Refuse remote procedure calls, and report processes that save checkpoints, in modules loaded before or later."""
-    with ExitStack() as changes:
+    return change_modules(
+        {_RPC: lambda: replace_attributes((sys.modules[_RPC], "init_rpc", _init_rpc)), _CHECKPOINT: _reported}
+    )
 
-        def change(module: str) -> None:
-            found: Any = sys.modules[module]
-            if module == _RPC:
-                changes.enter_context(replace_attributes((found, "init_rpc", _init_rpc)))
-            else:
-                saver = found._AsyncCheckpointProcess
-                changes.enter_context(replace_attributes((saver, "__init__", _with_notice(saver.__init__))))
 
-        for module in (_RPC, _CHECKPOINT):
-            if module in sys.modules:
-                change(module)
-        with watch_imports((_RPC, _CHECKPOINT), change):
-            yield
+def _reported() -> AbstractContextManager[None]:
+    saver: Any = sys.modules[_CHECKPOINT]._AsyncCheckpointProcess
+    return replace_attributes((saver, "__init__", _with_notice(saver.__init__)))
 
 
 def _init_rpc(*_: object, **__: object) -> NoReturn:

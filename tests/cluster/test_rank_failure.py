@@ -130,7 +130,13 @@ def test_an_error_in_every_place_from_some_moment_on_ends_the_run(monkeypatch):
     def broken(*_):
         raise InjectedError("from now on")
 
-    for owner, name in [(CallMatcher, "story"), (Threads, "_stuck"), (Rests, "wake_all"), (Baton, "wake"), (Baton, "leave")]:
+    for owner, name in [
+        (CallMatcher, "story"),
+        (Strands, "stand_still"),
+        (Rests, "wake_all"),
+        (Baton, "wake"),
+        (Baton, "leave"),
+    ]:
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, broken)
             assert "from now on" in told(outcome(Threads(3), deadlock)), name

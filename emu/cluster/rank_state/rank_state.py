@@ -5,7 +5,7 @@ The state is saved and loaded when another rank runs.
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
 from functools import reduce
 from importlib.machinery import ModuleSpec, PathFinder
@@ -157,6 +157,16 @@ def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iter
         yield
     finally:
         sys.meta_path.remove(finder)
+
+
+@contextmanager
+def change_modules(changes: Mapping[str, Callable[[], AbstractContextManager[None]]]) -> Iterator[None]:
+    """Make changes, by module, in those that are loaded and in those that are loaded while the context lasts."""
+    with ExitStack() as made:
+        for module in changes.keys() & sys.modules.keys():
+            made.enter_context(changes[module]())
+        with watch_imports(changes, lambda module: made.enter_context(changes[module]())):
+            yield
 
 
 def _start(places: Sequence[_Place]) -> None:
