@@ -59,21 +59,22 @@ def end_children() -> Iterator[None]:
         try:
             yield
         finally:
-            with _without_handlers():
+            with handled_signals(signal.SIG_DFL, signal.SIGCHLD):  # PyTorch takes the end of a data loader for an error
                 end_all(before)
 
 
 @contextmanager
-def _without_handlers() -> Iterator[None]:
-    """Block the program's handlers of SIGCHLD while processes end: PyTorch's takes the end of a data loader for an error."""
+def handled_signals(handler: Any, *numbers: int) -> Iterator[None]:
+    """Set the handler of some signals while the context lasts, if this is the main thread, which alone may do so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGCHLD, before)
+        for number, each in before.items():
+            signal.signal(number, each)
 
 
 def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> None:

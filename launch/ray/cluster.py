@@ -6,12 +6,9 @@ Ray starts, places, watches and ends the ranks; gloo carries bytes between them.
 import pickle
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
-
-import ray
 
 from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.record import Recorder
@@ -24,9 +21,8 @@ from emu.cluster.rank_failure import RankExit
 from emu.cluster.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
-from launch.ray.process import RayOptions, RayProcess
+from launch.ray.process import RayOptions, RayProcess, pickled_by_value
 
-_cloudpickle: Any = ray.cloudpickle  # Ray has no types for it
 _WORST = ("refused", "died", "broken", "failed", "done")  # the worst first: that of several results which is reported
 
 
@@ -155,11 +151,4 @@ def _pickle(job: JobProcess, program: object, own: Sequence[Algorithm]) -> bytes
     users = {each.build.__module__ for each in own if not each.build.__module__.startswith("emu.")}
     by_value = [sys.modules[name] for name in (*names, *users) if name in sys.modules]
     by_value += [home for home in homes if home.__name__.partition(".")[0] not in ("emu", "__main__", *names, *users)]
-    for module in by_value:
-        _cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(_cloudpickle.dumps(job))
-    finally:
-        for module in by_value:
-            with suppress(ValueError):
-                _cloudpickle.unregister_pickle_by_value(module)
+    return pickled_by_value(job, by_value)

@@ -14,15 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 from typing import Any
 
 import psutil
+import ray
 
 from emu.cluster.child_processes import has_ended
 from emu.errors import InputError, RunError, must_be
@@ -81,6 +83,19 @@ def read_options(path: Path | None, brings: Path | None = None) -> RayOptions:
 
 def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def pickled_by_value(thing: object, modules: Collection[ModuleType]) -> bytes:
+    """Return a thing as bytes; code of some modules goes along."""
+    cloudpickle: Any = ray.cloudpickle  # Ray has no types for it
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(thing))
+    finally:
+        for module in modules:
+            with suppress(ValueError):
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL

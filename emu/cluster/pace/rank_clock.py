@@ -96,7 +96,7 @@ class RankClock:
         if not work.done:
             self._check(rank)
             self._rests.rest(this_strand().number, work)
-        elif current_strand() is not None and self._rests.has_threads(rank):
+        elif current_strand() is not None and self._rests.baton.has_others(rank):
             self._check(rank)  # as on the ranks that came before: threads of all ranks go on in one order
             self._rests.give_way(this_strand().number)
 

@@ -128,10 +128,6 @@ class Tempo:
             mend = "such as 1000: a microsecond of the fabric then takes a millisecond here"
             raise must_be("pace", "--pace", "above 0, and finite", self.factor, mend)
 
-    def figures(self) -> PaceFigures:
-        """Return the figures of how late this host was, compared with virtual time at the wanted pace."""
-        return self.kept.figures(self.factor, self.computes)
-
     def real_s(self, virtual_fs: int) -> float:
         """Return the seconds of this host that some ticks take."""
         return virtual_fs / TICKS_PER_S * self.factor
@@ -159,7 +155,8 @@ class Pace:
 
     def figures(self) -> PaceFigures:
         """Return the figures of how late this host was, and the faults that the ranks have met."""
-        return replace(self.tempo.figures(), faults=tuple(map(str, self.faults)))
+        figures = self.tempo.kept.figures(self.tempo.factor, self.tempo.computes)
+        return replace(figures, faults=tuple(map(str, self.faults)))
 
     def traffic(self, n_ranks: int) -> Traffic:
         """Return the empty fabric, with its ranks on the first NPUs.

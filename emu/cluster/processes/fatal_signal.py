@@ -11,11 +11,12 @@ import signal
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
 from emu.backend.rank.source_lines import SourceLine, in_brackets, is_users
+from emu.cluster.child_processes import handled_signals
 
 _FAULTS = {
     "Segmentation fault": "SIGSEGV",
@@ -60,18 +61,9 @@ def last_words_to(to: int) -> Iterator[None]:
         write_last_words(*before)
 
 
-@contextmanager
-def report_termination() -> Iterator[None]:
-    """Write last words also for a signal that asks this process to end, and then end, while the context lasts."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, _end) for number in _ASKED}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def report_termination() -> AbstractContextManager[None]:
+    """Return a context in which last words are also written for a signal that asks this process to end, and then it ends."""
+    return handled_signals(_end, *_ASKED)
 
 
 def announce_rank(rank: int) -> None:

@@ -188,7 +188,7 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
     def selected(selector: Any, timeout: float | None = None) -> Any:
         strand = current_strand()
         is_timed = timeout is not None and timeout > 0
-        if strand is None or strand.is_free or strand.is_native or not (is_timed or strand.turns.has_threads(strand.rank)):
+        if strand is None or strand.is_free or strand.is_native or not (is_timed or strand.turns.baton.has_others(strand.rank)):
             return select(selector, timeout)
         if not is_timed and timeout is not None:
             return select(selector, timeout)
@@ -260,7 +260,7 @@ def without_baton(wait: Callable[..., Any]) -> Callable[..., Any]:
 
 def hands_baton_on(strand: Strand) -> bool:
     """Return whether a strand that waits for the system hands on the baton: it has it, and its rank has other threads."""
-    return not (strand.is_free or strand.is_native) and strand.turns.has_threads(strand.rank)
+    return not (strand.is_free or strand.is_native) and strand.turns.baton.has_others(strand.rank)
 
 
 def _future_waits(wait: Callable[[Any], Any]) -> Callable[[Any], Any]:

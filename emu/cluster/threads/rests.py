@@ -192,10 +192,6 @@ class Rests:
             self.baton.give_way(strand)
         self._resume()
 
-    def has_threads(self, rank: int) -> bool:
-        """Return whether a rank has more than one strand that waits for the baton."""
-        return self.baton.has_others(rank)
-
     def step_out(self, strand: Strand, turn: int | None = None, *, awaits: bool = False) -> None:
         """Let others run while a strand runs on without the baton, if it has it; arguments as in `Baton.step_out`."""
         strand.is_free = True  # before another has the baton
@@ -207,7 +203,7 @@ class Rests:
 
         The strand goes on in its turn once that code has returned, before anything else happens on its thread.
         """
-        if strand.is_main and not (self._back or self.has_threads(strand.rank)):
+        if strand.is_main and not (self._back or self.baton.has_others(strand.rank)):
             return  # whatever it waits for, another rank cannot know; one that is back may have a lock of the system
         with self.baton.lock:
             is_blocked = self.baton.turns == turn  # still

@@ -30,7 +30,7 @@ def test_no_answer_comes_before_its_virtual_arrival() -> None:
     reduced, both = zip(*run(program, 4, of=of), strict=True)
     assert max(reduced) >= 6 * 0.020 + 6e-3  # who asks last finds what others have sent before
     assert max(both) >= 6 * 0.020 + 6e-3 + 3 * 0.020
-    told = of.tempo.figures()
+    told = of.figures()
     assert (told.pace, told.computes, told.wall_messages) == (1000, False, 8)
     assert 0 <= told.wall_in_time <= 8
 
@@ -193,7 +193,7 @@ def test_computation_takes_the_device_s_time() -> None:
     of = pace(computes=True)
     for product, _ in run(program, of=of):
         assert product >= 60 * 0.5e-3 - 1e-3  # the last of them is waited for with what follows
-    assert of.tempo.figures().computes
+    assert of.figures().computes
 
 
 def test_ddp_goes_on_with_its_backward_while_a_bucket_is_under_way() -> None:
