@@ -129,7 +129,7 @@ def _begin(words: int, hears: int) -> None:
     """
     signal.set_wakeup_fd(hears, warn_on_full_buffer=False)
     # It is imported here, because its own imports would take time in the first process.
-    importlib.import_module("emu.cluster.processes.fatal_signal").write_last_words(words)
+    importlib.import_module("emu.cluster.rank_failure").write_last_words(words)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_SENT, signal.SIGCHLD))
 
 
@@ -184,6 +184,6 @@ def _end(status: int, words: int) -> None:
 
 def _report_death(number: signal.Signals, words: int) -> None:
     """Print the signal that the child has died of, with its last words."""
-    fatal = importlib.import_module("emu.cluster.processes.fatal_signal")
+    fatal = importlib.import_module("emu.cluster.rank_failure")
     said = os.pread(words, os.fstat(words).st_size, 0).decode(errors="replace")
     print(f"emu: {fatal.own_death_in_words(number.name, said)}", file=sys.stderr, flush=True)  # noqa: T201 - as `click.echo`

@@ -11,7 +11,6 @@ import socket
 import stat
 import struct
 import sys
-import threading
 import time
 from collections.abc import Collection, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from emu.cluster.rank_failure import handled_signals
 
 _PDEATHSIG, _SUBREAPER, _IS_SUBREAPER = 1, 36, 37  # of Linux's <sys/prctl.h>
 
@@ -61,20 +62,6 @@ def end_children() -> Iterator[None]:
         finally:
             with handled_signals(signal.SIG_DFL, signal.SIGCHLD):  # PyTorch takes the end of a data loader for an error
                 end_all(before)
-
-
-@contextmanager
-def handled_signals(handler: Any, *numbers: int) -> Iterator[None]:
-    """Set the handler of some signals while the context lasts, if this is the main thread, which alone may do so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, each in before.items():
-            signal.signal(number, each)
 
 
 def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> None:

@@ -15,9 +15,8 @@ from emu.backend.rank.record import Recorder
 from emu.cluster.cluster import Cluster, Make, Program, ProgramResult
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator import Coordinator
-from emu.cluster.processes.fatal_signal import death_in_words, ranks_in_words
 from emu.cluster.processes.job_process import JobProcess, ranks_of_processes
-from emu.cluster.rank_failure import RankExit
+from emu.cluster.rank_failure import RankExit, death_in_words, ranks_in_words
 from emu.cluster.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be

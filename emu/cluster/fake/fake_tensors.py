@@ -134,10 +134,9 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Mark known numbers as unknown if a fake tensor overwrites them."""
         if not func._schema.is_mutable:
             return
-        for argument, value in zip(func._schema.arguments, args, strict=False):
-            if _is_written(argument):
-                self.forget(tensors_in(value))
-        self.forget(tensors_in([kwargs[a.name] for a in func._schema.arguments if _is_written(a) and a.name in kwargs]))
+        named = {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **kwargs}
+        written = (a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+        self.forget(tensors_in([named[name] for name in written if name in named]))
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
         """Mark the content of tensors as unknown from now on."""
@@ -148,10 +147,6 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _gone(self, address: int, _: object) -> None:
         self._unknown.pop(address, None)
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _mode_is(mode: FakeTensorMode) -> bool:

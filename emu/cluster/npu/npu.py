@@ -47,7 +47,7 @@ class Npu:
 UNNAMED = Npu()
 
 
-class Node:
+class Node(threading.local):
     """The NPUs that a rank sees, one for each rank; each thread has a current one, at first NPU 0.
 
     Args:
@@ -57,16 +57,7 @@ class Node:
 
     def __init__(self, n: int, npu: Npu) -> None:
         self.n, self.npu = n, npu
-        self._here = threading.local()
-
-    @property
-    def current(self) -> int:
-        """The number of this thread's current NPU."""
-        return int(getattr(self._here, "index", 0))
-
-    @current.setter
-    def current(self, index: int) -> None:
-        self._here.index = index
+        self.current = 0  # the number of this thread's current NPU
 
     def index(self, device: Any = None) -> int:
         """Return the number in a device's name, or the current one if there is none.

@@ -26,8 +26,7 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.pace.traffic import compile_solver
-from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
-from emu.cluster.rank_failure import RankExit, takes_precedence
+from emu.cluster.rank_failure import FatalSignal, RankExit, parse_last_words, takes_precedence
 from emu.cluster.watch import PATIENCE_S, AbsentRank, Sight
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError

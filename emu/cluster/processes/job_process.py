@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from emu.backend.rank.record import Recording
 from emu.cluster.cluster import Program, ProgramResult
 from emu.cluster.pace.timeliness import NOT_LATE, Tempo
-from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator import Address, Notice
 from emu.cluster.processes.coordinator_client import CoordinatorClient
+from emu.cluster.rank_failure import last_words_to, report_termination
 from emu.cluster.threads.threads import Threads
 from emu.errors import EmuError
 
@@ -81,8 +81,8 @@ class JobProcess:
         recording = Recording(self.n_ranks)
         try:
             with (
-                fatal_signal.last_words_to(beyond.last_words),
-                fatal_signal.report_termination(),
+                last_words_to(beyond.last_words),
+                report_termination(),
                 _forward_notices(beyond.notice),
             ):
                 values = self.program(lambda own: Threads(self.n_ranks, None, recording, own, beyond))

@@ -151,7 +151,13 @@ def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iter
         loader.exec_module = execute_and_tell
         return spec
 
-    finder: Any = SimpleNamespace(find_spec=find_spec)
+    with first_finder(SimpleNamespace(find_spec=find_spec)):
+        yield
+
+
+@contextmanager
+def first_finder(finder: Any) -> Iterator[None]:
+    """Ask a finder of modules before all others while the context lasts."""
     sys.meta_path.insert(0, finder)
     try:
         yield

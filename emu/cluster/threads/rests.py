@@ -31,7 +31,7 @@ class Rests:
         self.baton, self.beyond = baton, beyond
         self.alarm: Alarm | None = None  # wakes strands at times; None: the baton does
         self.lock = threading.RLock()  # over what a thread beside the strands changes: works, and who waits for them
-        self.waits: dict[int, object] = {}  # by strand
+        self.waits: dict[int, RequestWork | Wait] = {}  # by strand
         self._waiting: defaultdict[object, list[int]] = defaultdict(list)  # strands, by the key of what they wait for
         self._timed: set[int] = set()  # of the strands that rest, those that go on at a time
         self._back = set[int]()  # strands that have come back from native code and have not had the baton since
@@ -52,19 +52,17 @@ class Rests:
         """Return the time that many seconds from now."""
         return self.baton.after(seconds) if self.alarm is None else time.monotonic() + seconds
 
-    def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
+    def rest(self, strand: int, what: RequestWork | Wait, until_s: float | None = None) -> bool:
         """Let others run until this strand is woken for `what`, at the latest at a time, or the run has failed.
 
         Returns:
             Whether it was woken before that time.
         """
         with self.lock:
-            if self.failure is not None or (
-                what.done if isinstance(what, RequestWork) else isinstance(what, Wait) and what.is_over()
-            ):
+            if self.failure is not None or (what.done if isinstance(what, RequestWork) else what.is_over()):
                 return True
             self.waits[strand] = what
-            self._waiting[_key(what)].append(strand)
+            self._waiting[what.key].append(strand)
             if until_s is not None:
                 self._timed.add(strand)
         self._tell_beyond(self.baton.rank_of(strand))
@@ -77,13 +75,13 @@ class Rests:
         with self.lock:
             return not self._forget(strand)
 
-    def _hand_on(self, strand: int, what: object, until_s: float | None) -> None:
+    def _hand_on(self, strand: int, what: RequestWork | Wait, until_s: float | None) -> None:
         """Return when a strand that waits has the baton again."""
         with self.end_on_error():
             if self.alarm is None or until_s is None:
                 self.baton.rest(strand, until_s)
             else:
-                call = self.alarm.at(until_s, partial(self.wake, _key(what)))
+                call = self.alarm.at(until_s, partial(self.wake, what.key))
                 self.baton.rest(strand)
                 self.alarm.forget(call)
         self._resume()
@@ -102,7 +100,7 @@ class Rests:
         self._timed.discard(strand)
         if strand not in self.waits:
             return False
-        key = _key(self.waits.pop(strand))
+        key = self.waits.pop(strand).key
         self._waiting[key].remove(strand)
         if not self._waiting[key]:
             del self._waiting[key]
@@ -239,7 +237,3 @@ class Rests:
     def stopped(self) -> RunError:
         """Return the error for a strand that goes on after the run has failed."""
         return RunError(f"stopped, as the run has failed: {self.failure}")
-
-
-def _key(what: object) -> object:
-    return what.key if isinstance(what, RequestWork | Wait) else what

@@ -32,9 +32,8 @@ from emu.cluster.cluster import Agreement, Cluster, Program, ProgramResult, Rank
 from emu.cluster.pace.pacer import Pacer
 from emu.cluster.pace.rank_clock import PacedClock, RankClock
 from emu.cluster.pace.timeliness import Pace
-from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator_client import CoordinatorClient
-from emu.cluster.rank_failure import RankExit
+from emu.cluster.rank_failure import RankExit, announce_rank
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
@@ -256,7 +255,7 @@ class Threads(Ranks):
         with suppress(BaseException), self._rests.end_on_error():  # what is raised here has been kept
             strand = self._strands.main(rank)
             self._baton.await_turn(rank)
-            fatal_signal.announce_rank(rank)
+            announce_rank(rank)
             if not self._baton.abandoned:
                 try:
                     results[rank] = self._whole(strand, program)
