@@ -89,10 +89,6 @@ LOOPBACK = "127.0.0.1"
 _Gloo: Any = ProcessGroupGloo  # the stubs lack its options
 
 
-class UnreachableError(RunError):
-    """The error that a rank does not answer, most often because its process has died; the cause is then elsewhere."""
-
-
 def serve_store(host: str = LOOPBACK) -> TCPStore:
     """Return a new store that listens on `host` alone."""
     listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -118,7 +114,7 @@ class GlooTransfer:
         """Block until the message has left, after which its tensor may be overwritten, or until it has arrived.
 
         Raises:
-            UnreachableError: the peer is gone, or silent for too long.
+            RunError: the peer is gone, or silent for too long.
         """
         try:
             self.work.wait()
@@ -181,7 +177,7 @@ class GlooWire:
             raise _unreachable(peer, self._timeout_s, error) from error
 
 
-def _unreachable(peer: int, timeout_s: float, error: RuntimeError) -> UnreachableError:
-    if "Timed out" in str(error):
-        return UnreachableError(f"rank {peer} has not answered for {timeout_s:g} s")
-    return UnreachableError(f"rank {peer} cannot be reached")
+def _unreachable(peer: int, timeout_s: float, error: RuntimeError) -> RunError:
+    """Return the error that a rank does not answer, most often because its process has died; the cause is then elsewhere."""
+    how = f"has not answered for {timeout_s:g} s" if "Timed out" in str(error) else "cannot be reached"
+    return RunError(f"rank {peer} {how}")

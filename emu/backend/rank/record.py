@@ -236,7 +236,6 @@ class Recording:
 
     def __init__(self, n_ranks: int) -> None:
         self._recorders = [Recorder() for _ in range(n_ranks)]
-        self._here = threading.local()
         self._equal: dict[Hashable, tuple[Recorder, tuple[object, ...]]] = {}  # the counted one, and its history
 
     def of(self, rank: int) -> Recorder:
@@ -251,7 +250,7 @@ class Recording:
             rank: The rank to which the thread belongs.
             lane: The streams of a thread that the rank has started; None: it is the thread of the rank's program.
         """
-        recorder = self._here.recorder = self._recorders[rank]
+        recorder = self._recorders[rank]
         with ExitStack() as counting, (recorder.streams if lane is None else lane).on_thread():
             counting.enter_context(recorder.count if lane is None else Count(recorder.operator, recorder.count.memory))
             _thread.begin_equal = lambda key: self._begin_equal(recorder, counting, key)
@@ -282,10 +281,10 @@ class Recording:
     def hooks(self) -> Iterator[None]:
         """Watch forward passes and optimizer steps on all threads."""
         handles = (
-            register_module_forward_pre_hook(lambda *_: self._tell("begin")),
-            register_module_forward_hook(lambda module, *_: self._tell("weights", module)),
-            register_optimizer_step_pre_hook(lambda optimizer, *_: self._tell("begin_update", optimizer)),
-            register_optimizer_step_post_hook(lambda optimizer, *_: self._tell("end_step", optimizer)),
+            register_module_forward_pre_hook(lambda *_: _tell("begin")),
+            register_module_forward_hook(lambda module, *_: _tell("weights", module)),
+            register_optimizer_step_pre_hook(lambda optimizer, *_: _tell("begin_update", optimizer)),
+            register_optimizer_step_post_hook(lambda optimizer, *_: _tell("end_step", optimizer)),
         )
         try:
             yield
@@ -293,14 +292,16 @@ class Recording:
             for handle in handles:
                 handle.remove()
 
-    def _tell(self, what: str, *of: object) -> None:
-        recorder = getattr(self._here, "recorder", None)
-        if recorder is not None and not recorder.aside:
-            getattr(recorder, what)(*of)
-
     def trace(self, meta: Sequence[tuple[str, str]] = ()) -> Trace:
         """Return the trace of all ranks; ranks with equal events share a role."""
         return merge([r.notes() for r in self._recorders], meta)
+
+
+def _tell(what: str, *of: object) -> None:
+    """Tell the recorder of this thread, if there is one, what the program does."""
+    recorder = getattr(_thread, "recorder", None)
+    if recorder is not None and not recorder.aside:
+        getattr(recorder, what)(*of)
 
 
 def declare_equal_work(key: Hashable) -> None:

@@ -232,20 +232,20 @@ class Coordinator:
             waits = self._waits.get(arrival.call.global_rank)
             if waits is not None and arrival.made in waits[0]:
                 del self._waits[arrival.call.global_rank]
-        for each, process in self._processes.items():
-            if process in numbers:
-                self._tell(each, "go", agreed, numbers[process], len(numbers) > 1)
+        for process, its in numbers.items():
+            self._tell_process(process, "go", agreed, its, len(numbers) > 1)
 
     def _tell_of(self, kind: str, made: tuple[int, int], *words: object) -> None:
         """Send the process of a request a message about it, such as the time at which it will be answered."""
-        for each, process in list(self._processes.items()):
-            if process == made[0]:
-                self._tell(each, kind, made[1], *words)
+        self._tell_process(made[0], kind, made[1], *words)
 
     def _compare(self, process: int) -> None:
-        for each, other in self._processes.items():
+        self._tell_process(process, "time", now_s())
+
+    def _tell_process(self, process: int, *words: object) -> None:
+        for each, other in list(self._processes.items()):
             if other == process:
-                self._tell(each, "time", now_s())
+                self._tell(each, *words)
 
     def _done(self, process: int, numbers: Sequence[int]) -> None:
         for number in numbers:

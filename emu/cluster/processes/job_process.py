@@ -23,22 +23,16 @@ from emu.errors import EmuError
 _log = logging.getLogger("emu")
 
 
-class _Forwarder(logging.Handler):
-    """A log handler that sends this process's messages to the process that reports; forked processes send none."""
-
-    def __init__(self, tell: Callable[[Notice], None]) -> None:
-        super().__init__(logging.INFO)
-        self._tell, self._pid = tell, os.getpid()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if os.getpid() == self._pid:
-            self._tell((record.levelno, record.getMessage()))
-
-
 @contextmanager
 def _forward_notices(tell: Callable[[Notice], None]) -> Iterator[None]:
-    """Forward Emu's log messages while the context lasts."""
-    handler, before = _Forwarder(tell), _log.level
+    """Forward Emu's log messages to the process that reports, while the context lasts; forked processes send none."""
+    handler, before, process = logging.Handler(logging.INFO), _log.level, os.getpid()
+
+    def emit(record: logging.LogRecord) -> None:
+        if os.getpid() == process:
+            tell((record.levelno, record.getMessage()))
+
+    handler.emit = emit  # type: ignore[method-assign]
     _log.addHandler(handler)
     _log.setLevel(logging.INFO)
     try:
