@@ -60,10 +60,6 @@ class RayCluster(Cluster):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the actors, and the Ray that was started here."""
         self._process.end(keep_log=self._keep_log)
 
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:

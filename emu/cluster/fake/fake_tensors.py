@@ -99,7 +99,8 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is aten._local_scalar_dense.default and FakeTensor in types and self._asks_item:
             self._answers_unknown = True
             return float("nan")
-        if FakeTensor in types or not _mode_is(self.fake) or not self._is_known(func, args, kwargs):
+        is_fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is self.fake
+        if FakeTensor in types or not (is_fake and self._is_known(func, args, kwargs)):
             self._note_written(func, args, kwargs)
             return func(*args, **kwargs)
         with unset_fake_temporarily():
@@ -147,10 +148,6 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _gone(self, address: int, _: object) -> None:
         self._unknown.pop(address, None)
-
-
-def _mode_is(mode: FakeTensorMode) -> bool:
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is mode
 
 
 def _has_fractions(dtype: torch.dtype) -> bool:

@@ -83,7 +83,7 @@ def _common_answers(node: Node) -> Table:
         "device_count": lambda: node.n,
         "synchronize": lambda *_, **__: None,  # a wait of the host orders no streams
         "current_stream": current_stream,
-        "set_stream": _set_stream,
+        "set_stream": lambda stream: StreamContext(stream).__enter__(),
         "empty_cache": lambda: None,
         "set_device": set_device,
         "set_device_index": set_device,
@@ -136,10 +136,6 @@ def _accelerator(node: Node) -> Table:
         "get_device_capability": lambda *_, **__: {},
         "empty_host_cache": lambda: None,
     }
-
-
-def _set_stream(stream: Stream | None) -> None:
-    StreamContext(stream).__enter__()
 
 
 def _random(node: Node) -> Table:

@@ -124,7 +124,7 @@ _ARGUMENTS: tuple[tuple[Any, str, int, str, *tuple[str, ...]], ...] = (
 def device_argument_replacements(node: Node) -> Iterator[Replacement]:
     """Yield the replacements of these functions."""
     for space in _SPACES:
-        for name in [n for n, each in vars(space).items() if n in _LIKE or _is_constructor(each)]:
+        for name in [n for n, each in vars(space).items() if n in _LIKE or (callable(each) and each in _device_constructors())]:
             yield space, name, Constructor(space.__name__, name, getattr(space, name), node)
     for name in _NEW:
         yield Tensor, name, by_name(getattr(Tensor, name), node)
@@ -137,10 +137,6 @@ def device_argument_replacements(node: Node) -> Iterator[Replacement]:
     yield torch.autocast, "__init__", _autocast(torch.autocast.__init__)
     yield DistributedDataParallel, "__init__", _on_no_device(DistributedDataParallel.__init__)
     yield DataParallel, "__init__", _on_one_device(DataParallel.__init__, node)
-
-
-def _is_constructor(each: Any) -> bool:
-    return callable(each) and each in _device_constructors()
 
 
 class Constructor:
