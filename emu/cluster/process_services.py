@@ -31,8 +31,13 @@ profiler: Any = _profiler  # neither exports nor types what is used here
 Library: Any = _Library
 
 
+def no_services() -> dict[str, Any]:
+    """Return what a thread has before it is that of a rank: no rank, processes spawned, handlers of signals, exit functions."""
+    return {"rank": None, "spawned": None, "handlers": {}, "exits": []}
+
+
 def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements for the time while ranks run; `on_thread.rank` is the rank of a thread, if it has one."""
+    """Yield the replacements for the time while ranks run; `on_thread` has what a rank has of them."""
     yield from _profiles(on_thread)
     yield from _operators(on_thread)
     yield from _signals(on_thread)
@@ -44,13 +49,8 @@ def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:
 
 def leave(on_thread: RankLocal) -> None:
     """Run the exit functions of this thread's rank, the last first."""
-    for do in reversed(getattr(on_thread, "exits", [])):
+    for do in reversed(on_thread.exits):
         do()
-
-
-def _rank(on_thread: RankLocal) -> int | None:
-    rank: int | None = getattr(on_thread, "rank", None)
-    return rank
 
 
 def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
@@ -59,7 +59,7 @@ def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
 
     def begins(original: Callable[..., Any]) -> Callable[..., Any]:
         def begin(*args: Any, **kwargs: Any) -> Any:
-            rank = _rank(on_thread)
+            rank = on_thread.rank
             if recorded and recorded[0] != rank:
                 raise RunError(
                     f"profiler: rank {rank} starts a profile while one of rank {recorded[0]} is being taken; the ranks share a "
@@ -89,7 +89,7 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
     first: dict[object, int] = {}
 
     def is_known(kind: str, name: str, key: str) -> bool:
-        rank, line = _rank(on_thread), caller()
+        rank, line = on_thread.rank, caller()
         return rank is not None and line is not None and first.setdefault((kind, name, key, line), rank) != rank
 
     def library(kind: str, name: str, key: str, *where: Any) -> Any:
@@ -117,14 +117,14 @@ def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
     original, handler_of, process = signal.signal, signal.getsignal, os.getpid()
 
     def handle(number: Any, handler: Any) -> Any:
-        if _rank(on_thread) is None or os.getpid() != process:
+        if on_thread.rank is None or os.getpid() != process:
             return original(number, handler)
         before = kept(number)
-        on_thread.here().setdefault("handlers", {})[number] = handler
+        on_thread.handlers[number] = handler
         return before
 
     def kept(number: Any) -> Any:
-        return on_thread.here().get("handlers", {}).get(number, handler_of(number))
+        return on_thread.handlers.get(number, handler_of(number))
 
     yield signal, "signal", handle
     yield signal, "getsignal", kept
@@ -145,9 +145,9 @@ def _register(on_thread: RankLocal) -> Callable[..., Any]:
     original = atexit.register
 
     def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        if _rank(on_thread) is None or not is_called_by_user():
+        if on_thread.rank is None or not is_called_by_user():
             return original(function, *args, **kwargs)
-        on_thread.here().setdefault("exits", []).append(lambda: function(*args, **kwargs))
+        on_thread.exits.append(lambda: function(*args, **kwargs))
         return function
 
     return register
@@ -158,7 +158,7 @@ def _exit(on_thread: RankLocal) -> Callable[[int], None]:
     original, process = os._exit, os.getpid()
 
     def leave_now(status: int) -> None:
-        if _rank(on_thread) is None or os.getpid() != process:
+        if on_thread.rank is None or os.getpid() != process:
             original(status)
         raise HardExit(status)
 
@@ -188,7 +188,7 @@ def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replaceme
     def spawn(
         fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, *how: Any, **named: Any
     ) -> Any:
-        rank: int | None = getattr(on_thread, "rank", None)
+        rank = on_thread.rank
         if rank is None:
             return original(fn, args, nprocs, join, *how, **named)
         if nprocs > n_ranks:
@@ -199,7 +199,7 @@ def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replaceme
                 with _process(rank):
                     fn(rank, *args)
             finally:
-                del on_thread.spawned
+                on_thread.spawned = None
         return None if join else _ENDED
 
     yield processes, "spawn", spawn

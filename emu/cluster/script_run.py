@@ -26,7 +26,7 @@ from emu.cluster.child_processes import end_children
 from emu.cluster.cluster import Cluster, Make, Ranks
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.npu_emulation import emulate_npus
-from emu.cluster.process_services import guard_connections, leave, process_replacements, spawn_replacements
+from emu.cluster.process_services import guard_connections, leave, no_services, process_replacements, spawn_replacements
 from emu.cluster.rank_failure import HardExit, RankExit
 from emu.cluster.rank_state.rank_state import Replacement, Settings, replace_attributes
 from emu.cluster.rank_state.script_state import Environment, Main, Modules, standard_streams
@@ -205,7 +205,7 @@ def _launch_context(
     source: ScriptSource, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
 ) -> Iterator[RankLocal]:
     """Set up everything as after torchrun, whatever backend the script asks for, and undo it at the end."""
-    on_thread = RankLocal()
+    on_thread = RankLocal(no_services)
     init = _init(cluster, n_ranks, on_thread)
     launched = ((module, "init_process_group", init) for module in (dist, distributed_c10d, device_mesh))
     with replace_attributes(*launched), emulate_npus(npu, n_ranks), guard_connections():
@@ -245,7 +245,7 @@ def _init(cluster: Ranks, n_ranks: int, on_thread: RankLocal) -> Callable[..., N
         *args: object,
         **kwargs: object,
     ) -> None:
-        n = getattr(on_thread, "spawned", n_ranks)
+        n = on_thread.spawned or n_ranks
         for name, got, given in (("world_size", world_size, n), ("rank", rank, on_thread.rank)):
             if got not in (-1, given):
                 raise RunError(

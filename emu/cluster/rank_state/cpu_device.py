@@ -37,13 +37,6 @@ class Event(torch.cpu.Event):
         self.at = of.streams.now(of.number) if of.streams else NEVER
         self._at_s = Event.now_s()
 
-    def query(self) -> bool:
-        """Return True: a CPU has computed everything before it continues."""
-        return True
-
-    def synchronize(self) -> None:
-        """Do nothing: a wait of the host orders no streams."""
-
     def elapsed_time(self, end_event: "Event") -> float:
         """Return the milliseconds to another event, by the clock of events.
 

@@ -161,22 +161,21 @@ class RankLocal:
     """Attributes that each rank has for itself, equal for all of its threads.
 
     The class is to ranks what `threading.local` is to threads. Threads that belong to no rank share one set of attributes.
+
+    Args:
+        first: A function that returns the first attributes of a rank.
     """
 
-    def __init__(self) -> None:
-        self.__dict__["_by_rank"] = {}
+    def __init__(self, first: Callable[[], dict[str, Any]]) -> None:
+        self.__dict__.update(_by_rank={}, _first=first)
 
     def here(self) -> dict[str, Any]:
         """Return the attributes of the calling thread's rank."""
         rank = current_rank()
         found: dict[str, Any] | None = self._by_rank.get(rank)
         if found is None:
-            found = self._by_rank[rank] = self.first()
+            found = self._by_rank[rank] = self._first()
         return found
-
-    def first(self) -> dict[str, Any]:
-        """Return the first attributes of a rank."""
-        return {}
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -186,9 +185,6 @@ class RankLocal:
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.here()[name] = value
-
-    def __delattr__(self, name: str) -> None:
-        del self.here()[name]
 
 
 def _leave_behind() -> None:

@@ -69,23 +69,24 @@ _thread = threading.local()  # its `named`: the groups that C++ finds by name on
 class RankWorld(RankLocal):
     """The process groups of each rank; in place of `torch.distributed.distributed_c10d._world`."""
 
-    def first(self) -> dict[str, Any]:
-        """Return a world without groups."""
-        numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
-        tables: dict[str, Any] = {name: {} for name in _TABLES}
-        made = Counter[tuple[int, ...]]()  # groups by their members; of those that are destroyed, too
-        return {**numbers, **tables, "default_pg": None, "comms": [], "named": {}, "groups_made": made}
-
     @property
     def pg_config_info(self) -> Any:
         """The value of this name in PyTorch's own world."""
         return distributed_c10d._World.pg_config_info.fget(self)  # type: ignore[attr-defined]
 
 
+def _no_groups() -> dict[str, Any]:
+    """Return the world of a rank without groups."""
+    numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
+    tables: dict[str, Any] = {name: {} for name in _TABLES}
+    made = Counter[tuple[int, ...]]()  # groups by their members; of those that are destroyed, too
+    return {**numbers, **tables, "default_pg": None, "comms": [], "named": {}, "groups_made": made}
+
+
 @contextmanager
 def rank_isolation(start: Callable[[RankRequest], RequestWork]) -> Iterator[None]:
     """Give each rank a world of its own, the backend `emu`, whose requests `start` starts, and one thread an operator."""
-    threads, world = torch.get_num_threads(), RankWorld()
+    threads, world = torch.get_num_threads(), RankWorld(_no_groups)
     try:
         _native._set_thread_isolation_mode(True)  # groups are looked up by name, as functional collectives do, for each thread
         torch.set_num_threads(1)
