@@ -107,12 +107,13 @@ class Script:
 
     def _source_here(self) -> ScriptSource:
         """Change to the script's folder, or stay in the copy that Ray brought; return the source there."""
-        if self.source.is_here and self.folder.is_dir():
+        source = self.source
+        if source.root.is_dir() and (source.is_stdin or source.file.is_file()) and self.folder.is_dir():
             os.chdir(self.folder)
-            return self.source
-        if (copied := self.source.copied(Path.cwd())) is not None:
+            return source
+        if (copied := source.copied(Path.cwd())) is not None:
             return copied
-        where = f"{platform.node()} has no folder {str(self.folder)!r} with {str(self.source.file)!r}"
+        where = f"{platform.node()} has no folder {str(self.folder)!r} with {str(source.file)!r}"
         raise InputError(f"run: {where}; run from the script's own folder, which Ray brings, or share the disk")
 
     @contextmanager
@@ -210,7 +211,7 @@ def _launch_context(
     launched = ((module, "init_process_group", init) for module in (dist, distributed_c10d, device_mesh))
     with replace_attributes(*launched), emulate_npus(npu, n_ranks), guard_connections():
         changed = (*group_replacements(), *process_replacements(on_thread), *spawn_replacements(on_thread, n_ranks))
-        words, folders = [source.first_word, *argv], [str(source.root), *sys.path]
+        words, folders = ["-" if source.is_stdin else str(source.file), *argv], [str(source.root), *sys.path]
         with (
             replace_attributes(*changed, (sys, "argv", words), (sys, "path", folders)),
             _environment(n_ranks),
@@ -303,12 +304,11 @@ def _free_names(packages: Sequence[str]) -> Iterator[None]:
     points = entry_points(group="emu.catalogue")
     for point in points:
         load_catalogue(point.name)
-    names = {*packages, *(point.value for point in points)}
-    before = _take_out(names)
+    before = _take_out({*packages})
     try:
         yield
     finally:
-        _take_out(names)
+        _take_out({*packages})
         sys.modules.update(before)
 
 

@@ -62,10 +62,6 @@ class Recorder:
         found = current_streams()
         return found if found is not None and found.is_beside(self._lane) else self._lane
 
-    def fork(self) -> RankStreams:
-        """Return the streams of a thread that this thread starts; its work comes after all work so far of this thread."""
-        return self.streams.fork()
-
     def now(self) -> StreamPosition:
         """Return the position at which all work so far of the calling thread on its current stream has ended."""
         return self.streams.now(self.streams.current)

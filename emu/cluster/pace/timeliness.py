@@ -45,11 +45,6 @@ class Lateness(NamedTuple):
     worst_s: float = 0.0  # by which the latest answer was late
     compute_s: float = 0.0  # by which the host took longer than the devices, over all computations
 
-    def plus(self, other: "Lateness") -> "Lateness":
-        """Return the lateness of two processes together: counts and `compute_s` are added, `worst_s` is the larger one."""
-        worst = max(self.worst_s, other.worst_s)
-        return Lateness(self.messages + other.messages, self.in_time + other.in_time, worst, self.compute_s + other.compute_s)
-
 
 NOT_LATE = Lateness()
 
@@ -82,8 +77,8 @@ class TimelinessRecord:
     def add(self, each: Iterable[Lateness]) -> None:
         """Add the counts of others."""
         with self._lock:
-            for late in each:
-                self.late = self.late.plus(late)
+            messages, in_time, worst_s, compute_s = zip(self.late, *each, strict=True)
+            self.late = Lateness(sum(messages), sum(in_time), max(worst_s), sum(compute_s))
 
     def figures(self, pace: float, computes: bool) -> PaceFigures:
         """Return the figures of the run, given its pace and whether computations were paced too."""

@@ -78,7 +78,7 @@ class Strands:
         strand = Strand(next(self._numbers), parent.rank, self._rests, thread, is_free)
         self._of[thread] = self._by_number[strand.number] = strand
         if self._recording is not None:
-            self._lanes[strand] = self._recording.of(strand.rank).fork()
+            self._lanes[strand] = self._recording.of(strand.rank).streams.fork()
         self._rests.baton.add(strand.number, strand.rank, outside=is_free)
         return strand
 
