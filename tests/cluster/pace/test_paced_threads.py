@@ -10,7 +10,6 @@ from torch import nn
 
 from emu.cluster.pace.rank_clock import PacedClock
 from emu.cluster.pace.timeliness import Pace, Tempo, TimelinessRecord
-from emu.cluster.pace.traffic import Arrival as Due
 from emu.cluster.pace.traffic import Traffic
 from emu.cluster.threads.threads import LocalCluster
 from emu.topology.catalogue import build_topology
@@ -74,7 +73,7 @@ def test_an_answer_that_was_expected_does_not_come_while_what_it_waits_for_stand
         return took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0))
 
     run(program)  # all is loaded from then on
-    told = [[Due(0, 0, 80 * US), Due(0, 1, 80 * US)]]  # and from the next event on nothing
+    told = [[(0, 0, 80 * US), (0, 1, 80 * US)]]  # and from the next event on nothing
     monkeypatch.setattr(Traffic, "expected", lambda _: told.pop() if told else [])
     assert min(run(program, of=pace("link 2-4 slow 0.5 at 50us"))) >= 0.119  # of a link that nobody uses
 
