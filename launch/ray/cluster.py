@@ -20,6 +20,7 @@ from emu.cluster.rank_failure import RankExit, death_in_words, ranks_in_words
 from emu.cluster.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
+from launch.ray.actors import ActorResult
 from launch.ray.process import RayOptions, RayProcess, pickled_by_value
 
 _WORST = ("refused", "died", "broken", "failed", "done")  # the worst first: that of several results which is reported
@@ -93,9 +94,7 @@ class RayCluster(Cluster):
             self.pace.tempo.kept.add(each.late for each in ended)
         return ended
 
-    def _failure(
-        self, answers: list[tuple[int, str, bytes, str]], coordinator: Coordinator, processes: list[range]
-    ) -> BaseException:
+    def _failure(self, answers: list[ActorResult], coordinator: Coordinator, processes: list[range]) -> BaseException:
         process, how, _, said = min(answers, key=lambda answer: _WORST.index(answer[1]), default=(0, "done", b"", ""))
         if how == "refused":
             return InputError(f"ray: {said}; ask for less, or wait longer (resources, strategy, wait_s of --ray-options)")

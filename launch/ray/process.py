@@ -29,6 +29,7 @@ import ray
 from emu.cluster.child_processes import has_ended
 from emu.errors import InputError, RunError, must_be
 from emu.topology.description.values import check_keys, load_toml, read_word
+from launch.ray.actors import ActorResult
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _KEYS = ("strategy", "resources", "wait_s", "runtime_env")
@@ -153,7 +154,7 @@ class RayProcess:
             raise _no_ray(address, line)
         raise RunError(f"ray: does not start: {line}; log: {self.log}")
 
-    def ask(self, n: int, job: bytes, failing: Event) -> list[tuple[int, str, bytes, str]]:
+    def ask(self, n: int, job: bytes, failing: Event) -> list[ActorResult]:
         """Run a job; return (process, how, ended, said) of every process, or only of the first to end if any failed.
 
         Args:
@@ -172,7 +173,7 @@ class RayProcess:
             if time.monotonic() > until:
                 self.send(())
                 break
-        answers: list[tuple[int, str, bytes, str]] = self.receive()
+        answers: list[ActorResult] = self.receive()
         return answers
 
     def send(self, what: Any) -> None:

@@ -112,18 +112,6 @@ _HERE = "_emu_on_npu"  # set on tensors that are on the NPU
 _PINNED = "_emu_pinned"
 
 
-def tensor_move_replacements(node: Node) -> Iterator[Replacement]:
-    """Yield the replacements of the methods."""
-    yield Tensor, "to", _to(Tensor.to, node)
-    yield Tensor, "cpu", _cpu(Tensor.cpu)
-    yield Tensor, "cuda", _cuda(node)
-    yield Tensor, "type", _type(Tensor.type)
-    yield Tensor, "pin_memory", _pin
-    yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, _PINNED)
-    yield Tensor, "record_stream", lambda *_, **__: None
-    yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
-
-
 def _to(original: Callable[..., Tensor], node: Node) -> Callable[..., Tensor]:
     @wraps(original)
     def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -202,19 +190,21 @@ def emulate_npus(npu: Npu | None, n: int) -> Iterator[None]:
         with replace_attributes(*_npu_replacements(node)), change_modules(_deferred_changes(node)):
             yield
     finally:
-        _forget()
-
-
-def _forget() -> None:
-    """Clear the table of replaced functions in `torch.compile`, if that was loaded."""
-    rules = sys.modules.get("torch._dynamo.trace_rules")
-    if rules is not None:
-        rules.clear_lru_cache()
+        rules = sys.modules.get("torch._dynamo.trace_rules")
+        if rules is not None:  # `torch.compile` has a table of the replaced functions
+            rules.clear_lru_cache()
 
 
 def _npu_replacements(node: Node) -> Iterator[Replacement]:
     yield from device_argument_replacements(node)
-    yield from tensor_move_replacements(node)
+    yield Tensor, "to", _to(Tensor.to, node)
+    yield Tensor, "cpu", _cpu(Tensor.cpu)
+    yield Tensor, "cuda", _cuda(node)
+    yield Tensor, "type", _type(Tensor.type)
+    yield Tensor, "pin_memory", _pin
+    yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, _PINNED)
+    yield Tensor, "record_stream", lambda *_, **__: None
+    yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
     yield from batch_norm_replacements()
     yield from cuda_replacements(node)
     yield Count, "host", staticmethod(node.host)
