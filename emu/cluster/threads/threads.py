@@ -89,7 +89,7 @@ class Threads(Ranks):
         self._calls = CallMatcher()
         self._attributes, library = library_state()
         core = Core() if beyond is None and pace is None else None  # else ranks do not have a processor all the time
-        self._baton = Baton(self.ranks, (*library, *own), lambda: self._strands.stand_still(), core)  # noqa: PLW0108 - of strands to come
+        self._baton = Baton(self.ranks, (*library, *own), lambda: self._strands.stand_still(), core)  # noqa: PLW0108
         self._rests = Rests(self._baton, beyond)
         self._strands = Strands(n_ranks, self.ranks, self._rests, recording, self._calls)
         if beyond is None:  # else the coordinator knows who waits for what
