@@ -101,13 +101,6 @@ def _devices(node: Node) -> Table:
         node.index(device)
         return DeviceProperties(node.npu.name, node.npu.memory_bytes, *node.npu.capability, max(1, node.npu.cores))
 
-    def runtime(name: str) -> Any:
-        """Return what CUDA's runtime has by a name: the free memory, and begin and end of a profile, which do nothing."""
-        known = {"cudaMemGetInfo": _free(node), **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0)}
-        if name not in known:
-            raise meaningless_error(f"torch.cuda.cudart().{name}")
-        return known[name]
-
     return {
         "device": lambda device: _CurrentDevice(node, device),
         "device_of": lambda _: nullcontext(),  # a tensor is on its rank's device
@@ -119,7 +112,7 @@ def _devices(node: Node) -> Table:
         "is_tf32_supported": lambda: True,
         "is_current_stream_capturing": lambda: False,
         "get_arch_list": lambda: [f"sm_{node.npu.capability[0]}{node.npu.capability[1]}"],
-        "cudart": lambda: _Names(runtime),
+        "cudart": lambda: _Names(partial(_runtime, node)),
         "get_allocator_backend": lambda: "native",
         "Stream": Stream,
         "Event": Event,
@@ -127,6 +120,14 @@ def _devices(node: Node) -> Table:
         "stream": partial(StreamContext),
         "default_stream": lambda *_, **__: Stream.default(),
     }
+
+
+def _runtime(node: Node, name: str) -> Any:
+    """Return what CUDA's runtime has by a name: the free memory, and begin and end of a profile, which do nothing."""
+    known = {"cudaMemGetInfo": _free(node), **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0)}
+    if name not in known:
+        raise meaningless_error(f"torch.cuda.cudart().{name}")
+    return known[name]
 
 
 def _accelerator(node: Node) -> Table:
