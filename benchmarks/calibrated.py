@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.model_file import anywhere
 from emu.model.plan.plan import Plan

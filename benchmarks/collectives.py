@@ -23,7 +23,7 @@ from torch import Tensor, distributed
 from torch._C._distributed_c10d import PrefixStore
 
 from emu.backend.executor.executor import Buffers, execute
-from emu.backend.executor.wire import LOOPBACK, GlooLinks, GlooWire, reach_store, serve_store
+from emu.backend.executor.wire import LOOPBACK, GlooWire, reach_store, serve_store
 from emu.collective.algorithm import algorithm, schedule
 from emu.collective.operation import cut, operation
 from emu.collective.proof import prove
@@ -188,7 +188,7 @@ def one_of(rank: int, n: int, size: int, port: int) -> list[list[float]]:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     store = reach_store(LOOPBACK, port)
-    wire = GlooWire(GlooLinks(store, rank, n), range(n))
+    wire = GlooWire(store, rank, n)
     distributed.init_process_group("gloo", store=PrefixStore("peer", store), rank=rank, world_size=n)
     data = torch.zeros(size // FLOAT_BYTES)
     counts = np.array([data.numel()])

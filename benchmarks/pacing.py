@@ -26,7 +26,7 @@ from torch.distributed import distributed_c10d
 
 from emu.arrays import column
 from emu.cluster.pace.timeliness import Pace, Tempo, TimelinessRecord
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import AlgorithmOnDims, Choice
 from emu.fabric.build import Builder
 from emu.fabric.lower import lower_placed

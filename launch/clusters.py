@@ -66,8 +66,8 @@ class ClusterOptions:
             RunError: Ray does not start.
         """
         if self.cluster == "local":
-            local = importlib.import_module("emu.cluster.threads.local_cluster")  # not above: it loads torch
-            yield local.LocalCluster(pace, self.patience_s)
+            threads = importlib.import_module("emu.cluster.threads.threads")  # not above: it loads torch
+            yield threads.LocalCluster(pace, self.patience_s)
             return
         ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
         read_options = importlib.import_module("launch.ray.process").read_options

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from types import FrameType
 
-from emu.cluster.rank_state.child_processes import adopt_orphans, end_with_parent
+from emu.cluster.child_processes import adopt_orphans, end_with_parent
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _held = threading.local()  # `before`: the signals that its thread had blocked before the fork
@@ -129,7 +129,7 @@ def _begin(words: int, hears: int) -> None:
     """
     signal.set_wakeup_fd(hears, warn_on_full_buffer=False)
     # It is imported here, because its own imports would take time in the first process.
-    importlib.import_module("emu.cluster.processes.fatal_signal").write_last_words(words)
+    importlib.import_module("emu.cluster.rank_failure").write_last_words(words)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_SENT, signal.SIGCHLD))
 
 
@@ -170,7 +170,7 @@ def _end(status: int, words: int) -> None:
     with suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
         # It is imported here, because there is rarely a process to end.
-        importlib.import_module("emu.cluster.rank_state.child_processes").end_all(grace_s=_GRACE_S)
+        importlib.import_module("emu.cluster.child_processes").end_all(grace_s=_GRACE_S)
     code = os.waitstatus_to_exitcode(status)
     if code < 0 and -code in _DIED:
         _report_death(signal.Signals(-code), words)
@@ -184,6 +184,6 @@ def _end(status: int, words: int) -> None:
 
 def _report_death(number: signal.Signals, words: int) -> None:
     """Print the signal that the child has died of, with its last words."""
-    fatal = importlib.import_module("emu.cluster.processes.fatal_signal")
+    fatal = importlib.import_module("emu.cluster.rank_failure")
     said = os.pread(words, os.fstat(words).st_size, 0).decode(errors="replace")
     print(f"emu: {fatal.own_death_in_words(number.name, said)}", file=sys.stderr, flush=True)  # noqa: T201 - as `click.echo`

@@ -23,8 +23,9 @@ import torch
 import torch.distributed as dist
 
 from emu.backend.executor.wire import LOOPBACK
+from emu.cluster.cluster import on_every_rank
 from emu.cluster.processes.coordinator import Coordinator
-from emu.cluster.processes.job_process import JobProcess, on_every_rank
+from emu.cluster.processes.job_process import JobProcess
 from emu.cluster.script_run import group_replacements
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice

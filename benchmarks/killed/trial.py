@@ -15,7 +15,7 @@ import psutil
 
 from benchmarks.command import EMU
 from benchmarks.killed.cases import SCRIPT, WHOLE, Case
-from emu.cluster.rank_state.child_processes import adopt_orphans, end_all
+from emu.cluster.child_processes import adopt_orphans, end_all
 
 _PATIENCE_S = 30.0  # for a command to end, and for what is left to be gone
 _LOOK_S = 0.02

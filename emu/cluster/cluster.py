@@ -1,8 +1,9 @@
-"""The protocol of a cluster, which runs the ranks of a job, and the execution of a call when all members have requested it."""
+"""A cluster, which runs the ranks of a job, and the execution of a call when all members have requested it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TextIO, TypeVar
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from emu.arrays import I64
 from emu.backend.executor.executor import Buffers, execute
 from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.count import pause_counting
-from emu.backend.rank.notes import Notes
+from emu.backend.rank.notes import Notes, merge
 from emu.backend.rank.rank_requests import ANY, RankRequest, dtype_name
 from emu.cluster.pace.timeliness import NOT_LATE, Lateness
 from emu.cluster.rank_failure import RankExit
@@ -74,17 +75,38 @@ class ProgramResult(NamedTuple):
     late: Lateness = NOT_LATE  # of one process
 
 
-class Cluster(Protocol):
+class Cluster(ABC):
     """A place where jobs run, one after another."""
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank, with PyTorch's default group made; return the results in rank order."""
+        """Run `program(rank)` on every rank, with PyTorch's default group made; return the results in rank order.
+
+        Raises:
+            InputError: fewer than one rank.
+            RunError: a rank died or failed, a deadlock, or calls that do not agree; all ranks have been ended.
+            SystemExit: a rank exited with a code other than 0.
+        """
+        return self.record(n_ranks, choice, program)[0]
 
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
         """Run as `run` does, and return the results and the trace."""
+        ended = self.perform(n_ranks, choice, on_every_rank(program))
+        if ended.left is not None:
+            raise ended.left
+        return ended.values, merge(ended.notes)
 
+    @abstractmethod
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
         """Run a program that makes the ranks itself and may exit with a code; return its values and its notes."""
+
+
+def on_every_rank(program: Callable[[int], Any]) -> Program:
+    """Return a program that runs `program(rank)` on every rank, with PyTorch's default group made."""
+    return partial(_run_on_every_rank, program)
+
+
+def _run_on_every_rank(program: Callable[[int], Any], make: Make) -> list[Any]:
+    return make(()).run(program)
 
 
 class Agreement(NamedTuple):

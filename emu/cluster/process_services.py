@@ -1,30 +1,43 @@
-"""Services that a process has once and every rank of a script uses: profiles, operators, signals, compiling, exits."""
+"""Services that a process has once and every rank of a script uses: profiles, operators, signals, compiling, exits, spawns.
+
+Also here: parts of PyTorch that open connections of their own, beside the process groups. Some are refused, others reported.
+"""
 
 import atexit
+import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+import torch.distributed as dist
 from torch._library import custom_ops
 from torch.autograd import profiler as _profiler
 from torch.library import Library as _Library
 
 from emu.backend.rank.source_lines import caller, is_called_by_user
 from emu.cluster.rank_failure import HardExit
-from emu.cluster.rank_state.replacement import Replacement
-from emu.cluster.strands.strand import RankLocal
+from emu.cluster.rank_state.library_state import Generators
+from emu.cluster.rank_state.rank_state import Replacement, change_modules, replace_attributes
+from emu.cluster.strands.strand import RankLocal, current_strand
 from emu.errors import RunError
 
 profiler: Any = _profiler  # neither exports nor types what is used here
 Library: Any = _Library
 
 
+def no_services() -> dict[str, Any]:
+    """Return what a thread has before it is that of a rank: no rank, processes spawned, handlers of signals, exit functions."""
+    return {"rank": None, "spawned": None, "handlers": {}, "exits": []}
+
+
 def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements for the time while ranks run; `on_thread.rank` is the rank of a thread, if it has one."""
+    """Yield the replacements for the time while ranks run; `on_thread` has what a rank has of them."""
     yield from _profiles(on_thread)
     yield from _operators(on_thread)
     yield from _signals(on_thread)
@@ -36,13 +49,8 @@ def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:
 
 def leave(on_thread: RankLocal) -> None:
     """Run the exit functions of this thread's rank, the last first."""
-    for do in reversed(getattr(on_thread, "exits", [])):
+    for do in reversed(on_thread.exits):
         do()
-
-
-def _rank(on_thread: RankLocal) -> int | None:
-    rank: int | None = getattr(on_thread, "rank", None)
-    return rank
 
 
 def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
@@ -51,7 +59,7 @@ def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
 
     def begins(original: Callable[..., Any]) -> Callable[..., Any]:
         def begin(*args: Any, **kwargs: Any) -> Any:
-            rank = _rank(on_thread)
+            rank = on_thread.rank
             if recorded and recorded[0] != rank:
                 raise RunError(
                     f"profiler: rank {rank} starts a profile while one of rank {recorded[0]} is being taken; the ranks share a "
@@ -81,7 +89,7 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
     first: dict[object, int] = {}
 
     def is_known(kind: str, name: str, key: str) -> bool:
-        rank, line = _rank(on_thread), caller()
+        rank, line = on_thread.rank, caller()
         return rank is not None and line is not None and first.setdefault((kind, name, key, line), rank) != rank
 
     def library(kind: str, name: str, key: str, *where: Any) -> Any:
@@ -109,14 +117,14 @@ def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
     original, handler_of, process = signal.signal, signal.getsignal, os.getpid()
 
     def handle(number: Any, handler: Any) -> Any:
-        if _rank(on_thread) is None or os.getpid() != process:
+        if on_thread.rank is None or os.getpid() != process:
             return original(number, handler)
         before = kept(number)
-        on_thread.here().setdefault("handlers", {})[number] = handler
+        on_thread.handlers[number] = handler
         return before
 
     def kept(number: Any) -> Any:
-        return on_thread.here().get("handlers", {}).get(number, handler_of(number))
+        return on_thread.handlers.get(number, handler_of(number))
 
     yield signal, "signal", handle
     yield signal, "getsignal", kept
@@ -137,9 +145,9 @@ def _register(on_thread: RankLocal) -> Callable[..., Any]:
     original = atexit.register
 
     def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        if _rank(on_thread) is None or not is_called_by_user():
+        if on_thread.rank is None or not is_called_by_user():
             return original(function, *args, **kwargs)
-        on_thread.here().setdefault("exits", []).append(lambda: function(*args, **kwargs))
+        on_thread.exits.append(lambda: function(*args, **kwargs))
         return function
 
     return register
@@ -150,8 +158,84 @@ def _exit(on_thread: RankLocal) -> Callable[[int], None]:
     original, process = os._exit, os.getpid()
 
     def leave_now(status: int) -> None:
-        if _rank(on_thread) is None or os.getpid() != process:
+        if on_thread.rank is None or os.getpid() != process:
             original(status)
         raise HardExit(status)
 
     return leave_now
+
+
+_ENDED = SimpleNamespace(join=lambda *_, **__: True)  # the processes of a spawn, which have all ended
+
+
+@contextmanager
+def _process(rank: int) -> Iterator[None]:
+    """Give a rank the random generators of a fresh process, and afterwards destroy its remaining process groups."""
+    generators = Generators()
+    before = generators.save()
+    generators.load(generators.of(rank))
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    generators.load(before)
+
+
+def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
+    """Yield the replacement of `torch.multiprocessing.spawn`: in a script that is started once, each rank is one process."""
+    processes: Any = torch.multiprocessing
+    original = processes.spawn
+
+    def spawn(
+        fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, *how: Any, **named: Any
+    ) -> Any:
+        rank = on_thread.rank
+        if rank is None:
+            return original(fn, args, nprocs, join, *how, **named)
+        if nprocs > n_ranks:
+            raise RunError(f"spawn: the script starts {nprocs} processes, and there are {n_ranks} ranks; take --ranks {nprocs}")
+        if rank < nprocs:
+            on_thread.spawned = nprocs
+            try:
+                with _process(rank):
+                    fn(rank, *args)
+            finally:
+                on_thread.spawned = None
+        return None if join else _ENDED
+
+    yield processes, "spawn", spawn
+
+
+_RPC = "torch.distributed.rpc"
+_CHECKPOINT = "torch.distributed.checkpoint._async_process_executor"
+_log = logging.getLogger("emu")
+
+
+def guard_connections() -> AbstractContextManager[None]:
+    """Refuse remote procedure calls, and report processes that save checkpoints, in modules loaded before or later."""
+    return change_modules(
+        {_RPC: lambda: replace_attributes((sys.modules[_RPC], "init_rpc", _init_rpc)), _CHECKPOINT: _reported}
+    )
+
+
+def _reported() -> AbstractContextManager[None]:
+    saver: Any = sys.modules[_CHECKPOINT]._AsyncCheckpointProcess
+    return replace_attributes((saver, "__init__", _with_notice(saver.__init__)))
+
+
+def _init_rpc(*_: object, **__: object) -> NoReturn:
+    raise RunError(
+        "init_rpc: remote procedure calls are not emulated, as their threads and sockets know no fabric; "
+        "take collectives, send and recv, or a store"
+    )
+
+
+def _with_notice(start: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that starts the process that saves checkpoints; it logs once that this takes no virtual time."""
+
+    def started(saver: Any, *args: Any, **kwargs: Any) -> None:
+        strand = current_strand()
+        if strand is not None and strand.rank == 0:
+            _log.info("PyTorch saves checkpoints in processes of its own, which talk over gloo: that takes no virtual time")
+        start(saver, *args, **kwargs)
+
+    return started

@@ -1,6 +1,23 @@
-"""The failures of ranks: exit codes and errors that end a rank's program, and the one of several that the job reports."""
+"""The failures of ranks: exit codes, errors and signals that end a rank's program, and the one of several that the job reports.
 
-from emu.backend.rank.source_lines import SourceLine, caller, error_line, in_brackets
+The last words of a process that a signal ends are the signal, and the line of its program at which each rank was. Python's
+`faulthandler` writes them, even where Python runs no more, to the process that watches: the coordinator of a job, or the
+process that started it.
+"""
+
+import faulthandler
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from emu.backend.rank.source_lines import SourceLine, caller, error_line, in_brackets, is_users
 from emu.errors import EmuError, RunError
 
 # The beginning of TorchScript's errors, and texts in errors of code that looked for a CUDA device itself.
@@ -34,10 +51,6 @@ class RankExit(SystemExit):
         """The exit in words; a text that the program gave to `sys.exit` counts as code 1."""
         code = self.code if isinstance(self.code, int) else 1
         return f"rank {self.rank} left with exit code {code}{self.at}" + (f"; {self.others}" if self.others else "")
-
-
-class StoppedError(RunError):
-    """The error that a rank gets if it continues after the run has failed."""
 
 
 def job_error(rank: int, error: BaseException) -> BaseException:
@@ -84,3 +97,141 @@ def takes_precedence(new: BaseException, old: BaseException | None) -> bool:
 def _failure_key(error: BaseException) -> object:
     """Return a value that is equal for failures of different ranks at one line in one way."""
     return ("exit", error.at) if isinstance(error, RankExit) else getattr(error, "alike", None)
+
+
+_FAULTS = {
+    "Segmentation fault": "SIGSEGV",
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Floating point exception": "SIGFPE",
+    "Floating-point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+}
+_ASKED = (signal.SIGTERM, signal.SIGHUP)  # signals that ask a process to end
+_RANK = re.compile(r"^rank (\d+) is (0x[0-9a-f]+)$", re.MULTILINE)
+_ENDED = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_THREAD = re.compile(r"^(Current thread|Thread) (0x[0-9a-f]+)[^\n]*\n((?:  [^\n]*\n?)*)", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+_STDERR = 2
+_outputs: list[int] = []  # the open file for the last words of this process
+
+
+@dataclass(frozen=True, slots=True)
+class FatalSignal:
+    """The end of a process by a signal: its name, the rank that caused it if known, and the line of each rank in brackets."""
+
+    name: str
+    rank: int | None = None
+    at: dict[int, str] = field(default_factory=dict)
+
+
+def write_last_words(*to: int) -> None:
+    """Let this process write its last words to an open file, or to stderr if none is given."""
+    _outputs[:] = to
+    faulthandler.enable(to[0] if to else _STDERR, all_threads=bool(to))
+
+
+@contextmanager
+def last_words_to(to: int) -> Iterator[None]:
+    """Let this process write its last words to an open file, while the context lasts."""
+    before = [*_outputs]
+    write_last_words(to)
+    try:
+        yield
+    finally:
+        write_last_words(*before)
+
+
+@contextmanager
+def handled_signals(handler: Any, *numbers: int) -> Iterator[None]:
+    """Set the handler of some signals while the context lasts, if this is the main thread, which alone may do so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, each in before.items():
+            signal.signal(number, each)
+
+
+def report_termination() -> AbstractContextManager[None]:
+    """Return a context in which last words are also written for a signal that asks this process to end, and then it ends."""
+    return handled_signals(_end, *_ASKED)
+
+
+def announce_rank(rank: int) -> None:
+    """Write that the calling thread is a rank."""
+    for file in _outputs:
+        os.write(file, f"rank {rank} is {threading.get_ident():#018x}\n".encode())
+
+
+def parse_last_words(words: str) -> FatalSignal | None:
+    """Return the end of a process from its last words; None if there are none."""
+    ended = _ENDED.search(words)
+    if ended is None:
+        return None
+    ranks = {int(thread, 16): int(rank) for rank, thread in _RANK.findall(words[: ended.start()])}
+    said = [
+        (kind, ranks[int(thread, 16)], _line(frames))
+        for kind, thread, frames in _THREAD.findall(words, ended.end())
+        if int(thread, 16) in ranks
+    ]
+    culprit = next((rank for kind, rank, _ in said if kind.startswith("Current")), None)
+    return FatalSignal(_FAULTS.get(ended[1], ended[1]), culprit, {rank: in_brackets(line) for _, rank, line in said})
+
+
+def ranks_in_words(ranks: Collection[int]) -> str:
+    """Return the ranks of one process in words."""
+    return f"rank {min(ranks)}" if len(ranks) == 1 else f"ranks {min(ranks)} to {max(ranks)}"
+
+
+def death_in_words(fatal: FatalSignal | None, doing: Mapping[int, str], others: str = "") -> str:
+    """Return the end of a process in words.
+
+    Args:
+        fatal: The end by its last words; None: it left none, as when it is killed.
+        doing: For each of its ranks, what it was last known to do; "" if nothing is known.
+        others: The waits of other ranks, in words.
+    """
+    how = "died without a word, as where SIGKILL ends it" if fatal is None else f"was ended by {fatal.name}"
+    at: Mapping[int, str] = {} if fatal is None else fatal.at
+    only = fatal.rank if fatal is not None else None
+    if len(doing) == 1 or only is not None:
+        (rank,) = doing if only is None else (only,)
+        told = [f"{ranks_in_words([rank])}: its process {how}{at.get(rank, '')}", doing.get(rank, "")]
+    else:
+        each = [" ".join(filter(None, (f"{r}{at.get(r, '')}", does))) for r, does in doing.items() if does or at.get(r)]
+        told = [f"{ranks_in_words(doing)}: their process {how}", *each]
+    return "; ".join(filter(None, (", ".join(filter(None, told)), others)))
+
+
+def own_death_in_words(name: str, words: str) -> str:
+    """Return the end of a process that ran ranks as threads in words: the signal, and its last words."""
+    fatal = parse_last_words(words) or FatalSignal(name)
+    ranks = {int(rank): "" for rank, _ in _RANK.findall(words)}
+    return death_in_words(fatal, ranks) if ranks else f"the process of the command was ended by {fatal.name}"
+
+
+def _line(frames: str) -> SourceLine | None:
+    found = (SourceLine(file, int(number)) for file, number in _FRAME.findall(frames))
+    return next((line for line in found if is_users(line.file)), None)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    for file in _outputs:
+        os.write(file, f"Fatal Python error: {signal.Signals(number).name}\n\n".encode())
+        faulthandler.dump_traceback(file, all_threads=True)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _forget_in_child() -> None:
+    """Let a process that a rank forks write its last words to stderr."""
+    if _outputs:
+        write_last_words()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_in_child)

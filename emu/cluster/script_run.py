@@ -22,20 +22,17 @@ from torch.distributed import device_mesh, distributed_c10d
 
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import end_before
+from emu.cluster.child_processes import end_children
 from emu.cluster.cluster import Cluster, Make, Ranks
-from emu.cluster.connections import guard_connections
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.npu_emulation import emulate_npus
-from emu.cluster.process_services import leave, process_replacements
+from emu.cluster.process_services import guard_connections, leave, no_services, process_replacements, spawn_replacements
 from emu.cluster.rank_failure import HardExit, RankExit
-from emu.cluster.rank_state.child_processes import end_children
-from emu.cluster.rank_state.rank_state import Settings
-from emu.cluster.rank_state.replacement import Replacement, replace_attributes
+from emu.cluster.rank_state.rank_state import Replacement, Settings, replace_attributes
 from emu.cluster.rank_state.script_state import Environment, Main, Modules, standard_streams
 from emu.cluster.script_source import ScriptSource, read_source
-from emu.cluster.spawn import spawn_replacements
 from emu.cluster.strands.strand import RankLocal
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.registry import load_catalogue
@@ -110,12 +107,13 @@ class Script:
 
     def _source_here(self) -> ScriptSource:
         """Change to the script's folder, or stay in the copy that Ray brought; return the source there."""
-        if self.source.is_here and self.folder.is_dir():
+        source = self.source
+        if source.root.is_dir() and (source.is_stdin or source.file.is_file()) and self.folder.is_dir():
             os.chdir(self.folder)
-            return self.source
-        if (copied := self.source.copied(Path.cwd())) is not None:
+            return source
+        if (copied := source.copied(Path.cwd())) is not None:
             return copied
-        where = f"{platform.node()} has no folder {str(self.folder)!r} with {str(self.source.file)!r}"
+        where = f"{platform.node()} has no folder {str(self.folder)!r} with {str(source.file)!r}"
         raise InputError(f"run: {where}; run from the script's own folder, which Ray brings, or share the disk")
 
     @contextmanager
@@ -208,12 +206,12 @@ def _launch_context(
     source: ScriptSource, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
 ) -> Iterator[RankLocal]:
     """Set up everything as after torchrun, whatever backend the script asks for, and undo it at the end."""
-    on_thread = RankLocal()
+    on_thread = RankLocal(no_services)
     init = _init(cluster, n_ranks, on_thread)
     launched = ((module, "init_process_group", init) for module in (dist, distributed_c10d, device_mesh))
     with replace_attributes(*launched), emulate_npus(npu, n_ranks), guard_connections():
         changed = (*group_replacements(), *process_replacements(on_thread), *spawn_replacements(on_thread, n_ranks))
-        words, folders = [source.first_word, *argv], [str(source.root), *sys.path]
+        words, folders = ["-" if source.is_stdin else str(source.file), *argv], [str(source.root), *sys.path]
         with (
             replace_attributes(*changed, (sys, "argv", words), (sys, "path", folders)),
             _environment(n_ranks),
@@ -248,7 +246,7 @@ def _init(cluster: Ranks, n_ranks: int, on_thread: RankLocal) -> Callable[..., N
         *args: object,
         **kwargs: object,
     ) -> None:
-        n = getattr(on_thread, "spawned", n_ranks)
+        n = on_thread.spawned or n_ranks
         for name, got, given in (("world_size", world_size, n), ("rank", rank, on_thread.rank)):
             if got not in (-1, given):
                 raise RunError(
@@ -306,12 +304,11 @@ def _free_names(packages: Sequence[str]) -> Iterator[None]:
     points = entry_points(group="emu.catalogue")
     for point in points:
         load_catalogue(point.name)
-    names = {*packages, *(point.value for point in points)}
-    before = _take_out(names)
+    before = _take_out({*packages})
     try:
         yield
     finally:
-        _take_out(names)
+        _take_out({*packages})
         sys.modules.update(before)
 
 

@@ -48,16 +48,6 @@ class ScriptSource:
         """The package of its module; "" if there is none."""
         return self.module.rpartition(".")[0]
 
-    @property
-    def first_word(self) -> str:
-        """The script's `sys.argv[0]`."""
-        return "-" if self.is_stdin else str(self.file)
-
-    @property
-    def is_here(self) -> bool:
-        """True if this machine has the file where it was read."""
-        return self.root.is_dir() and (self.is_stdin or self.file.is_file())
-
     def copied(self, root: Path) -> "ScriptSource | None":
         """Return the same script in a copy of its root folder; None if it is not there."""
         file = self.file if self.is_stdin else root / self.file.relative_to(self.root)

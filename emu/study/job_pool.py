@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.pool import Pool
 from typing import Any, Generic, Protocol, TypeVar
 
-from emu.cluster.rank_state.child_processes import end_with_parent
+from emu.cluster.child_processes import end_with_parent
 from emu.store import ValueTable
 
 J = TypeVar("J")

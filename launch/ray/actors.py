@@ -74,7 +74,7 @@ class Actors:
         waiting = {a.run.remote(i, self._host, sent): i for i, a in enumerate(self._actors[:n])}
         answers: list[ActorResult] = []
         until = float("inf")
-        while waiting and time.monotonic() < until and not self._is_told_to_end():
+        while waiting and time.monotonic() < until and not (self._pipe.poll() and self._pipe.recv_bytes()):
             ready, _ = ray.wait(list(waiting), num_returns=1, timeout=0.2)
             answers += [_answer(waiting.pop(ref), ref) for ref in ready]
             if any(how == "died" for _, how, _, _ in answers):
@@ -99,9 +99,6 @@ class Actors:
             raise TimeoutError(_no_room(n, strategy, resources, wait_s))
         places = [PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i) for i in range(n)]
         return [kind.options(**_amounts(resources), scheduling_strategy=place).remote() for place in places]
-
-    def _is_told_to_end(self) -> bool:
-        return self._pipe.poll() and bool(self._pipe.recv_bytes())
 
     def kill(self) -> None:
         """End every actor."""

@@ -5,35 +5,28 @@ Ray starts, places, watches and ends the ranks; gloo carries bytes between them.
 
 import pickle
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
-
-import ray
+from typing import Any
 
 from emu.backend.executor.wire import LOOPBACK
-from emu.backend.rank.notes import merge
 from emu.backend.rank.record import Recorder
-from emu.cluster.cluster import Make, Program, ProgramResult
+from emu.cluster.cluster import Cluster, Make, Program, ProgramResult
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator import Coordinator
-from emu.cluster.processes.fatal_signal import death_in_words, ranks_in_words
-from emu.cluster.processes.job_process import JobProcess, on_every_rank, ranks_of_processes
-from emu.cluster.rank_failure import RankExit
-from emu.cluster.watch.watch import PATIENCE_S
+from emu.cluster.processes.job_process import JobProcess, ranks_of_processes
+from emu.cluster.rank_failure import RankExit, death_in_words, ranks_in_words
+from emu.cluster.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
-from emu.trace.trace import Trace
-from launch.ray.process import RayOptions, RayProcess
+from launch.ray.actors import ActorResult
+from launch.ray.process import RayOptions, RayProcess, pickled_by_value
 
-T = TypeVar("T")
-_cloudpickle: Any = ray.cloudpickle  # Ray has no types for it
 _WORST = ("refused", "died", "broken", "failed", "done")  # the worst first: that of several results which is reported
 
 
-class RayCluster:
+class RayCluster(Cluster):
     """The actors of one Ray, which live from job to job; a context manager that ends them.
 
     Args:
@@ -68,26 +61,7 @@ class RayCluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the actors, and the Ray that was started here."""
         self._process.end(keep_log=self._keep_log)
-
-    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` in every actor, with PyTorch's default group made; return the results in rank order.
-
-        Raises:
-            InputError: fewer than one rank.
-            RunError: a rank died or failed, a deadlock, or calls that do not agree; all ranks have been ended.
-            SystemExit: a rank exited with a code other than 0.
-        """
-        return [value for ended in self._run(n_ranks, choice, on_every_rank(program)) for value in ended.values]
-
-    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        """Run as `run` does, and return the results and the trace."""
-        ended = self._run(n_ranks, choice, on_every_rank(program))
-        return [value for e in ended for value in e.values], merge([notes for e in ended for notes in e.notes])
 
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
         """Run a program that makes the ranks itself; if a rank exits with a code, nothing is recorded.
@@ -120,9 +94,7 @@ class RayCluster:
             self.pace.tempo.kept.add(each.late for each in ended)
         return ended
 
-    def _failure(
-        self, answers: list[tuple[int, str, bytes, str]], coordinator: Coordinator, processes: list[range]
-    ) -> BaseException:
+    def _failure(self, answers: list[ActorResult], coordinator: Coordinator, processes: list[range]) -> BaseException:
         process, how, _, said = min(answers, key=lambda answer: _WORST.index(answer[1]), default=(0, "done", b"", ""))
         if how == "refused":
             return InputError(f"ray: {said}; ask for less, or wait longer (resources, strategy, wait_s of --ray-options)")
@@ -173,11 +145,4 @@ def _pickle(job: JobProcess, program: object, own: Sequence[Algorithm]) -> bytes
     users = {each.build.__module__ for each in own if not each.build.__module__.startswith("emu.")}
     by_value = [sys.modules[name] for name in (*names, *users) if name in sys.modules]
     by_value += [home for home in homes if home.__name__.partition(".")[0] not in ("emu", "__main__", *names, *users)]
-    for module in by_value:
-        _cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(_cloudpickle.dumps(job))
-    finally:
-        for module in by_value:
-            with suppress(ValueError):
-                _cloudpickle.unregister_pickle_by_value(module)
+    return pickled_by_value(job, by_value)

@@ -14,18 +14,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 from typing import Any
 
 import psutil
+import ray
 
+from emu.cluster.child_processes import has_ended
 from emu.errors import InputError, RunError, must_be
 from emu.topology.description.values import check_keys, load_toml, read_word
+from launch.ray.actors import ActorResult
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _KEYS = ("strategy", "resources", "wait_s", "runtime_env")
@@ -80,6 +84,19 @@ def read_options(path: Path | None, brings: Path | None = None) -> RayOptions:
 
 def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def pickled_by_value(thing: object, modules: Collection[ModuleType]) -> bytes:
+    """Return a thing as bytes; code of some modules goes along."""
+    cloudpickle: Any = ray.cloudpickle  # Ray has no types for it
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(thing))
+    finally:
+        for module in modules:
+            with suppress(ValueError):
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -137,7 +154,7 @@ class RayProcess:
             raise _no_ray(address, line)
         raise RunError(f"ray: does not start: {line}; log: {self.log}")
 
-    def ask(self, n: int, job: bytes, failing: Event) -> list[tuple[int, str, bytes, str]]:
+    def ask(self, n: int, job: bytes, failing: Event) -> list[ActorResult]:
         """Run a job; return (process, how, ended, said) of every process, or only of the first to end if any failed.
 
         Args:
@@ -156,7 +173,7 @@ class RayProcess:
             if time.monotonic() > until:
                 self.send(())
                 break
-        answers: list[tuple[int, str, bytes, str]] = self.receive()
+        answers: list[ActorResult] = self.receive()
         return answers
 
     def send(self, what: Any) -> None:
@@ -270,10 +287,4 @@ def _family(leader: int) -> set[psutil.Process]:
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(process.pid) == leader:
                 found.add(process)
-    return {process for process in found if _lives(process)}
-
-
-def _lives(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
+    return {process for process in found if not has_ended(process)}

@@ -68,13 +68,6 @@ def _options(*, joined: bool) -> RayOptions:
     return RayOptions(runtime_env={"env_vars": settings} if joined else {})
 
 
-@dataclass(frozen=True)
-class RayJob:
-    """A job that is a task of a Ray."""
-
-    get: Callable[[], Any]  # waits for the result
-
-
 class _RayTasks:
     """The tasks of one work, as this process sees them.
 
@@ -96,14 +89,14 @@ class _RayTasks:
         self._process.send(work)
         return int(self._process.receive())
 
-    def submit(self, job: Any) -> RayJob:
-        """Start a task."""
+    def submit(self, job: Any) -> LocalJob[int, Any]:
+        """Start a task; return what waits for its result."""
         self._take_all()
         number = self._started
         self._started += 1
         of = "" if self._jobs is None else f"/{self._jobs}"
         self._process.send((number, f"{self._label} {self._started}{of}", by_value(job)))
-        return RayJob(partial(self._result, number))
+        return LocalJob(self._result, number)
 
     def _result(self, number: int) -> Any:
         """Return the result of a task, after it has come.

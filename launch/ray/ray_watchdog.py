@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from emu.cluster.rank_state.child_processes import adopt_orphans, end_all
+from emu.cluster.child_processes import adopt_orphans, end_all
 
 _LEAVE_S = 5.0  # seconds for Ray's process to leave a joined Ray, and for a folder to disappear
 _LOOK_S = 0.02

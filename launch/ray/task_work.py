@@ -4,19 +4,16 @@ import importlib
 import pickle
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-from ray import cloudpickle
 
 from emu.errors import EmuError, InputError, RunError
 from emu.registry import file_things, has_own, load_catalogue, own_things
 from emu.sources import product_digest, take_users_digest, user_modules, users_digest
 from emu.store import ValueTable
 from emu.study.choice import algorithm_cache
+from launch.ray.process import pickled_by_value
 
-_cloudpickle: Any = cloudpickle  # Ray has no types for it
 _LAUNCH = Path(__file__).parents[1]
 # Modules in which users' things are filed.
 _FILED = (
@@ -79,15 +76,7 @@ class TaskWork:
 
 def by_value(thing: object) -> bytes:
     """Return a thing as bytes; code of users goes along, as other machines lack it."""
-    modules = user_modules()
-    for module in modules:
-        _cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(_cloudpickle.dumps(thing))
-    finally:
-        for module in modules:
-            with suppress(ValueError):
-                _cloudpickle.unregister_pickle_by_value(module)
+    return pickled_by_value(thing, user_modules())
 
 
 def _pickled_error(error: Exception) -> bytes:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
@@ -33,12 +33,7 @@ _WORK: list[Any] = []  # of a process of Ray, once it has done a task
 TaskResult = tuple[int, str, bytes, int, int]
 
 
-class Task(NamedTuple):
-    """A job as Ray does it."""
-
-    number: int
-    name: str  # on Ray's dashboard
-    job: bytes
+Task = tuple[int, str, bytes]  # a job as Ray does it: its number, its name on Ray's dashboard, and the pickled job
 
 
 def _do(sent: list[Any], job: bytes) -> Any:
@@ -65,7 +60,8 @@ class Tasks:
 
     def start(self, task: Task, tries: int = 1) -> None:
         """Start a task."""
-        ended: Future[Any] = self._task.options(name=task.name).remote(self._sent, task.job).future()
+        _, name, job = task
+        ended: Future[Any] = self._task.options(name=name).remote(self._sent, job).future()
         ended.add_done_callback(lambda done: self._ended.put((task, tries, done)))
 
     def _send_results(self) -> None:
@@ -87,7 +83,7 @@ class Tasks:
     def _send(self, task: Task, how: str, found: bytes, tries: int) -> None:
         """Send the result of a task."""
         with suppress(OSError):  # nobody waits any more
-            self._pipe.send((task.number, how, found, tries, len(self._lost)))
+            self._pipe.send((task[0], how, found, tries, len(self._lost)))
 
 
 def _lost_nodes() -> set[str]:
@@ -112,7 +108,7 @@ def main() -> None:
         tasks = Tasks(pipe, pipe.recv())
         pipe.send(max(1, int(_resources().get("CPU", 1))))
         while True:
-            tasks.start(Task(*pipe.recv()))
+            tasks.start(pipe.recv())
     except (EOFError, ConnectionError):
         ray.shutdown()
 

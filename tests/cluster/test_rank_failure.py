@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from emu.cluster.call_matcher import CallMatcher
 from emu.cluster.rank_state.library_state import Generators
+from emu.cluster.strands.strands import Strands
 from emu.cluster.threads import rests, threads
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.rests import Rests
@@ -90,7 +91,7 @@ PLACES = [
     (CallMatcher, "arrive"),
     (CallMatcher, "story"),
     (Threads, "_carry_out"),
-    (Threads, "_stuck"),
+    (Strands, "stand_still"),
     (Rests, "fail"),
     (Rests, "wake_all"),
     (Threads, "_whole"),
@@ -129,7 +130,13 @@ def test_an_error_in_every_place_from_some_moment_on_ends_the_run(monkeypatch):
     def broken(*_):
         raise InjectedError("from now on")
 
-    for owner, name in [(CallMatcher, "story"), (Threads, "_stuck"), (Rests, "wake_all"), (Baton, "wake"), (Baton, "leave")]:
+    for owner, name in [
+        (CallMatcher, "story"),
+        (Strands, "stand_still"),
+        (Rests, "wake_all"),
+        (Baton, "wake"),
+        (Baton, "leave"),
+    ]:
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, broken)
             assert "from now on" in told(outcome(Threads(3), deadlock)), name

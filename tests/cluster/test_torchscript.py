@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.jit import _builtins
 
-from emu.cluster.npu.device_arguments import device_argument_replacements
-from emu.cluster.npu.npu import Node, Npu
+from emu.cluster.npu.npu import Node, Npu, device_argument_replacements
 from emu.cluster.script_run import run_script
 from emu.errors import RunError
 from tests.cluster.gloo import run_on_gloo

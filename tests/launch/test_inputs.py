@@ -26,7 +26,7 @@ LARGE = {
     "measured runs": ("repro", "measured", "--data", "large.csv"),
 }
 # Modules that open only what Emu has written or brings along; what a user names goes through `read_input`.
-OWN = ("emu/files.py", "emu/store.py", "emu/sources.py", "emu/model/parallel/checkpoint.py", "emu/cluster/watch/processes.py")
+OWN = ("emu/files.py", "emu/store.py", "emu/sources.py", "emu/model/parallel/checkpoint.py", "emu/cluster/child_processes.py")
 OWN += ("emu/study/training/learn/checkpoints.py", "launch/data", "launch/papers", "launch/ray/process.py")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64, Bool
-from emu.backend.executor.compiler.schedule_cells import INPUT, MEMORY, OUTPUT, REGIONS
+from emu.backend.executor.schedule_cells import INPUT, MEMORY, OUTPUT, REGIONS
 from emu.collective.operation import Operation
 from emu.errors import InputError
 

@@ -14,10 +14,15 @@ from torch import Tensor
 
 from emu.arrays import I64
 from emu.backend.executor.buffer_addresses import buffer_addresses, ranks_to_copy, stride
-from emu.backend.executor.compiler.batches import StridedOperation, StridedRange
-from emu.backend.executor.compiler.compiled_program import CompiledProgram, ProgramRound, compile_schedule
-from emu.backend.executor.compiler.crossing import WireMessage
-from emu.backend.executor.compiler.schedule_cells import INBOXES, SCRATCH, STAGE
+from emu.backend.executor.compiled_program import (
+    CompiledProgram,
+    ProgramRound,
+    StridedOperation,
+    StridedRange,
+    compile_schedule,
+)
+from emu.backend.executor.crossing import WireMessage
+from emu.backend.executor.schedule_cells import INBOXES, SCRATCH, STAGE
 from emu.backend.executor.wire import FOLDS, GlooTransfer, GlooWire, check_reduces, unwritten_mark
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule
@@ -129,7 +134,9 @@ def execute(
     if reduce not in REDUCE_OPERATIONS:
         raise unknown("reduce operation", reduce, REDUCE_OPERATIONS)
     _check_ranks(schedule, operation, buffers, wire)
-    sizes = operation.block_counts(_largest(buffers)) if counts is None else np.asarray(counts, np.int64)
+    if counts is None:
+        counts = operation.block_counts(max((t.numel() for b in buffers.values() for t in (b.input, b.output)), default=0))
+    sizes = np.asarray(counts, np.int64)
     _check(operation, buffers, sizes)
     if operation.name in REDUCING or schedule.reduce.any():
         check_reduces(operation.name, next(iter(buffers.values())).output.dtype, reduce)
@@ -165,10 +172,6 @@ class _Execution:
 
 def _sides(buffers: Mapping[int, Buffers]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
     return {r: b.input for r, b in buffers.items()}, {r: b.output for r, b in buffers.items()}
-
-
-def _largest(buffers: Mapping[int, Buffers]) -> int:
-    return max((max(b.input.numel(), b.output.numel()) for b in buffers.values()), default=0)
 
 
 def _check_ranks(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], wire: GlooWire | None) -> None:

@@ -8,6 +8,7 @@ The reduce operations as torch functions of two tensors, and the dtypes that eac
 
 import socket
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -88,10 +89,6 @@ LOOPBACK = "127.0.0.1"
 _Gloo: Any = ProcessGroupGloo  # the stubs lack its options
 
 
-class UnreachableError(RunError):
-    """The error that a rank does not answer, most often because its process has died; the cause is then elsewhere."""
-
-
 def serve_store(host: str = LOOPBACK) -> TCPStore:
     """Return a new store that listens on `host` alone."""
     listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -117,7 +114,7 @@ class GlooTransfer:
         """Block until the message has left, after which its tensor may be overwritten, or until it has arrived.
 
         Raises:
-            UnreachableError: the peer is gone, or silent for too long.
+            RunError: the peer is gone, or silent for too long.
         """
         try:
             self.work.wait()
@@ -125,8 +122,11 @@ class GlooTransfer:
             raise _unreachable(self.peer, self.timeout_s, error) from error
 
 
-class GlooLinks:
-    """The connections of one process to all others of the job.
+class GlooWire:
+    """The connections of one process to all others of the job, as the participants of one group use them.
+
+    Participants are numbered as in the group, and helpers live with its rank 0. The wire has no channels: the executor starts
+    both ends of all messages between two processes in the order of rows.
 
     Args:
         store: The store that all processes share.
@@ -151,51 +151,33 @@ class GlooLinks:
         options._timeout = timedelta(seconds=timeout_s)
         self._timeout_s = timeout_s
         self._of_rank = of_rank or range(n_processes)
+        self._ranks: Sequence[int] = range(len(self._of_rank))  # of the participants
         self._gloo = _Gloo(PrefixStore("gloo", store), process, n_processes, options)
 
-    def send(self, rank: int, data: Tensor) -> GlooTransfer:
-        """Start to send to global rank `rank`."""
-        return self._start(rank, lambda: self._gloo.send([_as_bytes(data)], self._of_rank[rank], 0))
+    def among(self, ranks: Sequence[int]) -> "GlooWire":
+        """Return the wire of a group of some ranks."""
+        found = copy(self)
+        found._ranks = ranks
+        return found
 
-    def receive(self, rank: int, data: Tensor) -> GlooTransfer:
-        """Start to receive from global rank `rank`."""
-        return self._start(rank, lambda: self._gloo.recv([_as_bytes(data)], self._of_rank[rank], 0))
+    def send(self, src: int, dst: int, channel: int, data: Tensor) -> GlooTransfer:
+        """Start to send `data`, which must not change until the wait is over."""
+        return self._start(self._gloo.send, dst, data)
 
-    def _start(self, peer: int, start: Callable[[], Any]) -> GlooTransfer:
+    def receive(self, src: int, dst: int, channel: int, data: Tensor) -> GlooTransfer:
+        """Start to receive into `data`."""
+        return self._start(self._gloo.recv, src, data)
+
+    def _start(self, move: Callable[..., Any], participant: int, data: Tensor) -> GlooTransfer:
+        """Start a transfer with a participant; as bytes, since gloo itself carries neither bool nor bfloat16."""
+        peer = self._ranks[participant if participant < len(self._ranks) else 0]
         try:
-            return GlooTransfer(start(), peer, self._timeout_s)
+            return GlooTransfer(move([data.view(torch.uint8)], self._of_rank[peer], 0), peer, self._timeout_s)
         except RuntimeError as error:
             raise _unreachable(peer, self._timeout_s, error) from error
 
 
-class GlooWire:
-    """The wire of one group; participants are numbered as in the group, and helpers live with its rank 0.
-
-    The wire has no channels: the executor starts both ends of all messages between two processes in the order of rows.
-    """
-
-    def __init__(self, links: GlooLinks, ranks: Sequence[int]) -> None:
-        self._links = links
-        self._ranks = ranks
-
-    def send(self, src: int, dst: int, channel: int, data: Tensor) -> GlooTransfer:
-        """Start to send `data`, which must not change until the wait is over."""
-        return self._links.send(self._home(dst), data)
-
-    def receive(self, src: int, dst: int, channel: int, data: Tensor) -> GlooTransfer:
-        """Start to receive into `data`."""
-        return self._links.receive(self._home(src), data)
-
-    def _home(self, participant: int) -> int:
-        return self._ranks[participant if participant < len(self._ranks) else 0]
-
-
-def _as_bytes(data: Tensor) -> Tensor:
-    """Return a view of the same memory as bytes, since gloo itself carries neither bool nor bfloat16."""
-    return data.view(torch.uint8)
-
-
-def _unreachable(peer: int, timeout_s: float, error: RuntimeError) -> UnreachableError:
-    if "Timed out" in str(error):
-        return UnreachableError(f"rank {peer} has not answered for {timeout_s:g} s")
-    return UnreachableError(f"rank {peer} cannot be reached")
+def _unreachable(peer: int, timeout_s: float, error: RuntimeError) -> RunError:
+    """Return the error that a rank does not answer, most often because its process has died; the cause is then elsewhere."""
+    how = f"has not answered for {timeout_s:g} s" if "Timed out" in str(error) else "cannot be reached"
+    return RunError(f"rank {peer} {how}")

@@ -34,14 +34,9 @@ class EventRow(NamedTuple):
     tag: int
 
 
-class Splits(NamedTuple):
-    """The elements of each block that a rank gives, and the number of blocks in the largest buffer of any rank."""
-
-    given: tuple[int, ...]
-    in_size: int
-
-
-EVEN = Splits((), 1)
+# The elements of each block that a rank gives, and the number of blocks in the largest buffer of any rank.
+Splits = tuple[tuple[int, ...], int]
+EVEN: Splits = ((), 1)
 
 
 def splits_of(call: RankRequest) -> Splits:
@@ -50,7 +45,7 @@ def splits_of(call: RankRequest) -> Splits:
         return EVEN
     blocks, in_size = _input(call.operation, len(call.group.ranks), call.root, call.rank)
     known = dict(zip(call.known.block.tolist(), call.known.elements.tolist(), strict=True))
-    return Splits(tuple(map(known.__getitem__, blocks)), in_size)
+    return tuple(map(known.__getitem__, blocks)), in_size
 
 
 @lru_cache(maxsize=4096)

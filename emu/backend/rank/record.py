@@ -25,7 +25,6 @@ from emu.backend.rank.count import Count, Operator, suspend_counting, tensors_in
 from emu.backend.rank.notes import EVEN, EventRow, Notes, Splits, merge, splits_of
 from emu.backend.rank.rank_memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.rank_requests import Members, RankRequest, dtype_name
-from emu.backend.rank.request_work import WorkObserver
 from emu.backend.rank.streams import RankStreams, StreamPosition, current_streams
 from emu.errors import RunError
 from emu.trace.trace import MOVES, UPDATE, Kind, Trace
@@ -62,10 +61,6 @@ class Recorder:
         found = current_streams()
         return found if found is not None and found.is_beside(self._lane) else self._lane
 
-    def fork(self) -> RankStreams:
-        """Return the streams of a thread that this thread starts; its work comes after all work so far of this thread."""
-        return self.streams.fork()
-
     def now(self) -> StreamPosition:
         """Return the position at which all work so far of the calling thread on its current stream has ended."""
         return self.streams.now(self.streams.current)
@@ -89,13 +84,13 @@ class Recorder:
         self.waits.append(self.streams.compute(len(self.rows)))
         self.rows.append(row)
 
-    def request(self, call: RankRequest, instance: int) -> WorkObserver:
-        """Add a request, and return its record, or an observer that records nothing where requests are no part of the run.
+    def request(self, call: RankRequest, instance: int) -> int:
+        """Add a request, and return its event, or -1 where requests are no part of the run.
 
         The request waits for the last computation of its stream, and for the requests that its stream has joined since.
         """
         if self.aside:
-            return WorkObserver()
+            return -1
         self._go_on()
         seq = len(self.rows)
         key = call.group[:2]
@@ -111,7 +106,7 @@ class Recorder:
         # Messages of one peer and tag are in order, but one to receive must not hold up one to send.
         queue = (number, kind) if kind == Kind.COLLECTIVE else (number, kind, call.root, call.tag)
         self.waits.append(self.streams.request(seq, queue))
-        return RequestRecord(self, seq, call.dtype.itemsize)
+        return seq
 
     def join(self, seq: int) -> None:
         """Let the next work on the current stream wait for a request."""
@@ -175,9 +170,12 @@ class Recorder:
             self.mark("step")
             self._step += 1
 
-    def resize(self, seq: int, count: int, size_bytes: int) -> None:
-        """Set the size of a request, which is known only when all members have called."""
-        self.rows[seq] = self.rows[seq]._replace(elements=count, size_bytes=size_bytes)
+    def meet(self, seq: int, count: int, message: tuple[int, int] | None) -> None:
+        """Set what is known of a request only when all members have called; the arguments are those of `RequestWork.meet`."""
+        row = self.rows[seq]
+        size_bytes = count * int(getattr(torch, row.dtype).itemsize)
+        root, instance = message or (row.root, row.instance)
+        self.rows[seq] = row._replace(elements=count, size_bytes=size_bytes, root=root, instance=instance)
         splits, in_size = self.splits[seq]
         if all(given * in_size == count for given in splits):
             self.splits[seq] = EVEN
@@ -223,35 +221,9 @@ class Recorder:
 
     def _own_notes(self) -> Notes:
         rows = (row if row.step < self._step else row._replace(step=0) for row in self.rows)
-        splits = tuple(self.splits[seq].given if seq in self.splits else () for seq in range(len(self.rows)))
+        splits = tuple(self.splits[seq][0] if seq in self.splits else () for seq in range(len(self.rows)))
         groups, peak = tuple(self.groups.values()), self.count.memory.peak_by_part()
         return Notes(tuple(rows), tuple(self.waits), splits, groups, peak, dict(self.lines))
-
-
-class RequestRecord(WorkObserver):
-    """The record of one request: it tells the recorder what becomes of the request's Work."""
-
-    __slots__ = ("_itemsize", "_recorder", "_seq")
-
-    def __init__(self, recorder: Recorder, seq: int, itemsize: int) -> None:
-        self._recorder, self._seq, self._itemsize = recorder, seq, itemsize
-
-    def on_wait(self) -> None:
-        """Record that the program waited for the request."""
-        self._recorder.join(self._seq)
-
-    def on_future(self) -> None:
-        """Record that the program took the future of the request."""
-        self._recorder.defer(self._seq)
-
-    def on_size(self, count: int) -> None:
-        """Set the size of the request when all members have called; the largest buffer of any has `count` elements."""
-        self._recorder.resize(self._seq, count, count * self._itemsize)
-
-    def on_match(self, peer: int, instance: int) -> None:
-        """Set the sender and the instance of a receive whose message was found."""
-        rows = self._recorder.rows
-        rows[self._seq] = rows[self._seq]._replace(root=peer, instance=instance)
 
 
 class Recording:
@@ -259,7 +231,6 @@ class Recording:
 
     def __init__(self, n_ranks: int) -> None:
         self._recorders = [Recorder() for _ in range(n_ranks)]
-        self._here = threading.local()
         self._equal: dict[Hashable, tuple[Recorder, tuple[object, ...]]] = {}  # the counted one, and its history
 
     def of(self, rank: int) -> Recorder:
@@ -274,7 +245,7 @@ class Recording:
             rank: The rank to which the thread belongs.
             lane: The streams of a thread that the rank has started; None: it is the thread of the rank's program.
         """
-        recorder = self._here.recorder = self._recorders[rank]
+        recorder = self._recorders[rank]
         with ExitStack() as counting, (recorder.streams if lane is None else lane).on_thread():
             counting.enter_context(recorder.count if lane is None else Count(recorder.operator, recorder.count.memory))
             _thread.begin_equal = lambda key: self._begin_equal(recorder, counting, key)
@@ -305,10 +276,10 @@ class Recording:
     def hooks(self) -> Iterator[None]:
         """Watch forward passes and optimizer steps on all threads."""
         handles = (
-            register_module_forward_pre_hook(lambda *_: self._tell("begin")),
-            register_module_forward_hook(lambda module, *_: self._tell("weights", module)),
-            register_optimizer_step_pre_hook(lambda optimizer, *_: self._tell("begin_update", optimizer)),
-            register_optimizer_step_post_hook(lambda optimizer, *_: self._tell("end_step", optimizer)),
+            register_module_forward_pre_hook(lambda *_: _tell("begin")),
+            register_module_forward_hook(lambda module, *_: _tell("weights", module)),
+            register_optimizer_step_pre_hook(lambda optimizer, *_: _tell("begin_update", optimizer)),
+            register_optimizer_step_post_hook(lambda optimizer, *_: _tell("end_step", optimizer)),
         )
         try:
             yield
@@ -316,14 +287,16 @@ class Recording:
             for handle in handles:
                 handle.remove()
 
-    def _tell(self, what: str, *of: object) -> None:
-        recorder = getattr(self._here, "recorder", None)
-        if recorder is not None and not recorder.aside:
-            getattr(recorder, what)(*of)
-
     def trace(self, meta: Sequence[tuple[str, str]] = ()) -> Trace:
         """Return the trace of all ranks; ranks with equal events share a role."""
         return merge([r.notes() for r in self._recorders], meta)
+
+
+def _tell(what: str, *of: object) -> None:
+    """Tell the recorder of this thread, if there is one, what the program does."""
+    recorder = getattr(_thread, "recorder", None)
+    if recorder is not None and not recorder.aside:
+        getattr(recorder, what)(*of)
 
 
 def declare_equal_work(key: Hashable) -> None:

@@ -24,27 +24,10 @@ from torch.autograd import Variable
 
 from emu.backend.rank.count import pause_counting
 from emu.backend.rank.rank_requests import ANY
+from emu.backend.rank.record import Recorder
 from emu.errors import must_be
 
 _BACKWARD = "_engine_run_backward"  # the last Python function before autograd's C++ code
-
-
-class WorkObserver:
-    """An observer of one work that records nothing; only a wait of the program is a dependency, not a blocked host thread."""
-
-    __slots__ = ()
-
-    def on_wait(self) -> None:
-        """Take note that the program waited."""
-
-    def on_future(self) -> None:
-        """Take note that the program took the future, and will wait where nobody sees it."""
-
-    def on_size(self, count: int) -> None:
-        """Take note that all members have called; the largest buffer of any has `count` elements."""
-
-    def on_match(self, peer: int, instance: int) -> None:
-        """Take note that a receive has its message: number `instance` of group rank `peer`."""
 
 
 class RequestWork(dist.Work):
@@ -71,7 +54,8 @@ class RequestWork(dist.Work):
         self._later = later
         self.done = False
         self.key = object()  # identifies the work where its tensors must not be held
-        self.watch = WorkObserver()
+        self.recorder: Recorder  # of the rank
+        self.event = -1  # the number of the request in it; -1: it is not recorded
         self.due_s = -math.inf  # with a clock: the time at which the work was due, set when it is done
         self.source = ANY  # the group rank that sent the message of a finished receive
         self._tensors = tensors
@@ -84,15 +68,17 @@ class RequestWork(dist.Work):
         self._error = error
         self.done = True
 
-    def match(self, peer: int, instance: int) -> None:
-        """Set the sender of the message that a receive got, and the instance of that message."""
-        self.source = peer
-        self.watch.on_match(peer, instance)
+    def meet(self, count: int, message: tuple[int, int] | None = None) -> None:
+        """Set the elements of the largest buffer of any member, and the sender and the instance of a received message."""
+        self.source = message[0] if message else ANY
+        if self.event >= 0:
+            self.recorder.meet(self.event, count, message)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the answer is there; raise the error of the request, if it failed."""
         self._block(self, timeout)
-        self.watch.on_wait()
+        if self.event >= 0:
+            self.recorder.join(self.event)
         if self._error is not None:
             raise self._error
         return True
@@ -109,7 +95,8 @@ class RequestWork(dist.Work):
             Variable._execution_engine.queue_callback(partial(self._settle, future))
         else:
             self._settle(future)
-        self.watch.on_future()
+        if self.event >= 0:
+            self.recorder.defer(self.event)
         return answer
 
     def _settle(self, future: "torch.futures.Future[Any]") -> None:

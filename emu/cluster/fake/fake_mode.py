@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._library.utils import is_builtin
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 _native: Any = torch._C
 _UNREPLACED: Any = _native._VariableFunctions
@@ -35,23 +35,14 @@ _Recipe = tuple[
 _KNOWN: dict[object, _Recipe | None] = {}  # by operator and inputs, for all modes; forked processes inherit it
 
 
-class _NotPlainError(Exception):
-    """The signal that an input is of a kind for which nothing is cached."""
-
-
-class _Converter(FakeTensorConverter):
-    """A converter without a table of results: a weight in such a table could not move to another device."""
-
-    def from_meta_and_device(self, fake_mode: FakeTensorMode, t: torch.Tensor, device: torch.device, **how: Any) -> FakeTensor:  # type: ignore[override]
-        return FakeTensor(fake_mode, t, device, **how)
-
-
 class CachedFakeMode(FakeTensorMode):
     """A fake mode with a cache; real tensors may be among the inputs."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
-        self.fake_tensor_converter = _Converter()
+        # Without a table of results: a weight in such a table could not move to another device.
+        converter: Any = self.fake_tensor_converter
+        converter.from_meta_and_device = FakeTensor
         self._fields: dict[torch.device, dict[str, Any]] = {}  # the attributes of every tensor of this mode, by device
         unsafe = self._allow_unsafe_data_ptr_access
         self._guard = _native._set_warn_deprecated_on_mutable_data_ptr if unsafe else _native._set_throw_on_mutable_data_ptr
@@ -68,7 +59,7 @@ class CachedFakeMode(FakeTensorMode):
         try:
             key = self._key(func, args, kwargs, given)
             known = _KNOWN.get(key)
-        except (_NotPlainError, TypeError):  # TypeError: an argument without a hash
+        except TypeError:  # an argument has no hash, or is of a kind for which nothing is cached
             return self.dispatch(func, types, args, kwargs)
         if known is not None:
             return self._make_again(known, given)
@@ -88,13 +79,13 @@ class CachedFakeMode(FakeTensorMode):
         kind = type(value)
         if kind is FakeTensor:
             if not _is_plain(value, self):
-                raise _NotPlainError
+                raise TypeError("nothing is cached")
             given.append(value)
             return _all_of(value)
         if kind is list or kind is tuple:
             return (kind, *[self._key_of(each, given) for each in value])
         if isinstance(value, (Tensor, torch.Generator, torch.SymInt, torch.SymFloat, torch.SymBool, dict)):
-            raise _NotPlainError
+            raise TypeError("nothing is cached")
         return kind, value  # 1, 1.0 and True differ
 
     def _remember(
@@ -104,7 +95,7 @@ class CachedFakeMode(FakeTensorMode):
         try:
             same = self._key(func, args, kwargs, []) == key
             _KNOWN[key] = _recipe(out, given, self) if same and _is_steady(func) else None
-        except _NotPlainError:
+        except TypeError:
             _KNOWN[key] = None
 
     def _make_again(self, known: Any, given: Sequence[FakeTensor]) -> Any:
@@ -141,7 +132,7 @@ def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _
     """Return a description from which the result of an operator can be made again.
 
     Raises:
-        _NotPlainError: some part of it cannot be made again.
+        TypeError: some part of it cannot be made again.
     """
     kind = type(out) if type(out) in (list, tuple) else None
     several: list[Any] = [out] if kind is None else [*out]  # type: ignore[misc]
@@ -152,14 +143,14 @@ def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _
         if type(of) is _TensorForm and of.lies_in is None
     ]
     if len(fresh) > len({*fresh}):
-        raise _NotPlainError
+        raise TypeError("nothing is cached")
     return kind, forms
 
 
 def _form_of(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> int | _TensorForm:
     """Return the number of the input that the result is, or a description of it."""
     if type(out) is not FakeTensor or not _is_plain(out, mode) or out.is_conj() or out.is_neg() or out.requires_grad:
-        raise _NotPlainError
+        raise TypeError("nothing is cached")
     for i, tensor in enumerate(given):
         if tensor is out:
             return i
@@ -167,7 +158,7 @@ def _form_of(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> 
     lies_in = next((i for i, tensor in enumerate(given) if tensor.untyped_storage()._cdata == storage._cdata), None)
     reach = sum((size - 1) * step for size, step in zip(out.shape, out.stride(), strict=True)) + 1 if out.numel() else 0
     if lies_in is None and (out.storage_offset() or storage.nbytes() != reach * out.itemsize):
-        raise _NotPlainError  # it is a part of another tensor
+        raise TypeError("nothing is cached")  # it is a part of another tensor
     return _TensorForm(lies_in, tuple(out.shape), out.stride(), int(out.storage_offset()), out.dtype, out.device)
 
 

@@ -4,7 +4,7 @@ A process group whose other members do not exist: each is assumed to make this r
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -37,10 +37,9 @@ from emu.cluster.cluster import Ranks
 from emu.cluster.fake.fake_mode import CachedFakeMode
 from emu.cluster.fake.fake_tensors import KnownNumbers, UnknownError, use_fake_tensors
 from emu.cluster.rank_failure import RankExit, job_error
-from emu.cluster.rank_state.cpu_device import Event, emulate_device
+from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.rank_state.library_state import library_state
-from emu.cluster.rank_state.rank_state import RankState
-from emu.cluster.rank_state.replacement import replace_attributes
+from emu.cluster.rank_state.rank_state import RankState, replace_attributes
 from emu.cluster.threads.isolation import rank_isolation
 from emu.errors import EmuError, InputError
 
@@ -113,6 +112,9 @@ class FakeRanks(Ranks):
         self._recorder = self._recording.of(0)
         self._numbers = KnownNumbers(CachedFakeMode())
         self._calls = CallMatcher()
+        self._meshes: list[Mesh] = []  # that the rank has made
+        # Groups made one after another that share no rank, also those of which it is no member.
+        self._layers: list[tuple[object, list[tuple[int, ...]]]] = []
 
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
         """Run the program until it ends or enough of it has been seen; return [].
@@ -121,19 +123,22 @@ class FakeRanks(Ranks):
             InputError: the program needs the content of a tensor.
             RunError: the program failed; its own exception is the cause.
         """
-        made = _MeshesAndGroups()
-        device = emulate_device(Event.clock)
-        contexts = (rank_isolation(self.submit), _group_left(), self._recording.hooks(), device, made.recording())
-        with ExitStack() as stack:
-            stack.enter_context(_rank_context(self._rank, self._own))
-            for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):
-                stack.enter_context(context)
-            stack.enter_context(self._recording.on(0))
+        with (
+            _rank_context(self._rank, self._own),
+            rank_isolation(self.submit),
+            _group_left(),
+            self._recording.hooks(),
+            emulate_device(),
+            self._watched_groups(),
+            _repetition_watch(self._recorder),
+            use_fake_tensors(self._numbers),
+            self._recording.on(0),
+        ):
             left = _run(self._rank, program)
         step = self._recorder.steps
         notes = self._recorder.notes().of_step(step)
-        sisters = tuple(made.sisters(group, self.n_ranks) for group in notes.groups)
-        self.seen = TracedRank(self._rank, notes, step, sisters, (*made.meshes,), left)
+        sisters = tuple(self._sisters(group) for group in notes.groups)
+        self.seen = TracedRank(self._rank, notes, step, sisters, (*self._meshes,), left)
         return []
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
@@ -143,8 +148,9 @@ class FakeRanks(Ranks):
     def submit(self, call: RankRequest) -> RequestWork:
         """Record a request, and return its work, which is done."""
         work = RequestWork(call.result, lambda *_: None, lambda _: None)
-        work.watch = self._recorder.request(call, self._calls.arrival(call, work).instance)
-        work.watch.on_size(_size(call))
+        work.recorder = self._recorder
+        work.event = work.recorder.request(call, self._calls.arrival(call, work).instance)
+        work.meet(_size(call))
         if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
             if call.operation in ("broadcast", "scatter", "recv") and call.root != call.rank:
                 self._numbers.forget(call.result)  # another rank knows it
@@ -160,6 +166,38 @@ class FakeRanks(Ranks):
 
     def streams(self, rank: int) -> None:
         """Return None: the rank prints to the streams of this process."""
+
+    def _sisters(self, group: Members) -> I64:
+        """Return [groups, members] a group, and the groups that were made with it and are disjoint."""
+        if len(group.ranks) == self.n_ranks:
+            return np.array([group.ranks], np.int64)
+        layer = next(rows for _, rows in self._layers if group.ranks in rows)
+        return np.array(layer, np.int64)
+
+    @contextmanager
+    def _watched_groups(self) -> Iterator[None]:
+        """Record the meshes and groups that are made while the context lasts."""
+        new_group, init = distributed_c10d._new_group_with_tag, DeviceMesh.__init__
+
+        def group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+            self._group(tuple(sorted(ranks or ())), kwargs.get("group_desc"))
+            return new_group(ranks, *args, **kwargs)
+
+        def mesh(made: Any, *args: Any, **kwargs: Any) -> None:
+            init(made, *args, **kwargs)
+            if made._root_mesh is None and made._layout.numel() == dist.get_world_size():
+                shape = made._layout.remap_to_tensor(made._rank_map)[0]
+                self._meshes.append((made.mesh_dim_names or ("",) * shape.dim(), shape.numpy().astype(np.int64)))
+
+        with replace_attributes((distributed_c10d, "_new_group_with_tag", group), (DeviceMesh, "__init__", mesh)):
+            yield
+
+    def _group(self, ranks: tuple[int, ...], what: object) -> None:
+        key = (what, len(ranks))
+        if self._layers and self._layers[-1][0] == key and not set(ranks) & {r for row in self._layers[-1][1] for r in row}:
+            self._layers[-1][1].append(ranks)
+        else:
+            self._layers.append((key, [ranks]))
 
 
 @contextmanager
@@ -236,43 +274,3 @@ def _repetition_watch(recorder: Recorder) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-
-
-class _MeshesAndGroups:
-    """The meshes and groups that a rank makes, with those of which it is no member."""
-
-    def __init__(self) -> None:
-        self.meshes: list[Mesh] = []
-        self._layers: list[tuple[object, list[tuple[int, ...]]]] = []  # groups made one after another that share no rank
-
-    def sisters(self, group: Members, n_ranks: int) -> I64:
-        """Return [groups, members] a group, and the groups that were made with it and are disjoint."""
-        if len(group.ranks) == n_ranks:
-            return np.array([group.ranks], np.int64)
-        layer = next(rows for _, rows in self._layers if group.ranks in rows)
-        return np.array(layer, np.int64)
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Record the meshes and groups that are made while the context lasts."""
-        new_group, init = distributed_c10d._new_group_with_tag, DeviceMesh.__init__
-
-        def group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-            self._group(tuple(sorted(ranks or ())), kwargs.get("group_desc"))
-            return new_group(ranks, *args, **kwargs)
-
-        def mesh(made: Any, *args: Any, **kwargs: Any) -> None:
-            init(made, *args, **kwargs)
-            if made._root_mesh is None and made._layout.numel() == dist.get_world_size():
-                shape = made._layout.remap_to_tensor(made._rank_map)[0]
-                self.meshes.append((made.mesh_dim_names or ("",) * shape.dim(), shape.numpy().astype(np.int64)))
-
-        with replace_attributes((distributed_c10d, "_new_group_with_tag", group), (DeviceMesh, "__init__", mesh)):
-            yield
-
-    def _group(self, ranks: tuple[int, ...], what: object) -> None:
-        key = (what, len(ranks))
-        if self._layers and self._layers[-1][0] == key and not set(ranks) & {r for row in self._layers[-1][1] for r in row}:
-            self._layers[-1][1].append(ranks)
-        else:
-            self._layers.append((key, [ranks]))

@@ -21,10 +21,10 @@ import numpy as np
 from emu.arrays import I64, Bool, column
 from emu.backend.rank.notes import merge
 from emu.backend.rank.rank_requests import Members
+from emu.cluster.child_processes import end_with_parent
 from emu.cluster.fake.fake_rank import FakeRanks, TracedRank
 from emu.cluster.npu.npu import UNNAMED
 from emu.cluster.rank_failure import RankExit
-from emu.cluster.rank_state.child_processes import end_with_parent
 from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.script_run import Script, exit_code
 from emu.cluster.script_source import read_source

@@ -26,7 +26,7 @@ from torch.nn.parallel import distributed as data_parallel
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from emu.backend.rank.count import pause_counting, tensors_in
-from emu.cluster.rank_state.replacement import Replacement, replace_attributes
+from emu.cluster.rank_state.rank_state import Replacement, replace_attributes
 
 
 class UnknownError(Exception):
@@ -99,7 +99,8 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is aten._local_scalar_dense.default and FakeTensor in types and self._asks_item:
             self._answers_unknown = True
             return float("nan")
-        if FakeTensor in types or not _mode_is(self.fake) or not self._is_known(func, args, kwargs):
+        is_fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is self.fake
+        if FakeTensor in types or not (is_fake and self._is_known(func, args, kwargs)):
             self._note_written(func, args, kwargs)
             return func(*args, **kwargs)
         with unset_fake_temporarily():
@@ -134,10 +135,9 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Mark known numbers as unknown if a fake tensor overwrites them."""
         if not func._schema.is_mutable:
             return
-        for argument, value in zip(func._schema.arguments, args, strict=False):
-            if _is_written(argument):
-                self.forget(tensors_in(value))
-        self.forget(tensors_in([kwargs[a.name] for a in func._schema.arguments if _is_written(a) and a.name in kwargs]))
+        named = {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **kwargs}
+        written = (a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+        self.forget(tensors_in([named[name] for name in written if name in named]))
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
         """Mark the content of tensors as unknown from now on."""
@@ -148,14 +148,6 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _gone(self, address: int, _: object) -> None:
         self._unknown.pop(address, None)
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
-def _mode_is(mode: FakeTensorMode) -> bool:
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is mode
 
 
 def _has_fractions(dtype: torch.dtype) -> bool:

@@ -14,7 +14,7 @@ from torch.nn.modules._functions import SyncBatchNorm as Function
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.rank_state.rank_state import Replacement
 
 
 def batch_norm_replacements() -> Iterator[Replacement]:

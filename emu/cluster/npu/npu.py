@@ -1,4 +1,4 @@
-"""The NPU that the name `cuda` means to a script: the emulated device of its rank.
+"""The NPU that the name `cuda` means to a script: the emulated device of its rank; and PyTorch's functions that take a device.
 
 The name is translated where it enters PyTorch, and a tensor tells the truth. `torch.device("cuda", 0)` is PyTorch's own object;
 a tensor or a module that is put or made there lies on the CPU: its `device` is `cpu` and its `is_cuda` False, as for meshes. So
@@ -7,11 +7,19 @@ PyTorch and libraries take the path of a CPU, which works here, and not that of 
 """
 
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial, wraps
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.overrides import handle_torch_function, has_torch_function
+from torch.utils._device import DeviceContext, _device_constructors
 
+from emu.cluster.rank_state.rank_state import Replacement
 from emu.errors import RunError
 
 NAME = "cuda"
@@ -39,7 +47,7 @@ class Npu:
 UNNAMED = Npu()
 
 
-class Node:
+class Node(threading.local):
     """The NPUs that a rank sees, one for each rank; each thread has a current one, at first NPU 0.
 
     Args:
@@ -49,16 +57,7 @@ class Node:
 
     def __init__(self, n: int, npu: Npu) -> None:
         self.n, self.npu = n, npu
-        self._here = threading.local()
-
-    @property
-    def current(self) -> int:
-        """The number of this thread's current NPU."""
-        return int(getattr(self._here, "index", 0))
-
-    @current.setter
-    def current(self, index: int) -> None:
-        self._here.index = index
+        self.current = 0  # the number of this thread's current NPU
 
     def index(self, device: Any = None) -> int:
         """Return the number in a device's name, or the current one if there is none.
@@ -101,3 +100,179 @@ def is_npu(device: Any) -> bool:
 def meaningless_error(name: str) -> RunError:
     """Return the error for a function that only a GPU can do."""
     return RunError(f"cuda: {name} has no meaning on an emulated NPU, which computes on the CPU; leave it out")
+
+
+_SPACES: tuple[Any, ...] = (torch, torch.fft, torch.nested)
+_LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+_NEW = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
+_native: Any = torch._C
+# The owner and name of a function, the place and name of its argument that is a device, and its default, if that is an NPU.
+_ARGUMENTS: tuple[tuple[Any, str, int, str, *tuple[str, ...]], ...] = (
+    (DeviceContext, "__init__", 1, "device"),  # for `with torch.device(...)` and `torch.set_default_device`
+    (DeviceMesh, "__init__", 1, "device_type"),
+    (torch.nn.Module, "to_empty", 1, "device"),
+    (_native._nn, "_parse_to", 0, "device"),  # for `Module.to`
+    (torch, "set_autocast_enabled", 0, "device_type"),
+    (torch.amp, "custom_fwd", 1, "device_type"),
+    (torch.amp, "custom_bwd", 1, "device_type"),
+    (torch.UntypedStorage, "to", 1, "device"),
+    (torch, "is_autocast_enabled", 0, "device_type", NAME),
+    (torch.amp.GradScaler, "__init__", 1, "device", NAME),
+)
+
+
+def device_argument_replacements(node: Node) -> Iterator[Replacement]:
+    """Yield the replacements of these functions."""
+    for space in _SPACES:
+        for name in [n for n, each in vars(space).items() if n in _LIKE or (callable(each) and each in _device_constructors())]:
+            yield space, name, Constructor(space.__name__, name, getattr(space, name), node)
+    for name in _NEW:
+        yield Tensor, name, by_name(getattr(Tensor, name), node)
+    for where, name, at, argument, *default in _ARGUMENTS:
+        yield where, name, _at(getattr(where, name), node, at, argument, *default)
+    yield torch, "load", _loads(torch.load, node)
+    yield torch, "get_autocast_dtype", _autocast_dtype(torch.get_autocast_dtype)
+    yield torch, "get_autocast_gpu_dtype", partial(_autocast_dtype(torch.get_autocast_dtype), NAME)
+    yield torch, "Generator", _generators(torch.Generator, node)
+    yield torch.autocast, "__init__", _autocast(torch.autocast.__init__)
+    yield DistributedDataParallel, "__init__", _on_no_device(DistributedDataParallel.__init__)
+    yield DataParallel, "__init__", _on_one_device(DataParallel.__init__, node)
+
+
+class Constructor:
+    """A function that makes tensors, equal to PyTorch's own: a table of functions that has either finds both.
+
+    Args:
+        module: The module in which it is, and where pickle finds it.
+        name: Its name there.
+        original: PyTorch's own function.
+        node: The NPUs that names refer to.
+    """
+
+    def __init__(self, module: str, name: str, original: Callable[..., Any], node: Node) -> None:
+        self.__module__, self.__name__, self.__qualname__ = module, name, name
+        self.__doc__ = original.__doc__
+        self._original, self._node = original, node
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make a tensor; its device is a keyword."""
+        if has_torch_function(args):  # a handler gets this function, and compares it with PyTorch's
+            return handle_torch_function(self, args, *args, **kwargs)
+        if kwargs.get("device") is not None:
+            kwargs["device"] = self._node.host(kwargs["device"])
+        return self._original(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self._original is other
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+
+def by_name(original: Callable[..., Any], node: Node, argument: str = "device") -> Callable[..., Any]:
+    """Return a function whose device is a keyword."""
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get(argument) is not None:
+            kwargs[argument] = node.host(kwargs[argument])
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _at(original: Callable[..., Any], node: Node, at: int, argument: str, default: str = "") -> Callable[..., Any]:
+    """Return a function whose device has a place among the arguments; a device given as text stays text."""
+
+    def host(device: Any) -> Any:
+        return node.host(device).type if isinstance(device, str) and is_npu(device) else node.host(device)
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > at:
+            args = (*args[:at], host(args[at]), *args[at + 1 :])
+        elif argument in kwargs or default:
+            kwargs[argument] = host(kwargs.get(argument, default))
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _loads(original: Callable[..., Any], node: Node) -> Callable[..., Any]:
+    """Return the replacement of `torch.load`, whose `map_location` may name NPUs."""
+
+    @wraps(original)
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(map_location, dict):
+            map_location = {was: node.host(to) for was, to in map_location.items()}
+        return original(f, node.host(map_location), *args, **kwargs)
+
+    return load
+
+
+def _generators(original: Any, node: Node) -> Any:
+    """Return the replacement of `torch.Generator`, which also serves in `isinstance`."""
+
+    class GeneratorType(type):
+        def __call__(cls, device: Any = CPU) -> Any:
+            return original(node.host(device))
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, original)
+
+    return GeneratorType("Generator", (), {"__doc__": original.__doc__, "__module__": torch.__name__})
+
+
+def _autocast_dtype(original: Callable[..., torch.dtype]) -> Callable[..., torch.dtype]:
+    """Return the replacement of `get_autocast_dtype`: an NPU has the CPU's autocast dtype if that is on, else a GPU's."""
+
+    @wraps(original)
+    def get_autocast_dtype(device_type: str) -> torch.dtype:
+        return original(CPU.type if is_npu(device_type) and torch.is_autocast_enabled(CPU.type) else device_type)
+
+    return get_autocast_dtype
+
+
+def _autocast(original: Callable[..., None]) -> Callable[..., None]:
+    """Return the replacement of `autocast`'s constructor: an NPU has a GPU's default dtype, float16."""
+
+    @wraps(original)
+    def autocast(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if is_npu(device_type):
+            device_type, dtype = CPU.type, dtype or torch.get_autocast_dtype(device_type)
+        original(self, device_type, dtype, *args, **kwargs)
+
+    return autocast
+
+
+def _on_no_device(original: Callable[..., None]) -> Callable[..., None]:
+    """Return the replacement of DDP's constructor: a module on the CPU takes no device number."""
+
+    @wraps(original)
+    def wrapped(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kwargs: Any) -> None:
+        original(self, module, None, None, *args, **kwargs)
+
+    return wrapped
+
+
+def _on_one_device(original: Callable[..., None], node: Node) -> Callable[..., None]:
+    """Return the replacement of `torch.nn.DataParallel`'s constructor: on one device it is the module itself."""
+
+    @wraps(original)
+    def wrapped(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+        named = range(node.n) if device_ids is None else device_ids
+        if len(named) > 1:
+            raise RunError(
+                f"cuda: torch.nn.DataParallel has a process compute on {len(named)} devices, and a rank has one; take "
+                f"torch.nn.parallel.DistributedDataParallel, or device_ids=[rank]"
+            )
+        torch.nn.Module.__init__(self)
+        self.module, self.device_ids, self.dim = module, [], dim
+
+    return wrapped

@@ -5,12 +5,12 @@ The methods of a tensor that copy it to an NPU or back to the host.
 Where autograd records, nothing is copied, because a parameter must stay the one that its optimizer holds. A tensor on the host
 is no part of the NPU's memory, and a copy between them is not in the trace.
 
-Changes in modules that load slowly, made when a script has loaded them.
+Changes in modules that load slowly are made when a script has loaded them.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -23,35 +23,34 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from emu.backend.rank.count import Count, pause_counting, report_move
 from emu.cluster.npu.batch_norm import batch_norm_replacements
 from emu.cluster.npu.cuda import cuda_replacements
-from emu.cluster.npu.device_arguments import by_name, device_argument_replacements
-from emu.cluster.npu.npu import Node, Npu, is_npu, meaningless_error
-from emu.cluster.rank_state.rank_state import watch_imports
-from emu.cluster.rank_state.replacement import Replacement, replace_attributes
+from emu.cluster.npu.npu import Node, Npu, by_name, device_argument_replacements, is_npu, meaningless_error
+from emu.cluster.rank_state.rank_state import Replacement, change_modules, replace_attributes
 from emu.errors import RunError
 
 aten = torch.ops.aten
+_FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
+_RING = "torch.distributed.tensor.experimental._context_parallel._attention"
+_EXTENSION = "torch.utils.cpp_extension"
 
 
-@contextmanager
-def deferred_changes(node: Node) -> Iterator[None]:
-    """Make the changes in modules that are loaded, and in those that are loaded while the context lasts."""
-    with ExitStack() as changes:
-        for module in CHANGES.keys() & sys.modules.keys():
-            changes.enter_context(CHANGES[module](node))
-        with watch_imports(CHANGES, lambda module: changes.enter_context(CHANGES[module](node))):
-            yield
+def _deferred_changes(node: Node) -> Mapping[str, Callable[[], AbstractContextManager[None]]]:
+    """Return the changes in modules that load slowly, by module."""
+    return {
+        _FSDP: lambda: _fsdp(node),
+        "torch.distributed.tensor": _attention,
+        _RING: lambda: replace_attributes((sys.modules[_RING], "_enable_context_parallel_dispatcher_impl", _refuse_rings)),
+        _EXTENSION: _extensions,
+    }
 
 
-@contextmanager
-def _fsdp(node: Node) -> Iterator[None]:
+def _fsdp(node: Node) -> AbstractContextManager[None]:
     """Let the first FSDP accept the NPU's name as its device."""
-    fsdp = sys.modules["torch.distributed.fsdp.fully_sharded_data_parallel"].FullyShardedDataParallel
-    with replace_attributes((fsdp, "__init__", by_name(fsdp.__init__, node, "device_id"))):
-        yield
+    fsdp = sys.modules[_FSDP].FullyShardedDataParallel
+    return replace_attributes((fsdp, "__init__", by_name(fsdp.__init__, node, "device_id")))
 
 
 @contextmanager
-def _attention(node: Node) -> Iterator[None]:
+def _attention() -> Iterator[None]:
     """Let DTensor shard a CPU's attention by batch and by heads, as it does for a GPU."""
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.experimental import register_sharding
@@ -69,28 +68,20 @@ def _attention(node: Node) -> Iterator[None]:
             table.update(old)
 
 
-@contextmanager
-def _rings(node: Node) -> Iterator[None]:
+def _refuse_rings(*_: object, **__: object) -> NoReturn:
     """Refuse context parallelism, which would gather whole sequences in the wrong order, as CPU attention has no ring."""
-
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise RunError(
-            "context_parallel: PyTorch has a ring for the attention of GPUs only, and emulated NPUs compute on the CPU; take "
-            "`emu train` or `emu estimate` with --plan cp=2, or tensor parallelism with sequences in parts"
-        )
-
-    module = sys.modules["torch.distributed.tensor.experimental._context_parallel._attention"]
-    with replace_attributes((module, "_enable_context_parallel_dispatcher_impl", refuse)):
-        yield
+    raise RunError(
+        "context_parallel: PyTorch has a ring for the attention of GPUs only, and emulated NPUs compute on the CPU; take "
+        "`emu train` or `emu estimate` with --plan cp=2, or tensor parallelism with sequences in parts"
+    )
 
 
-@contextmanager
-def _extensions(node: Node) -> Iterator[None]:
+def _extensions() -> AbstractContextManager[None]:
     """Refuse the script's own CUDA kernels."""
-    module = sys.modules["torch.utils.cpp_extension"]
-    loads = ((module, name, _without_kernels(getattr(module, name), name)) for name in ("load", "load_inline"))
-    with replace_attributes(*loads):
-        yield
+    module = sys.modules[_EXTENSION]
+    return replace_attributes(
+        *((module, name, _without_kernels(getattr(module, name), name)) for name in ("load", "load_inline"))
+    )
 
 
 def _without_kernels(original: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -117,28 +108,8 @@ def _sharding_rule(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]
     return placements
 
 
-CHANGES: dict[str, Callable[[Node], AbstractContextManager[None]]] = {
-    "torch.distributed.fsdp.fully_sharded_data_parallel": _fsdp,
-    "torch.distributed.tensor": _attention,
-    "torch.distributed.tensor.experimental._context_parallel._attention": _rings,
-    "torch.utils.cpp_extension": _extensions,
-}
-
-
 _HERE = "_emu_on_npu"  # set on tensors that are on the NPU
 _PINNED = "_emu_pinned"
-
-
-def tensor_move_replacements(node: Node) -> Iterator[Replacement]:
-    """Yield the replacements of the methods."""
-    yield Tensor, "to", _to(Tensor.to, node)
-    yield Tensor, "cpu", _cpu(Tensor.cpu)
-    yield Tensor, "cuda", _cuda(node)
-    yield Tensor, "type", _type(Tensor.type)
-    yield Tensor, "pin_memory", _pin
-    yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, _PINNED)
-    yield Tensor, "record_stream", lambda *_, **__: None
-    yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
 
 
 def _to(original: Callable[..., Tensor], node: Node) -> Callable[..., Tensor]:
@@ -216,22 +187,24 @@ def emulate_npus(npu: Npu | None, n: int) -> Iterator[None]:
         return
     node = Node(n, npu)
     try:
-        with replace_attributes(*_npu_replacements(node)), deferred_changes(node):
+        with replace_attributes(*_npu_replacements(node)), change_modules(_deferred_changes(node)):
             yield
     finally:
-        _forget()
-
-
-def _forget() -> None:
-    """Clear the table of replaced functions in `torch.compile`, if that was loaded."""
-    rules = sys.modules.get("torch._dynamo.trace_rules")
-    if rules is not None:
-        rules.clear_lru_cache()
+        rules = sys.modules.get("torch._dynamo.trace_rules")
+        if rules is not None:  # `torch.compile` has a table of the replaced functions
+            rules.clear_lru_cache()
 
 
 def _npu_replacements(node: Node) -> Iterator[Replacement]:
     yield from device_argument_replacements(node)
-    yield from tensor_move_replacements(node)
+    yield Tensor, "to", _to(Tensor.to, node)
+    yield Tensor, "cpu", _cpu(Tensor.cpu)
+    yield Tensor, "cuda", _cuda(node)
+    yield Tensor, "type", _type(Tensor.type)
+    yield Tensor, "pin_memory", _pin
+    yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, _PINNED)
+    yield Tensor, "record_stream", lambda *_, **__: None
+    yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
     yield from batch_norm_replacements()
     yield from cuda_replacements(node)
     yield Count, "host", staticmethod(node.host)

@@ -77,10 +77,3 @@ class DeviceQueues:
         alone = Recorder()
         alone.operator(operator)
         return float(self._device.seconds(alone.notes().events(), self._tempo.dtype)[0]) * self._tempo.factor
-
-
-_POLL_S = 1e-3
-_READY_S = 1.5e-3  # so long before a rank goes on all is prepared for it
-_REHEARSAL_S = 2e-4
-_EARLY_S = 5e-4  # a thread takes about as long to be woken: who waits is woken so early, and waits on by looking at the clock
-_SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one that computes

@@ -183,7 +183,7 @@ class Pacer:
         """Let all happen that has happened by now, and schedule the next look."""
         with self._lock:
             for each in self._traffic.advance(self._at_fs(now_s())):
-                self._answer(each.request, each.member, each.end_fs)
+                self._answer(*each)
             while self._traffic.moments:
                 self._tell(self._traffic.moments.pop(0))
             self._expect()

@@ -23,8 +23,8 @@ from emu.cluster.pace.device_queues import DeviceQueues
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.pace.traffic import compile_solver
-from emu.cluster.rank_state.cpu_device import THE_HOSTS, EventClock
-from emu.cluster.rank_state.replacement import replace_attributes
+from emu.cluster.rank_state.cpu_device import THE_HOSTS
+from emu.cluster.rank_state.rank_state import replace_attributes
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests
 
@@ -65,14 +65,9 @@ class RankClock:
         """Return the functions that are called with what ranks meet."""
         return PaceListeners(_nobody, _nobody, _nobody, self._rests.stop)
 
-    @property
-    def is_set(self) -> bool:
-        """True if the clock will let a rank go on."""
-        return False
-
-    def of_events(self) -> EventClock:
-        """Return the clock by which the events of a script are recorded: this host's."""
-        return EventClock(notice=f"{THE_HOSTS}; with --pace 1000 it is virtual time")
+    def of_events(self) -> tuple[Callable[[], float], list[str]]:
+        """Return the clock by which the events of a script are recorded, here this host's, and what is said of it."""
+        return time.perf_counter, [f"{THE_HOSTS}; with --pace 1000 it is virtual time"]
 
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:
@@ -101,7 +96,7 @@ class RankClock:
         if not work.done:
             self._check(rank)
             self._rests.rest(this_strand().number, work)
-        elif current_strand() is not None and self._rests.has_threads(rank):
+        elif current_strand() is not None and self._rests.baton.has_others(rank):
             self._check(rank)  # as on the ranks that came before: threads of all ranks go on in one order
             self._rests.give_way(this_strand().number)
 
@@ -144,16 +139,11 @@ class PacedClock(RankClock):
         """Return the functions that are called with what ranks meet."""
         return PaceListeners(self.expected, self.due, self.slowed, self._rests.stop)
 
-    @property
-    def is_set(self) -> bool:
-        """True if the clock will let a rank go on."""
-        return self.alarm.is_set
-
-    def of_events(self) -> EventClock:
+    def of_events(self) -> tuple[Callable[[], float], list[str]]:
         """Return the clock by which the events of a script are recorded: virtual time, or this host's if that is wanted."""
         if not self._tempo.events:
-            return EventClock(notice="")
-        return EventClock(self._virtual_s, "elapsed_time of events is virtual time; with --pace-events off it is this host's")
+            return time.perf_counter, []
+        return self._virtual_s, ["elapsed_time of events is virtual time; with --pace-events off it is this host's"]
 
     def _virtual_s(self) -> float:
         """Return the virtual time at which the device of the calling rank has done all that it was given."""

@@ -45,11 +45,6 @@ class Lateness(NamedTuple):
     worst_s: float = 0.0  # by which the latest answer was late
     compute_s: float = 0.0  # by which the host took longer than the devices, over all computations
 
-    def plus(self, other: "Lateness") -> "Lateness":
-        """Return the lateness of two processes together: counts and `compute_s` are added, `worst_s` is the larger one."""
-        worst = max(self.worst_s, other.worst_s)
-        return Lateness(self.messages + other.messages, self.in_time + other.in_time, worst, self.compute_s + other.compute_s)
-
 
 NOT_LATE = Lateness()
 
@@ -82,8 +77,8 @@ class TimelinessRecord:
     def add(self, each: Iterable[Lateness]) -> None:
         """Add the counts of others."""
         with self._lock:
-            for late in each:
-                self.late = self.late.plus(late)
+            messages, in_time, worst_s, compute_s = zip(self.late, *each, strict=True)
+            self.late = Lateness(sum(messages), sum(in_time), max(worst_s), sum(compute_s))
 
     def figures(self, pace: float, computes: bool) -> PaceFigures:
         """Return the figures of the run, given its pace and whether computations were paced too."""
@@ -128,10 +123,6 @@ class Tempo:
             mend = "such as 1000: a microsecond of the fabric then takes a millisecond here"
             raise must_be("pace", "--pace", "above 0, and finite", self.factor, mend)
 
-    def figures(self) -> PaceFigures:
-        """Return the figures of how late this host was, compared with virtual time at the wanted pace."""
-        return self.kept.figures(self.factor, self.computes)
-
     def real_s(self, virtual_fs: int) -> float:
         """Return the seconds of this host that some ticks take."""
         return virtual_fs / TICKS_PER_S * self.factor
@@ -159,7 +150,8 @@ class Pace:
 
     def figures(self) -> PaceFigures:
         """Return the figures of how late this host was, and the faults that the ranks have met."""
-        return replace(self.tempo.figures(), faults=tuple(map(str, self.faults)))
+        figures = self.tempo.kept.figures(self.tempo.factor, self.tempo.computes)
+        return replace(figures, faults=tuple(map(str, self.faults)))
 
     def traffic(self, n_ranks: int) -> Traffic:
         """Return the empty fabric, with its ranks on the first NPUs.

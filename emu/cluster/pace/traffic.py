@@ -6,7 +6,7 @@ It knows no clock: its caller says how late it is. P members of a request.
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from operator import itemgetter
 
 import numpy as np
 
@@ -27,12 +27,8 @@ _MOST_GONE = 4096  # tasks that have left, and are still there
 _KEPT = 256  # requests whose tasks are kept for the next of their kind
 
 
-class Arrival(NamedTuple):
-    """The moment when a member of a request has received everything, and all that it sends has left."""
-
-    request: int
-    member: int
-    end_fs: int
+# A request, a member of it, and the tick at which that has received everything, and all that it sends has left.
+Arrival = tuple[int, int, int]
 
 
 class Traffic:
@@ -124,19 +120,19 @@ class Traffic:
             self._move_on(self.next_fs + 1)
         open_, tasks = list(self._leave), np.array([*self._leave.values()], np.int64)
         ends = self._state.left_fs(tasks)
-        arrived = [Arrival(*open_[i], int(ends[i])) for i in np.flatnonzero(ends >= 0).tolist()]
+        arrived = [(*open_[i], int(ends[i])) for i in np.flatnonzero(ends >= 0).tolist()]
         for each in arrived:
             del self._leave[each[:2]]
         if arrived:
             self._forget_most()
-        return sorted(arrived, key=lambda each: each.end_fs)
+        return sorted(arrived, key=itemgetter(2))
 
     def expected(self) -> list[Arrival]:
         """Return the members that have not left, each with its time if all goes on as now, as far as that is known."""
         if not self._leave:
             return []
         ends = self._state.expected_fs(np.array([*self._leave.values()], np.int64))
-        return [Arrival(*each, end_fs) for each, end_fs in zip(self._leave, ends.tolist(), strict=True) if end_fs < NEVER]
+        return [(*each, end_fs) for each, end_fs in zip(self._leave, ends.tolist(), strict=True) if end_fs < NEVER]
 
     def _move_on(self, until_fs: int) -> None:
         """Move the fabric on to a tick, with the machine's changes until then."""

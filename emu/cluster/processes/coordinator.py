@@ -4,6 +4,7 @@ The coordinator knows everything that ranks as threads of one process know of on
 deadlocks, are found at once and reported in the same words. Every process gets the orders in one sequence.
 """
 
+import logging
 import os
 import pickle
 import secrets
@@ -25,12 +26,8 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.pace.traffic import compile_solver
-from emu.cluster.processes.absent_rank import AbsentRank
-from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
-from emu.cluster.processes.log_notices import Notice, log_notice
-from emu.cluster.rank_failure import RankExit, takes_precedence
-from emu.cluster.watch.sight import Sight
-from emu.cluster.watch.watch import PATIENCE_S
+from emu.cluster.rank_failure import FatalSignal, RankExit, parse_last_words, takes_precedence
+from emu.cluster.watch import PATIENCE_S, AbsentRank, Sight
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 
@@ -39,6 +36,8 @@ _GONE = (EOFError, ConnectionError)
 _MOST_BYTES = 2**16  # the most bytes of a process's last words in one read
 _LOOK_S = 0.25  # seconds between two looks for ranks that do not return
 _MOST_SILENT_S = 5  # the most seconds of silence within a guest's token
+Notice = tuple[int, str]  # the level and the text of a log message
+_log = logging.getLogger("emu")
 Say = Callable[[int, str, str], None]  # rank, "out" or "err", whole lines
 
 
@@ -233,20 +232,20 @@ class Coordinator:
             waits = self._waits.get(arrival.call.global_rank)
             if waits is not None and arrival.made in waits[0]:
                 del self._waits[arrival.call.global_rank]
-        for each, process in self._processes.items():
-            if process in numbers:
-                self._tell(each, "go", agreed, numbers[process], len(numbers) > 1)
+        for process, its in numbers.items():
+            self._tell_process(process, "go", agreed, its, len(numbers) > 1)
 
     def _tell_of(self, kind: str, made: tuple[int, int], *words: object) -> None:
         """Send the process of a request a message about it, such as the time at which it will be answered."""
-        for each, process in list(self._processes.items()):
-            if process == made[0]:
-                self._tell(each, kind, made[1], *words)
+        self._tell_process(made[0], kind, made[1], *words)
 
     def _compare(self, process: int) -> None:
-        for each, other in self._processes.items():
+        self._tell_process(process, "time", now_s())
+
+    def _tell_process(self, process: int, *words: object) -> None:
+        for each, other in list(self._processes.items()):
             if other == process:
-                self._tell(each, "time", now_s())
+                self._tell(each, *words)
 
     def _done(self, process: int, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -286,7 +285,7 @@ class Coordinator:
     def _noticed(self, process: int, notice: Notice) -> None:
         if notice not in self._noticed_before:  # else another process has sent an equal one
             self._noticed_before.add(notice)
-            log_notice(notice)
+            _log.log(notice[0], "%s", notice[1])
 
     def _said(self, process: int, rank: int, stream: str, text: str) -> None:
         self._say(rank, stream, text)

@@ -16,20 +16,19 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 
-from emu.backend.executor.wire import GlooLinks, GlooWire, reach_store
+from emu.backend.executor.wire import GlooWire, reach_store
 from emu.backend.rank.count import pause_counting
 from emu.backend.rank.request_work import RequestWork
 from emu.cluster.call_matcher import ArrivedRequest
+from emu.cluster.child_processes import has_processes
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pacer import PaceListeners
 from emu.cluster.pace.timeliness import Tempo
-from emu.cluster.processes.coordinator import Address, connection
-from emu.cluster.processes.log_notices import Notice
+from emu.cluster.processes.coordinator import Address, Notice, connection
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.strands.strand import Wait, native_waits
-from emu.cluster.watch.processes import has_processes
-from emu.cluster.watch.sight import Sight
+from emu.cluster.watch import Sight
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
@@ -60,7 +59,7 @@ class CoordinatorClient:
         store = reach_store(address.host, address.store_port)
         self.store = PrefixStore("torch", reach_store(address.host, address.store_port))
         of_rank = [p for p, held in enumerate(ranks) for _ in held]
-        self._links = GlooLinks(store, process, len(ranks), host, timeout_s, of_rank)
+        self._wire = GlooWire(store, process, len(ranks), host, timeout_s, of_rank)
         self._coordinator = _guest(address, process, is_for_last_words=False)
         self._last_words = _guest(address, process, is_for_last_words=True)
         self._telling = threading.Lock()
@@ -170,7 +169,7 @@ class CoordinatorClient:
             self._tell("is_at", rank, sight, has_processes())
 
     def _go(self, carry_out: CarryOut, agreed: Agreement, numbers: list[int], is_shared: bool) -> None:
-        wire = GlooWire(self._links, self._open[numbers[0]].call.group.ranks) if is_shared else None
+        wire = self._wire.among(self._open[numbers[0]].call.group.ranks) if is_shared else None
         for number in numbers:
             del self._numbers[self._open[number].made]
         carry_out(agreed, [self._open.pop(number) for number in numbers], wire, lambda: self._tell("done", numbers))

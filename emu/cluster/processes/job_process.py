@@ -1,35 +1,50 @@
-"""A job whose ranks are in several processes, in the form that each process gets."""
+"""A job whose ranks are in several processes, in the form that each process gets.
 
+Log messages of Emu in these processes go to the process that started the job, where a person sees them.
+"""
+
+import logging
+import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 from emu.backend.rank.record import Recording
-from emu.cluster.cluster import Make, Program, ProgramResult
+from emu.cluster.cluster import Program, ProgramResult
 from emu.cluster.pace.timeliness import NOT_LATE, Tempo
-from emu.cluster.processes import fatal_signal
-from emu.cluster.processes.coordinator import Address
+from emu.cluster.processes.coordinator import Address, Notice
 from emu.cluster.processes.coordinator_client import CoordinatorClient
-from emu.cluster.processes.log_notices import forward_notices
+from emu.cluster.rank_failure import last_words_to, report_termination
 from emu.cluster.threads.threads import Threads
 from emu.errors import EmuError
+
+_log = logging.getLogger("emu")
+
+
+@contextmanager
+def _forward_notices(tell: Callable[[Notice], None]) -> Iterator[None]:
+    """Forward Emu's log messages to the process that reports, while the context lasts; forked processes send none."""
+    handler, before, process = logging.Handler(logging.INFO), _log.level, os.getpid()
+
+    def emit(record: logging.LogRecord) -> None:
+        if os.getpid() == process:
+            tell((record.levelno, record.getMessage()))
+
+    handler.emit = emit  # type: ignore[method-assign]
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _log.setLevel(before)
+        _log.removeHandler(handler)
 
 
 def ranks_of_processes(n_ranks: int, per_process: int) -> list[range]:
     """Return the ranks of each process."""
     return [range(first, min(first + per_process, n_ranks)) for first in range(0, n_ranks, per_process)]
-
-
-def on_every_rank(program: Callable[[int], Any]) -> Program:
-    """Return a program that runs `program(rank)` on every rank, with PyTorch's default group made."""
-    return partial(_run_on_every_rank, program)
-
-
-def _run_on_every_rank(program: Callable[[int], Any], make: Make) -> list[Any]:
-    return make(()).run(program)
 
 
 @dataclass(eq=False, slots=True)
@@ -60,9 +75,9 @@ class JobProcess:
         recording = Recording(self.n_ranks)
         try:
             with (
-                fatal_signal.last_words_to(beyond.last_words),
-                fatal_signal.report_termination(),
-                forward_notices(beyond.notice),
+                last_words_to(beyond.last_words),
+                report_termination(),
+                _forward_notices(beyond.notice),
             ):
                 values = self.program(lambda own: Threads(self.n_ranks, None, recording, own, beyond))
         except BaseException as error:

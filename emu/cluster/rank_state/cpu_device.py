@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -15,37 +14,18 @@ import torch
 from emu.backend.rank import streams
 from emu.backend.rank.count import report_resize
 from emu.backend.rank.streams import DEFAULT, NEVER, RankStreams
-from emu.cluster.rank_state.replacement import replace_attributes
+from emu.cluster.rank_state.rank_state import replace_attributes
 from emu.errors import RunError
 
 _log = logging.getLogger("emu")
 THE_HOSTS = "elapsed_time of events is the time of this host, as virtual time is known once the script has ended"
 
 
-@dataclass(eq=False)
-class EventClock:
-    """The clock that events of ranks are recorded by.
-
-    Args:
-        now_s: A function that returns its time for the calling rank.
-        notice: What is logged when a rank first asks for the time between two events; "": nothing.
-    """
-
-    now_s: Callable[[], float] = time.perf_counter
-    notice: str = THE_HOSTS
-
-    def elapsed_ms(self, from_s: float, to_s: float) -> float:
-        """Return the milliseconds between two times of the clock, for a rank that asks for them."""
-        if self.notice:
-            _log.info("%s", self.notice)
-            self.notice = ""
-        return 1e3 * (to_s - from_s)
-
-
 class Event(torch.cpu.Event):
     """The replacement of `torch.cpu.Event`: a position of a stream, and the time of its record."""
 
-    clock: ClassVar[EventClock] = EventClock()
+    now_s: ClassVar[Callable[[], float]] = time.perf_counter  # the time of the calling rank by the clock of events
+    notices: ClassVar[list[str]] = [THE_HOSTS]  # logged when a rank first asks for the time between two events
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         self.at = NEVER
@@ -55,14 +35,7 @@ class Event(torch.cpu.Event):
         """Record the position at which all work so far on a stream has ended; None means the current stream."""
         of = stream or current_stream()
         self.at = of.streams.now(of.number) if of.streams else NEVER
-        self._at_s = self.clock.now_s()
-
-    def query(self) -> bool:
-        """Return True: a CPU has computed everything before it continues."""
-        return True
-
-    def synchronize(self) -> None:
-        """Do nothing: a wait of the host orders no streams."""
+        self._at_s = Event.now_s()
 
     def elapsed_time(self, end_event: "Event") -> float:
         """Return the milliseconds to another event, by the clock of events.
@@ -72,7 +45,9 @@ class Event(torch.cpu.Event):
         """
         if self._at_s is None or end_event._at_s is None:
             raise RunError("event: elapsed_time needs two recorded events; record both first")
-        return self.clock.elapsed_ms(self._at_s, end_event._at_s)
+        while Event.notices:
+            _log.info("%s", Event.notices.pop())
+        return 1e3 * (end_event._at_s - self._at_s)
 
     def wait(self, stream: "Stream | None" = None) -> None:
         """Let a stream wait for the position; None means the current stream."""
@@ -169,11 +144,12 @@ def current_stream(device: object = None) -> Stream:
 
 
 @contextmanager
-def emulate_device(clock: EventClock) -> Iterator[None]:
+def emulate_device(now_s: Callable[[], float] = time.perf_counter, notices: list[str] = Event.notices) -> Iterator[None]:
     """Give recorded ranks streams, events and freed storage as on an accelerator, while the context lasts.
 
     Args:
-        clock: The clock of the events.
+        now_s: The clock of the events.
+        notices: What is logged, and taken out of the list, when a rank first asks for the time between two events.
     """
     resize = torch.UntypedStorage.resize_
 
@@ -191,7 +167,8 @@ def emulate_device(clock: EventClock) -> Iterator[None]:
     }
     with replace_attributes(
         *((torch.cpu, name, value) for name, value in new.items()),
-        (Event, "clock", clock),
+        (Event, "now_s", staticmethod(now_s)),
+        (Event, "notices", notices),
         (torch.accelerator, "current_stream", current_stream),
         (torch.UntypedStorage, "resize_", resize_),
     ):

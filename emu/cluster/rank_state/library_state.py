@@ -22,40 +22,6 @@ _WORDS = 624  # the words of a Mersenne twister, without its position among them
 _BYTES = 4 * (_WORDS + 1)
 
 
-class NumpyGenerator:
-    """The state of numpy's generator: its memory, or numpy's own form if it stores a number or is another kind of generator."""
-
-    def __init__(self) -> None:
-        self._loaded: bytes | None = None  # the memory that was loaded last, if it was loaded as memory
-        self._stores = True  # True if numpy may store a number elsewhere
-
-    def of(self, rank: int) -> bytes:
-        """Return the generator's state with which a rank starts."""
-        return _memory(np.random.RandomState(rank)._bit_generator)
-
-    def save(self) -> Any:
-        """Return the present state of the generator."""
-        generator = _generator()
-        if isinstance(generator, np.random.MT19937):
-            memory = _memory(generator)
-            self._stores = memory != self._loaded and bool(_state()[3])
-            if not self._stores:
-                return memory
-        return _state()
-
-    def load(self, state: Any) -> None:
-        """Set the generator to a saved state."""
-        generator, self._loaded = _generator(), state if isinstance(state, bytes) else None
-        if self._loaded is None:
-            np.random.set_state(state)  # noqa: NPY002
-        elif self._stores or not isinstance(generator, np.random.MT19937):
-            words = np.frombuffer(self._loaded, np.uint32)
-            np.random.set_state(("MT19937", words[:-1], int(words[-1]), 0, 0.0))  # noqa: NPY002
-        else:
-            ctypes.memmove(_address(generator), self._loaded, _BYTES)
-        self._stores = True  # until `save` has looked
-
-
 def _generator() -> Any:
     return np.random.get_bit_generator()  # type: ignore[attr-defined]
 
@@ -155,26 +121,48 @@ class Generators:
     """The default random generators of torch, numpy and Python.
 
     Torch's generator starts as in a fresh process. The other two, which a fresh process seeds by chance, are seeded by the
-    rank.
+    rank. The state of numpy's is its memory, or numpy's own form if it stores a number or is another kind of generator.
     """
 
     def __init__(self) -> None:
-        self._numpy = NumpyGenerator()
+        self._loaded: bytes | None = None  # the memory of numpy's that was loaded last, if it was loaded as memory
+        self._stores = True  # True if numpy may store a number elsewhere
 
     def of(self, rank: int) -> Any:
         """Return the states of the generators with which a rank starts."""
-        return torch.Generator().get_state(), self._numpy.of(rank), random.Random(rank).getstate()
+        of_numpy = _memory(np.random.RandomState(rank)._bit_generator)
+        return torch.Generator().get_state(), of_numpy, random.Random(rank).getstate()
 
     def save(self) -> Any:
         """Return the present states of the generators."""
-        return torch.default_generator.get_state(), self._numpy.save(), random.getstate()
+        return torch.default_generator.get_state(), self._save_numpy(), random.getstate()
 
     def load(self, state: Any) -> None:
         """Set the generators to saved states."""
         torch_state, numpy_state, python_state = state
         torch.default_generator.set_state(torch_state)
-        self._numpy.load(numpy_state)
+        self._load_numpy(numpy_state)
         random.setstate(python_state)
+
+    def _save_numpy(self) -> Any:
+        generator = _generator()
+        if isinstance(generator, np.random.MT19937):
+            memory = _memory(generator)
+            self._stores = memory != self._loaded and bool(_state()[3])
+            if not self._stores:
+                return memory
+        return _state()
+
+    def _load_numpy(self, state: Any) -> None:
+        generator, self._loaded = _generator(), state if isinstance(state, bytes) else None
+        if self._loaded is None:
+            np.random.set_state(state)  # noqa: NPY002
+        elif self._stores or not isinstance(generator, np.random.MT19937):
+            words = np.frombuffer(self._loaded, np.uint32)
+            np.random.set_state(("MT19937", words[:-1], int(words[-1]), 0, 0.0))  # noqa: NPY002
+        else:
+            ctypes.memmove(_address(generator), self._loaded, _BYTES)
+        self._stores = True  # until `_save_numpy` has looked
 
 
 def library_state() -> tuple[Attributes, tuple[RankState, ...]]:

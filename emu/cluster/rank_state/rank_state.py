@@ -1,13 +1,51 @@
-"""State that a process has once and that every rank needs for itself: it is saved and loaded when another rank runs."""
+"""Changes of what a process has once: attributes replaced while ranks run, and state that every rank needs for itself.
+
+The state is saved and loaded when another rank runs.
+"""
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
 from functools import reduce
 from importlib.machinery import ModuleSpec, PathFinder
 from types import SimpleNamespace
 from typing import Any, Protocol
+
+from torch.jit import _builtins
+
+_torchscript: Any = _builtins
+Replacement = tuple[Any, str, object]  # the owner, the name, and the new value
+
+
+@contextmanager
+def replace_attributes(*replacements: Replacement) -> Iterator[None]:
+    """Set other values for attributes, one after another, while the context lasts."""
+    with ExitStack() as changes:
+        for where, name, value in replacements:
+            changes.enter_context(_replace_attribute(where, name, value))
+        yield
+
+
+@contextmanager
+def _replace_attribute(where: Any, name: str, value: object) -> Iterator[None]:
+    """Set another value for an attribute while the context lasts; TorchScript compiles the value as it would the original."""
+    own = name in vars(where)
+    original = vars(where)[name] if own else getattr(where, name)  # as it lies there: a static method as such
+    builtins: dict[int, str] = _torchscript._get_builtin_table()  # the operator of a function, by the function's identity
+    is_operator = id(original) in builtins and id(value) not in builtins
+    if is_operator:
+        builtins[id(value)] = builtins[id(original)]
+    setattr(where, name, value)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(where, name, original)
+        else:
+            delattr(where, name)
+        if is_operator:  # another function may have the value's identity later
+            del builtins[id(value)]
 
 
 class RankState(Protocol):
@@ -113,12 +151,28 @@ def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iter
         loader.exec_module = execute_and_tell
         return spec
 
-    finder: Any = SimpleNamespace(find_spec=find_spec)
+    with first_finder(SimpleNamespace(find_spec=find_spec)):
+        yield
+
+
+@contextmanager
+def first_finder(finder: Any) -> Iterator[None]:
+    """Ask a finder of modules before all others while the context lasts."""
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
+
+
+@contextmanager
+def change_modules(changes: Mapping[str, Callable[[], AbstractContextManager[None]]]) -> Iterator[None]:
+    """Make changes, by module, in those that are loaded and in those that are loaded while the context lasts."""
+    with ExitStack() as made:
+        for module in changes.keys() & sys.modules.keys():
+            made.enter_context(changes[module]())
+        with watch_imports(changes, lambda module: made.enter_context(changes[module]())):
+            yield
 
 
 def _start(places: Sequence[_Place]) -> None:

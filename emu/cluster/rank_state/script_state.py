@@ -4,14 +4,14 @@ import logging
 import os
 import sys
 import types
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any
 
 from emu.backend.rank.source_lines import is_users
-from emu.cluster.rank_state.rank_state import Attributes, Settings
+from emu.cluster.rank_state.rank_state import Attributes, Settings, first_finder
 
 _ATTRIBUTES = {
     "sys": ("argv", "path", "stdin", "stdout", "stderr"),
@@ -133,16 +133,10 @@ class Modules:
                 else:
                     table[name] = value
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Find modules that are loaded while the context lasts; modules that are loaded already are shared."""
+    def watched(self) -> AbstractContextManager[None]:
+        """Return a context in which modules that are loaded are found; modules that are loaded already are shared."""
         self._shared = {name.partition(".")[0] for name in sys.modules}
-        finder: Any = self
-        sys.meta_path.insert(0, finder)
-        try:
-            yield
-        finally:
-            sys.meta_path.remove(finder)
+        return first_finder(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         """Return the spec of a module if it is the user's own, else None."""

@@ -10,9 +10,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.rank_state.replacement import Replacement
-from emu.cluster.strands.locks import rest
+from emu.cluster.rank_state.rank_state import Replacement
 from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
+from emu.cluster.strands.waits import rest
 
 if TYPE_CHECKING:  # it imports this module
     from emu.cluster.strands.strands import Strands

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as native
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.rank_state.replacement import Replacement
-from emu.cluster.strands.locks import rest
+from emu.cluster.rank_state.rank_state import Replacement
 from emu.cluster.strands.strand import Strand, Wait, current_strand
+from emu.cluster.strands.waits import rest
 
 _Store: Any = native.Store
 _rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # `torch.distributed` exports a function so called

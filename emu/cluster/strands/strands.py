@@ -1,9 +1,12 @@
-"""The strands of the ranks of a process: created when a rank starts a thread, and ended with their rank."""
+"""The strands of the ranks of a process: created when a rank starts a thread, and ended with their rank.
+
+Also here: a standstill, a moment in which no rank of a process can go on; its description, and the end of the run that follows.
+"""
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import count
 from typing import Any
@@ -12,32 +15,39 @@ from weakref import WeakKeyDictionary
 import torch
 
 from emu.backend.rank.record import Recording
+from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.streams import NEVER
-from emu.cluster.rank_state.replacement import Replacement, replace_attributes
+from emu.cluster.call_matcher import CallMatcher
+from emu.cluster.rank_state.rank_state import Replacement, replace_attributes
 from emu.cluster.strands.children import await_end, end_pools, thread_replacements
-from emu.cluster.strands.locks import lock_replacements
 from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current_strand, enter
-from emu.cluster.strands.waits import wait_replacements
+from emu.cluster.strands.waits import lock_replacements, wait_replacements
+from emu.cluster.threads.isolation import find_groups
 from emu.cluster.threads.rests import Rests
-from emu.cluster.watch.sight import Sight, processor_time_s, sight_of
+from emu.cluster.watch import SAID_S, Sight, absence_in_words, processor_time_s, sight_of
+from emu.errors import RunError
 
 _sleep = time.sleep  # the system's, whatever that name is while ranks run
 _LOOKS, _LOOK_S = 20, 5e-3  # for threads that no module of Python has started
 
 
 class Strands:
-    """The threads that ranks start in one run.
+    """The threads that ranks start in one run, and the waits of all of them.
 
     Args:
         n_ranks: The number of ranks of the job; threads that ranks start get the numbers after it.
-        rests: The object that hands on the baton.
+        ranks: The ranks of this process.
+        rests: The strands that rest, with their waits; it hands on the baton.
         recording: The record of what they do; None: there is none.
-        resumed: A function that is called on a strand's thread whenever it gets the baton.
+        calls: The requests that some members have not made.
     """
 
-    def __init__(self, n_ranks: int, rests: Rests, recording: Recording | None, resumed: Callable[[], None]) -> None:
-        self._numbers = count(n_ranks)
-        self._rests, self._recording, self._resumed = rests, recording, resumed
+    def __init__(
+        self, n_ranks: int, ranks: Sequence[int], rests: Rests, recording: Recording | None, calls: CallMatcher
+    ) -> None:
+        self.ended = set[int]()  # the ranks that have ended
+        self._numbers, self._ranks, self._calls = count(n_ranks), ranks, calls
+        self._rests, self._recording = rests, recording
         self._of: WeakKeyDictionary[threading.Thread, Strand] = WeakKeyDictionary()
         self._by_number: dict[int, Strand] = {}
         self._known = frozenset[int]()  # threads of this process that are none of the ranks' and were there before them
@@ -64,11 +74,11 @@ class Strands:
 
     def child(self, parent: Strand, thread: threading.Thread, *, is_free: bool) -> Strand:
         """Return the strand of a thread that `parent` is about to start."""
-        self._rests.resumed = self._resumed
+        self._rests.resumed = find_groups
         strand = Strand(next(self._numbers), parent.rank, self._rests, thread, is_free)
         self._of[thread] = self._by_number[strand.number] = strand
         if self._recording is not None:
-            self._lanes[strand] = self._recording.of(strand.rank).fork()
+            self._lanes[strand] = self._recording.of(strand.rank).streams.fork()
         self._rests.baton.add(strand.number, strand.rank, outside=is_free)
         return strand
 
@@ -94,7 +104,7 @@ class Strands:
         thread: Any = child.thread
         lane = self._lanes.pop(child, None)
         with self._recording.on(child.rank, lane) if self._recording is not None else nullcontext():
-            self._resumed()
+            find_groups()
             try:
                 body()
             except StrandEnd:
@@ -104,7 +114,7 @@ class Strands:
                     thread._invoke_excepthook(thread)
             child.end = self.moment()
 
-    def are_awaited_from_outside(self) -> bool:
+    def _are_awaited_from_outside(self) -> bool:
         """Return whether a strand waits for a lock that a thread without a strand may release, such as one of C code."""
         if not any(isinstance(what, Wait) for what in list(self._rests.waits.values())):
             return False
@@ -202,3 +212,42 @@ class Strands:
 
     def _children(self, main: Strand) -> list[Strand]:
         return [child for child in list(self._of.values()) if child.rank == main.rank]
+
+    def others(self) -> int:
+        """Return the number of ranks that wait for one that does not come back; 0 where the coordinator knows who waits."""
+        return 0 if self._rests.beyond is not None else len(self._ranks) - len(self.ended) - 1
+
+    def story(self) -> str:
+        """Return the waits of all ranks in words."""
+        outside = {rank for rank in self._ranks if isinstance(self._rests.waits.get(rank), Wait)}
+        waits = [(self._rests.baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
+        waits.sort(key=lambda each: each[0] not in outside)  # those first that others of their rank may wait for
+        others = [wait.told(rank) for rank, wait in self.waits()]
+        return self._calls.story(waits, others, self.ended)
+
+    def lasts(self) -> tuple[str, bool]:
+        """Return the waits in words if no rank has the baton, and whether, by what Emu knows, none will ever go on.
+
+        If ranks sleep, or wait outside of Python, the words name those that the others wait for.
+        """
+        if not self._rests.waits or self._rests.are_told:
+            return "", False
+        if not self._rests.baton.has_timers:
+            return self.story(), True
+        absent = [rank for rank in self._ranks if not isinstance(self._rests.waits.get(rank), RequestWork)]
+        seen = [(rank, self.sight(rank)) for rank in absent]
+        others = len(self._ranks) - len(self.ended) - sum(sight is not None for _, sight in seen)
+        told = [sight.told(rank) for rank, sight in seen if sight is not None and not sight.waits]
+        return (absence_in_words("; ".join(told), SAID_S, others), False) if told and others else ("", False)
+
+    def stand_still(self) -> None:
+        """End the run as a deadlock, unless something that Emu does not know may let a rank go on."""
+        if self._rests.are_told:
+            return
+        if not self._rests.waits:
+            raise RuntimeError("no rank can go on, and none waits for a request")
+        if self._are_awaited_from_outside():
+            return  # the watch tells of it if none goes on
+        if self._rests.failure is None:
+            self._rests.failure = RunError(f"deadlock: {self.story()}")
+        self._rests.wake_all()

@@ -252,8 +252,8 @@ class Baton:
                 return
             del self._ranks[strand]
             self._forget(strand)
-            if self._is_over():
-                self.abandon()  # those that are left hinder nobody
+            if all(each in self._outside and each != rank for each, rank in self._ranks.items()):
+                self.abandon()  # those that are left were started by ranks and run without the baton: they hinder nobody
             elif self.running == strand:
                 if not self._ready and not self.has_timers:
                     self._stuck()
@@ -268,10 +268,6 @@ class Baton:
         self._due.discard(strand)
         self._timed.pop(strand, None)
         self._last.pop(strand, None)
-
-    def _is_over(self) -> bool:
-        """Return whether all strands that are left were started by ranks and run without the baton, for ever perhaps."""
-        return all(strand in self._outside and strand != rank for strand, rank in self._ranks.items())
 
     def await_end(self, most_s: float | None = None) -> bool:
         """Block until every strand has left, the baton was abandoned, or a time has passed; return false in the last case."""

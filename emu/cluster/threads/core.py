@@ -21,7 +21,7 @@ from importlib import import_module
 import torch
 
 from emu.backend.rank.count import pause_counting
-from emu.cluster.rank_state.replacement import replace_attributes
+from emu.cluster.rank_state.rank_state import replace_attributes
 
 _posixsubprocess = import_module("_posixsubprocess") if os.name == "posix" else None
 _LOOK_S = 0.1  # how often it is asked whether the ranks have had the processor

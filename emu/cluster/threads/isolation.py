@@ -21,30 +21,26 @@ from emu.arrays import digest
 from emu.backend.rank.process_group import BACKEND, EmuProcessGroup
 from emu.backend.rank.rank_requests import RankRequest
 from emu.backend.rank.request_work import RequestWork
-from emu.cluster.rank_state.replacement import replace_attributes
-from emu.cluster.shortcuts.shortcuts import drop_guards, share_shapes
+from emu.cluster.rank_state.rank_state import Replacement, replace_attributes
 from emu.cluster.strands.strand import RankLocal
+from emu.cluster.threads.shortcuts import drop_guards, share_shapes
 
 _LONGEST = 32  # the most letters of the ranks in a name
 
 
-def group_namer(original: Callable[..., Any], made: Callable[[], Counter[tuple[int, ...]]]) -> Callable[..., Any]:
-    """Return a function that names process groups, in place of PyTorch's `_process_group_name`.
+def _group_namer(original: Callable[..., Any], world: "RankWorld") -> Callable[..., Any]:
+    """Return a function that names process groups, in place of PyTorch's `_process_group_name`, which names the default group.
 
     PyTorch's own function numbers all groups that a rank has made. Here, a name is the members and a number: the groups of
     equal members are counted in the order in which these make them, as NCCL does.
-
-    Args:
-        original: PyTorch's own function, which names the default group.
-        made: A function that returns the groups that this thread's rank has made, counted by their members.
     """
 
     def name(ranks: Sequence[int], use_hashed_name: bool) -> Any:
         if not ranks:
             return original(ranks, use_hashed_name)
-        counts, members = made(), tuple(ranks)
-        counts[members] += 1
-        return f"{_rank_text(members)}#{counts[members]}"
+        members = tuple(ranks)
+        world.groups_made[members] += 1
+        return f"{_rank_text(members)}#{world.groups_made[members]}"
 
     return name
 
@@ -73,47 +69,48 @@ _thread = threading.local()  # its `named`: the groups that C++ finds by name on
 class RankWorld(RankLocal):
     """The process groups of each rank; in place of `torch.distributed.distributed_c10d._world`."""
 
-    def first(self) -> dict[str, Any]:
-        """Return a world without groups."""
-        numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
-        tables: dict[str, Any] = {name: {} for name in _TABLES}
-        made = Counter[tuple[int, ...]]()  # groups by their members; of those that are destroyed, too
-        return {**numbers, **tables, "default_pg": None, "comms": [], "named": {}, "groups_made": made}
-
     @property
     def pg_config_info(self) -> Any:
         """The value of this name in PyTorch's own world."""
         return distributed_c10d._World.pg_config_info.fget(self)  # type: ignore[attr-defined]
 
 
+def _no_groups() -> dict[str, Any]:
+    """Return the world of a rank without groups."""
+    numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
+    tables: dict[str, Any] = {name: {} for name in _TABLES}
+    made = Counter[tuple[int, ...]]()  # groups by their members; of those that are destroyed, too
+    return {**numbers, **tables, "default_pg": None, "comms": [], "named": {}, "groups_made": made}
+
+
 @contextmanager
 def rank_isolation(start: Callable[[RankRequest], RequestWork]) -> Iterator[None]:
     """Give each rank a world of its own, the backend `emu`, whose requests `start` starts, and one thread an operator."""
-    threads = torch.get_num_threads()
-    c10d: Any = distributed_c10d
-    kept = {name: getattr(c10d, name) for name in ("_world", "_backend", "_default_pg_init_method", "_process_group_name")}
-    excepthook = sys.excepthook  # every rank's init_process_group wraps it once more
-    world = RankWorld()
+    threads, world = torch.get_num_threads(), RankWorld(_no_groups)
     try:
-        c10d._world = world
-        c10d._process_group_name = group_namer(c10d._process_group_name, lambda: world.groups_made)
-        _isolate_threads(True)
+        _native._set_thread_isolation_mode(True)  # groups are looked up by name, as functional collectives do, for each thread
         torch.set_num_threads(1)
-        _register(lambda options, _: EmuProcessGroup(options, start))
-        with _meshes_by_rank(world), _named_by_rank(world), share_shapes(), drop_guards():
+        Backend.register_backend(BACKEND, lambda of, _: EmuProcessGroup(of, start), extended_api=True, devices=["cpu"])
+        replacements = (*_of_world(world), *_of_meshes(world), *_of_names(world))
+        with replace_attributes(*replacements), share_shapes(), drop_guards():
             yield
     finally:
         _unregister()
         torch.set_num_threads(threads)
-        _isolate_threads(False)
-        sys.excepthook = excepthook
-        for name, value in kept.items():
-            setattr(c10d, name, value)
+        _native._set_thread_isolation_mode(False)
 
 
-@contextmanager
-def _named_by_rank(world: RankWorld) -> Iterator[None]:
-    """Record the groups of each rank by name, as C++ does for each thread: see `find_groups`."""
+def _of_world(world: RankWorld) -> Iterator[Replacement]:
+    """Yield the replacement of PyTorch's groups, and what `init_process_group` writes, to be as it was at the end."""
+    c10d: Any = distributed_c10d
+    yield c10d, "_world", world
+    yield c10d, "_process_group_name", _group_namer(c10d._process_group_name, world)
+    for where, name in ((c10d, "_backend"), (c10d, "_default_pg_init_method"), (sys, "excepthook")):
+        yield where, name, getattr(where, name)
+
+
+def _of_names(world: RankWorld) -> Iterator[Replacement]:
+    """Yield replacements that record the groups of each rank by name, as C++ does for each thread: see `find_groups`."""
     c10d: Any = distributed_c10d
     register, unregister = c10d._register_process_group, c10d._unregister_process_group
     unregister_all = c10d._unregister_all_process_groups
@@ -132,12 +129,9 @@ def _named_by_rank(world: RankWorld) -> Iterator[None]:
         world.named.clear()
         _here().clear()
 
-    with replace_attributes(
-        (c10d, "_register_process_group", registered),
-        (c10d, "_unregister_process_group", unregistered),
-        (c10d, "_unregister_all_process_groups", all_unregistered),
-    ):
-        yield
+    yield c10d, "_register_process_group", registered
+    yield c10d, "_unregister_process_group", unregistered
+    yield c10d, "_unregister_all_process_groups", all_unregistered
 
 
 def find_groups() -> None:
@@ -157,16 +151,6 @@ def _here() -> dict[str, Any]:
     return found
 
 
-def _isolate_threads(on: bool) -> None:
-    """Let groups be looked up by name, as functional collectives do, for each thread."""
-    _native._set_thread_isolation_mode(on)
-
-
-def _register(create: Callable[[Any, Any], EmuProcessGroup]) -> None:
-    """Register the backend `emu` with PyTorch."""
-    Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
-
-
 def _unregister() -> None:
     """Remove the backend `emu` from PyTorch."""
     Backend.backend_list.remove(BACKEND)
@@ -179,9 +163,8 @@ def _unregister() -> None:
         del table[key]
 
 
-@contextmanager
-def _meshes_by_rank(world: RankWorld) -> Iterator[None]:
-    """Keep meshes of two ranks from being equal, or DTensor's process-wide caches would mix their coordinates.
+def _of_meshes(world: RankWorld) -> Iterator[Replacement]:
+    """Yield replacements that keep meshes of two ranks from being equal: DTensor's caches would mix their coordinates.
 
     A mesh whose dim is the whole world also gives its name to the default group, which it shares.
     """
@@ -200,8 +183,5 @@ def _meshes_by_rank(world: RankWorld) -> Iterator[None]:
             default.axis = dim_name
         return name
 
-    try:
-        mesh.__init__, mesh._init_one_process_group = numbered, staticmethod(named)  # staticmethod: `getattr` would lose it
-        yield
-    finally:
-        mesh.__init__, mesh._init_one_process_group = init, init_one
+    yield mesh, "__init__", numbered
+    yield mesh, "_init_one_process_group", staticmethod(named)

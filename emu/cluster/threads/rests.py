@@ -12,11 +12,10 @@ from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import traceback_of
 from emu.cluster.pace.alarm import Alarm
 from emu.cluster.processes.coordinator_client import CoordinatorClient
-from emu.cluster.rank_failure import RankExit, StoppedError, job_error, takes_precedence
-from emu.cluster.strands.resumption import at_next_instruction
-from emu.cluster.strands.strand import Strand, Wait
+from emu.cluster.rank_failure import RankExit, job_error, takes_precedence
+from emu.cluster.strands.strand import Strand, Wait, at_next_instruction
 from emu.cluster.threads.baton import Baton
-from emu.errors import EmuError
+from emu.errors import EmuError, RunError
 
 
 class Rests:
@@ -28,16 +27,21 @@ class Rests:
     """
 
     def __init__(self, baton: Baton, beyond: CoordinatorClient | None) -> None:
-        self.baton, self._beyond = baton, beyond
+        self.baton, self.beyond = baton, beyond
         self.alarm: Alarm | None = None  # wakes strands at times; None: the baton does
         self.lock = threading.RLock()  # over what a thread beside the strands changes: works, and who waits for them
-        self.waits: dict[int, object] = {}  # by strand
+        self.waits: dict[int, RequestWork | Wait] = {}  # by strand
         self._waiting: defaultdict[object, list[int]] = defaultdict(list)  # strands, by the key of what they wait for
         self._timed: set[int] = set()  # of the strands that rest, those that go on at a time
         self._back = set[int]()  # strands that have come back from native code and have not had the baton since
         self.failure: BaseException | None = None
         self.story: Callable[[], str] = str  # who waits for what
         self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever it has the baton again
+
+    @property
+    def are_told(self) -> bool:
+        """True if something else will wake a strand, or report that none goes on: a coordinator, or an alarm."""
+        return self.beyond is not None or (self.alarm is not None and self.alarm.is_set)
 
     def now(self) -> float:
         """Return the time by which strands rest: the baton's own, or this host's if messages take time of it."""
@@ -47,19 +51,17 @@ class Rests:
         """Return the time that many seconds from now."""
         return self.baton.after(seconds) if self.alarm is None else time.monotonic() + seconds
 
-    def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
+    def rest(self, strand: int, what: RequestWork | Wait, until_s: float | None = None) -> bool:
         """Let others run until this strand is woken for `what`, at the latest at a time, or the run has failed.
 
         Returns:
             Whether it was woken before that time.
         """
         with self.lock:
-            if self.failure is not None or (
-                what.done if isinstance(what, RequestWork) else isinstance(what, Wait) and what.is_over()
-            ):
+            if self.failure is not None or (what.done if isinstance(what, RequestWork) else what.is_over()):
                 return True
             self.waits[strand] = what
-            self._waiting[_key(what)].append(strand)
+            self._waiting[what.key].append(strand)
             if until_s is not None:
                 self._timed.add(strand)
         self._tell_beyond(self.baton.rank_of(strand))
@@ -72,32 +74,32 @@ class Rests:
         with self.lock:
             return not self._forget(strand)
 
-    def _hand_on(self, strand: int, what: object, until_s: float | None) -> None:
+    def _hand_on(self, strand: int, what: RequestWork | Wait, until_s: float | None) -> None:
         """Return when a strand that waits has the baton again."""
         with self.end_on_error():
             if self.alarm is None or until_s is None:
                 self.baton.rest(strand, until_s)
             else:
-                call = self.alarm.at(until_s, partial(self.wake, _key(what)))
+                call = self.alarm.at(until_s, partial(self.wake, what.key))
                 self.baton.rest(strand)
                 self.alarm.forget(call)
         self._resume()
 
     def _tell_beyond(self, rank: int) -> None:
         """Report that a rank goes on only when a request is done, if that is so of each of its strands."""
-        if self._beyond is None:
+        if self.beyond is None:
             return
         with self.lock:
             strands = self.baton.strands(rank)
             if self._timed.isdisjoint(strands) and self.waits.keys() >= set(strands):
-                self._beyond.wait(rank, [self.waits[each] for each in strands])
+                self.beyond.wait(rank, [self.waits[each] for each in strands])
 
     def _forget(self, strand: int) -> bool:
         """End the wait of a strand; return whether it waited."""
         self._timed.discard(strand)
         if strand not in self.waits:
             return False
-        key = _key(self.waits.pop(strand))
+        key = self.waits.pop(strand).key
         self._waiting[key].remove(strand)
         if not self._waiting[key]:
             del self._waiting[key]
@@ -143,8 +145,8 @@ class Rests:
                 if isinstance(new, RankExit):
                     new.others = self.story() or getattr(self.failure, "others", "")
                 self.failure = new
-                if self._beyond is not None:
-                    self._beyond.fail(self.failure)
+                if self.beyond is not None:
+                    self.beyond.fail(self.failure)
             self.wake_all()
 
     def explain(self, rank: int, error: BaseException) -> None:
@@ -152,8 +154,8 @@ class Rests:
         failure = self.failure
         if isinstance(failure, EmuError) and error in (failure, failure.__cause__):
             failure.lines = tuple(traceback_of(error))
-            if self._beyond is not None:
-                self._beyond.explain(rank, failure.lines)
+            if self.beyond is not None:
+                self.beyond.explain(rank, failure.lines)
 
     def stop(self, error: BaseException) -> None:
         """End every strand where it waits, as the job has failed elsewhere."""
@@ -187,10 +189,6 @@ class Rests:
             self.baton.give_way(strand)
         self._resume()
 
-    def has_threads(self, rank: int) -> bool:
-        """Return whether a rank has more than one strand that waits for the baton."""
-        return self.baton.has_others(rank)
-
     def step_out(self, strand: Strand, turn: int | None = None, *, awaits: bool = False) -> None:
         """Let others run while a strand runs on without the baton, if it has it; arguments as in `Baton.step_out`."""
         strand.is_free = True  # before another has the baton
@@ -202,7 +200,7 @@ class Rests:
 
         The strand goes on in its turn once that code has returned, before anything else happens on its thread.
         """
-        if strand.is_main and not (self._back or self.has_threads(strand.rank)):
+        if strand.is_main and not (self._back or self.baton.has_others(strand.rank)):
             return  # whatever it waits for, another rank cannot know; one that is back may have a lock of the system
         with self.baton.lock:
             is_blocked = self.baton.turns == turn  # still
@@ -235,10 +233,6 @@ class Rests:
         if not self.baton.abandoned:  # else nobody has the baton, and what ranks share is as it was before them
             self.resumed()
 
-    def stopped(self) -> StoppedError:
+    def stopped(self) -> RunError:
         """Return the error for a strand that goes on after the run has failed."""
-        return StoppedError(f"stopped, as the run has failed: {self.failure}")
-
-
-def _key(what: object) -> object:
-    return what.key if isinstance(what, RequestWork | Wait) else what
+        return RunError(f"stopped, as the run has failed: {self.failure}")

@@ -28,12 +28,12 @@ from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
-from emu.cluster.cluster import Agreement, Ranks, agree, carry_out
+from emu.cluster.cluster import Agreement, Cluster, Program, ProgramResult, Ranks, agree, carry_out
 from emu.cluster.pace.pacer import Pacer
 from emu.cluster.pace.rank_clock import PacedClock, RankClock
 from emu.cluster.pace.timeliness import Pace
-from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator_client import CoordinatorClient
+from emu.cluster.rank_failure import RankExit, announce_rank
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
@@ -42,10 +42,9 @@ from emu.cluster.strands.strand import Strand, StrandEnd, current_strand, take_t
 from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, collect_less, outside_modes, processor_release
-from emu.cluster.threads.isolation import find_groups, rank_isolation
+from emu.cluster.threads.isolation import rank_isolation
 from emu.cluster.threads.rests import Rests
-from emu.cluster.threads.standstill import Standstill
-from emu.cluster.watch.watch import PATIENCE_S, Watch, end_ranks, places_in_words
+from emu.cluster.watch import PATIENCE_S, Watch, end_ranks, places_in_words
 from emu.collective.algorithm import Choice
 from emu.errors import LEAVES_THREADS, RunError, must_be
 
@@ -87,14 +86,17 @@ class Threads(Ranks):
         self._stores = Stores(None if beyond is None else beyond.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process, self._polls = os.getpid(), 0
-        self._calls, self._ended = CallMatcher(), set[int]()
+        self._calls = CallMatcher()
         self._attributes, library = library_state()
         core = Core() if beyond is None and pace is None else None  # else ranks do not have a processor all the time
-        self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
+        self._baton = Baton(self.ranks, (*library, *own), lambda: self._strands.stand_still(), core)  # noqa: PLW0108
         self._rests = Rests(self._baton, beyond)
-        self._strands = Strands(n_ranks, self._rests, recording, find_groups)
-        self._standstill = Standstill(self.ranks, self._rests, self._strands, self._calls, self._ended, self._is_told)
-        self._clock, self._watch = self._clock_of(pace), self._watch_with(patience_s)
+        self._strands = Strands(n_ranks, self.ranks, self._rests, recording, self._calls)
+        if beyond is None:  # else the coordinator knows who waits for what
+            self._rests.story = lambda: self._strands.story() if self._rests.waits else ""
+        else:
+            beyond.sight = self._strands.sight
+        self._clock, self._watch = self._clock_of(pace), Watch(self._strands, self._give_up, patience_s)
 
     def _clock_of(self, pace: Pace | None) -> RankClock:
         """Return the clock by which the ranks go on."""
@@ -107,25 +109,15 @@ class Threads(Ranks):
             clock.pacer = Pacer(pace, self.n_ranks, self._choice, clock.listeners(), clock.alarm)
         return clock
 
-    def _watch_with(self, patience_s: float) -> Watch:
-        """Return the watch of the ranks; who waits for what, it tells itself or lets the coordinator know."""
-        if self._beyond is None:
-            self._rests.story = lambda: self._standstill.story() if self._rests.waits else ""
-        else:
-            self._beyond.sight = self._strands.sight
-        others = self._standstill.others if self._beyond is None else lambda: 0  # else the coordinator knows who waits
-        told = self._rests.let_run, others, self._standstill.lasts, self._give_up
-        return Watch(self._strands.running, *told, patience_s)
-
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
         """Run as `run` does; the program makes the default group itself, by `join`."""
-        if self._ended:
+        if self._strands.ended:
             raise RunError("cluster: these ranks have run already; make a new cluster for another run")
         results: dict[int, T] = {}
         bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
         named = zip(self.ranks, bodies, strict=True)
         threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in named]
-        recorded = (self._recording.hooks(), emulate_device(self._clock.of_events())) if self._recording is not None else ()
+        recorded = (self._recording.hooks(), emulate_device(*self._clock.of_events())) if self._recording is not None else ()
         told = self._beyond.heard(self._hear, self._clock.listeners()) if self._beyond is not None else nullcontext()
         isolated = rank_isolation(self.submit), self._attributes.watched()
         with ExitStack() as around:
@@ -187,7 +179,7 @@ class Threads(Ranks):
         step = 0
         if self._recording is not None:
             recorder = self._recording.of(rank)
-            step, work.watch = recorder.running, recorder.request(call, arrival.instance)
+            step, work.recorder, work.event = recorder.running, recorder, recorder.request(call, arrival.instance)
         if self._beyond is not None:
             self._beyond.ask(arrival, step, asked_s)
             return work
@@ -216,9 +208,7 @@ class Threads(Ranks):
         while ended:
             work, operation = ended.pop(0)
             with self._rests.lock:
-                if operation == "recv":
-                    work.match(agreed.source, agreed.instance)
-                work.watch.on_size(agreed.size)
+                work.meet(agreed.size, (agreed.source, agreed.instance) if operation == "recv" else None)
             key, known = work.key, ref(work)
             del work
             self._clock.carried(key, known)
@@ -257,29 +247,22 @@ class Threads(Ranks):
         if self._beyond is not None:
             self._beyond.wait(rank, [work])
             return
-        why = f"deadlock: rank {rank} asks for ever whether a request is done; {self._standstill.story()}"
+        why = f"deadlock: rank {rank} asks for ever whether a request is done; {self._strands.story()}"
         self._rests.fail(rank, RunError(why))
-
-    def _is_told(self) -> bool:
-        """Return whether the coordinator knows if any other rank can go on, or a clock will let one go on."""
-        return self._beyond is not None or self._clock.is_set
-
-    def _stuck(self) -> None:
-        self._standstill.begins()
 
     @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
         with suppress(BaseException), self._rests.end_on_error():  # what is raised here has been kept
             strand = self._strands.main(rank)
             self._baton.await_turn(rank)
-            fatal_signal.announce_rank(rank)
+            announce_rank(rank)
             if not self._baton.abandoned:
                 try:
                     results[rank] = self._whole(strand, program)
                 except BaseException as error:
                     self._rests.fail(rank, error)
                     self._rests.explain(rank, error)
-            self._ended.add(rank)
+            self._strands.ended.add(rank)
             if self._beyond is not None and self._rests.failure is None:
                 self._beyond.end(rank)
             self._baton.leave(rank)
@@ -326,3 +309,30 @@ class Threads(Ranks):
         stopped.add_note(places_in_words(self._strands.mains()))
         self._rests.stop(stopped)
         self._end_all(stopped)
+
+
+class LocalCluster(Cluster):
+    """A cluster of threads of this process, which runs jobs one after another.
+
+    Args:
+        pace: The fabric of the messages, by this host's clock; None: messages are there at once.
+        patience_s: The patience as in `Threads`.
+    """
+
+    def __init__(self, pace: Pace | None = None, patience_s: float = PATIENCE_S) -> None:
+        self.pace, self._patience_s = pace, patience_s
+
+    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
+        """Run `program(rank)` on every rank, and record nothing where no clock needs to know what ranks compute."""
+        if self.pace is None:
+            return Threads(n_ranks, choice, patience_s=self._patience_s).run(program)
+        return super().run(n_ranks, choice, program)
+
+    def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
+        """Run a program that decides itself how ranks are made, and that may leave with a code."""
+        recording, left, values = Recording(n_ranks), None, list[object]()
+        try:
+            values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace, patience_s=self._patience_s))
+        except RankExit as end:
+            left = end
+        return ProgramResult(values, [recording.of(rank).notes() for rank in range(n_ranks)], left)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from emu.backend.executor.buffer_addresses import buffer_addresses
-from emu.backend.executor.compiler.compiled_program import compile_schedule
-from emu.backend.executor.compiler.schedule_cells import INBOXES
+from emu.backend.executor.compiled_program import compile_schedule
 from emu.backend.executor.executor import Buffers, execute
+from emu.backend.executor.schedule_cells import INBOXES
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import Operation, operation
 from emu.collective.schedule import Schedule

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from emu.backend.executor import executor as execute_module
-from emu.backend.executor.compiler.schedule_cells import INBOXES, SCRATCH, STAGE
 from emu.backend.executor.executor import Buffers, execute
+from emu.backend.executor.schedule_cells import INBOXES, SCRATCH, STAGE
 from emu.backend.executor.wire import FOLDS, REDUCE_OPERATIONS, check_reduces, unwritten_mark
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation

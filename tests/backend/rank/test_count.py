@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from emu.backend.rank import count
 from emu.backend.rank.count import Count, Operator, pause_counting
-from emu.cluster.rank_state.cpu_device import EventClock, emulate_device
+from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.errors import RunError
 from emu.trace.trace import Kernel, Shape
 from tests.backend.rank.counted import counted
@@ -323,7 +323,7 @@ def test_storage_that_is_freed_and_taken_again_lives_as_large_as_it_is():
         held = torch.empty(100)
         held.resize_(300)
         assert (count.memory.live_bytes, count.memory.peak_bytes) == (1200, 1200)
-    with emulate_device(EventClock()), count:
+    with emulate_device(), count:
         held.untyped_storage().resize_(0)
         assert count.memory.live_bytes == 0
         other = torch.empty(200)

@@ -2,7 +2,7 @@
 
 import torch
 
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.trace.trace import UPDATE, Kind
 

@@ -67,23 +67,20 @@ def test_a_program_that_asks_lets_others_go_on():
     assert asked == [work]
 
 
-class TestWatch:
+class TestRecorded:
     class Log:
         def __init__(self):
             self.said = []
 
-        def on_wait(self):
-            self.said.append("joined")
+        def join(self, event):
+            self.said.append(("joined", event))
 
-        def on_future(self):
-            self.said.append("taken")
-
-        def on_size(self, count):
-            self.said.append(count)
+        def defer(self, event):
+            self.said.append(("taken", event))
 
     def test_a_wait_is_told_and_a_future_taken(self):
         work = done()
-        work.watch = self.Log()
+        work.recorder, work.event = self.Log(), 7
         work.get_future()
         work.wait()
-        assert work.watch.said == ["taken", "joined"]
+        assert work.recorder.said == [("taken", 7), ("joined", 7)]

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from emu.cluster.pace.timeliness import Pace, Tempo
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault

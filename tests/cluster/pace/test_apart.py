@@ -32,7 +32,7 @@ def test_no_answer_comes_before_its_virtual_arrival(n: int, per_process: int) ->
     for reduced, both in run_apart(n, per_process, exchanges, pace=of)[0]:
         assert reduced >= 6 * 0.020
         assert both >= 6 * 0.020 + 3 * 0.020
-    assert of.tempo.figures().wall_messages == 2 * n
+    assert of.figures().wall_messages == 2 * n
 
 
 def test_results_and_trace_are_those_of_a_run_without_a_clock() -> None:

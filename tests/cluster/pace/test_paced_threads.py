@@ -10,9 +10,8 @@ from torch import nn
 
 from emu.cluster.pace.rank_clock import PacedClock
 from emu.cluster.pace.timeliness import Pace, Tempo, TimelinessRecord
-from emu.cluster.pace.traffic import Arrival as Due
 from emu.cluster.pace.traffic import Traffic
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.topology.catalogue import build_topology
 from tests.cluster.pace.paced_runs import CHOICE, DEVICE, MS, SWITCH, US, now, pace, run, time_sleep, took
 
@@ -30,7 +29,7 @@ def test_no_answer_comes_before_its_virtual_arrival() -> None:
     reduced, both = zip(*run(program, 4, of=of), strict=True)
     assert max(reduced) >= 6 * 0.020 + 6e-3  # who asks last finds what others have sent before
     assert max(both) >= 6 * 0.020 + 6e-3 + 3 * 0.020
-    told = of.tempo.figures()
+    told = of.figures()
     assert (told.pace, told.computes, told.wall_messages) == (1000, False, 8)
     assert 0 <= told.wall_in_time <= 8
 
@@ -74,7 +73,7 @@ def test_an_answer_that_was_expected_does_not_come_while_what_it_waits_for_stand
         return took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0))
 
     run(program)  # all is loaded from then on
-    told = [[Due(0, 0, 80 * US), Due(0, 1, 80 * US)]]  # and from the next event on nothing
+    told = [[(0, 0, 80 * US), (0, 1, 80 * US)]]  # and from the next event on nothing
     monkeypatch.setattr(Traffic, "expected", lambda _: told.pop() if told else [])
     assert min(run(program, of=pace("link 2-4 slow 0.5 at 50us"))) >= 0.119  # of a link that nobody uses
 
@@ -193,7 +192,7 @@ def test_computation_takes_the_device_s_time() -> None:
     of = pace(computes=True)
     for product, _ in run(program, of=of):
         assert product >= 60 * 0.5e-3 - 1e-3  # the last of them is waited for with what follows
-    assert of.tempo.figures().computes
+    assert of.figures().computes
 
 
 def test_ddp_goes_on_with_its_backward_while_a_bucket_is_under_way() -> None:

@@ -49,7 +49,7 @@ def ended(of: Traffic) -> dict[tuple[int, int], int]:
     """When each member leaves each request, driven from event to event."""
     found: dict[tuple[int, int], int] = {}
     while of.next_fs < 10**18:
-        found.update({each[:2]: each.end_fs for each in of.advance(of.next_fs)})
+        found.update({each[:2]: each[2] for each in of.advance(of.next_fs)})
     return found
 
 
@@ -92,9 +92,9 @@ def test_of_a_ring_only_the_end_of_the_last_round_is_expected() -> None:
     begun(of, ring(4, 4 * MB), (0, 1, 2, 3))
     found: dict[tuple[int, int], int] = {}
     while of.next_fs < 10**18:
-        found.update({each[:2]: each.end_fs for each in of.advance(of.next_fs)})
+        found.update({each[:2]: each[2] for each in of.advance(of.next_fs)})
         for each in of.expected():
-            expected.setdefault(each[:2], set()).add(each.end_fs)
+            expected.setdefault(each[:2], set()).add(each[2])
     assert expected == {member: {end} for member, end in found.items()}
     assert len(found) == 4
 
@@ -174,7 +174,7 @@ def test_requests_of_one_queue_follow_one_another() -> None:
 def test_who_leaves_is_known_a_latency_ahead() -> None:
     of = traffic()
     begun(of, message(MB), (0, 1))
-    assert [each.end_fs for each in of.advance(1000 * US)] == [1000 * US, 1000 * US + LATENCY]
+    assert [each[2] for each in of.advance(1000 * US)] == [1000 * US, 1000 * US + LATENCY]
 
 
 def test_a_long_run_takes_no_more_room_than_a_short_one() -> None:

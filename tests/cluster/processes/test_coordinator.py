@@ -14,8 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from emu.backend.executor.wire import LOOPBACK
 from emu.cluster.processes import coordinator
 from emu.cluster.processes.coordinator import TOKEN_BYTES, Coordinator, connection
-from emu.cluster.threads.local_cluster import LocalCluster
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import LocalCluster, Threads
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, RunError
 from tests.cluster.apart import run_apart

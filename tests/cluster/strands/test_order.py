@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
+from emu.cluster import child_processes
 from emu.cluster.threads.threads import Threads
-from emu.cluster.watch import processes
 from tests.cluster.strands.test_strands import N, reduced
 
 
@@ -139,8 +139,8 @@ def test_a_process_is_at_work_whichever_of_its_threads_runs(code, works):
     with subprocess.Popen([sys.executable, "-c", code]) as started:
         process, until_s = psutil.Process(started.pid), time.monotonic() + 30
         try:
-            while (process.status(), processes.is_at_work(process)) != (psutil.STATUS_SLEEPING, works):
-                assert time.monotonic() < until_s, (process.status(), processes.is_at_work(process))
+            while (process.status(), child_processes.is_at_work(process)) != (psutil.STATUS_SLEEPING, works):
+                assert time.monotonic() < until_s, (process.status(), child_processes.is_at_work(process))
                 time.sleep(0.01)
         finally:
             started.kill()
@@ -148,6 +148,6 @@ def test_a_process_is_at_work_whichever_of_its_threads_runs(code, works):
 
 def test_a_process_that_is_kept_from_looking_at_others_does_not_take_them_for_idle(monkeypatch):
     looked_s = count(0.0, 10.0)  # the machine is so busy that it looks once in ten seconds
-    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: next(looked_s)))
-    idle = processes.Idle()
-    assert max(idle.time_s() for _ in range(5)) <= 5 * processes.Idle.LONGEST_S
+    monkeypatch.setattr(child_processes, "time", SimpleNamespace(monotonic=lambda: next(looked_s)))
+    idle = child_processes.Idle()
+    assert max(idle.time_s() for _ in range(5)) <= 5 * child_processes.Idle.LONGEST_S

@@ -2,6 +2,7 @@
 
 import pytest
 
+from emu.cluster.strands.strand import Wait
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.rests import Rests
 
@@ -36,6 +37,6 @@ def test_a_strand_that_is_ended_where_it_waits_waits_for_nothing(monkeypatch):
 
     monkeypatch.setattr(baton, "rest", ended)
     with pytest.raises(SystemExit):
-        rests.rest(0, "a request")
+        rests.rest(0, Wait("a request"))
     assert not rests.waits
     assert not rests.wake("a request")

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.executor.executor import Buffers, execute
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
 from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation

@@ -8,7 +8,7 @@ from itertools import cycle, islice
 import psutil
 import pytest
 
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from launch.ray.cluster import RayCluster

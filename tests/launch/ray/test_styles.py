@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from launch.ray.cluster import RayCluster
 from tests.cluster.styles import STYLES, N, check

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
 from emu.model.model_file import find_model

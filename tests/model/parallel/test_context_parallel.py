@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.operator import ATTENTION, Tokens
 from emu.model.parallel.context_parallel import shard_sequences

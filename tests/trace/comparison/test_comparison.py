@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from emu.arrays import column
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emu.cluster.threads.local_cluster import LocalCluster
+from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.study.training.learn.checkpoints import mean_loss

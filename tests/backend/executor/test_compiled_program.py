@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from emu.backend.executor import compiled_program as program_module
 from emu.backend.executor.buffer_addresses import buffer_addresses
-from emu.backend.executor.compiler import compiled_program as program_module
-from emu.backend.executor.compiler.compiled_program import CompiledProgram, compile_schedule
+from emu.backend.executor.compiled_program import CompiledProgram, compile_schedule
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.schedule import RowsError, Schedule

@@ -5,7 +5,7 @@ import subprocess
 import psutil
 import pytest
 
-from emu.cluster.rank_state import child_processes
+from emu.cluster import child_processes
 
 
 @pytest.fixture

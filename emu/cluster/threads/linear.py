@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,14 +18,8 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
 Placements = tuple[Placement, ...]
 Linear = Callable[..., Tensor]
-
-
-class _Cut(NamedTuple):
-    """The placements of the result of a product, of its gradient, and of the input's gradient, along the one dim of a mesh."""
-
-    result: Placements
-    result_gradient: Placements
-    input_gradient: Placements
+# The placements of the result of a product, of its gradient, and of the input's gradient, along the one dim of a mesh.
+Cut = tuple[Placements, Placements, Placements]
 
 
 def one_step_linear(linear: Linear) -> Linear:
@@ -42,7 +36,7 @@ def one_step_linear(linear: Linear) -> Linear:
     return product
 
 
-def _cut(x: Placements, weight: Placements, dims: int) -> _Cut | None:
+def _cut(x: Placements, weight: Placements, dims: int) -> Cut | None:
     """Return the placements of a product with cut weights, or None if they are cut in another way or not at all.
 
     By columns each rank has the whole input; by rows it has a share, and the results of the ranks are added.
@@ -50,9 +44,9 @@ def _cut(x: Placements, weight: Placements, dims: int) -> _Cut | None:
     if len(x) != 1 or type(weight[0]) is not Shard:
         return None
     if type(x[0]) is Replicate and weight[0].dim == 0:
-        return _Cut((Shard(dims - 1),), (Shard(dims - 1),), (Partial(),))
+        return (Shard(dims - 1),), (Shard(dims - 1),), (Partial(),)
     if type(x[0]) is Shard and x[0].dim == dims - 1 and weight[0].dim == 1:
-        return _Cut((Partial(),), (Replicate(),), x)
+        return (Partial(),), (Replicate(),), x
     return None
 
 
@@ -72,17 +66,17 @@ def _laid(local: Tensor, like: DTensorSpec, placements: Placements, shape: torch
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: DTensor, weight: DTensor, cut: _Cut, linear: Linear) -> DTensor:
+    def forward(ctx: Any, x: DTensor, weight: DTensor, cut: Cut, linear: Linear) -> DTensor:
         ctx.save_for_backward(x, weight)
-        ctx.cut = cut
+        of_result, *ctx.of_gradients = cut
         shape = torch.Size((*x.shape[:-1], weight.shape[0]))
-        return _laid(linear(x._local_tensor, weight._local_tensor), x._spec, cut.result, shape)
+        return _laid(linear(x._local_tensor, weight._local_tensor), x._spec, of_result, shape)
 
     @staticmethod
     def backward(ctx: Any, gradient: DTensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        if gradient.placements != ctx.cut.result_gradient:
-            gradient = gradient.redistribute(placements=ctx.cut.result_gradient)
+        (x, weight), (wanted, of_input) = ctx.saved_tensors, ctx.of_gradients
+        if gradient.placements != wanted:
+            gradient = gradient.redistribute(placements=wanted)
         rows = gradient._local_tensor.reshape(-1, gradient._local_tensor.size(-1))
         into = of_weight = None
         if _is_wanted(ctx, 1):
@@ -90,7 +84,7 @@ class _Product(torch.autograd.Function):
             of_weight = _laid(rows.t().mm(here.reshape(-1, here.size(-1))), weight._spec, weight.placements, weight.shape)
         if _is_wanted(ctx, 0):
             local = rows.mm(weight._local_tensor).view(x._local_tensor.shape)
-            into = _laid(local, x._spec, ctx.cut.input_gradient, x.shape)
+            into = _laid(local, x._spec, of_input, x.shape)
         return into, of_weight, None, None
 
 

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.nn import functional
 
 from emu.backend.rank.record import Recording
-from emu.cluster.shortcuts import linear
+from emu.cluster.threads import linear
 from emu.cluster.threads.threads import Threads
 
 WHOLE, FIRST = Replicate(), Shard(0)

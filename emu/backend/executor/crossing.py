@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.backend.executor.compiler.schedule_cells import INBOXES, MEMORY, NOWHERE, STAGE, CellRows, SlotLayout, SlotPlace
+from emu.backend.executor.schedule_cells import INBOXES, MEMORY, NOWHERE, STAGE, CellRows, SlotLayout, SlotPlace
 
 _LAST = 2**31  # the phase of copies from the stage: after all others
 

@@ -1,16 +1,24 @@
-"""The strided tensor operations that a program is made of: the moves of cells, joined to runs of constant strides.
+"""The compilation of a schedule to strided operations and messages.
 
-A move is carried to every rank that translations map it to; each such copy or addition is one line.
+If translations give the rows of all ranks, only those of rank 0 are read, and their moves are carried to all ranks.
+
+A program is made of strided tensor operations: the moves of cells, joined to runs of constant strides. A move is carried to
+every rank that translations map it to; each such copy or addition is one line.
 """
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.backend.executor.compiler.crossing import CellMoves
-from emu.backend.executor.compiler.schedule_cells import MEMORY, STAGE, SlotLayout, SlotPlace
-from emu.collective.schedule import Translations
+from emu.backend.executor.crossing import CellMoves, Crossing, WireMessage, initial_copies, is_order_free, moves_of
+from emu.backend.executor.schedule_cells import MEMORY, SCRATCH, STAGE, CellRows, Cells, SlotLayout, SlotPlace
+from emu.collective.operation import Operation
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Translations
+from emu.collective.transform import block_translations, rows_of_participants
 
 
 class StridedRange(NamedTuple):
@@ -62,7 +70,7 @@ class Cutter:
         if carry is not None and not starts.all() and len(found.ends[0]) > np.count_nonzero(np.bincount(lines.fixed[0])):
             by_rank = _join_runs(lines)  # one move after another
             found = min(found, by_rank, key=lambda each: len(each.ends[0]))
-        return _batches(found, moves.adds[starts])
+        return _operations(found, moves.adds[starts])
 
     def _lines(self, moves: CellMoves, step: I64, carry: Translations | None) -> _Lines:
         rank, slot, sender, sent = _translate(moves, carry)
@@ -155,7 +163,7 @@ def _fold(lines: _Lines, first: I64) -> _Lines:
     return _Lines((*fixed, n, *strides), ends)
 
 
-def _batches(lines: _Lines, adds: Bool) -> list[StridedOperation]:
+def _operations(lines: _Lines, adds: Bool) -> list[StridedOperation]:
     """Return one strided operation for each line; `adds` tells for each step whether it adds."""
     (step, width, *dims), ends = lines
     outwards = [dims[i : i + 1 + len(ends)] for i in range(0, len(dims), 1 + len(ends))]
@@ -172,3 +180,84 @@ def _batches(lines: _Lines, adds: Bool) -> list[StridedOperation]:
 
 def _rows(columns: list[I64], last: I64) -> list[tuple[int, ...]]:
     return list(zip(*(column.tolist() for column in (*columns, last)), strict=True))
+
+
+_AT_A_TIME = 2**16  # rows of all ranks: few enough that their columns stay in cache
+
+
+class ProgramRound(NamedTuple):
+    """The messages and operations of one round; its receives may begin when the round before the previous one has ended."""
+
+    sends: tuple[WireMessage, ...]
+    receives: tuple[WireMessage, ...]
+    batches: Sequence[StridedOperation]
+    overwrites: bool = False  # True if batches write memory that the round's own sends read
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CompiledProgram:
+    """A schedule compiled for the ranks of this process, and the elements that it needs beside the buffers."""
+
+    rounds: tuple[ProgramRound, ...]  # one for many rounds of the schedule, if all ranks are in this process
+    scratch_count: int
+    stage_count: int
+    inbox_counts: tuple[int, ...]
+
+
+def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64, given: I64, ranks: I64) -> CompiledProgram:
+    """Return the compiled program of a schedule.
+
+    Args:
+        schedule: The schedule as it is stored.
+        operation: The operation of the schedule.
+        block_counts: [B] elements of each block.
+        given: [regions, P] the address of each participant's region.
+        ranks: The ranks of this process; helpers live with rank 0.
+
+    Raises:
+        RowsError: all rows, or all rows of one round, are needed, and they are too many.
+    """
+    people = np.arange(schedule.n_participants)
+    here = np.isin(np.where(people < schedule.n_ranks, people, 0), ranks)
+    layout = SlotLayout.of(schedule, operation, block_counts)
+    carry = schedule.translations if here.all() and _carries(schedule, operation, layout) else None
+    cells = Cells.of(schedule if carry else rows_of_participants(schedule, here), operation, layout, carry, here)
+    where = given.copy()
+    where[SCRATCH] += np.cumsum(cells.scratch) - cells.scratch
+    cutter, crossing = Cutter(layout, where), Crossing(layout, where, here)
+    rounds = [ProgramRound((), (), cutter.cut(initial_copies(layout, *cells.stay), carry))]
+    if here.all():
+        rounds += [ProgramRound((), (), _batches(rows, cutter, carry)) for rows in _some_rounds(cells, carry)]
+    else:
+        rounds += [_wire_round(cells.rows(at), cutter, crossing) for at in cells.schedule.rounds()]
+    kept = tuple(r for r in rounds if r.sends or r.receives or r.batches)
+    return CompiledProgram(kept, int(cells.scratch.sum()), cutter.stage_count, tuple(crossing.inbox_counts))
+
+
+def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bool:
+    """Return True if translations carry what happens to the slots of rank 0 to all ranks, whose buffers have one layout."""
+    alike = layout.have.alike is not None and layout.want.alike is not None
+    return bool(schedule.translate) and alike and block_translations(schedule, operation) is not None
+
+
+def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[CellRows]:
+    """Yield the rows of some rounds at a time."""
+    ends, most = cells.schedule.round_end, _AT_A_TIME // (carry.n_ranks if carry else 1)
+    last = np.flatnonzero(np.diff((ends - 1) // max(1, most), append=-1))
+    for low, high in pairwise((0, *ends[last].tolist())):
+        yield cells.rows(slice(low, high))
+
+
+def _batches(rows: CellRows, cutter: Cutter, carry: Translations | None) -> list[StridedOperation]:
+    """Return the strided operations of some rounds none of whose rows crosses a wire."""
+    if carry is None or is_order_free(rows):
+        return cutter.cut(moves_of(rows), carry)
+    if (n_rows := len(rows.src) * carry.n_ranks) > MAX_ROWS:
+        why = "rows of rounds whose sums depend on the order of ranks"
+        raise RowsError(f"schedule: {n_rows} {why}, at most 2**24 can be executed; take fewer ranks")
+    return cutter.cut(moves_of(rows.for_all_ranks(carry)), None)
+
+
+def _wire_round(rows: CellRows, cutter: Cutter, crossing: Crossing) -> ProgramRound:
+    sends, receives, left, overwrites = crossing.cross(rows.take(cutter.layout.count[rows.slot] > 0))
+    return ProgramRound(sends, receives, cutter.cut(moves_of(left), None), overwrites)

@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-from emu.cluster.shortcuts import shapes
+from emu.cluster.threads import shortcuts
 from emu.cluster.threads.threads import Threads
 
 
@@ -29,7 +29,7 @@ def used(rank: int) -> None:
 
 def test_shapes_are_those_of_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[object, tuple[object, object]] = {}
-    plain = shapes.remembered_shapes
+    plain = shortcuts.remembered_shapes
 
     def beside(describe: Any, specs: Any) -> Any:
         told = plain(describe, specs)
@@ -40,8 +40,8 @@ def test_shapes_are_those_of_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> No
 
         return both
 
-    monkeypatch.setattr("emu.cluster.shortcuts.shortcuts.remembered_shapes", beside)
+    monkeypatch.setattr("emu.cluster.threads.shortcuts.remembered_shapes", beside)
     Threads(2).run(used)
-    assert {op for op, _ in asked} >= {*shapes.ANYWHERE}
+    assert {op for op, _ in asked} >= {*shortcuts.ANYWHERE}
     assert all(ours == theirs for ours, theirs in asked.values())
     assert ShardingPropagator._propagate_tensor_meta_non_cached.__module__.startswith("torch.")

@@ -7,19 +7,19 @@ import tempfile
 
 import pytest
 
-from emu.cluster.processes.fatal_signal import FatalSignal, death_in_words, own_death_in_words, parse_last_words
+from emu.cluster.rank_failure import FatalSignal, death_in_words, own_death_in_words, parse_last_words
 
 PROCESS = """
 import ctypes, os, signal, sys, threading
-from emu.cluster.processes import fatal_signal
+from emu.cluster import rank_failure
 
 def rank(number):
-    fatal_signal.announce_rank(number)
+    rank_failure.announce_rank(number)
     if number == 1:
         {fault}
     threading.Event().wait()
 
-with fatal_signal.last_words_to(int(sys.argv[1])), fatal_signal.report_termination():
+with rank_failure.last_words_to(int(sys.argv[1])), rank_failure.report_termination():
     if os.fork() == 0:  # of its own last words nothing is told
         os.abort()
     os.wait()
