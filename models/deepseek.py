@@ -12,11 +12,10 @@ from torch import nn
 
 from emu.model.model import Model, model
 from emu.model.operator import Tokens
+from emu.model.parts.attention_block import LATENT_SHARDS, LatentAttention, LatentSizes, latent_operators
 from emu.model.parts.decoder import Parts, block_model, shards
-from emu.model.parts.expert_block import ExpertBlock, Experts
-from emu.model.parts.expert_operators import SHARED_SHARDS, SPARSE_SHARDS, sparse_operators
+from emu.model.parts.expert_block import SHARED_SHARDS, SPARSE_SHARDS, ExpertBlock, Experts, sparse_operators
 from emu.model.parts.feed_forward import GATED_SHARDS, FeedForward, gated_operators
-from emu.model.parts.latent_attention import LATENT_SHARDS, LatentAttention, LatentSizes, latent_operators
 from emu.model.parts.norms import RMS
 from emu.model.parts.token_routing import ExpertRouting
 

@@ -13,8 +13,7 @@ from emu.model.model import Model, model
 from emu.model.operator import Tokens
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Parts, block_model, shards
-from emu.model.parts.expert_block import ExpertBlock, Experts
-from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
+from emu.model.parts.expert_block import SPARSE_SHARDS, ExpertBlock, Experts, sparse_operators
 from emu.model.parts.feed_forward import PLAIN_SHARDS, FeedForward, plain_operators
 from emu.model.parts.rotary import TIED_SHARDS
 from emu.model.parts.token_routing import ExpertRouting

@@ -13,8 +13,7 @@ from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Decoder, decoder_model, initialise, output_operators, residual, shards
-from emu.model.parts.expert_block import ExpertBlock, Experts
-from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
+from emu.model.parts.expert_block import SPARSE_SHARDS, ExpertBlock, Experts, sparse_operators
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.rotary import TiedOutput
 from emu.model.parts.token_routing import ExpertRouting

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from emu.model.model import Model, model
 from emu.model.parts.attention_block import NORMED_SHARDS, Heads
-from emu.model.parts.mixture import Mixture, mixture
+from emu.model.parts.decoder import Mixture, mixture
 
 
 @dataclass(frozen=True, slots=True)

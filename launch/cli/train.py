@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from emu.model.pipeline.pipeline_order import ORDERS
+from emu.model.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.rank_axes import AXES, TITLES
 from emu.trace.device.dtypes import AS_RAN

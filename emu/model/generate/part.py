@@ -28,8 +28,17 @@ from emu.model.generate.item import (
 )
 from emu.model.generate.styles import EXCHANGE, NONE, STYLES, Style, exchange
 from emu.model.memory.layer_memory import LayerMemory
+from emu.model.memory.stage_memory import (
+    ENTER,
+    ENTER_AGAIN,
+    ENTER_BACKWARD,
+    LEAVE,
+    LEAVE_AGAIN,
+    LEAVE_BACKWARD,
+    LOSS_GRADIENT,
+    Moment,
+)
 from emu.model.model import EXPERTS, HEAD, own_tokens
-from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import (
     ATTENTION,
     BIAS,
@@ -38,16 +47,17 @@ from emu.model.operator import (
     LOOKUP,
     LOSS,
     NORM,
+    OPS,
     RESIDUAL,
     SUM,
     WEIGHT,
     Amount,
     ModelOperator,
     Passes,
+    outputs_kept,
 )
-from emu.model.recompute import OPS, outputs_kept
 from emu.model.stack.software import LAYERS
-from emu.model.stack.stack_kernels import split_sum
+from emu.model.stack.stack import split_sum
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
 _BY_WEIGHT, _SUMMED = 2, 4  # elements moved, for each of a norm: by the product with its weight; for the gradient of that

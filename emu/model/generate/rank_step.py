@@ -10,9 +10,18 @@ from emu.arrays import I64
 from emu.model.generate.gradients import AveragedGradients, ExpertGradients, GradientBuckets, WholeGradients
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
-from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward, take_turn
 from emu.model.generate.sharded_states import ShardedStates
-from emu.model.generate.stage_passes import ModelParts, StagePasses, memory_of
+from emu.model.generate.stage_passes import (
+    ModelParts,
+    StageMessages,
+    StagePasses,
+    by_turns,
+    gpipe,
+    memory_of,
+    messages_of_stage,
+    one_forward_one_backward,
+    take_turn,
+)
 from emu.model.generate.states import (
     Role,
     StateShare,
@@ -25,13 +34,13 @@ from emu.model.generate.states import (
     ring_ranks,
 )
 from emu.model.generate.tape import KnownStretches, Tape
+from emu.model.layer_on_rank import Splits, about_even, classes
 from emu.model.memory.stage_memory import StageMemory
 from emu.model.memory.step_memory import PeakBytes, RankMemory
 from emu.model.model import Model
-from emu.model.pipeline.turns import all_turns
+from emu.model.pipeline_order import all_turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import DATA
-from emu.model.routed_rows import Splits, about_even, classes
 from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE, Kind
 

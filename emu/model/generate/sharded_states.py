@@ -17,8 +17,17 @@ from emu.model.generate.part import Part
 from emu.model.generate.states import ROOT, WeightGroup, padded_elements, sharing_axis
 from emu.model.generate.tape import Tape, shifted
 from emu.model.memory.layer_memory import GATHERS, REDUCES
+from emu.model.memory.stage_memory import (
+    ENTER,
+    ENTER_AGAIN,
+    ENTER_BACKWARD,
+    LEAVE,
+    LEAVE_AGAIN,
+    LEAVE_BACKWARD,
+    LOSS_GRADIENT,
+    Moment,
+)
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import ModelOperator
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import REPLICATE

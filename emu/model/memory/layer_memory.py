@@ -14,10 +14,9 @@ from typing import NamedTuple
 from emu.dtypes import item_bytes
 from emu.model.layer_on_rank import LayerOnRank, padded_model
 from emu.model.model import HEAD
-from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
-from emu.model.recompute import OPS, outputs_kept
+from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, OPS, PRODUCT, SUM, ModelOperator, Tokens, outputs_kept
 from emu.model.stack.software import FUSED, LAYERS
-from emu.model.stack.stack_kernels import passes_of, saved_amount
+from emu.model.stack.stack import passes_of, saved_amount
 
 
 class LiveBytes(NamedTuple):

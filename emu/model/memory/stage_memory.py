@@ -13,8 +13,14 @@ from typing import NamedTuple
 
 from emu.model.memory.layer_memory import LayerMemory, Ledger
 from emu.model.model import HEAD
-from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import LOOKUP, LOSS, NORM, PRODUCT, ModelOperator
+
+Moment = str  # the name of a moment in the pass of one layer; requests that are held under it are awaited then
+# A block of experts, whose weights are sharded apart from those of their layer, begins or ends: in a forward, in a forward that
+# is recomputed before a backward, and in a backward.
+ENTER, ENTER_AGAIN, ENTER_BACKWARD = "enter", "enter again", "enter backward"
+LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD = "leave", "leave again", "leave backward"
+LOSS_GRADIENT = "loss gradient"  # the gradient of the loss is there, and the backward begins
 
 
 class Pass(NamedTuple):

@@ -24,7 +24,7 @@ from emu.model.model import Model
 from emu.model.parallel.data_parallel import Loss, average
 from emu.model.parallel.expert_parallel import blocks_of
 from emu.model.parallel.mesh import flat_mesh
-from emu.model.pipeline.pipeline_order import ORDERS
+from emu.model.pipeline_order import ORDERS
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import REPLICATE, SHARD
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.model.operator import Cut
-from emu.model.pipeline.pipeline_order import ORDERS, default_order, orders_with, stages_of
+from emu.model.operator import OPS, Cut
+from emu.model.pipeline_order import ORDERS, default_order, orders_with, stages_of
 from emu.model.plan.rank_axes import AXES, COPY_AXES, cp_positions, groups, places_of
-from emu.model.recompute import OPS
 from emu.registry import unknown
 
 CHOICES = {

@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 
 from emu.model.generate.generate import memory_by_part
 from emu.model.generate.rank_step import reserved_bytes
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.study.training.estimate import PreparedEstimate, prepare
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology

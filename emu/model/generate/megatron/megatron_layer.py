@@ -28,7 +28,7 @@ from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
 from emu.model.stack.software import CHUNKED, EXPOSED, FUSED, OVERLAPPED
-from emu.model.stack.stack_kernels import in_fp8, pieces_of
+from emu.model.stack.stack import in_fp8, pieces_of
 
 PIECES = 4  # of a product beside a request, most of all: as NeMo's user buffers for H100 of 2025 have them
 _STATISTICS = 3  # of each token, that the ranks of a cut vocabulary share

@@ -22,22 +22,20 @@ import numpy as np
 
 from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Share
-from emu.model.generate.megatron.buffers import Buffer
-from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of, ranks_of
-from emu.model.generate.pipeline import StageMessages, by_turns, messages_of_stage
+from emu.model.generate.megatron.chunk import Buffer, Chunk, chunk_of, parts_of, ranks_of
+from emu.model.generate.stage_passes import StageMessages, by_turns, messages_of_stage
 from emu.model.generate.states import Role, adamw, ring_ranks
 from emu.model.generate.tape import KnownStretches, Tape
+from emu.model.layer_on_rank import Splits
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import StageMemory
 from emu.model.memory.step_memory import PeakBytes, RankMemory
 from emu.model.model import Model
 from emu.model.operator import BIAS, NORM
-from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, Turn
-from emu.model.pipeline.turns import all_turns
+from emu.model.pipeline_order import BACKWARD, FORWARD, Turn, all_turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.plan.rank_axes import ENDS
-from emu.model.routed_rows import Splits
 from emu.model.stack.software import INTERLEAVED, OVERLAPPED
 from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE

@@ -32,8 +32,7 @@ from emu.model.generate.item import Ask, Computation, Share
 from emu.model.generate.tape import Tape
 from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
 from emu.model.stack.software import OVERLAPPED, UNFUSED
-from emu.model.stack.stack import Stack
-from emu.model.stack.stack_kernels import passes_of
+from emu.model.stack.stack import Stack, passes_of
 from emu.trace.kernel import MOVES, Shape
 from emu.trace.trace import Kind
 

@@ -11,10 +11,10 @@ from emu.model.generate.part import Part
 from emu.model.generate.rank_step import reduced_by
 from emu.model.generate.stage_passes import ModelParts, StagePasses
 from emu.model.generate.tape import Tape
+from emu.model.layer_on_rank import classes
 from emu.model.memory.stage_memory import StageEnds, StageMemory
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
-from emu.model.routed_rows import classes
 from emu.study.planning.bound.tape_paths import EndPaths, HeldElements, LayerPaths, TapePath, TapePaths
 
 _LATER = 2  # the number of a pass that is neither the first nor the last
