@@ -1,8 +1,7 @@
 """A decoder-only transformer: an embedding, layers of two blocks behind a norm each, a norm, an output product."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,8 +9,17 @@ from torch import Tensor, nn
 
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import SUM, Amount, ModelOperator, Passes, Tokens, lookup, product
-from emu.model.parts.attention_block import Attention, Heads, attention_operators
-from emu.model.parts.expert_block import SPARSE_SHARDS, ExpertBlock, Experts, sparse_operators
+from emu.model.parts.attention_block import (
+    Attention,
+    Heads,
+    LatentAttention,
+    LatentSizes,
+    attention_operators,
+    head_dim,
+    latent_operators,
+)
+from emu.model.parts.expert_block import ExpertBlock, Experts, sparse_operators
+from emu.model.parts.feed_forward import GATES, FeedForward, gated_operators, plain_operators
 from emu.model.parts.norms import NORMS, RMS
 from emu.model.parts.rotary import LearnedEmbedding, TiedOutput, learned_operators
 from emu.model.parts.token_routing import ExpertRouting
@@ -19,23 +27,46 @@ from emu.model.stack.passes import element_wise
 
 Parts = tuple[ModelOperator, ...]
 ENDS = {"embedding": "vocabulary", "output": "gathered"}
-Blocks = Callable[[Any, str, int], tuple[nn.Module, nn.Module]]  # attention and feed-forward: configuration, kind, tokens
-BlockOperators = Callable[[Any, str, Tokens], tuple[Parts, Parts]]  # those of both blocks
 
 
-class DenseLayers:
-    """The sizes that every decoder without experts has in common."""
+class DecoderSizes:
+    """The sizes of a decoder; what most decoders have in common stands here, and each has sizes of its own beside."""
 
     __slots__ = ()
-    experts: ClassVar[int] = 0
-    top_k: ClassVar[int] = 0
-    first_std: ClassVar[float] = 0.02
+    norm: ClassVar[str] = RMS
+    activation: ClassVar[str] = "silu gate"
+    biased: ClassVar[bool] = False
+    shares_expert: ClassVar[bool] = False  # one more expert of each block sees all tokens
+    draws_experts_first: ClassVar[bool] = False  # their first weights come before those of the layer's attention
     layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    rope_theta: float
+    experts: int
+    top_k: int
+    balance: float
+
+    @property
+    def attention(self) -> Heads | LatentSizes:
+        """The sizes of the attention of each layer."""
+        dim = head_dim(self.hidden, self.heads)
+        return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta)
+
+    @property
+    def routing(self) -> ExpertRouting:
+        """Softmax over all experts, of which the best are normalised; this equals a softmax over the best."""
+        return ExpertRouting(self.experts, self.top_k, balance=self.balance)
+
+    @property
+    def first_std(self) -> float:
+        """The standard deviation of the first weights."""
+        return 0.02
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
-        return ("dense",) * self.layers
+        return ("moe" if hasattr(self, "experts") else "dense",) * self.layers
 
 
 class DecoderLayer(nn.Module):
@@ -145,8 +176,7 @@ def decoder_model(
 
     Args:
         name: The name of the model.
-        c: The sizes: `kinds` (of each layer), `hidden`, `heads`, `vocab`, `max_seq`, `experts`, `top_k`, `source`, and
-            `attention` with its `head_dim`.
+        c: The sizes, those of `DecoderSizes` with `vocab`, `max_seq` and `source`.
         part: The function that returns the operators of a part of the configuration, given its name and the tokens.
         build: The function that returns the module of the configuration, given the tokens.
         divides: The sizes beside the heads that tensor parallelism must divide, by what they are.
@@ -164,42 +194,38 @@ def decoder_model(
         build=lambda tokens: build(c, tokens),
         tp_divides={"heads": c.heads, **divides},
         shards=styles,
-        experts=c.experts,
-        top_k=c.top_k,
+        experts=getattr(c, "experts", 0),
+        top_k=getattr(c, "top_k", 0),
         tied=styles.get("output") == "tied",
         source=c.source,
     )
 
 
-def block_model(
-    name: str, c: Any, blocks: Blocks, operators: BlockOperators, divides: Mapping[str, int], styles: Mapping[str, str]
-) -> Model:
-    """Return the model of a configuration whose layers are two blocks behind a norm each.
+def block_model(name: str, c: Any, divides: Mapping[str, int], styles: Mapping[str, str]) -> Model:
+    """Return the model of a configuration whose layers are attention and a feed-forward block, or one of experts.
 
-    Its words are in a table of their own, or, where the output is tied to them, with learned positions.
+    Each of them is behind a norm. Words are in a table of their own, or, where the output is tied to them, with learned
+    positions.
 
     Args:
         name: The name of the model.
-        c: The sizes, as in `decoder_model`, with `norm`, one of NORMS, `norm_eps`, and `first_std`, the standard deviation
-            of the first weights.
-        blocks: The function that returns the two blocks of a layer.
-        operators: The function that returns the operators of each of them.
+        c: The sizes, as in `decoder_model`, with `norm_eps` and `ffn`, the width of the feed-forward block or of an expert;
+            `dense_ffn`, if blocks of layers without experts have another.
         divides: The sizes beside the heads that tensor parallelism must divide, by what they are.
         styles: The sharding style of each module, by its path.
     """
     tied = styles["output"] == "tied"
-    part, build = partial(_part, operators=operators, tied=tied), partial(_build, blocks=blocks, tied=tied)
-    return decoder_model(name, c, part, build, divides, styles)
+    return decoder_model(name, c, partial(_part, tied=tied), partial(_build, tied=tied), divides, styles)
 
 
-def _build(c: Any, tokens: int, blocks: Blocks, *, tied: bool) -> Decoder:
+def _build(c: Any, tokens: int, *, tied: bool) -> Decoder:
     """Return the module with its first weights."""
 
     def norm() -> nn.Module:
         return NORMS[c.norm][0](c.hidden, c.norm_eps)
 
     def layer(kind: str) -> DecoderLayer:
-        attention, ffn = blocks(c, kind, tokens)
+        attention, ffn = _blocks(c, kind, tokens)
         return DecoderLayer(attention, ffn, norm(), norm(), "sparse" if isinstance(ffn, ExpertBlock) else "ffn")
 
     ends: tuple[nn.Module, nn.Module]
@@ -213,7 +239,21 @@ def _build(c: Any, tokens: int, blocks: Blocks, *, tied: bool) -> Decoder:
     return module
 
 
-def _part(c: Any, name: str, tokens: Tokens, operators: BlockOperators, *, tied: bool) -> Parts:
+def _blocks(c: Any, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
+    """Return the attention and the feed-forward block, or block of experts, of a layer."""
+
+    def experts() -> Experts:
+        return Experts(c.experts, c.hidden, c.ffn, c.activation)
+
+    first = experts() if c.draws_experts_first else None
+    attention = (LatentAttention if isinstance(c.attention, LatentSizes) else Attention)(c.attention, tokens)
+    if kind == "dense":
+        return attention, FeedForward(c.hidden, getattr(c, "dense_ffn", c.ffn), c.activation, biased=c.biased)
+    of_tokens = first or experts()
+    return attention, ExpertBlock(c.hidden, c.routing, of_tokens, FeedForward(c.hidden, c.ffn) if c.shares_expert else None)
+
+
+def _part(c: Any, name: str, tokens: Tokens, *, tied: bool) -> Parts:
     """Return the operators of a part; a test compares them with those that the module runs."""
     norm = NORMS[c.norm][1]
     if name == EMBEDDING and tied:
@@ -222,67 +262,17 @@ def _part(c: Any, name: str, tokens: Tokens, operators: BlockOperators, *, tied:
         return (lookup("embedding", tokens.n, c.vocab, c.hidden),)
     if name == HEAD:
         return norm("norm", tokens.n, c.hidden), *output_operators(tokens.n, c.hidden, c.vocab, tied=tied)
-    return layer_operators(norm, tokens.n, c.hidden, *operators(c, name, tokens))
+    latent = isinstance(c.attention, LatentSizes)
+    attention = latent_operators(c.attention, tokens) if latent else attention_operators(c.attention, tokens)
+    return layer_operators(norm, tokens.n, c.hidden, attention, _ffn_operators(c, name, tokens))
 
 
-@dataclass(frozen=True, slots=True)
-class Mixture(ABC):
-    """The sizes of a mixture-of-experts model."""
-
-    kind: ClassVar[str]  # of all layers
-    norm: ClassVar[str] = RMS
-    first_std: ClassVar[float] = 0.02
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    ffn: int  # the width of one expert
-    vocab: int
-    max_seq: int
-    experts: int
-    top_k: int
-    balance: float
-    rope_theta: float
-    norm_eps: float
-    source: str
-
-    @property
-    @abstractmethod
-    def attention(self) -> Heads:
-        """The sizes of the attention of each layer."""
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer."""
-        return (self.kind,) * self.layers
-
-    @property
-    def routing(self) -> ExpertRouting:
-        """Softmax over all experts, of which the best are normalised; this equals a softmax over the best."""
-        return ExpertRouting(self.experts, self.top_k, balance=self.balance)
-
-
-def _blocks(c: Mixture, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
-    """Return the attention and the experts of a layer; the weights of experts are drawn first."""
-    experts = Experts(c.experts, c.hidden, c.ffn, "silu gate")
-    return Attention(c.attention, tokens), ExpertBlock(c.hidden, c.routing, experts)
-
-
-def _operators(c: Mixture, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
-    """Return the operators of both blocks; a test compares them with those that the module runs."""
-    ffn = sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, "silu gate")
-    return attention_operators(c.attention, tokens), ffn
-
-
-def mixture(name: str, c: Mixture, attention_shards: Mapping[str, str]) -> Model:
-    """Return the model of one configuration.
-
-    Args:
-        name: The name of the model.
-        c: The sizes of the model.
-        attention_shards: The sharding styles of its attention.
-    """
-    divides = {"key and value heads": c.kv_heads, "groups of 4 columns of an expert": c.ffn // 4}
-    styles = shards({"attention": attention_shards, "sparse": SPARSE_SHARDS})
-    return block_model(name, c, _blocks, _operators, divides, styles)
+def _ffn_operators(c: Any, kind: str, tokens: Tokens) -> Parts:
+    """Return the operators of the feed-forward block, or block of experts, of a layer."""
+    if kind != "dense":
+        shared = gated_operators("sparse.shared", tokens.n, c.hidden, c.ffn, kept=True) if c.shares_expert else ()
+        return sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, c.activation, shared)
+    width = getattr(c, "dense_ffn", c.ffn)
+    if c.activation in GATES:
+        return gated_operators("ffn", tokens.n, c.hidden, width)
+    return plain_operators("ffn", tokens.n, c.hidden, width, c.activation, biased=c.biased)
