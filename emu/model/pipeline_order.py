@@ -97,12 +97,20 @@ class _Place:
         """Add turns that run together, each as the first stage (0) or the second (1) and the kind of pass."""
         self.found.append(tuple(self._next(self.stages[which], what) for which, what in turns))
 
-    def take_weights(self, which: int = -1) -> None:
-        """Add the weight gradients of the oldest backward pass that lacks them; with `which`, of that stage."""
+    def take_weights(self, which: int) -> None:
+        """Add the weight gradients of the oldest backward pass of a stage that lacks them; -1: of either stage."""
         turn = next((t for t in self.left if which < 0 or t.stage == self.stages[which]), None)
         if turn is not None:
             self.left.remove(turn)
             self.found.append((turn._replace(what=WEIGHT),))
+
+    def take_each(self, times: int, *turns: tuple[int, str]) -> None:
+        """Add turns one after another, so many times."""
+        for which, what in times * turns:
+            if what == WEIGHT:
+                self.take_weights(which)
+            else:
+                self.take((which, what))
 
     def _next(self, stage: int, what: str) -> Turn:
         turn = Turn(stage, what, self.done[stage, what == FORWARD])
@@ -110,6 +118,9 @@ class _Place:
         if what == INPUT:
             self.left.append(turn)
         return turn
+
+
+_OLDEST = (-1, WEIGHT)
 
 
 def zbv(place: int, places: int, microbatches: int) -> list[TurnGroup]:
@@ -120,34 +131,18 @@ def zbv(place: int, places: int, microbatches: int) -> list[TurnGroup]:
     microbatches.
     """
     own, count = _Place(place, places), max(2 * places - 1, microbatches)
-    for _ in range(2 * (places - place) - 1):
-        own.take((0, FORWARD))
-    for _ in range(place):
-        own.take((1, FORWARD))
-        own.take((0, FORWARD))
-    for _ in range(places - place):
-        own.take((1, FORWARD))
-        _take_both(own, 1)
+    own.take_each(2 * (places - place) - 1, (0, FORWARD))
+    own.take_each(place, (1, FORWARD), (0, FORWARD))
+    own.take_each(places - place, (1, FORWARD), (1, INPUT), (1, WEIGHT))
     for _ in range(count - places):
         if own.done[place, True] < count:
             own.take((0, FORWARD))
-        _take_both(own, 0)
-        own.take((1, FORWARD))
-        _take_both(own, 1)
-    for _ in range(place):
-        own.take((0, INPUT))
-        own.take((1, INPUT))
-    for _ in range(places - place):
-        _take_both(own, 0)
-    for which in (1, 0):
-        for _ in range(place):
-            own.take_weights(which)
+        own.take_each(1, (0, INPUT), (0, WEIGHT), (1, FORWARD), (1, INPUT), (1, WEIGHT))
+    own.take_each(place, (0, INPUT), (1, INPUT))
+    own.take_each(places - place, (0, INPUT), (0, WEIGHT))
+    own.take_each(place, (1, WEIGHT))
+    own.take_each(place, (0, WEIGHT))
     return [turns for turns in own.found if turns[0].microbatch < microbatches]
-
-
-def _take_both(own: _Place, which: int) -> None:
-    own.take((which, INPUT))
-    own.take_weights(which)
 
 
 def dualpipev(place: int, places: int, microbatches: int) -> list[TurnGroup]:
@@ -156,38 +151,23 @@ def dualpipev(place: int, places: int, microbatches: int) -> list[TurnGroup]:
     A forward of one stage and a backward of the other run together; at the ends of the step backward passes are split.
     """
     own, after = _Place(place, places), places - place - 1
-    for _ in range(2 * after):
-        own.take((0, FORWARD))
-    for _ in range(place + 1):
-        own.take((0, FORWARD))
-        own.take((1, FORWARD))
-    for _ in range(after):
-        own.take((1, INPUT))
-        own.take_weights()
-        own.take((1, FORWARD))
+    own.take_each(2 * after, (0, FORWARD))
+    own.take_each(place + 1, (0, FORWARD), (1, FORWARD))
+    own.take_each(after, (1, INPUT), _OLDEST, (1, FORWARD))
     for number in range(microbatches - 2 * places + place + 1):
         if number == 0 and after == 0:
-            own.take((0, FORWARD))
-            own.take((1, BACKWARD))
+            own.take_each(1, (0, FORWARD), (1, BACKWARD))
         else:
             own.take((0, FORWARD), (1, BACKWARD))
         own.take((1, FORWARD), (0, BACKWARD))
     for _ in range(after):
         own.take((1, BACKWARD))
         own.take((1, FORWARD), (0, BACKWARD))
-    _end_backwards(own, place, after)
-    return own.found
-
-
-def _end_backwards(own: _Place, place: int, after: int) -> None:
-    """Take the last backwards of DualPipeV, of which the second half is split, and the remaining weight gradients."""
-    for number in range(2 * place + 2):
+    for number in range(2 * place + 2):  # the second half of the last backwards is split
         own.take((1 - number % 2, BACKWARD if number <= place else INPUT))
-    for _ in range(after):
-        own.take_weights()
-        own.take((0, INPUT))
-    for _ in range(place + 1):
-        own.take_weights()
+    own.take_each(after, _OLDEST, (0, INPUT))
+    own.take_each(place + 1, _OLDEST)
+    return own.found
 
 
 def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> Iterator[TurnGroup]:

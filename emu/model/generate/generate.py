@@ -60,7 +60,7 @@ def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | Non
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
     """Return the bytes of the rank that holds most, by part, at its peak; no event is written."""
     _, peaks = WRITERS[stack.software]
-    return max(peaks(model, plan, stack, range(plan.pp)), key=sum)._asdict()
+    return dict(zip(PARTS, max(peaks(model, plan, stack, range(plan.pp)), key=sum), strict=True))
 
 
 def holds(model: Model, plan: Plan, stack: Stack, memory: int, places: Iterable[int]) -> bool:

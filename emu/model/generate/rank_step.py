@@ -1,8 +1,8 @@
 """The step of the ranks of a plan, by PyTorch's pieces: passes, gradients, optimizer; and the bytes at its peak."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
 from emu.model.generate.sharded_states import ShardedStates
 from emu.model.generate.stage_passes import (
-    ModelParts,
+    RankParts,
     StageMessages,
     StagePasses,
     by_turns,
@@ -35,8 +35,7 @@ from emu.model.generate.states import (
 )
 from emu.model.generate.tape import KnownStretches, Tape
 from emu.model.layer_on_rank import Splits, about_even, classes
-from emu.model.memory.stage_memory import StageMemory
-from emu.model.memory.step_memory import PeakBytes, RankMemory
+from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.pipeline_order import all_turns
 from emu.model.plan.plan import Plan
@@ -45,71 +44,46 @@ from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE, Kind
 
 
-@dataclass(frozen=True)
-class RankParts:
-    """The parts of a model that a rank has, by stage and pass."""
-
-    parts: ModelParts
-    place: int  # in the pipeline
-    stages: Mapping[int, tuple[tuple[Part, ...], ...]]
-
-    @staticmethod
-    def at(parts: ModelParts, place: int) -> "RankParts":
-        """Return the parts of the ranks at a place of their pipelines."""
-        return RankParts(parts, place, {n: parts.of_stage(n) for n in parts.plan.stages_of(place * parts.plan.stage_ranks)})
-
-    @property
-    def first(self) -> tuple[Part, ...]:
-        """The parts of the first microbatch, stage after stage."""
-        return tuple(part for of_passes in self.stages.values() for part in of_passes[0])
-
-    @cached_property
-    def memory(self) -> RankMemory:
-        """The memory that the rank stores during the whole step."""
-        return RankMemory(self.parts.plan, self.parts.stack, {n: memory_of(of[0]) for n, of in self.stages.items()})
-
-
 def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
     """Yield a role at a place of a pipeline for each share of the states, and for each place in a ring of cp."""
     for ranks, routed in classes(plan, model, place, routing):
         for at in range(plan.ring):
             own = ring_ranks(plan, ranks, at)
             if len(own):
-                yield from _roles(ModelParts(model, plan, stack, routed, at), place, own)
+                yield from _roles(RankParts(model, plan, stack, routed, place, at), own)
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
     """Yield the bytes of a rank at each place at its peak; rows of tokens are spread about evenly over experts."""
     known: KnownStretches = {}
-    for rank in map(partial(RankParts.at, _even_parts(model, plan, stack)), places):
+    first = _even_parts(model, plan, stack)
+    for rank in (replace(first, place=place) for place in places):
         yield rank.memory.peak(walk(rank, known)[0].memory)
 
 
 def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
     """Return the bytes that PyTorch's allocator asks the device for, on a rank at the first place of its pipeline."""
-    rank = RankParts.at(_even_parts(model, plan, stack), 0)
+    rank = _even_parts(model, plan, stack)
     return rank.memory.reserved(walk(rank, {})[0].memory)
 
 
-def _even_parts(model: Model, plan: Plan, stack: Stack) -> ModelParts:
-    """Return the parts of a model with token rows spread about evenly over experts."""
+def _even_parts(model: Model, plan: Plan, stack: Stack) -> RankParts:
+    """Return the parts at the first place of a pipeline with token rows spread about evenly over experts."""
     by_kind = {kind: about_even(plan, model, kind) for kind in set(model.kinds)}
-    return ModelParts(model, plan, stack, lambda layer, _: by_kind[model.kinds[layer]])
+    return RankParts(model, plan, stack, lambda layer, _: by_kind[model.kinds[layer]])
 
 
-def _roles(parts: ModelParts, place: int, ranks: I64) -> Iterator[Role]:
+def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
     """Yield the roles of ranks at one place of their pipelines; ranks with the same step come together.
 
     Args:
-        parts: The parts of the model on the ranks; the same token rows travel for all of them.
-        place: The place in the pipeline.
+        rank: The parts of the model on the ranks; the same token rows travel for all of them.
         ranks: The ranks, as numbers in their stage.
     """
-    rank = RankParts.at(parts, place)
     tape, stages = walk(rank)
     for each in stages.values():
         each.experts.settle()
-    alike = group_equal_sizes(rank.first, parts.plan, ranks_by_share(parts.plan, ranks))
+    alike = group_equal_sizes(rank.first, rank.plan, ranks_by_share(rank.plan, ranks))
     found = [role for together in alike for role in _finished(tape.copy(), rank, together)]
     yield from (role._replace(even=len(found) == 1) for role in found)
 
@@ -122,7 +96,7 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
         known: For a silent tape, the stretches that those of other ranks have recorded; new ones are added. None: the tape has
             events, too.
     """
-    plan, stack = rank.parts.plan, rank.parts.stack
+    plan, stack = rank.plan, rank.stack
     silent, known = known is not None, {} if known is None else known
     tape = Tape(stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
     stages = {number: _passes(tape, rank, number) for number in rank.stages}
@@ -131,14 +105,14 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
             stages[0].forward(number)
             stages[0].backward(number)
     else:
-        ends = {number: messages_of_stage(tape, rank.parts.model, plan, stack, number) for number in stages}
+        ends = {number: messages_of_stage(tape, rank, number) for number in stages}
         _pipelined({number: (each, ends[number]) for number, each in stages.items()}, plan, rank.place)
     return tape, stages
 
 
-def reduced_by(parts: ModelParts, stage: int) -> list[Ask]:
+def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
     """Return the requests that a rank makes at least in a step for a stage's gradients, and for its sharded weights."""
-    tape, rank = Tape(parts.stack.precision.activation), RankParts(parts, 0, {stage: parts.of_stage(stage)})
+    tape = Tape(rank.stack.precision.activation)
     passes = _passes(tape, rank, stage)
     if isinstance(passes.gradients, ShardedStates):
         return [*passes.gradients.least()]
@@ -153,11 +127,11 @@ def reduced_by(parts: ModelParts, stage: int) -> list[Ask]:
 
 def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[Role]:
     """Yield the roles of ranks whose shares of the gradients have one size, with the end of their step."""
-    held, parts, plan = together[0][0], rank.first, rank.parts.plan
+    held, parts, plan = together[0][0], rank.first, rank.plan
     add_tied(tape, parts, plan, held)
     clip(tape, parts, plan, held)
     tape.mark(UPDATE)
-    role = partial(Role, routed=rank.parts.routed, at=rank.parts.at)
+    role = partial(Role, routed=rank.routed, at=rank.at)
     first = rank.place * plan.stage_ranks
     if plan.shards_only_optimizer:
         for each, own in together:
@@ -170,8 +144,8 @@ def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]
 
 def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
     """Return the passes of a stage, written on the tape."""
-    parts, plan, ends, scatters = rank.stages[stage], rank.parts.plan, rank.memory.ends(stage), rank.parts.plan.shards_weights
-    memory = tuple(StageMemory(memory_of(of_pass), ends, scatters) for of_pass in parts)
+    parts, plan = rank.stages[stage], rank.plan
+    memory = tuple(rank.memory.of_pass(stage, memory_of(of_pass)) for of_pass in parts)
     return StagePasses(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))
 
 

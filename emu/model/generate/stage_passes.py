@@ -6,7 +6,7 @@ Source: torch/distributed/pipelining/schedules.py.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import takewhile
 from operator import ne
 from typing import NamedTuple, TypeGuard
@@ -17,7 +17,8 @@ from emu.model.generate.part import Part, held_last
 from emu.model.generate.tape import Tape
 from emu.model.layer_on_rank import RoutedOf, RoutedRows
 from emu.model.memory.layer_memory import LayerMemory
-from emu.model.memory.stage_memory import Moment, Pass, StageMemory
+from emu.model.memory.stage_memory import BackwardMemory, Moment, StageMemory
+from emu.model.memory.step_memory import RankMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.pipeline_order import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn, message_for
 from emu.model.plan.plan import Plan
@@ -27,28 +28,41 @@ from emu.trace.trace import Kind
 
 
 @dataclass(frozen=True)
-class ModelParts:
-    """The embedding, layers and head of a model on the ranks of one plan. Equal ones are made once."""
+class RankParts:
+    """The embedding, layers and head of a model, as far as a rank of a plan has them. Equal ones are made once."""
 
     model: Model
     plan: Plan
     stack: Stack
     routed: RoutedOf
-    at: int = 0  # the place of the ranks in their group of context parallelism
+    place: int = 0  # of the rank in its pipeline
+    at: int = 0  # ... and in its group of context parallelism
     made: dict[tuple[str, RoutedRows | None], Part] = field(default_factory=dict)
 
-    def of_stage(self, stage: int) -> tuple[tuple[Part, ...], ...]:
-        """Return the parts of a stage in each pass, in the order of the model."""
+    @cached_property
+    def stages(self) -> dict[int, tuple[tuple[Part, ...], ...]]:
+        """The parts of each stage in each pass."""
+        return {n: tuple(self.of_pass(n, pass_) for pass_ in range(self.plan.passes)) for n in self.memory.stages}
+
+    @cached_property
+    def first(self) -> tuple[Part, ...]:
+        """The parts of the first microbatch, stage after stage."""
+        return tuple(part for stage in self.memory.stages for part in self.of_pass(stage, 0))
+
+    @cached_property
+    def memory(self) -> RankMemory:
+        """The memory that the rank stores during the whole step."""
+        own = self.plan.stages_of(self.place * self.plan.stage_ranks)
+        return RankMemory(self.plan, self.stack, {n: memory_of(self.of_pass(n, 0)) for n in own})
+
+    def of_pass(self, stage: int, pass_: int) -> tuple[Part, ...]:
+        """Return the parts of a stage in a pass, in the order of the model."""
         sizes, kinds = stage_layers(self.plan, self.model), self.model.kinds
         first = sum(sizes[:stage])
-        layers = range(first, first + sizes[stage])
-        return tuple(
-            (
-                *([self._part(EMBEDDING)] if stage == 0 else []),
-                *(self._part(kinds[layer], self.routed(layer, pass_)) for layer in layers),
-                *([self._part(HEAD)] if stage == self.plan.stages - 1 else []),
-            )
-            for pass_ in range(self.plan.passes)
+        return (
+            *([self._part(EMBEDDING)] if stage == 0 else []),
+            *(self._part(kinds[layer], self.routed(layer, pass_)) for layer in range(first, first + sizes[stage])),
+            *([self._part(HEAD)] if stage == self.plan.stages - 1 else []),
         )
 
     def _part(self, name: str, routed: RoutedRows | None = None) -> Part:
@@ -106,13 +120,10 @@ class StagePasses(NamedTuple):
 
     def _key(self, what: str, pass_: int) -> Hashable:
         """Return a key, equal for passes that do the same from equal states; events name their stage, memory does not."""
-        of = self._pass(pass_) if what in (BACKWARD, WEIGHT) else None
+        of = (pass_ == 0, pass_ == self.last) if what in (BACKWARD, WEIGHT) else None
         if self.tape.silent:
             return what, of, self.memory[pass_].key
         return self.stage, what, of, tuple(part.routed for part in self.parts[pass_])
-
-    def _pass(self, pass_: int) -> Pass:
-        return Pass(pass_ == 0, pass_ == self.last)
 
     def _backward_input(self, pass_: int) -> None:
         """Write the input gradients of one microbatch; those of weights are left for later."""
@@ -126,7 +137,7 @@ class StagePasses(NamedTuple):
             for items in reversed(part.backward_weights):
                 self._run(part.again, place, pass_)
                 self._run(items, place, pass_)
-        self.memory[pass_].backward_weight(self.tape.memory, self._pass(pass_))
+        self.memory[pass_].backward_weight(self.tape.memory, first=pass_ == 0)
         self.gradients.end(self.tape, pass_)
 
     def _run(self, items: Iterable[Item], place: int, pass_: int) -> None:
@@ -169,7 +180,7 @@ class StagePasses(NamedTuple):
     def once_backward(self, pass_: int) -> None:
         """Write the backward of one microbatch down in full; what autograd comes back to late comes last."""
         late: list[tuple[int, Gradient]] = []
-        memory = self.memory[pass_].backward(self.tape.memory, self._pass(pass_))
+        memory = BackwardMemory(self.memory[pass_], self.tape.memory, pass_ == 0, pass_ == self.last)
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
             self.gradients.enter_backward(place)
             items = () if self.tape.silent else part.backward
@@ -223,10 +234,11 @@ class StageMessages:
         return [] if peer is None else [self.tape.message(kind, "pp", peer, self.elements, self.dtype)]
 
 
-def messages_of_stage(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> StageMessages:
+def messages_of_stage(tape: Tape, rank: RankParts, stage: int) -> StageMessages:
     """Return the messages of a stage; stages follow one another round the places of the pipeline, or there and back."""
+    plan, stack = rank.plan, rank.stack
     where = {number: place for place in range(plan.pp) for number in plan.stages_of(place * plan.stage_ranks)}
-    whole, share = plan.pass_batch * plan.rank_seq * model.hidden, stack.boundary_share(plan.tp, sp=plan.sp)
+    whole, share = plan.pass_batch * plan.rank_seq * rank.model.hidden, stack.boundary_share(plan.tp, sp=plan.sp)
     gathered = whole if share > 1 and not plan.sp else 0
     return StageMessages(tape, where.get(stage - 1), where.get(stage + 1), whole // share, stack.precision.activation, gathered)
 

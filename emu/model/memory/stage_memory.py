@@ -9,7 +9,6 @@ layer. Weights that come and go, and gradients that are scattered, are counted w
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from emu.model.memory.layer_memory import LayerMemory, Ledger
 from emu.model.model import HEAD
@@ -23,34 +22,24 @@ LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD = "leave", "leave again", "leave backward"
 LOSS_GRADIENT = "loss gradient"  # the gradient of the loss is there, and the backward begins
 
 
-class Pass(NamedTuple):
-    """Position of a pass among those of a stage in one step."""
-
-    first: bool  # the gradients of parameters stay where they are made; those of later passes are added to them
-    last: bool
-
-
-class StageEnds(NamedTuple):
-    """Bytes that a stage exchanges with the stages before and after it."""
-
-    gives: int  # of its output, which it keeps, less those of its input, which lie in a buffer
-    taken: int  # of the gradient of its input, which stays where backwards are split, less the buffer that it is put into
-    buffered: int  # of the gradient of its output, which lies in a buffer of its own
-
-
 @dataclass(frozen=True)
 class StageMemory:
-    """The layers of a stage in one pass, and where the gradients of their parameters live until they are reduced."""
+    """The layers of a stage in one pass, and where the gradients of their parameters live until they are reduced.
+
+    The gradients of the first pass stay where they are made; those of later ones are added to them.
+    """
 
     layers: tuple[LayerMemory, ...]
-    ends: StageEnds
+    gives: int = 0  # bytes of its output, which it keeps, less those of its input, which lie in a buffer
+    taken: int = 0  # of the gradient of its input, which stays where backwards are split, less the buffer that it is put into
+    buffered: int = 0  # of the gradient of its output, which lies in a buffer of its own
     scatters: bool = False  # gradients of parameters live beside the sharded ones until they are scattered (FSDP2)
     adds: bool = False  # gradients of parameters are added to a buffer that always lives
 
     @property
     def key(self) -> Hashable:
         """A key that is equal for stages with equal passes."""
-        return self.ends, tuple((layer.name, layer.routed) for layer in self.layers)
+        return self.gives, self.taken, self.buffered, tuple((layer.name, layer.routed) for layer in self.layers)
 
     def forward(self, place: int, ledger: Ledger) -> Iterator[Moment]:
         """Let the forward of a layer go by in a ledger; yield the moments at which weights of experts come and go."""
@@ -65,7 +54,7 @@ class StageMemory:
 
     def end_forward(self, ledger: Ledger) -> None:
         """Count the bytes that the stage gives to the next."""
-        ledger.change(activations=self.ends.gives)
+        ledger.change(activations=self.gives)
 
     def backward_input(self, ledger: Ledger) -> None:
         """Run a backward in the ledger that leaves the gradients of parameters for later.
@@ -79,12 +68,12 @@ class StageMemory:
                 ledger.rise(activations=layer.beside(operator))
                 ledger.change(activations=layer.given(operator) - (saved if layer.recomputed else 0))
             ledger.change(activations=layer.between if layer.recomputed else 0)
-        ledger.change(activations=self.ends.taken - self.ends.buffered - self._scored)
+        ledger.change(activations=self.taken - self.buffered - self._scored)
 
-    def backward_weight(self, ledger: Ledger, of: Pass) -> None:
+    def backward_weight(self, ledger: Ledger, *, first: bool) -> None:
         """Run the gradients of parameters that a split backward has left; then free all that the pass has kept."""
         kept = sum(layer.kept + sum(map(layer.given, layer.operators)) for layer in self.layers)
-        after = ledger.now.activations + self.ends.buffered + self._scored - self.ends.gives - kept
+        after = ledger.now.activations + self.buffered + self._scored - self.gives - kept
         for layer in self.layers:
             times, left = 0, layer.again
             for operator, saved in zip(layer.operators, layer.saved, strict=True):
@@ -94,20 +83,16 @@ class StageMemory:
                     times += 1  # the layer is recomputed for each operator; what no backward has used yet lives on
                     ledger.change(activations=left)
                 ledger.rise(activations=made + (given if operator.kind == NORM else 0))
-                stays = self.stays(layer, operator, of)
-                waits = layer.waits(operator) - stays if of.first else 0
+                stays = self.stays(layer, operator, first=first)
+                waits = layer.waits(operator) - stays if first else 0
                 after += waits
                 ledger.change(gradients=stays, activations=waits - given - (times or 1) * freed)
                 left -= freed
         ledger.change(activations=after - ledger.now.activations)
 
-    def backward(self, ledger: Ledger, of: Pass) -> "BackwardMemory":
-        """Return the record of a backward pass that is about to begin; it books its bytes in the ledger."""
-        return BackwardMemory(self, ledger, of)
-
-    def stays(self, layer: LayerMemory, operator: ModelOperator, of: Pass) -> int:
+    def stays(self, layer: LayerMemory, operator: ModelOperator, *, first: bool) -> int:
         """Return the bytes of a gradient that lives with its parameter from now on."""
-        return layer.made_bytes(operator) if of.first and not self.scatters and not layer.partial(operator) else 0
+        return layer.made_bytes(operator) if first and not self.scatters and not layer.partial(operator) else 0
 
     def has_sharded_experts(self, layer: LayerMemory) -> bool:
         """Return whether the layer has experts whose weights FSDP2 gathers apart from those of the layer."""
@@ -121,11 +106,12 @@ class StageMemory:
 
 @dataclass
 class BackwardMemory:
-    """The state of a backward pass through a stage."""
+    """The state of a backward pass through a stage, the first or the last of the step or another; the ledger has its bytes."""
 
     stage: StageMemory
     ledger: Ledger
-    of: Pass
+    first: bool
+    last: bool
     late: int = field(default=0)  # bytes of gradients that autograd adds to others only as the whole backward ends
 
     def layer(self, place: int) -> Iterator[Moment]:
@@ -134,9 +120,9 @@ class BackwardMemory:
         if self.stage.has_sharded_experts(layer) or not layer.is_layer:  # it stops, or frees what others have left
             yield from self._operators(layer)
             return
-        key = self.stage.scatters, self.stage.adds, self.of
+        key = self.stage.scatters, self.stage.adds, self.first, self.last
         if key not in layer.backwards:  # equal layers of a stage go by once
-            alone = BackwardMemory(self.stage, Ledger(), self.of)
+            alone = BackwardMemory(self.stage, Ledger(), self.first, self.last)
             deque(alone._operators(layer), maxlen=0)
             layer.backwards[key] = alone.ledger, alone.late
         ledger, late = layer.backwards[key]
@@ -146,7 +132,7 @@ class BackwardMemory:
     def end(self) -> None:
         """Free the bytes that the backward has left."""
         kept = (layer.kept + layer.again - sum(layer.saved) for layer in self.stage.layers)
-        self.ledger.change(activations=-self.late - sum(kept) - self.stage.ends.gives)
+        self.ledger.change(activations=-self.late - sum(kept) - self.stage.gives)
 
     def _operators(self, layer: LayerMemory) -> Iterator[Moment]:
         """Let the backward of each operator of a layer go by; yield its moments."""
@@ -177,17 +163,17 @@ class BackwardMemory:
         stays, lives = self._gradient(layer, operator)
         self.ledger.rise(stays, self._beside(layer, operator) - stays)
         self.ledger.change(gradients=stays, activations=lives - saved)
-        if self.of.last and layer.routed is not None and operator.experts and not self.stage.scatters:
+        if self.last and layer.routed is not None and operator.experts and not self.stage.scatters:
             self.ledger.change(activations=layer.made_bytes(operator))  # in a bucket of the block, until the end of the step
-        self.late += 0 if self.of.first else lives
+        self.late += 0 if self.first else lives
 
     def _gradient(self, layer: LayerMemory, operator: ModelOperator) -> tuple[int, int]:
         """Return the bytes of a gradient that stay with its parameter, and those that live beside it for now."""
         tied = layer.sums_tied(operator)
         if self.stage.adds or (tied and operator.kind == LOOKUP):  # it is added at once to one that lives already
             return 0, 0
-        stays = self.stage.stays(layer, operator, self.of)
-        lives = self.of.first or tied or self._adds_late(layer, operator)
+        stays = self.stage.stays(layer, operator, first=self.first)
+        lives = self.first or tied or self._adds_late(layer, operator)
         return stays, layer.waits(operator) - stays if lives else 0
 
     def _beside(self, layer: LayerMemory, operator: ModelOperator) -> int:

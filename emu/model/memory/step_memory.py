@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapreplace
-from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.model.memory.layer_memory import LayerMemory, Ledger, LiveBytes, Pools
-from emu.model.memory.stage_memory import StageEnds
+from emu.model.memory.stage_memory import StageMemory
 from emu.model.model import Model
 from emu.model.operator import Cut, Tokens
 from emu.model.plan.plan import Plan
@@ -59,13 +58,7 @@ BUCKET = 25 << 20  # bytes of gradients that are averaged at once: torch.nn.para
 _INDEX, _COUNT = 8, 4  # bytes of a token's index, and of AdamW's count of steps
 
 
-class PeakBytes(NamedTuple):
-    """Bytes of a rank at its peak, by part, as `emu.trace.trace.PARTS` has them."""
-
-    weights: int
-    gradients: int
-    optimizer_state: int
-    activations: int
+PeakBytes = tuple[int, int, int, int]  # bytes of a rank at its peak, by part: in the order of `emu.trace.trace.PARTS`
 
 
 @dataclass(frozen=True)
@@ -89,21 +82,27 @@ class RankMemory:
             ledger: The step, on the ledger that `opened` gave.
             places: The rank's places among those that share the optimizer's states: of what all tokens see, and of experts.
         """
-        found = ledger.peak
-        return PeakBytes(found.weights, found.gradients, self._optimizer_state(places), found.activations)
+        weights, gradients, activations = ledger.peak
+        return weights, gradients, self._optimizer_state(places), activations
 
     def reserved(self, ledger: Ledger) -> int:
         """Return the bytes that PyTorch's allocator asks the device for: the peak of each stream's memory, in all."""
         return sum(ledger.reserved) + self._optimizer_state((0, 0))
 
-    def ends(self, stage: int) -> StageEnds:
-        """Return the bytes that a stage exchanges: its output lives with what it keeps, its input in a buffer of its own."""
-        layers, last = self.stages[stage], stage == self.plan.stages - 1
+    def of_pass(self, stage: int, layers: tuple[LayerMemory, ...] = ()) -> StageMemory:
+        """Return the memory of a pass through a stage; its output lives with what it keeps, its input in a buffer of its own.
+
+        Args:
+            stage: The number of the stage.
+            layers: Its layers in the pass, if other rows travel than in the first.
+        """
+        layers, last = layers or self.stages[stage], stage == self.plan.stages - 1
         gives, takes = not last and stage + 1 not in self.stages, stage > 0
         between = layers[0].between if self.software.keeps_messages else 0  # else it is freed as soon as it is sent
         beside = stage - 1 in self.stages  # what one stage of a rank gives another takes the place of a buffer
         # What sequence parallelism gathers is not the buffer.
-        return StageEnds(between * (gives - takes), between * (takes - beside), between * (not last and not self.plan.sp))
+        ends = between * (gives - takes), between * (takes - beside), between * (not last and not self.plan.sp)
+        return StageMemory(layers, *ends, self.plan.shards_weights, self.software.adds_gradients)
 
     @property
     def software(self) -> Software:

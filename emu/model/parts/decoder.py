@@ -48,8 +48,8 @@ class DecoderSizes:
     balance: float
 
     @property
-    def attention(self) -> Heads | LatentSizes:
-        """The sizes of the attention of each layer."""
+    def attention(self) -> Any:
+        """The sizes of the attention of each layer: `Heads`, or `LatentSizes`."""
         dim = head_dim(self.hidden, self.heads)
         return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta)
 

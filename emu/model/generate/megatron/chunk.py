@@ -24,10 +24,10 @@ from emu.model.generate.gradients import gradient_work
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
 from emu.model.generate.megatron.rank_kernel import RankKernel
-from emu.model.generate.stage_passes import ModelParts
+from emu.model.generate.stage_passes import RankParts
 from emu.model.generate.tape import Tape
 from emu.model.layer_on_rank import fullest
-from emu.model.memory.stage_memory import Pass, StageMemory
+from emu.model.memory.stage_memory import BackwardMemory, StageMemory
 from emu.model.model import Model
 from emu.model.pipeline_order import BACKWARD, FORWARD
 from emu.model.plan.plan import Plan
@@ -231,7 +231,7 @@ class Chunk:
             arrived = partial(self._arrived, layer) if reduces else leave_gradient
             layer.backward(self.tape, arrived, later=later and layer.defers)
         # Gradients are added to a buffer that lives always, so that every pass holds as much as the first.
-        memory = self.memory.backward(self.tape.memory, Pass(first=True, last=False))
+        memory = BackwardMemory(self.memory, self.tape.memory, first=True, last=False)
         for place in reversed(range(len(self.memory.layers))):
             deque(memory.layer(place), maxlen=0)
         memory.end()
@@ -244,21 +244,21 @@ def leave_gradient(kernel: RankKernel) -> None:
     """Do nothing: the gradient of a kernel's parameters stays where it is added up."""
 
 
-def parts_of(model: Model, plan: Plan, stack: Stack, at: int = 0) -> ModelParts:
+def parts_of(model: Model, plan: Plan, stack: Stack, place: int = 0, at: int = 0) -> RankParts:
     """Return the parts of a rank at a place of its group of context parallelism; all ranks wait for the fullest expert."""
     routed = {kind: fullest(plan, model, kind) for kind in set(model.kinds)}
-    return ModelParts(model, plan, stack, lambda layer, _: routed[model.kinds[layer]], at)
+    return RankParts(model, plan, stack, lambda layer, _: routed[model.kinds[layer]], place, at)
 
 
-def chunk_of(tape: Tape, parts: ModelParts, number: int, memory: StageMemory) -> Chunk:
+def chunk_of(tape: Tape, parts: RankParts, number: int, memory: StageMemory) -> Chunk:
     """Return the chunk of a rank for a stage."""
     layers = layers_of(parts, number)
     return Chunk(tape, number, memory, layers, buffers_of(tape, layers, number))
 
 
-def layers_of(parts: ModelParts, number: int) -> tuple[MegatronLayer, ...]:
+def layers_of(parts: RankParts, number: int) -> tuple[MegatronLayer, ...]:
     """Return the layers of a stage."""
-    own = parts.of_stage(number)[0]
+    own = parts.of_pass(number, 0)
     made = {id(p): MegatronLayer(p.model, p.plan, p.stack, p.name, p.routed, p.at) for p in own}
     return tuple(made[id(part)] for part in own)
 
