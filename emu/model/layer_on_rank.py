@@ -19,7 +19,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import SUM, ModelOperator, Passes, Tokens
+from emu.model.operator import OPS, SUM, ModelOperator, Passes, Tokens, outputs_kept
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import stage_layers
 from emu.model.stack.stack import Stack, passes_of
@@ -115,6 +115,16 @@ class LayerOnRank:
     def gradient_dtype(self) -> str:
         """The dtype in which autograd makes the gradients of weights: that of the weights that FSDP2 gathered."""
         return self.stack.gathered if self.plan.shards_weights else self.stack.precision.gradient
+
+    @property
+    def recomputed(self) -> bool:
+        """True if the forward keeps only the layer's input and some operators' outputs, and is run again for the backward."""
+        return self.plan.recompute in ("full", OPS) and self.is_layer
+
+    @property
+    def outputs_kept(self) -> frozenset[int]:
+        """The places of the operators whose outputs are kept, where the rest of the layer is recomputed."""
+        return outputs_kept(self.operators) if self.plan.recompute == OPS else frozenset()
 
     def passes(self, operator: ModelOperator) -> Passes:
         """Return what the software moves in each pass of an operator of the layer."""

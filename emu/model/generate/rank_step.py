@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -11,37 +10,16 @@ from emu.model.generate.gradients import AveragedGradients, ExpertGradients, Gra
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
 from emu.model.generate.sharded_states import ShardedStates
-from emu.model.generate.stage_passes import (
-    RankParts,
-    StageMessages,
-    StagePasses,
-    by_turns,
-    gpipe,
-    memory_of,
-    messages_of_stage,
-    one_forward_one_backward,
-    take_turn,
-)
-from emu.model.generate.states import (
-    Role,
-    StateShare,
-    add_tied,
-    clip,
-    group_equal_sizes,
-    optimize,
-    optimize_share,
-    ranks_by_share,
-    ring_ranks,
-)
+from emu.model.generate.stage_passes import RankParts, StagePasses, memory_of, run_stages
+from emu.model.generate.states import Role, finished, group_equal_sizes, ranks_by_share, ring_ranks
 from emu.model.generate.tape import KnownStretches, Tape
 from emu.model.layer_on_rank import Splits, about_even, classes
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
-from emu.model.pipeline_order import all_turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import DATA
 from emu.model.stack.stack import Stack
-from emu.trace.trace import UPDATE, Kind
+from emu.trace.trace import Kind
 
 
 def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
@@ -84,7 +62,7 @@ def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
     for each in stages.values():
         each.experts.settle()
     alike = group_equal_sizes(rank.first, rank.plan, ranks_by_share(rank.plan, ranks))
-    found = [role for together in alike for role in _finished(tape.copy(), rank, together)]
+    found = [role for together in alike for role in finished(tape.copy(), rank, together)]
     yield from (role._replace(even=len(found) == 1) for role in found)
 
 
@@ -96,17 +74,10 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
         known: For a silent tape, the stretches that those of other ranks have recorded; new ones are added. None: the tape has
             events, too.
     """
-    plan, stack = rank.plan, rank.stack
     silent, known = known is not None, {} if known is None else known
-    tape = Tape(stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
+    tape = Tape(rank.stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
     stages = {number: _passes(tape, rank, number) for number in rank.stages}
-    if plan.pp == 1:
-        for number in range(plan.passes):
-            stages[0].forward(number)
-            stages[0].backward(number)
-    else:
-        ends = {number: messages_of_stage(tape, rank, number) for number in stages}
-        _pipelined({number: (each, ends[number]) for number, each in stages.items()}, plan, rank.place)
+    run_stages(tape, rank, stages)
     return tape, stages
 
 
@@ -123,23 +94,6 @@ def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
     asked = np.flatnonzero(events.kind == Kind.COLLECTIVE).tolist()
     found = [Ask(axes[events.group[i]], events.name[i], int(events.count[i]), events.dtype[i]) for i in asked]
     return [ask for ask in found if ask.axis in ("dp", DATA, "edp") and ask.operation == "all_reduce"]
-
-
-def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[Role]:
-    """Yield the roles of ranks whose shares of the gradients have one size, with the end of their step."""
-    held, parts, plan = together[0][0], rank.first, rank.plan
-    add_tied(tape, parts, plan, held)
-    clip(tape, parts, plan, held)
-    tape.mark(UPDATE)
-    role = partial(Role, routed=rank.routed, at=rank.at)
-    first = rank.place * plan.stage_ranks
-    if plan.shards_only_optimizer:
-        for each, own in together:
-            share = optimize_share(tape.copy(), parts, plan, each)
-            yield role(share, first + own, each, rank.memory.peak(tape.memory, each))
-    else:
-        ranks = first + np.concatenate([own for _, own in together])
-        yield role(optimize(tape, parts, held), ranks, held, rank.memory.peak(tape.memory, held))
 
 
 def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
@@ -159,14 +113,3 @@ def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> W
     if plan.copies == 1:
         return WholeGradients()
     return GradientBuckets(axis, parts)
-
-
-def _pipelined(stages: Mapping[int, tuple[StagePasses, StageMessages]], plan: Plan, place: int) -> None:
-    """Write the passes of a rank's stages in the order of the plan's pipeline."""
-    if plan.pipeline == "gpipe":
-        gpipe(*stages[place], plan.passes)
-    elif plan.pipeline == "1f1b":
-        one_forward_one_backward(*stages[place], plan.pp - 1 - place, plan.passes)
-    else:
-        turns = all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place]
-        by_turns(turns, {number: ends for number, (_, ends) in stages.items()}, partial(take_turn, stages))

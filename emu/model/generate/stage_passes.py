@@ -12,15 +12,28 @@ from operator import ne
 from typing import NamedTuple, TypeGuard
 
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
-from emu.model.generate.item import Ask, Gradient, Item
-from emu.model.generate.part import Part, held_last
+from emu.model.generate.item import Ask, Gradient, Item, held_last
+from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.layer_on_rank import RoutedOf, RoutedRows
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import BackwardMemory, Moment, StageMemory
 from emu.model.memory.step_memory import RankMemory
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.pipeline_order import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn, message_for
+from emu.model.pipeline_order import (
+    BACKWARD,
+    DROP,
+    FORWARD,
+    GATHER,
+    INPUT,
+    RECEIVE,
+    REDUCE,
+    SEND,
+    WEIGHT,
+    Turn,
+    all_turns,
+    message_for,
+)
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import stage_layers
 from emu.model.stack.stack import Stack
@@ -243,6 +256,22 @@ def messages_of_stage(tape: Tape, rank: RankParts, stage: int) -> StageMessages:
     return StageMessages(tape, where.get(stage - 1), where.get(stage + 1), whole // share, stack.precision.activation, gathered)
 
 
+def run_stages(tape: Tape, rank: RankParts, stages: Mapping[int, StagePasses]) -> None:
+    """Write the passes of a rank's stages in the order of the plan's pipeline."""
+    plan, ends = rank.plan, {number: messages_of_stage(tape, rank, number) for number in stages}
+    if plan.pp == 1:
+        for number in range(plan.passes):
+            stages[0].forward(number)
+            stages[0].backward(number)
+    elif plan.pipeline == "gpipe":
+        gpipe(stages[rank.place], ends[rank.place], plan.passes)
+    elif plan.pipeline == "1f1b":
+        one_forward_one_backward(stages[rank.place], ends[rank.place], plan.pp - 1 - rank.place, plan.passes)
+    else:
+        turns = all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[rank.place]
+        by_turns(turns, ends, partial(take_turn, stages, ends))
+
+
 def gpipe(passes: StagePasses, ends: StageMessages, microbatches: int) -> None:
     """Run all forwards, then all backwards; sends are awaited at the end of either."""
     tape = ends.tape
@@ -309,13 +338,12 @@ def by_turns(
     tape.join(*sent)
 
 
-def take_turn(stages: Mapping[int, tuple[StagePasses, StageMessages]], turn: Turn, came: Sequence[int]) -> None:
+def take_turn(stages: Mapping[int, StagePasses], ends: Mapping[int, StageMessages], turn: Turn, came: Sequence[int]) -> None:
     """Take one turn of a stage once its weights and the message that it reads are there."""
-    passes, ends = stages[turn.stage]
-    gradients = passes.gradients
+    passes, gradients = stages[turn.stage], stages[turn.stage].gradients
     if turn.what in _READS:
         gradients.arrive()
-    ends.join(came)
+    ends[turn.stage].join(came)
     takes: dict[str, Callable[[], None]] = {
         FORWARD: partial(passes.forward, turn.microbatch),
         BACKWARD: partial(passes.backward, turn.microbatch),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from emu.dtypes import item_bytes
 from emu.model.layer_on_rank import LayerOnRank, padded_model
 from emu.model.model import HEAD
-from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, OPS, PRODUCT, SUM, ModelOperator, Tokens, outputs_kept
+from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
 from emu.model.stack.software import FUSED, LAYERS
 from emu.model.stack.stack import passes_of, saved_amount
 
@@ -131,11 +131,6 @@ class LayerMemory(LayerOnRank):
         return tuple(found)
 
     @property
-    def recomputed(self) -> bool:
-        """True if the forward keeps only the layer's input and some operators' outputs, and is run again for the backward."""
-        return self.plan.recompute in ("full", OPS) and self.is_layer
-
-    @property
     def again(self) -> int:
         """Bytes that live once more after recomputation, besides those that the forward has kept."""
         return sum(self.saved) - self.kept + self._never_read if self.recomputed else 0
@@ -158,9 +153,7 @@ class LayerMemory(LayerOnRank):
     @property
     def _keepers(self) -> list[ModelOperator]:
         """The operators whose outputs are kept, where the rest of the layer is recomputed."""
-        if self.plan.recompute != OPS:
-            return []
-        kept = outputs_kept(self.operators) - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
+        kept = self.outputs_kept - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
         return [self.operators[i] for i in sorted(kept)]
 
     def _output_bytes(self, operator: ModelOperator) -> int:

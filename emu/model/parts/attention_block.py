@@ -106,22 +106,6 @@ ATTENTION_SHARDS = {"": "shared", ".wq": "colwise", ".wk": "colwise", ".wv": "co
 NORMED_SHARDS = {**ATTENTION_SHARDS, ".q_norm": "heads", ".k_norm": "heads"}
 
 
-def attention_operators(c: Heads, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """Return the operators of the attention module, which is called `attention`."""
-    n, (wide, narrow) = tokens.n, c.columns
-    core = attention("attention.attention", tokens, c.heads, c.kv_heads, c.head_dim)
-    return (
-        *_projection(c, "attention.wq", n, wide, kept=False),
-        *_projection(c, "attention.wk", n, narrow, kept=True),
-        *_projection(c, "attention.wv", n, narrow, kept=True),
-        element_wise("attention.inputs", "sum of gradients", 2 * n * c.hidden),
-        *_preparation_operators(c, tokens),
-        replace(core, table_bytes=angles_bytes(tokens, c.turned)),
-        product("attention.wo", n, wide, c.hidden, "in", kept=True),
-        *((bias("attention.wo", n, c.hidden, "in"),) if c.biased else ()),
-    )
-
-
 def _projection(c: Heads, name: str, tokens: int, columns: int, *, kept: bool) -> tuple[ModelOperator, ...]:
     one = product(name, tokens, c.hidden, columns, "out", kept=kept, reads_with="qkv")
     return (one, bias(name, tokens, columns, "out")) if c.biased else (one,)
@@ -249,4 +233,27 @@ def _joined_gradients(n: int, c: LatentSizes) -> tuple[ModelOperator, ModelOpera
     return (
         ModelOperator("attention.narrow_parts", SUM, eager=narrow),
         ModelOperator("attention.parts", SUM, eager=wide, cut="both"),
+    )
+
+
+def attention_block(c: Heads | LatentSizes, tokens: int) -> nn.Module:
+    """Return the attention module of some sizes."""
+    return LatentAttention(c, tokens) if isinstance(c, LatentSizes) else Attention(c, tokens)
+
+
+def attention_operators(c: Heads | LatentSizes, tokens: Tokens) -> tuple[ModelOperator, ...]:
+    """Return the operators of the attention module, which is called `attention`."""
+    if isinstance(c, LatentSizes):
+        return latent_operators(c, tokens)
+    n, (wide, narrow) = tokens.n, c.columns
+    core = attention("attention.attention", tokens, c.heads, c.kv_heads, c.head_dim)
+    return (
+        *_projection(c, "attention.wq", n, wide, kept=False),
+        *_projection(c, "attention.wk", n, narrow, kept=True),
+        *_projection(c, "attention.wv", n, narrow, kept=True),
+        element_wise("attention.inputs", "sum of gradients", 2 * n * c.hidden),
+        *_preparation_operators(c, tokens),
+        replace(core, table_bytes=angles_bytes(tokens, c.turned)),
+        product("attention.wo", n, wide, c.hidden, "in", kept=True),
+        *((bias("attention.wo", n, c.hidden, "in"),) if c.biased else ()),
     )

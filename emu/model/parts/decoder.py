@@ -9,15 +9,7 @@ from torch import Tensor, nn
 
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import SUM, Amount, ModelOperator, Passes, Tokens, lookup, product
-from emu.model.parts.attention_block import (
-    Attention,
-    Heads,
-    LatentAttention,
-    LatentSizes,
-    attention_operators,
-    head_dim,
-    latent_operators,
-)
+from emu.model.parts.attention_block import Heads, attention_block, attention_operators, head_dim
 from emu.model.parts.expert_block import ExpertBlock, Experts, sparse_operators
 from emu.model.parts.feed_forward import GATES, FeedForward, gated_operators, plain_operators
 from emu.model.parts.norms import NORMS, RMS
@@ -246,7 +238,7 @@ def _blocks(c: Any, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
         return Experts(c.experts, c.hidden, c.ffn, c.activation)
 
     first = experts() if c.draws_experts_first else None
-    attention = (LatentAttention if isinstance(c.attention, LatentSizes) else Attention)(c.attention, tokens)
+    attention = attention_block(c.attention, tokens)
     if kind == "dense":
         return attention, FeedForward(c.hidden, getattr(c, "dense_ffn", c.ffn), c.activation, biased=c.biased)
     of_tokens = first or experts()
@@ -262,9 +254,8 @@ def _part(c: Any, name: str, tokens: Tokens, *, tied: bool) -> Parts:
         return (lookup("embedding", tokens.n, c.vocab, c.hidden),)
     if name == HEAD:
         return norm("norm", tokens.n, c.hidden), *output_operators(tokens.n, c.hidden, c.vocab, tied=tied)
-    latent = isinstance(c.attention, LatentSizes)
-    attention = latent_operators(c.attention, tokens) if latent else attention_operators(c.attention, tokens)
-    return layer_operators(norm, tokens.n, c.hidden, attention, _ffn_operators(c, name, tokens))
+    attention, ffn = attention_operators(c.attention, tokens), _ffn_operators(c, name, tokens)
+    return layer_operators(norm, tokens.n, c.hidden, attention, ffn)
 
 
 def _ffn_operators(c: Any, kind: str, tokens: Tokens) -> Parts:

@@ -66,6 +66,23 @@ def rows_back(share: Share) -> list[Ask]:
     return [*_among_sharers(share, "reduce_scatter", dtype), *_travel(share, dtype)]
 
 
+def travel(tape: Tape, share: Share, comes: bool, goes: bool, works: Sequence[Computation]) -> None:
+    """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
+    there, back = rows_there(share) if comes else [], rows_back(share) if goes else []
+    hides, order = int(share.stack.ep == OVERLAPPED), sorted_rows(share)
+    run(tape, there[: len(there) - hides])
+    works = [*(order if comes else []), *works, *(order if goes else [])]
+    run_beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
+    run(tape, back[hides:])
+
+
+def run_beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Computation]) -> None:
+    """Make requests, and compute meanwhile; the next event waits for both."""
+    numbers = [tape.ask(ask) for ask in asks]
+    run(tape, works)
+    tape.join(*numbers)
+
+
 def _travel(share: Share, dtype: str) -> list[Ask]:
     """Return the request by which rows go to the ranks of other experts."""
     return [Ask("ep", "all_to_all", _row_elements(share), dtype)] if share.plan.ep > 1 else []
