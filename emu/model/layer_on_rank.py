@@ -182,8 +182,7 @@ def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list
         InputError: The splits have another shape, or rows cannot be spread evenly.
     """
     if splits is None or not plan.exchanges:
-        by_kind = {kind: even(plan, model, kind) for kind in set(model.kinds)}
-        return [(np.arange(plan.stage_ranks), lambda layer, _: by_kind[model.kinds[layer]])]
+        return [(np.arange(plan.stage_ranks), rows_by_kind(even, plan, model))]
     travel = [layer for layer, kind in enumerate(model.kinds) if own_rows(plan, model, kind)]
     shape = (len(travel), plan.passes, plan.stage_ranks, plan.ep)
     if splits.shape != shape:
@@ -195,6 +194,12 @@ def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list
     for rank in range(plan.stage_ranks):
         same.setdefault(tuple(rows[rank] for rows in of.values()), []).append(rank)
     return [(np.array(ranks), partial(_of_rank, of, ranks[0])) for ranks in same.values()]
+
+
+def rows_by_kind(rows: Callable[[Plan, Model, str], RoutedRows | None], plan: Plan, model: Model) -> RoutedOf:
+    """Return the rows of each layer and pass, given a function of the rows of a layer of a kind."""
+    by_kind = {kind: rows(plan, model, kind) for kind in set(model.kinds)}
+    return lambda layer, _: by_kind[model.kinds[layer]]
 
 
 def _of_rank(of: Mapping[tuple[int, int], list[RoutedRows]], rank: int, layer: int, pass_: int) -> RoutedRows | None:

@@ -16,10 +16,9 @@ from emu.model.generate.tape import Tape
 from emu.model.layer_on_rank import Splits
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
-from emu.model.plan.plan import Plan
+from emu.model.plan.plan import COPIES, DATA, ENDS, REPLICATE, SHARD, Plan, group_rows
 from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import spell
-from emu.model.plan.rank_axes import COPIES, DATA, ENDS, REPLICATE, SHARD, group_rows
 from emu.model.stack.software import MEGATRON, PYTORCH, Software
 from emu.model.stack.stack import Stack
 from emu.trace.trace import COMMAND, PARTS, Group, Trace

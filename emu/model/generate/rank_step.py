@@ -13,11 +13,10 @@ from emu.model.generate.sharded_states import ShardedStates
 from emu.model.generate.stage_passes import RankParts, StagePasses, memory_of, run_stages
 from emu.model.generate.states import Role, finished, group_equal_sizes, ranks_by_share, ring_ranks
 from emu.model.generate.tape import KnownStretches, Tape
-from emu.model.layer_on_rank import Splits, about_even, classes
+from emu.model.layer_on_rank import Splits, about_even, classes, rows_by_kind
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import DATA
+from emu.model.plan.plan import DATA, Plan
 from emu.model.stack.stack import Stack
 from emu.trace.trace import Kind
 
@@ -34,21 +33,15 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
     """Yield the bytes of a rank at each place at its peak; rows of tokens are spread about evenly over experts."""
     known: KnownStretches = {}
-    first = _even_parts(model, plan, stack)
+    first = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
     for rank in (replace(first, place=place) for place in places):
         yield rank.memory.peak(walk(rank, known)[0].memory)
 
 
 def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
     """Return the bytes that PyTorch's allocator asks the device for, on a rank at the first place of its pipeline."""
-    rank = _even_parts(model, plan, stack)
+    rank = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
     return rank.memory.reserved(walk(rank, {})[0].memory)
-
-
-def _even_parts(model: Model, plan: Plan, stack: Stack) -> RankParts:
-    """Return the parts at the first place of a pipeline with token rows spread about evenly over experts."""
-    by_kind = {kind: about_even(plan, model, kind) for kind in set(model.kinds)}
-    return RankParts(model, plan, stack, lambda layer, _: by_kind[model.kinds[layer]])
 
 
 def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:

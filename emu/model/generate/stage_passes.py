@@ -17,8 +17,7 @@ from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.layer_on_rank import RoutedOf, RoutedRows
 from emu.model.memory.layer_memory import LayerMemory
-from emu.model.memory.stage_memory import BackwardMemory, Moment, StageMemory
-from emu.model.memory.step_memory import RankMemory
+from emu.model.memory.step_memory import BackwardMemory, Moment, RankMemory, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.pipeline_order import (
     BACKWARD,

@@ -25,8 +25,7 @@ from emu.model.layer_on_rank import RoutedOf
 from emu.model.memory.step_memory import PeakBytes, owned_by
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import ENDS, SHARD
+from emu.model.plan.plan import ENDS, SHARD, Plan
 from emu.model.stack.software import FOREACH
 from emu.trace.trace import UPDATE
 

@@ -25,8 +25,7 @@ from torch.optim import AdamW, Optimizer
 from emu.backend.rank.count import pause_counting
 from emu.model.parallel.expert_parallel import blocks_of
 from emu.model.parallel.mesh import Meshes, ParameterPart, flat_mesh, local_tensor, sub_mesh
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import REPLICATE, SHARD
+from emu.model.plan.plan import REPLICATE, SHARD, Plan
 
 
 def clip_gradients(

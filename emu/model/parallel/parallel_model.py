@@ -34,9 +34,8 @@ from emu.model.parallel.tensor_parallel import module_names, shard_tensors
 from emu.model.parts.expert_block import ExpertBlock, limit_capacity
 from emu.model.parts.token_routing import set_balance
 from emu.model.pipeline_order import ORDERS
-from emu.model.plan.plan import Plan
+from emu.model.plan.plan import ENDS, Plan, cp_positions
 from emu.model.plan.plan_checks import stage_layers
-from emu.model.plan.rank_axes import ENDS, cp_positions
 
 
 def set_routing(module: nn.Module, plan: Plan) -> None:

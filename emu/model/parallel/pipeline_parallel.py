@@ -16,8 +16,7 @@ from emu.model.parallel.data_parallel import Loss, average
 from emu.model.parallel.expert_parallel import blocks_of
 from emu.model.parallel.mesh import flat_mesh
 from emu.model.pipeline_order import ORDERS
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import REPLICATE, SHARD
+from emu.model.plan.plan import REPLICATE, SHARD, Plan
 
 _CLASSES = {  # PyTorch's name of each order
     "gpipe": "GPipe",

@@ -26,8 +26,8 @@ from emu.model.generate.megatron.megatron_layer import MegatronLayer
 from emu.model.generate.megatron.rank_kernel import RankKernel
 from emu.model.generate.stage_passes import RankParts
 from emu.model.generate.tape import Tape
-from emu.model.layer_on_rank import fullest
-from emu.model.memory.stage_memory import BackwardMemory, StageMemory
+from emu.model.layer_on_rank import fullest, rows_by_kind
+from emu.model.memory.step_memory import BackwardMemory, StageMemory
 from emu.model.model import Model
 from emu.model.pipeline_order import BACKWARD, FORWARD
 from emu.model.plan.plan import Plan
@@ -142,11 +142,6 @@ class Buffer:
         return Ask(self.axis, "all_gather", elements, self.gathers or self.precision.weight)
 
 
-def bucket_limit(dp: int) -> int:
-    """Return the number of parameters that fills a bucket, of experts too, with `dp` ranks of data parallelism."""
-    return max(_LEAST, _EACH_RANK * dp)
-
-
 def _up(elements: int, to: int) -> int:
     """Return the next multiple of `to`."""
     return -(-elements // to) * to
@@ -246,14 +241,7 @@ def leave_gradient(kernel: RankKernel) -> None:
 
 def parts_of(model: Model, plan: Plan, stack: Stack, place: int = 0, at: int = 0) -> RankParts:
     """Return the parts of a rank at a place of its group of context parallelism; all ranks wait for the fullest expert."""
-    routed = {kind: fullest(plan, model, kind) for kind in set(model.kinds)}
-    return RankParts(model, plan, stack, lambda layer, _: routed[model.kinds[layer]], place, at)
-
-
-def chunk_of(tape: Tape, parts: RankParts, number: int, memory: StageMemory) -> Chunk:
-    """Return the chunk of a rank for a stage."""
-    layers = layers_of(parts, number)
-    return Chunk(tape, number, memory, layers, buffers_of(tape, layers, number))
+    return RankParts(model, plan, stack, rows_by_kind(fullest, plan, model), place, at)
 
 
 def layers_of(parts: RankParts, number: int) -> tuple[MegatronLayer, ...]:
@@ -271,8 +259,9 @@ def kind_of(layer: MegatronLayer, kernel: RankKernel) -> Kind:
 def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> dict[Kind, Buffer]:
     """Return the buffers of gradients of a stage."""
     plan, stack = layers[0].plan, layers[0].stack
-    # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.
-    limit = bucket_limit(plan.dp) if stack.dp == OVERLAPPED and number == 0 else 0
+    # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end; buckets of
+    # experts are as large as others.
+    limit = max(_LEAST, _EACH_RANK * plan.dp) if stack.dp == OVERLAPPED and number == 0 else 0
     return {
         (axis, gathers): Buffer(
             tape,

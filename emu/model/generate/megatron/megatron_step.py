@@ -23,7 +23,7 @@ import numpy as np
 
 from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Share
-from emu.model.generate.megatron.chunk import Buffer, Chunk, chunk_of, parts_of, ranks_of
+from emu.model.generate.megatron.chunk import Buffer, Chunk, buffers_of, layers_of, parts_of, ranks_of
 from emu.model.generate.stage_passes import RankParts, StageMessages, by_turns, messages_of_stage
 from emu.model.generate.states import Role, adamw, ring_ranks
 from emu.model.generate.tape import KnownStretches, Tape
@@ -32,8 +32,7 @@ from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.operator import BIAS, NORM
 from emu.model.pipeline_order import BACKWARD, FORWARD, Turn, all_turns
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import ENDS
+from emu.model.plan.plan import ENDS, Plan
 from emu.model.stack.software import INTERLEAVED, OVERLAPPED
 from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE
@@ -47,7 +46,8 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
     memory, ranks = _unrouted(model, plan, stack, place).memory, np.arange(plan.stage_ranks)
     for at in range(plan.ring):
         rank, tape = parts_of(model, plan, stack, place, at), Tape(stack.precision.activation, memory=memory.opened())
-        chunks = {number: chunk_of(tape, rank, number, memory.of_pass(number)) for number in memory.stages}
+        layers = {number: layers_of(rank, number) for number in memory.stages}
+        chunks = {n: Chunk(tape, n, memory.of_pass(n), own, buffers_of(tape, own, n)) for n, own in layers.items()}
         _take_passes(tape, rank, chunks)
         finish(tape, tuple(chunks.values()))
         yield Role(tape, place * plan.stage_ranks + ring_ranks(plan, ranks, at), (0, 0), memory.peak(tape.memory), at=at)

@@ -12,7 +12,7 @@ from emu.model.generate.rank_step import reduced_by
 from emu.model.generate.stage_passes import RankParts, StagePasses
 from emu.model.generate.tape import Tape
 from emu.model.layer_on_rank import classes
-from emu.model.memory.stage_memory import StageMemory
+from emu.model.memory.step_memory import StageMemory
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.tape_paths import EndPaths, HeldElements, LayerPaths, TapePath, TapePaths
