@@ -185,21 +185,12 @@ def find_model(word: str | Model) -> Model:
     """
     if isinstance(word, Model):
         return word
-    return read_model(Path(word), word) if word.endswith(".toml") else MODELS.find(word)
+    return describe_model(load_toml(Path(word), "model", word), word) if word.endswith(".toml") else MODELS.find(word)
 
 
 def anywhere(word: str) -> str:
     """Return the word for a process that runs in another folder."""
     return str(Path(word).resolve()) if word.endswith(".toml") else word
-
-
-def read_model(path: Path, name: str) -> Model:
-    """Return the model that a file describes.
-
-    Raises:
-        InputError: The file is missing or no TOML; or as `describe_model`.
-    """
-    return describe_model(load_toml(path, "model", name), name)
 
 
 def describe_model(sizes: Mapping[str, Any], name: str) -> Model:

@@ -121,7 +121,7 @@ class StagePasses(NamedTuple):
     def _copy_or_write(self, what: str, pass_: int, write: Callable[[int], None]) -> None:
         """Write a pass, or copy an equal one; the first and the last backward handle their gradients as no other does."""
         if what in (FORWARD, INPUT) or 0 < pass_ < self.last or self.tape.silent:
-            self.tape.again(self._key(what, pass_), partial(write, pass_), self.gradients)
+            self.tape.again(self._key(what, pass_), partial(write, pass_), self.gradients.state, self.gradients.restore)
         else:
             write(pass_)
 

@@ -45,18 +45,6 @@ class _Stretch(NamedTuple):
     wait: I64  # [W] which, counted from the first of the stretch
 
 
-class EventHolder:
-    """An object that may hold numbers of events, so that its state changes with the position on the tape."""
-
-    def state(self, at: int) -> Hashable:
-        """Return the state with events counted from `at`; here it is empty."""
-        return ()
-
-    def restore(self, state: Any, at: int) -> None:
-        """Set the state from one with events counted from `at`."""
-
-
-_KNOWS_NOTHING = EventHolder()
 KnownStretches = dict[Hashable, tuple[_Stretch, Ledger, Hashable, Hashable]]  # stretches by how they begin, and how they end
 
 
@@ -87,23 +75,36 @@ class Tape:
     def __len__(self) -> int:
         return self.begins + len(self.rows)
 
-    def again(self, what: Hashable, do: Callable[[], None], keeper: EventHolder = _KNOWS_NOTHING) -> None:
-        """Do something; if the same began in the same state before, copy its events and memory to here instead."""
+    def again(
+        self,
+        what: Hashable,
+        do: Callable[[], None],
+        state: Callable[[int], Hashable] = lambda _: (),
+        restore: Callable[[Any, int], None] = lambda *_: None,
+    ) -> None:
+        """Do something; if the same began in the same state before, copy its events and memory to here instead.
+
+        Args:
+            what: A key of what is done.
+            do: The function that does it.
+            state: A function that gives further state, with events counted from a number.
+            restore: A function that sets it again.
+        """
         self._close()
         at = len(self)
-        begun = (what, self._state(at), keeper.state(at))
+        begun = (what, self._state(at), state(at))
         if begun in self.known:
             stretch, memory, own, kept = self.known[begun]
             self._add_stretch(stretch)
             self._restore(own, at)
-            keeper.restore(kept, at)
+            restore(kept, at)
             self.memory.append(memory)
             return
         before, self.memory = self.memory, Ledger()
         do()
         memory, self.memory = self.memory, before
         before.append(memory)
-        self.known[begun] = (self._close(), memory, self._state(at), keeper.state(at))
+        self.known[begun] = (self._close(), memory, self._state(at), state(at))
 
     def compute(self, work: Computation, stream: int = 0) -> None:
         """Add a computation, unless it is empty."""
@@ -160,21 +161,9 @@ class Tape:
     def copy(self) -> "Tape":
         """Return another tape with the same events, which goes on by itself."""
         self._close()
-        return replace(
-            self,
-            stretches=[*self.stretches],
-            shared=len(self.stretches),
-            rows=[],
-            waits=[],
-            words={**self.words},
-            axes={**self.axes},
-            splits={**self.splits},
-            shapes={**self.shapes},
-            last={**self.last},
-            joined={**self.joined},
-            memory=replace(self.memory),
-            known={},
-        )
+        own = {name: {**getattr(self, name)} for name in ("words", "axes", "splits", "shapes", "last", "joined")}
+        fresh: dict[str, Any] = {"rows": [], "waits": [], "known": {}, "memory": replace(self.memory)}
+        return replace(self, stretches=[*self.stretches], shared=len(self.stretches), **own, **fresh)
 
     def events(self) -> Events:
         """Return the events as columns, with the mark that ends the step."""
