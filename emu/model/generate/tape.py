@@ -161,9 +161,9 @@ class Tape:
     def copy(self) -> "Tape":
         """Return another tape with the same events, which goes on by itself."""
         self._close()
-        own = {name: {**getattr(self, name)} for name in ("words", "axes", "splits", "shapes", "last", "joined")}
-        fresh: dict[str, Any] = {"rows": [], "waits": [], "known": {}, "memory": replace(self.memory)}
-        return replace(self, stretches=[*self.stretches], shared=len(self.stretches), **own, **fresh)
+        own: dict[str, Any] = {n: {**getattr(self, n)} for n in ("words", "axes", "splits", "shapes", "last", "joined")}
+        own |= {"stretches": [*self.stretches], "rows": [], "waits": [], "known": {}, "memory": replace(self.memory)}
+        return replace(self, shared=len(self.stretches), **own)
 
     def events(self) -> Events:
         """Return the events as columns, with the mark that ends the step."""
