@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import takewhile
 from operator import ne
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
 from emu.model.generate.item import Ask, Gradient, Item, held_last
@@ -19,20 +19,7 @@ from emu.model.layer_on_rank import RoutedOf, RoutedRows
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.step_memory import BackwardMemory, Moment, RankMemory, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.pipeline_order import (
-    BACKWARD,
-    DROP,
-    FORWARD,
-    GATHER,
-    INPUT,
-    RECEIVE,
-    REDUCE,
-    SEND,
-    WEIGHT,
-    Turn,
-    all_turns,
-    message_for,
-)
+from emu.model.pipeline_order import BACKWARD, FORWARD, INPUT, RECEIVE, SEND, WEIGHT, Turn, all_turns, message_for
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import stage_layers
 from emu.model.stack.stack import Stack
@@ -255,8 +242,15 @@ def messages_of_stage(tape: Tape, rank: RankParts, stage: int) -> StageMessages:
     return StageMessages(tape, where.get(stage - 1), where.get(stage + 1), whole // share, stack.precision.activation, gathered)
 
 
-def run_stages(tape: Tape, rank: RankParts, stages: Mapping[int, StagePasses]) -> None:
-    """Write the passes of a rank's stages in the order of the plan's pipeline."""
+def run_stages(tape: Tape, rank: RankParts, stages: Mapping[int, Any], *, waits: bool = False) -> None:
+    """Write the passes of a rank's stages in the order of the plan's pipeline.
+
+    Args:
+        tape: The tape.
+        rank: The parts of the rank.
+        stages: The passes of each stage: `StagePasses`, or what has their methods and gradients.
+        waits: Whether sends are awaited at once, where turns say when they are.
+    """
     plan, ends = rank.plan, {number: messages_of_stage(tape, rank, number) for number in stages}
     if plan.pp == 1:
         for number in range(plan.passes):
@@ -264,11 +258,10 @@ def run_stages(tape: Tape, rank: RankParts, stages: Mapping[int, StagePasses]) -
             stages[0].backward(number)
     elif plan.pipeline == "gpipe":
         gpipe(stages[rank.place], ends[rank.place], plan.passes)
-    elif plan.pipeline == "1f1b":
+    elif plan.pipeline == "1f1b" and rank.stack.software.is_executed:
         one_forward_one_backward(stages[rank.place], ends[rank.place], plan.pp - 1 - rank.place, plan.passes)
     else:
-        turns = all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[rank.place]
-        by_turns(turns, ends, partial(take_turn, stages, ends))
+        by_turns(all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[rank.place], stages, ends, waits=waits)
 
 
 def gpipe(passes: StagePasses, ends: StageMessages, microbatches: int) -> None:
@@ -311,17 +304,8 @@ def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_af
     passes.gradients.reduce()
 
 
-def by_turns(
-    own: Sequence[Turn], ends: Mapping[int, StageMessages], take: Callable[[Turn, Sequence[int]], None], *, waits: bool = False
-) -> None:
-    """Take the turns of a place: receives are posted early, and sends awaited at the end of the step.
-
-    Args:
-        own: The turns.
-        ends: The messages of each stage of the place.
-        take: A function that takes a turn which is no message, given the requests of the message that it reads.
-        waits: Whether sends are awaited at once.
-    """
+def by_turns(own: Sequence[Turn], stages: Mapping[int, Any], ends: Mapping[int, StageMessages], *, waits: bool) -> None:
+    """Take the turns of a place: receives are posted early, and sends awaited at the end of the step, or at once (`waits`)."""
     sent: list[int] = []
     came: dict[Turn, list[int]] = {}
     tape = next(iter(ends.values())).tape
@@ -333,23 +317,21 @@ def by_turns(
         elif turn.what.startswith(RECEIVE):
             came[turn] = ends[turn.stage].receive(turn.what.removeprefix(RECEIVE))
         else:
-            take(turn, came.pop(message_for(turn), ()) if turn.what in _READS else ())
+            read = came.pop(message_for(turn), ()) if turn.what in _READS else ()
+            _take_turn(stages[turn.stage], turn, ends[turn.stage], read)
     tape.join(*sent)
 
 
-def take_turn(stages: Mapping[int, StagePasses], ends: Mapping[int, StageMessages], turn: Turn, came: Sequence[int]) -> None:
+# The passes of a stage by the turn that takes them. A turn of a stage's weights has the name of a method of its gradients.
+_PASSES = {FORWARD: "forward", BACKWARD: "backward", INPUT: "backward_input", WEIGHT: "backward_weight"}
+
+
+def _take_turn(passes: Any, turn: Turn, ends: StageMessages, came: Sequence[int]) -> None:
     """Take one turn of a stage once its weights and the message that it reads are there."""
-    passes, gradients = stages[turn.stage], stages[turn.stage].gradients
     if turn.what in _READS:
-        gradients.arrive()
-    ends[turn.stage].join(came)
-    takes: dict[str, Callable[[], None]] = {
-        FORWARD: partial(passes.forward, turn.microbatch),
-        BACKWARD: partial(passes.backward, turn.microbatch),
-        INPUT: partial(passes.backward_input, turn.microbatch),
-        WEIGHT: partial(passes.backward_weight, turn.microbatch),
-        GATHER: gradients.gather,
-        DROP: gradients.drop,
-        REDUCE: gradients.reduce,
-    }
-    takes[turn.what]()
+        passes.gradients.arrive()
+        ends.join(came)
+    if turn.what in _PASSES:
+        getattr(passes, _PASSES[turn.what])(turn.microbatch)
+    else:
+        getattr(passes.gradients, turn.what)()

@@ -18,9 +18,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import lcm, prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from emu.model.generate.gradients import gradient_work
+from emu.model.generate.gradients import WholeGradients, gradient_work
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
 from emu.model.generate.megatron.rank_kernel import RankKernel
@@ -154,6 +154,7 @@ Kind = tuple[str, str]  # of a buffer: the axis of the ranks that have copies, a
 class Chunk:
     """A stage of a pipeline, or the whole model, on one rank."""
 
+    gradients: ClassVar[WholeGradients] = WholeGradients()  # turns of weights and gradients do nothing: buffers are reduced
     tape: Tape
     number: int
     memory: StageMemory

@@ -17,21 +17,19 @@ Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/finalize_model_grad
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Share
 from emu.model.generate.megatron.chunk import Buffer, Chunk, buffers_of, layers_of, parts_of, ranks_of
-from emu.model.generate.stage_passes import RankParts, StageMessages, by_turns, messages_of_stage
+from emu.model.generate.stage_passes import RankParts, run_stages
 from emu.model.generate.states import Role, adamw, ring_ranks
 from emu.model.generate.tape import KnownStretches, Tape
 from emu.model.layer_on_rank import Splits
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.operator import BIAS, NORM
-from emu.model.pipeline_order import BACKWARD, FORWARD, Turn, all_turns
 from emu.model.plan.plan import ENDS, Plan
 from emu.model.stack.software import INTERLEAVED, OVERLAPPED
 from emu.model.stack.stack import Stack
@@ -69,19 +67,13 @@ def _unrouted(model: Model, plan: Plan, stack: Stack, place: int = 0) -> RankPar
 
 
 def _take_passes(tape: Tape, rank: RankParts, chunks: Mapping[int, Chunk]) -> None:
-    """Write the forwards and backwards of a step on a tape."""
-    plan = rank.plan
+    """Write the forwards and backwards of a step on a tape.
+
+    Source: Narayanan et al. (SC21), section 2.2; Megatron-LM, megatron/core/pipeline_parallel/schedules.py.
+    """
     for chunk in chunks.values():
         chunk.begin()
-    if plan.pp == 1:
-        for number in range(plan.passes):
-            chunks[0].forward(number)
-            chunks[0].backward(number)
-    else:
-        ends = {number: messages_of_stage(tape, rank, number) for number in chunks}
-        # Source: Narayanan et al. (SC21), section 2.2; Megatron-LM, megatron/core/pipeline_parallel/schedules.py.
-        turns = all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[rank.place]
-        by_turns(turns, ends, partial(_take_turn, chunks, ends), waits=not overlaps_messages(plan, rank.stack))
+    run_stages(tape, rank, chunks, waits=not overlaps_messages(rank.plan, rank.stack))
     for chunk in chunks.values():
         chunk.drain()
 
@@ -89,14 +81,6 @@ def _take_passes(tape: Tape, rank: RankParts, chunks: Mapping[int, Chunk]) -> No
 def overlaps_messages(plan: Plan, stack: Stack) -> bool:
     """Return whether the messages of a stage are sent beside its next computation."""
     return stack.pp == OVERLAPPED or (stack.pp == INTERLEAVED and plan.pipeline == INTERLEAVED)
-
-
-def _take_turn(chunks: Mapping[int, Chunk], ends: Mapping[int, StageMessages], turn: Turn, came: Sequence[int]) -> None:
-    """Run a pass once the message that it reads is there; weights and gradients have no turns of their own."""
-    if turn.what in (FORWARD, BACKWARD):
-        ends[turn.stage].join(came)
-        chunk = chunks[turn.stage]
-        (chunk.forward if turn.what == FORWARD else chunk.backward)(turn.microbatch)
 
 
 def finish(tape: Tape, chunks: Sequence[Chunk]) -> None:
