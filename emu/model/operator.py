@@ -352,19 +352,6 @@ def lookup(name: str, tokens: int, rows: int, width: int, cut: str = "in") -> Mo
     return ModelOperator(name, LOOKUP, rows * width, passes, passes, Amount(whole=moved), cut)
 
 
-def of_experts(operator: ModelOperator, experts: int, active: int) -> ModelOperator:
-    """Return the operator with a matrix for each expert, each over its rows of the operator's rows.
-
-    A grouped product is one kernel: its rows are those of all experts together, and it reads where each expert's rows end.
-    """
-    ends = Amount(fixed_bytes=4 * experts) if operator.kind == PRODUCT else Amount()
-
-    def amount(a: Amount) -> Amount:
-        return replace(a, parameters=experts * a.parameters) + (ends if a.flops else Amount())
-
-    return operator.changed(amount, parameters=experts * operator.parameters, experts=experts, active=active)
-
-
 def outputs_kept(operators: Sequence[ModelOperator]) -> frozenset[int]:
     """Return the places of those operators of a layer whose outputs are kept where a plan says `recompute=ops`.
 

@@ -111,7 +111,7 @@ class Tape:
         if self.silent or not (work.bytes or work.flops):
             return
         dtype = self._word(work.dtype or self.dtype)
-        what = (self._word(work.name), dtype, work.flops, work.bytes, work.elements, self._shape(work.shape))
+        what = (self._word(work.name), dtype, work.flops, work.bytes, work.elements, _number(self.shapes, work.shape))
         self._compute(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0))
 
     def mark(self, name: str) -> None:
@@ -124,14 +124,15 @@ class Tape:
         if self.silent:
             return 0
         what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements, 0)
-        return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, self._split(ask.splits)))
+        group, split = _number(self.axes, ask.axis), _number(self.splits, ask.splits)
+        return self._request(_Row(Kind.COLLECTIVE, stream, *what, group, root, split))
 
     def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
         """Add a send to a member of the group, or a receive from one; return its number."""
         if self.silent:
             return 0
         what = (self._word(kind.name.lower()), self._word(dtype), 0, elements * item_bytes(dtype), elements, 0)
-        return self._request(_Row(kind, 0, *what, self._number(axis), peer, 0))
+        return self._request(_Row(kind, 0, *what, _number(self.axes, axis), peer, 0))
 
     def _compute(self, row: _Row) -> None:
         self._add(row, self.joined.pop(row.stream, ()))
@@ -212,17 +213,13 @@ class Tape:
         self.last = {stream: event + at for stream, event in last}
         self.joined, self.held = ({name: shifted(events, at) for name, events in of} for of in (joined, held))
 
-    def _number(self, axis: str) -> int:
-        return self.axes.setdefault(axis, len(self.axes))
-
     def _word(self, word: str) -> int:
-        return self.words.setdefault(word, len(self.words))
+        return _number(self.words, word)
 
-    def _shape(self, shape: Shape) -> int:
-        return self.shapes.setdefault(shape, len(self.shapes))
 
-    def _split(self, sizes: tuple[int, ...]) -> int:
-        return self.splits.setdefault(sizes, len(self.splits))
+def _number(of: dict[Any, int], what: Hashable) -> int:
+    """Return the number of a thing among those that are known; a new one gets the next."""
+    return of.setdefault(what, len(of))
 
 
 def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:

@@ -172,11 +172,6 @@ class LayerMemory(LayerOnRank):
         return sum(operator.parameters for operator in self.operators)
 
     @property
-    def weights_gradients(self) -> int:
-        """Bytes of the gradients of all parameters."""
-        return sum(map(self.gradient, self.operators))
-
-    @property
     def averaged(self) -> int:
         """Bytes of the gradients that data parallelism averages; those of experts that tokens travel to are not among them."""
         return sum(self.gradient(o) for o in self.operators if not self.travels(o))

@@ -253,7 +253,8 @@ class RankMemory:
 
     def opened(self) -> Ledger:
         """Return a ledger with all bytes that live during the whole step, without the optimizer's state."""
-        always = LiveBytes(self._weights, self._gradients if self.software.adds_gradients else 0, self._buffers)
+        gradients = sum(layer.gradient(operator) for layer in self._layers() for operator in layer.operators)
+        always = LiveBytes(self._weights, gradients if self.software.adds_gradients else 0, self._buffers)
         pools = Pools(sum(always))
         return Ledger(always, always, pools, pools)
 
@@ -315,11 +316,6 @@ class RankMemory:
         if plan.cp == 1 or plan.cp_comm != "all_gather" or not self.software.is_eager:
             return 0
         return 4 * plan.rank_seq * plan.seq * len(self.stages)
-
-    @property
-    def _gradients(self) -> int:
-        """Bytes of the gradients of all parameters."""
-        return sum(layer.weights_gradients for layer in self._layers())
 
     @property
     def _buffers(self) -> int:

@@ -12,19 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from emu.errors import must_be
-from emu.model.operator import (
-    FORWARD,
-    INPUT,
-    PERMUTATION,
-    ROUTER,
-    Amount,
-    ModelOperator,
-    Passes,
-    RowSum,
-    Tokens,
-    of_experts,
-    product,
-)
+from emu.model.operator import FORWARD, INPUT, PERMUTATION, ROUTER, Amount, ModelOperator, Passes, RowSum, Tokens, product
 from emu.model.parts.feed_forward import ACTIVATIONS, GATES
 from emu.model.parts.token_routing import ExpertRouting, Router, combine, dispatch, rows_of
 from emu.model.stack.passes import element_wise
@@ -139,6 +127,19 @@ def _experts(name: str, rows: int, hidden: int, ffn: int, c: ExpertRouting, acti
         found.append(element_wise(f"{name}.inputs", "sum of gradients", rows * hidden))
     found += [middle, product(f"{name}.w2", rows, ffn, hidden, "in")]
     return tuple(of_experts(each, c.experts, c.top_k) for each in found)
+
+
+def of_experts(operator: ModelOperator, experts: int, active: int) -> ModelOperator:
+    """Return the operator with a matrix for each expert, each over its rows of the operator's rows.
+
+    A grouped product is one kernel: its rows are those of all experts together, and it reads where each expert's rows end.
+    """
+    ends = Amount(fixed_bytes=4 * experts) if operator.shape else Amount()
+
+    def amount(a: Amount) -> Amount:
+        return replace(a, parameters=experts * a.parameters) + (ends if a.flops else Amount())
+
+    return operator.changed(amount, parameters=experts * operator.parameters, experts=experts, active=active)
 
 
 def _scores(name: str, n: int, c: ExpertRouting) -> ModelOperator:

@@ -233,7 +233,7 @@ class Chunk:
         memory.end()
 
     def _arrived(self, layer: MegatronLayer, kernel: RankKernel) -> None:
-        self.buffers[kind_of(layer, kernel)].arrived()
+        self.buffers[layer.buffer(kernel)].arrived()
 
 
 def leave_gradient(kernel: RankKernel) -> None:
@@ -250,11 +250,6 @@ def layers_of(parts: RankParts, number: int) -> tuple[MegatronLayer, ...]:
     own = parts.of_pass(number, 0)
     made = {id(p): MegatronLayer(p.model, p.plan, p.stack, p.name, p.routed, p.at) for p in own}
     return tuple(made[id(part)] for part in own)
-
-
-def kind_of(layer: MegatronLayer, kernel: RankKernel) -> Kind:
-    """Return the kind of buffer that has the parameters of a kernel."""
-    return layer.axis(kernel), layer.gathers(kernel)
 
 
 def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> dict[Kind, Buffer]:
@@ -274,7 +269,7 @@ def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> di
             limit,
             gathers,
         )
-        for axis, gathers in dict.fromkeys(kind_of(layer, kernel) for layer in layers for kernel, _ in layer.parameters())
+        for axis, gathers in dict.fromkeys(layer.buffer(kernel) for layer in layers for kernel, _ in layer.parameters())
     }
 
 
@@ -287,4 +282,4 @@ def _backwards(layers: tuple[MegatronLayer, ...]) -> Iterator[tuple[Tensor, Kind
     """Yield the parameters of each kernel and the kind of their buffer, in the order in which their gradients come."""
     for place, layer in reversed(list(enumerate(layers))):
         for kernel, size in reversed(list(layer.parameters())):
-            yield Tensor(size, place, layer.is_shared(kernel)), kind_of(layer, kernel)
+            yield Tensor(size, place, layer.is_shared(kernel)), layer.buffer(kernel)

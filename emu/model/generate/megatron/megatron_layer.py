@@ -63,10 +63,10 @@ class MegatronLayer(Share):
             return "edp"
         return "+".join(plan.copy_axes) or "dp"
 
-    def gathers(self, kernel: RankKernel) -> str:
-        """Return the dtype in which the weights of a kernel are gathered."""
+    def buffer(self, kernel: RankKernel) -> tuple[str, str]:
+        """Return the kind of buffer of a kernel's gradients: its axis, and the dtype in which its weights are gathered."""
         narrow = self._is_narrow(kernel) and self.stack.narrow_gather
-        return narrow or self.stack.precision.weight
+        return self.axis(kernel), narrow or self.stack.precision.weight
 
     def forward(self, tape: Tape) -> None:
         """Write the forward of one pass on a tape."""
