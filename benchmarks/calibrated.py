@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
-from emu.model.model_file import anywhere
+from emu.model.model import anywhere
 from emu.model.plan.plan import Plan
 from emu.study.calibrate.calibrate import calibrate
 from emu.study.calibrate.probe import layers, probes

@@ -13,7 +13,7 @@ from statistics import quantiles
 
 from benchmarks.composed.drawn import Drawn, several
 from emu.errors import InputError
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.generated_step import GeneratedStep
 from emu.study.training.step_choice.options import Coordinate

@@ -8,24 +8,19 @@ Source: DeepSeek-AI, DeepSeek-V3 Technical Report (2024), arXiv 2412.19437, sect
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
-
 from emu.model.model import Model, model
-from emu.model.operator import Tokens
-from emu.model.parts.decoder import Parts, block_model, shards
-from emu.model.parts.expert_block import ExpertBlock, Experts
-from emu.model.parts.expert_operators import SHARED_SHARDS, SPARSE_SHARDS, sparse_operators
-from emu.model.parts.feed_forward import GATED_SHARDS, FeedForward, gated_operators
-from emu.model.parts.latent_attention import LATENT_SHARDS, LatentAttention, LatentSizes, latent_operators
-from emu.model.parts.norms import RMS
+from emu.model.parts.attention_block import LATENT_SHARDS, LatentSizes
+from emu.model.parts.decoder import DecoderSizes, block_model, shards
+from emu.model.parts.expert_block import SHARED_SHARDS, SPARSE_SHARDS
+from emu.model.parts.feed_forward import GATED_SHARDS
 from emu.model.parts.token_routing import ExpertRouting
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class Config(DecoderSizes):
     """Sizes of one DeepSeek-V3."""
 
-    norm: ClassVar[str] = RMS
+    shares_expert: ClassVar[bool] = True
     layers: int
     dense_layers: int  # number of dense layers, which come first
     hidden: int
@@ -118,27 +113,8 @@ CONFIGS = {
 SHARDS = shards({"attention": LATENT_SHARDS, "ffn": GATED_SHARDS, "sparse": {**SPARSE_SHARDS, **SHARED_SHARDS}})
 
 
-def blocks(c: Config, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
-    """Return the attention and the feed-forward block, or block of experts, of a layer."""
-    attention = LatentAttention(c.attention, tokens)
-    if kind == "dense":
-        return attention, FeedForward(c.hidden, c.dense_ffn)
-    experts = Experts(c.experts, c.hidden, c.ffn, "silu gate")
-    return attention, ExpertBlock(c.hidden, c.routing, experts, FeedForward(c.hidden, c.ffn))
-
-
-def operators(c: Config, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
-    """Return the operators of both blocks; the counting mode checks that they equal the module's."""
-    if kind == "dense":
-        ffn = gated_operators("ffn", tokens.n, c.hidden, c.dense_ffn)
-    else:
-        shared = gated_operators("sparse.shared", tokens.n, c.hidden, c.ffn, kept=True)
-        ffn = sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, "silu gate", shared)
-    return latent_operators(c.attention, tokens), ffn
-
-
 @model(CONFIGS)
 def deepseek(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
     divides = {"feed-forward columns": c.dense_ffn, "groups of 4 columns of an expert": c.ffn // 4}
-    return block_model(name, c, blocks, operators, divides, SHARDS)
+    return block_model(name, c, divides, SHARDS)

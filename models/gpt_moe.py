@@ -7,26 +7,22 @@ Experts have no biases. Sources: the InfiniteHBD paper (2025), appendix B; Fedus
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
-
 from emu.model.model import Model, model
-from emu.model.operator import Tokens
-from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Parts, block_model, shards
-from emu.model.parts.expert_block import ExpertBlock, Experts
-from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
-from emu.model.parts.feed_forward import PLAIN_SHARDS, FeedForward, plain_operators
+from emu.model.parts.attention_block import ATTENTION_SHARDS, Heads, head_dim
+from emu.model.parts.decoder import DecoderSizes, block_model, shards
+from emu.model.parts.expert_block import SPARSE_SHARDS
+from emu.model.parts.feed_forward import PLAIN_SHARDS
 from emu.model.parts.rotary import TIED_SHARDS
-from emu.model.parts.token_routing import ExpertRouting
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class Config(DecoderSizes):
     """Sizes of one GPT-MoE; feed-forward blocks and experts are four times as wide as the rest."""
 
     norm: ClassVar[str] = "layer norm"
     norm_eps: ClassVar[float] = 1e-5
-    first_std: ClassVar[float] = 0.02
+    activation: ClassVar[str] = "gelu"
+    biased: ClassVar[bool] = True
     layers: int
     hidden: int
     heads: int
@@ -49,11 +45,6 @@ class Config:
         return 4 * self.hidden
 
     @property
-    def routing(self) -> ExpertRouting:
-        """The routing: a softmax over all experts; the weights of the best are normalised."""
-        return ExpertRouting(self.experts, self.top_k, balance=self.balance)
-
-    @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
         return tuple("dense" if layer % self.every else "moe" for layer in range(1, self.layers + 1))
@@ -66,25 +57,8 @@ CONFIGS = {
 SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS, "sparse": SPARSE_SHARDS}, ends=TIED_SHARDS)
 
 
-def blocks(c: Config, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
-    """Return the attention and the feed-forward block, or block of experts, of a layer."""
-    attention = Attention(c.attention, tokens)
-    if kind == "dense":
-        return attention, FeedForward(c.hidden, c.ffn, "gelu", biased=True)
-    return attention, ExpertBlock(c.hidden, c.routing, Experts(c.experts, c.hidden, c.ffn, "gelu"))
-
-
-def operators(c: Config, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
-    """Return the operators of both blocks; the counting mode checks that they equal the module's."""
-    if kind == "dense":
-        ffn = plain_operators("ffn", tokens.n, c.hidden, c.ffn, "gelu", biased=True)
-    else:
-        ffn = sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, "gelu")
-    return attention_operators(c.attention, tokens), ffn
-
-
 @model(CONFIGS)
 def gpt_moe(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
     divides = {"feed-forward columns": c.ffn, "groups of 4 columns of an expert": c.ffn // 4}
-    return block_model(name, c, blocks, operators, divides, SHARDS)
+    return block_model(name, c, divides, SHARDS)

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, decoder_model, initialise, output_operators, residual, shards
-from emu.model.parts.expert_block import ExpertBlock, Experts
-from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
+from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, attention_operators
+from emu.model.parts.decoder import Decoder, DecoderSizes, decoder_model, initialise, output_operators, residual, shards
+from emu.model.parts.expert_block import SPARSE_SHARDS, ExpertBlock, Experts, sparse_operators
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.rotary import TiedOutput
 from emu.model.parts.token_routing import ExpertRouting
@@ -22,7 +21,7 @@ from emu.model.stack.passes import element_wise
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class Config(DecoderSizes):
     """Sizes of one Grok."""
 
     layers: int
@@ -39,17 +38,6 @@ class Config:
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
     source: str = ""
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer."""
-        return ("moe",) * self.layers
-
-    @property
-    def attention(self) -> Heads:
-        """The sizes of the attention of each layer."""
-        dim = head_dim(self.hidden, self.heads)
-        return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta)
 
     @property
     def routing(self) -> ExpertRouting:

@@ -6,24 +6,18 @@ weights.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
-
-from torch import nn
 
 from emu.model.model import Model, model
-from emu.model.operator import Tokens
-from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import DenseLayers, Parts, block_model, shards
-from emu.model.parts.feed_forward import GATED_SHARDS, FeedForward, gated_operators
-from emu.model.parts.norms import RMS
+from emu.model.parts.attention_block import ATTENTION_SHARDS, Heads, head_dim
+from emu.model.parts.decoder import DecoderSizes, block_model, shards
+from emu.model.parts.feed_forward import GATED_SHARDS
 from emu.model.parts.rotary import RotaryScaling
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DenseLayers):
+class Config(DecoderSizes):
     """Sizes of one Llama."""
 
-    norm: ClassVar[str] = RMS
     layers: int
     hidden: int
     heads: int
@@ -80,18 +74,7 @@ CONFIGS = {
 SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": GATED_SHARDS})
 
 
-def blocks(c: Config, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
-    """Return the attention and the feed-forward block of a layer."""
-    return Attention(c.attention, tokens), FeedForward(c.hidden, c.ffn)
-
-
-def operators(c: Config, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
-    """Return the operators of both blocks; the counting mode checks that they equal the module's."""
-    return attention_operators(c.attention, tokens), gated_operators("ffn", tokens.n, c.hidden, c.ffn)
-
-
 @model(CONFIGS)
 def llama(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
-    divides = {"key and value heads": c.kv_heads, "feed-forward columns": c.ffn}
-    return block_model(name, c, blocks, operators, divides, SHARDS)
+    return block_model(name, c, {"key and value heads": c.kv_heads, "feed-forward columns": c.ffn}, SHARDS)

@@ -8,28 +8,29 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from emu.model.model import Model, model
-from emu.model.parts.attention_block import ATTENTION_SHARDS, Heads, head_dim
-from emu.model.parts.mixture import Mixture, mixture
+from emu.model.parts.attention_block import ATTENTION_SHARDS
+from emu.model.parts.decoder import DecoderSizes, block_model, shards
+from emu.model.parts.expert_block import SPARSE_SHARDS
 
 
 @dataclass(frozen=True, slots=True)
-class Config(Mixture):
+class Config(DecoderSizes):
     """Sizes of one Mixtral."""
 
-    kind: ClassVar[str] = "moe"
-
+    draws_experts_first: ClassVar[bool] = True
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int  # the width of one expert
+    vocab: int
+    max_seq: int
     experts: int = 8
     top_k: int = 2
     balance: float = 0.02
     rope_theta: float = 1_000_000.0
     norm_eps: float = 1e-5
     source: str = ""
-
-    @property
-    def attention(self) -> Heads:
-        """The sizes of the attention of each layer."""
-        dim = head_dim(self.hidden, self.heads)
-        return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta)
 
 
 CONFIGS = {
@@ -47,9 +48,11 @@ CONFIGS = {
         source="Mixtral-8x22B-v0.3, config.json with the weights",
     ),
 }
+SHARDS = shards({"attention": ATTENTION_SHARDS, "sparse": SPARSE_SHARDS})
 
 
 @model(CONFIGS)
 def mixtral(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
-    return mixture(name, c, ATTENTION_SHARDS)
+    divides = {"key and value heads": c.kv_heads, "groups of 4 columns of an expert": c.ffn // 4}
+    return block_model(name, c, divides, SHARDS)

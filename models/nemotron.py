@@ -8,21 +8,19 @@ Report (2024), arXiv 2406.11704, table 1.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
-
 from emu.model.model import Model, model
-from emu.model.operator import Tokens
-from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import DenseLayers, Parts, block_model, shards
-from emu.model.parts.feed_forward import PLAIN_SHARDS, FeedForward, plain_operators
+from emu.model.parts.attention_block import ATTENTION_SHARDS, Heads, head_dim
+from emu.model.parts.decoder import DecoderSizes, block_model, shards
+from emu.model.parts.feed_forward import PLAIN_SHARDS
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DenseLayers):
+class Config(DecoderSizes):
     """Sizes of one Nemotron-4; the feed-forward block is four times as wide as the rest."""
 
     norm: ClassVar[str] = "layer norm 1p"
     norm_eps: ClassVar[float] = 1e-5
+    activation: ClassVar[str] = "squared relu"
     layers: int
     hidden: int
     heads: int
@@ -52,19 +50,7 @@ CONFIGS = {
 SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS})
 
 
-def blocks(c: Config, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
-    """Return the attention and the feed-forward block of a layer."""
-    return Attention(c.attention, tokens), FeedForward(c.hidden, c.ffn, "squared relu")
-
-
-def operators(c: Config, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
-    """Return the operators of both blocks; the counting mode checks that they equal the module's."""
-    ffn = plain_operators("ffn", tokens.n, c.hidden, c.ffn, "squared relu", biased=False)
-    return attention_operators(c.attention, tokens), ffn
-
-
 @model(CONFIGS)
 def nemotron(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
-    divides = {"key and value heads": c.kv_heads, "feed-forward columns": c.ffn}
-    return block_model(name, c, blocks, operators, divides, SHARDS)
+    return block_model(name, c, {"key and value heads": c.kv_heads, "feed-forward columns": c.ffn}, SHARDS)

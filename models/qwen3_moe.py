@@ -9,15 +9,22 @@ from typing import ClassVar
 
 from emu.model.model import Model, model
 from emu.model.parts.attention_block import NORMED_SHARDS, Heads
-from emu.model.parts.mixture import Mixture, mixture
+from emu.model.parts.decoder import DecoderSizes, block_model, shards
+from emu.model.parts.expert_block import SPARSE_SHARDS
 
 
 @dataclass(frozen=True, slots=True)
-class Config(Mixture):
+class Config(DecoderSizes):
     """Sizes of one Qwen3-MoE."""
 
-    kind: ClassVar[str] = "moe"
-
+    draws_experts_first: ClassVar[bool] = True
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int  # the width of one expert
+    vocab: int
+    max_seq: int
     experts: int = 128
     top_k: int = 8
     balance: float = 0.001
@@ -39,9 +46,11 @@ CONFIGS = {
     "qwen3-30b-a3b": Config(48, 2048, 32, 4, 768, 151_936, 40_960, source=_SOURCE),
     "qwen3-235b-a22b": Config(94, 4096, 64, 4, 1536, 151_936, 40_960, source=_SOURCE),
 }
+SHARDS = shards({"attention": NORMED_SHARDS, "sparse": SPARSE_SHARDS})
 
 
 @model(CONFIGS)
 def qwen3_moe(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
-    return mixture(name, c, NORMED_SHARDS)
+    divides = {"key and value heads": c.kv_heads, "groups of 4 columns of an expert": c.ffn // 4}
+    return block_model(name, c, divides, SHARDS)

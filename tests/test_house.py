@@ -186,7 +186,7 @@ LARGER: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "emu/model/operator.py:product",
-            "emu/model/parts/expert_operators.py:sparse_operators",
+            "emu/model/parts/expert_block.py:sparse_operators",
             "emu/model/stack/passes.py:element_wise",
         ),
         "the sizes of an operator, mostly left out",

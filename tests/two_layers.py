@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 
 TWO_LAYERS = str(Path(__file__).parent / "data" / "two-layers.toml")
 MODEL = find_model(TWO_LAYERS)

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.composed.drawn import Drawn, several
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import trace_of
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of, with_axes
 from emu.study.training.composed.composed import composition

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 
 from emu.errors import InputError
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import parse_plan

@@ -4,7 +4,7 @@ All figures are for the given tokens, before any cut by tensor or expert paralle
 is 2 FLOPs. Elements that are read and those that are written add up; parameters are apart.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -13,6 +13,7 @@ from emu.trace.trace import MOVES, Kernel, Shape
 
 PRODUCT, ATTENTION, NORM, ROTATION, GATE, ACTIVATION = "product", "attention", "norm", "rotation", "gate", "activation"
 RESIDUAL, SUM, SCALE, BIAS, LOOKUP = "residual", "sum", "scale", "bias", "lookup"
+OPS = "ops"  # the way of recomputation that keeps the outputs of some operators of a layer
 ROUTER, PERMUTATION, LOSS = "router", "permutation", "loss"
 FORWARD, INPUT, WEIGHT = "forward", "input", "weight"  # a pass: the forward, or the gradient of what came in, or of parameters
 
@@ -351,14 +352,13 @@ def lookup(name: str, tokens: int, rows: int, width: int, cut: str = "in") -> Mo
     return ModelOperator(name, LOOKUP, rows * width, passes, passes, Amount(whole=moved), cut)
 
 
-def of_experts(operator: ModelOperator, experts: int, active: int) -> ModelOperator:
-    """Return the operator with a matrix for each expert, each over its rows of the operator's rows.
+def outputs_kept(operators: Sequence[ModelOperator]) -> frozenset[int]:
+    """Return the places of those operators of a layer whose outputs are kept where a plan says `recompute=ops`.
 
-    A grouped product is one kernel: its rows are those of all experts together, and it reads where each expert's rows end.
+    They are attention and every second product, from the first one on; a product with a bias is another operator of PyTorch,
+    and counts as none, as one of experts does. Source: torchtitan at 9dec370 (December 2024), its option `op` of selective
+    activation checkpointing, torchtitan/parallelisms/parallelize_llama.py.
     """
-    ends = Amount(fixed_bytes=4 * experts) if operator.kind == PRODUCT else Amount()
-
-    def amount(a: Amount) -> Amount:
-        return replace(a, parameters=experts * a.parameters) + (ends if a.flops else Amount())
-
-    return operator.changed(amount, parameters=experts * operator.parameters, experts=experts, active=active)
+    biased = {operator.name for operator in operators if operator.kind == BIAS}
+    products = [i for i, o in enumerate(operators) if o.kind == PRODUCT and not o.experts and o.name not in biased]
+    return frozenset(products[::2]) | {i for i, operator in enumerate(operators) if operator.kind == ATTENTION}

@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from emu.model.pipeline.pipeline_order import ORDERS
-from emu.model.plan.plan import CHOICES, Plan
-from emu.model.plan.rank_axes import AXES, TITLES
+from emu.model.pipeline_order import ORDERS
+from emu.model.plan.plan import AXES, CHOICES, TITLES, Plan
 from emu.trace.trace import AS_RAN
 from launch.cli.options import common
 from launch.cli.options.checks import check_fault, check_job_picture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid, parse_grid
 from emu.errors import must_be
-from emu.model import model_file
+from emu.model import model as models
 from emu.model.model import MODELS, Model
 from emu.model.stack.stack import Stack, beside, parse_stack
 from emu.registry import has_own, unknown
@@ -83,7 +83,7 @@ def find_model(given: ModelLike) -> Model:
     Raises:
         InputError: there is no such model, or its sizes are impossible.
     """
-    return model_file.find_model(model_word(given))
+    return models.find_model(model_word(given))
 
 
 def model_word(given: ModelLike) -> str:
@@ -111,9 +111,7 @@ def model_word(given: ModelLike) -> str:
 
 def _described(sizes: Mapping[str, Any]) -> Model:
     """Return the model of sizes, among which its `name` may be."""
-    return model_file.describe_model(
-        {key: value for key, value in sizes.items() if key != "name"}, str(sizes.get("name", "own"))
-    )
+    return models.describe_model({key: value for key, value in sizes.items() if key != "name"}, str(sizes.get("name", "own")))
 
 
 def device_of(given: DeviceLike, dtype: str = AS_RAN) -> Device:

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 
 from emu.model.generate.generate import memory_by_part
 from emu.model.generate.rank_step import reserved_bytes
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, parse_stack

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emu.model.generate.generate import generate
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.calibrate.calibrate import Calibration

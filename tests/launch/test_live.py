@@ -4,7 +4,7 @@ import pytest
 from matplotlib.image import imread
 
 from emu.model.generate.generate import generate
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.trace.trace_file import save

@@ -7,10 +7,9 @@ from torch.nn import functional
 from emu.backend.rank.count import Count
 from emu.model.model import MODELS
 from emu.model.operator import Amount, Cut, Tokens
-from emu.model.parts.expert_block import ExpertBlock, Experts, limit_capacity
-from emu.model.parts.expert_operators import sparse_operators
+from emu.model.parts.attention_block import LatentAttention, LatentSizes
+from emu.model.parts.expert_block import ExpertBlock, Experts, limit_capacity, sparse_operators
 from emu.model.parts.feed_forward import FeedForward, gated_operators
-from emu.model.parts.latent_attention import LatentAttention, LatentSizes
 from emu.model.parts.token_routing import ExpertRouting, Router, combine, dispatch, imbalance, rows_of, set_balance
 
 HIDDEN, FFN, N = 16, 24, 40

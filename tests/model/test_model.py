@@ -9,7 +9,8 @@ import pytest
 from emu.errors import InputError
 from emu.model.memory.step_memory import host_bytes, rank_bytes
 from emu.model.model import ARCHITECTURES, EMBEDDING, HEAD, MODELS, Model, model
-from emu.model.operator import Amount, Cut, ModelOperator, Tokens, attention, lookup, of_experts, product
+from emu.model.operator import Amount, Cut, ModelOperator, Tokens, attention, lookup, product
+from emu.model.parts.expert_block import of_experts
 from emu.model.plan.plan import Plan
 from emu.model.stack.passes import element_wise
 

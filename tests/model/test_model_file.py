@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from emu.errors import InputError
-from emu.model.model import ARCHITECTURES, MODELS
-from emu.model.model_file import anywhere, find_model
+from emu.model.model import ARCHITECTURES, MODELS, anywhere, find_model
 
 SIZES = "layers = 2\nhidden = 64\nheads = 8\nkv_heads = 4\nffn = 192\nvocab = 256\nmax_seq = 1024\n"
 LLAMA = 'architecture = "llama"\n' + SIZES

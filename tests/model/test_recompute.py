@@ -4,10 +4,9 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.model import MODELS
-from emu.model.operator import Tokens
+from emu.model.operator import Tokens, outputs_kept
 from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import parse_plan
-from emu.model.recompute import outputs_kept
 from emu.model.stack.stack import parse_stack
 from tests.model.generate.executed import compared
 

@@ -13,16 +13,13 @@ from emu.model.generate import rank_step
 from emu.model.generate.megatron import megatron_step
 from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
+from emu.model.layer_on_rank import Splits
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
-from emu.model.plan.plan import Plan
+from emu.model.plan.plan import COPIES, DATA, ENDS, REPLICATE, SHARD, Plan, group_rows
 from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import spell
-from emu.model.plan.rank_axes import COPIES, DATA, ENDS, REPLICATE, SHARD, group_rows
-from emu.model.routed_rows import Splits
-from emu.model.stack.megatron import MEGATRON
-from emu.model.stack.pytorch import PYTORCH
-from emu.model.stack.software import Software
+from emu.model.stack.software import MEGATRON, PYTORCH, Software
 from emu.model.stack.stack import Stack
 from emu.trace.trace import COMMAND, PARTS, Group, Trace
 
@@ -62,7 +59,7 @@ def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | Non
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
     """Return the bytes of the rank that holds most, by part, at its peak; no event is written."""
     _, peaks = WRITERS[stack.software]
-    return max(peaks(model, plan, stack, range(plan.pp)), key=sum)._asdict()
+    return dict(zip(PARTS, max(peaks(model, plan, stack, range(plan.pp)), key=sum), strict=True))
 
 
 def holds(model: Model, plan: Plan, stack: Stack, memory: int, places: Iterable[int]) -> bool:

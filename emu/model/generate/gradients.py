@@ -4,15 +4,15 @@ Those of experts that tokens travel to are added up over the ranks that have cop
 `emu.model.parallel.expert_parallel.ExpertGradientSum` does, which runs them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import cached_property
+from typing import Any
 
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Action, Ask, Computation, Gradient, moving
 from emu.model.generate.part import Part
-from emu.model.generate.tape import EventHolder, Tape
-from emu.model.memory.step_memory import BUCKET
-from emu.model.moment import Moment
+from emu.model.generate.tape import Tape
+from emu.model.memory.step_memory import BUCKET, Moment
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Precision
 
@@ -37,11 +37,18 @@ def gradient_work(precision: Precision, elements: int) -> Computation:
     return moving("gradients", precision.activation, (elements, precision.gradient))
 
 
-class WholeGradients(EventHolder):
+class WholeGradients:
     """Weights and gradients whole on each rank; gradients are added up over the passes, and not reduced.
 
     Other kinds do more at some of these moments, and may hold events of the tape in between.
     """
+
+    def state(self, at: int) -> Hashable:
+        """Return the state with events counted from `at`; here it is empty."""
+        return ()
+
+    def restore(self, state: Any, at: int) -> None:
+        """Set the state from one with events counted from `at`."""
 
     def gather(self) -> None:
         """Take notice that turns of the stage come soon."""

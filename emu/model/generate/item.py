@@ -9,15 +9,16 @@ A product of M x K and K x N reads two of three matrices in each pass: forward w
 gradient of what it gave with the weight, and that gradient with what came in.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from emu.dtypes import FP8, item_bytes
 from emu.model.layer_on_rank import LayerOnRank
-from emu.model.moment import Moment
+from emu.model.memory.step_memory import Moment
 from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
 from emu.model.stack.software import Casts
-from emu.model.stack.stack_kernels import casts_of, in_fp8
+from emu.model.stack.stack import casts_of, in_fp8
 from emu.trace.trace import MOVES, Shape
 
 
@@ -84,6 +85,26 @@ def is_later(item: Item) -> bool:
     return isinstance(item, Computation) and bool(item.later)
 
 
+def held_last(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
+    """Return the items, with the last request awaited only where its result is read."""
+    if not items or not isinstance(items[-1], Ask) or items[-1].prompt:
+        return [*items]
+    return [*items[:-1], items[-1]._replace(held=what)]
+
+
+CAST = "cast to FP8"
+
+
+class ProductPlace(NamedTuple):
+    """The surroundings of a product, which decide what its casts to FP8 have to move."""
+
+    normed: bool = False  # a norm comes before
+    apart: bool = False  # what it reads is gathered once it is cast, so that the kernel of the cast writes no turned copy
+    known: bool = False  # another product has cast what it reads
+    read_over: int = 0  # ranks over which what it reads is gathered in FP8; 0: it is not
+    given_over: int = 0  # the same of the gradient of what it gives
+
+
 @dataclass(frozen=True)
 class Share(LayerOnRank):
     """An embedding, a layer or a head on one rank, with the computations and requests that its passes are made of."""
@@ -126,37 +147,22 @@ class Share(LayerOnRank):
         """Return the sum of the activations between blocks: whole on each rank, or each rank its tokens, as the plan says."""
         return self.scattered() if self.plan.sp else (self.asked("all_reduce", self.elements),)
 
+    def with_casts(
+        self, operator: ModelOperator, what: str, works: list[Computation], around: ProductPlace
+    ) -> list[Computation]:
+        """Return the works of one pass of an operator, with casts before and in FP8 where the stack has it so.
 
-CAST = "cast to FP8"
-
-
-class ProductPlace(NamedTuple):
-    """The surroundings of a product, which decide what its casts to FP8 have to move."""
-
-    normed: bool = False  # a norm comes before
-    apart: bool = False  # what it reads is gathered once it is cast, so that the kernel of the cast writes no turned copy
-    known: bool = False  # another product has cast what it reads
-    read_over: int = 0  # ranks over which what it reads is gathered in FP8; 0: it is not
-    given_over: int = 0  # the same of the gradient of what it gives
-
-
-def with_casts(
-    share: Share, operator: ModelOperator, what: str, works: list[Computation], around: ProductPlace
-) -> list[Computation]:
-    """Return the works of one pass of an operator, with casts before and in FP8 where the stack has it so.
-
-    Args:
-        share: The part of the model.
-        operator: The operator on the rank.
-        what: The pass.
-        works: The works of the pass, of which the first is the product.
-        around: Where the operator stands.
-    """
-    if not in_fp8(operator, share.stack, layer=share.is_layer) or not works or not works[0].flops:
-        return works
-    moved = _cast_bytes(operator, what, casts_of(share.stack), around)
-    product, *rest = works
-    return [*_cast(moved), _narrowed(share, operator, what, product), *rest]
+        Args:
+            operator: The operator on the rank.
+            what: The pass.
+            works: The works of the pass, of which the first is the product.
+            around: Where the operator stands.
+        """
+        if not in_fp8(operator, self.stack, layer=self.is_layer) or not works or not works[0].flops:
+            return works
+        moved = _cast_bytes(operator, what, casts_of(self.stack), around)
+        product, *rest = works
+        return [*_cast(moved), _narrowed(self, operator, what, product), *rest]
 
 
 def _cast(moved: float) -> list[Computation]:

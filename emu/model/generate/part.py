@@ -4,7 +4,7 @@ Between the operators stand the requests of their modules, at the begin and end 
 the rows of experts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cached_property
@@ -17,37 +17,21 @@ from emu.model.generate.item import (
     PARAMETER,
     REPEATED,
     Action,
-    Ask,
     Computation,
     Gradient,
     Item,
     ProductPlace,
     Share,
+    held_last,
     is_later,
-    with_casts,
 )
 from emu.model.generate.styles import EXCHANGE, NONE, STYLES, Style, exchange
 from emu.model.memory.layer_memory import LayerMemory
+from emu.model.memory.step_memory import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT
 from emu.model.model import EXPERTS, HEAD, own_tokens
-from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
-from emu.model.operator import (
-    ATTENTION,
-    BIAS,
-    FORWARD,
-    INPUT,
-    LOOKUP,
-    LOSS,
-    NORM,
-    RESIDUAL,
-    SUM,
-    WEIGHT,
-    Amount,
-    ModelOperator,
-    Passes,
-)
-from emu.model.recompute import OPS, outputs_kept
+from emu.model.operator import ATTENTION, BIAS, FORWARD, INPUT, LOOKUP, LOSS, NORM, RESIDUAL, SUM, WEIGHT, Amount, ModelOperator
 from emu.model.stack.software import LAYERS
-from emu.model.stack.stack_kernels import split_sum
+from emu.model.stack.stack import split_sum
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
 _BY_WEIGHT, _SUMMED = 2, 4  # elements moved, for each of a norm: by the product with its weight; for the gradient of that
@@ -70,7 +54,7 @@ class Part(Share):
         return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
     def _forward(
-        self, operators: tuple[ModelOperator, ...], enter: Moment, leave: Moment, kept: frozenset[int] = frozenset()
+        self, operators: tuple[ModelOperator, ...], enter: str, leave: str, kept: frozenset[int] = frozenset()
     ) -> list[Action]:
         """Return the forward of some operators, without those whose outputs were kept."""
         items: list[Action] = []
@@ -108,7 +92,7 @@ class Part(Share):
         """Return the kernels of a pass, with the casts before them; a compiler casts what several products read only once."""
         with_it = [o for o in self.operators if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
         known = self.stack.compile == LAYERS and with_it[0] is not operator
-        return with_casts(self, operator, what, works, ProductPlace(known=known))
+        return self.with_casts(operator, what, works, ProductPlace(known=known))
 
     def _forward_of(self, operator: ModelOperator) -> Amount:
         """Return the bytes that an operator's forward moves; a lookup reads no more than the table that the rank has."""
@@ -162,7 +146,7 @@ class Part(Share):
         if operator.kind == ATTENTION:
             yield from self._attention(operator)
             return
-        early, weight, late = _parted(operator, self.passes(operator))
+        early, weight, late = self._parted(operator)
         yield from self._cast(operator, INPUT, self._works(operator, INPUT, early))
         made = self.work(operator.name, weight, self.gradient_dtype, operator.shape_of(WEIGHT))
         yield from (work._replace(later=PARAMETER) for work in self._cast(operator, WEIGHT, [made]))
@@ -176,6 +160,17 @@ class Part(Share):
         if i == self._inner[0]:
             yield LEAVE_BACKWARD
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
+
+    def _parted(self, operator: ModelOperator) -> tuple[Amount, Amount, Amount]:
+        """Return input gradients computed before the weight gradient, the weight gradient, and the rest of the input gradients.
+
+        A norm without a kernel of its own first multiplies the gradient by the weight, and by the scaled input.
+        """
+        passes, of_each = self.passes(operator), _outputs(operator)
+        before, summed = of_each.times(_BY_WEIGHT), of_each.times(_SUMMED)
+        if operator.kind != NORM or (before + summed).elements >= passes.backward_input.elements:
+            return passes.backward_input, passes.backward_weight, Amount()
+        return before, summed + passes.backward_weight, passes.backward_input + (before + summed).times(-1)
 
     def _attention(self, operator: ModelOperator) -> Iterable[Action]:
         """Yield the backward of attention; selective recomputation runs its forward again first."""
@@ -199,9 +194,8 @@ class Part(Share):
         """The part of the forward that is run again before a backward."""
         if self._again < 0:
             return ()
-        kept = outputs_kept(self.operators) if self.plan.recompute == OPS else frozenset()
         operator = self.operators[self._again]
-        items = self._forward(self.operators[: self._again], ENTER_AGAIN, LEAVE_AGAIN, kept)
+        items = self._forward(self.operators[: self._again], ENTER_AGAIN, LEAVE_AGAIN, self.outputs_kept)
         last = replace(operator, sum_of_rows=None)  # the sum comes after all that is kept
         return tuple(self._then(items, last, operator.until_saved) if operator.until_saved.elements else items)
 
@@ -211,7 +205,7 @@ class Part(Share):
 
         The operator itself would not have to run again, because it saves its input: checkpoints stop before it.
         """
-        if self.plan.recompute not in ("full", OPS) or not self.is_layer:
+        if not self.recomputed:
             return -1
         return max(i for i, operator in enumerate(self.operators) if self.passes(operator).saved.bytes())
 
@@ -280,25 +274,6 @@ class Part(Share):
         if name not in _STYLES:
             raise InputError(f"generate: {self.model.name} shards {path} by the style {name!r}, which cannot be generated yet")
         return _STYLES[name](self, path)
-
-
-def held_last(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
-    """Return the items, with the last request awaited only where its result is read."""
-    if not items or not isinstance(items[-1], Ask) or items[-1].prompt:
-        return [*items]
-    return [*items[:-1], items[-1]._replace(held=what)]
-
-
-def _parted(operator: ModelOperator, passes: Passes) -> tuple[Amount, Amount, Amount]:
-    """Return the input gradients computed before the weight gradient, the weight gradient, and the rest of the input gradients.
-
-    A norm without a kernel of its own first multiplies the gradient by the weight, and by the scaled input.
-    """
-    of_each = _outputs(operator)
-    before, summed = of_each.times(_BY_WEIGHT), of_each.times(_SUMMED)
-    if operator.kind != NORM or (before + summed).elements >= passes.backward_input.elements:
-        return passes.backward_input, passes.backward_weight, Amount()
-    return before, summed + passes.backward_weight, passes.backward_input + (before + summed).times(-1)
 
 
 def _outputs(operator: ModelOperator) -> Amount:

@@ -1,8 +1,7 @@
 """The step of the ranks of a plan, by PyTorch's pieces: passes, gradients, optimizer; and the bytes at its peak."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,54 +9,16 @@ from emu.arrays import I64
 from emu.model.generate.gradients import AveragedGradients, ExpertGradients, GradientBuckets, WholeGradients
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
-from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward, take_turn
 from emu.model.generate.sharded_states import ShardedStates
-from emu.model.generate.stage_passes import ModelParts, StagePasses, memory_of
-from emu.model.generate.states import (
-    Role,
-    StateShare,
-    add_tied,
-    clip,
-    group_equal_sizes,
-    optimize,
-    optimize_share,
-    ranks_by_share,
-    ring_ranks,
-)
+from emu.model.generate.stage_passes import RankParts, StagePasses, memory_of, run_stages
+from emu.model.generate.states import Role, finished, group_equal_sizes, ranks_by_share, ring_ranks
 from emu.model.generate.tape import KnownStretches, Tape
-from emu.model.memory.stage_memory import StageMemory
-from emu.model.memory.step_memory import PeakBytes, RankMemory
+from emu.model.layer_on_rank import Splits, about_even, classes, rows_by_kind
+from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
-from emu.model.pipeline.turns import all_turns
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import DATA
-from emu.model.routed_rows import Splits, about_even, classes
+from emu.model.plan.plan import DATA, Plan
 from emu.model.stack.stack import Stack
-from emu.trace.trace import UPDATE, Kind
-
-
-@dataclass(frozen=True)
-class RankParts:
-    """The parts of a model that a rank has, by stage and pass."""
-
-    parts: ModelParts
-    place: int  # in the pipeline
-    stages: Mapping[int, tuple[tuple[Part, ...], ...]]
-
-    @staticmethod
-    def at(parts: ModelParts, place: int) -> "RankParts":
-        """Return the parts of the ranks at a place of their pipelines."""
-        return RankParts(parts, place, {n: parts.of_stage(n) for n in parts.plan.stages_of(place * parts.plan.stage_ranks)})
-
-    @property
-    def first(self) -> tuple[Part, ...]:
-        """The parts of the first microbatch, stage after stage."""
-        return tuple(part for of_passes in self.stages.values() for part in of_passes[0])
-
-    @cached_property
-    def memory(self) -> RankMemory:
-        """The memory that the rank stores during the whole step."""
-        return RankMemory(self.parts.plan, self.parts.stack, {n: memory_of(of[0]) for n, of in self.stages.items()})
+from emu.trace.trace import Kind
 
 
 def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
@@ -66,42 +27,35 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
         for at in range(plan.ring):
             own = ring_ranks(plan, ranks, at)
             if len(own):
-                yield from _roles(ModelParts(model, plan, stack, routed, at), place, own)
+                yield from _roles(RankParts(model, plan, stack, routed, place, at), own)
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
     """Yield the bytes of a rank at each place at its peak; rows of tokens are spread about evenly over experts."""
     known: KnownStretches = {}
-    for rank in map(partial(RankParts.at, _even_parts(model, plan, stack)), places):
+    first = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
+    for rank in (replace(first, place=place) for place in places):
         yield rank.memory.peak(walk(rank, known)[0].memory)
 
 
 def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
     """Return the bytes that PyTorch's allocator asks the device for, on a rank at the first place of its pipeline."""
-    rank = RankParts.at(_even_parts(model, plan, stack), 0)
+    rank = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
     return rank.memory.reserved(walk(rank, {})[0].memory)
 
 
-def _even_parts(model: Model, plan: Plan, stack: Stack) -> ModelParts:
-    """Return the parts of a model with token rows spread about evenly over experts."""
-    by_kind = {kind: about_even(plan, model, kind) for kind in set(model.kinds)}
-    return ModelParts(model, plan, stack, lambda layer, _: by_kind[model.kinds[layer]])
-
-
-def _roles(parts: ModelParts, place: int, ranks: I64) -> Iterator[Role]:
+def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
     """Yield the roles of ranks at one place of their pipelines; ranks with the same step come together.
 
     Args:
-        parts: The parts of the model on the ranks; the same token rows travel for all of them.
-        place: The place in the pipeline.
+        rank: The parts of the model on the ranks; the same token rows travel for all of them.
         ranks: The ranks, as numbers in their stage.
     """
-    rank = RankParts.at(parts, place)
     tape, stages = walk(rank)
     for each in stages.values():
         each.experts.settle()
-    alike = group_equal_sizes(rank.first, parts.plan, ranks_by_share(parts.plan, ranks))
-    found = [role for together in alike for role in _finished(tape.copy(), rank, together)]
+    alike = group_equal_sizes(rank.first, rank.plan, ranks_by_share(rank.plan, ranks))
+    found = [role for together in alike for role in finished(tape.copy(), rank, together)]
     yield from (role._replace(even=len(found) == 1) for role in found)
 
 
@@ -113,23 +67,16 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
         known: For a silent tape, the stretches that those of other ranks have recorded; new ones are added. None: the tape has
             events, too.
     """
-    plan, stack = rank.parts.plan, rank.parts.stack
     silent, known = known is not None, {} if known is None else known
-    tape = Tape(stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
+    tape = Tape(rank.stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
     stages = {number: _passes(tape, rank, number) for number in rank.stages}
-    if plan.pp == 1:
-        for number in range(plan.passes):
-            stages[0].forward(number)
-            stages[0].backward(number)
-    else:
-        ends = {number: messages_of_stage(tape, rank.parts.model, plan, stack, number) for number in stages}
-        _pipelined({number: (each, ends[number]) for number, each in stages.items()}, plan, rank.place)
+    run_stages(tape, rank, stages)
     return tape, stages
 
 
-def reduced_by(parts: ModelParts, stage: int) -> list[Ask]:
+def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
     """Return the requests that a rank makes at least in a step for a stage's gradients, and for its sharded weights."""
-    tape, rank = Tape(parts.stack.precision.activation), RankParts(parts, 0, {stage: parts.of_stage(stage)})
+    tape = Tape(rank.stack.precision.activation)
     passes = _passes(tape, rank, stage)
     if isinstance(passes.gradients, ShardedStates):
         return [*passes.gradients.least()]
@@ -142,27 +89,10 @@ def reduced_by(parts: ModelParts, stage: int) -> list[Ask]:
     return [ask for ask in found if ask.axis in ("dp", DATA, "edp") and ask.operation == "all_reduce"]
 
 
-def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[Role]:
-    """Yield the roles of ranks whose shares of the gradients have one size, with the end of their step."""
-    held, parts, plan = together[0][0], rank.first, rank.parts.plan
-    add_tied(tape, parts, plan, held)
-    clip(tape, parts, plan, held)
-    tape.mark(UPDATE)
-    role = partial(Role, routed=rank.parts.routed, at=rank.parts.at)
-    first = rank.place * plan.stage_ranks
-    if plan.shards_only_optimizer:
-        for each, own in together:
-            share = optimize_share(tape.copy(), parts, plan, each)
-            yield role(share, first + own, each, rank.memory.peak(tape.memory, each))
-    else:
-        ranks = first + np.concatenate([own for _, own in together])
-        yield role(optimize(tape, parts, held), ranks, held, rank.memory.peak(tape.memory, held))
-
-
 def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
     """Return the passes of a stage, written on the tape."""
-    parts, plan, ends, scatters = rank.stages[stage], rank.parts.plan, rank.memory.ends(stage), rank.parts.plan.shards_weights
-    memory = tuple(StageMemory(memory_of(of_pass), ends, scatters) for of_pass in parts)
+    parts, plan = rank.stages[stage], rank.plan
+    memory = tuple(rank.memory.of_pass(stage, memory_of(of_pass)) for of_pass in parts)
     return StagePasses(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))
 
 
@@ -176,14 +106,3 @@ def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> W
     if plan.copies == 1:
         return WholeGradients()
     return GradientBuckets(axis, parts)
-
-
-def _pipelined(stages: Mapping[int, tuple[StagePasses, StageMessages]], plan: Plan, place: int) -> None:
-    """Write the passes of a rank's stages in the order of the plan's pipeline."""
-    if plan.pipeline == "gpipe":
-        gpipe(*stages[place], plan.passes)
-    elif plan.pipeline == "1f1b":
-        one_forward_one_backward(*stages[place], plan.pp - 1 - place, plan.passes)
-    else:
-        turns = all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place]
-        by_turns(turns, {number: ends for number, (_, ends) in stages.items()}, partial(take_turn, stages))

@@ -17,11 +17,10 @@ from emu.model.generate.part import Part
 from emu.model.generate.states import ROOT, WeightGroup, padded_elements, sharing_axis
 from emu.model.generate.tape import Tape, shifted
 from emu.model.memory.layer_memory import GATHERS, REDUCES
+from emu.model.memory.step_memory import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import ModelOperator
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import REPLICATE
+from emu.model.plan.plan import REPLICATE, Plan
 
 _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, beside the default one
 
@@ -107,7 +106,7 @@ class ShardedStates(WholeGradients):
         if self._group(place) != ROOT:
             self._leave(self._group(place), pass_)
 
-    def reach(self, moment: Moment, place: int, pass_: int) -> None:
+    def reach(self, moment: str, place: int, pass_: int) -> None:
         """Begin or end the experts of a layer, which are a group of their own; or note the gradient of the loss."""
         group = WeightGroup(place, experts=True)
         if moment == LOSS_GRADIENT:

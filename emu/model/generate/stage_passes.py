@@ -1,50 +1,67 @@
-"""The passes of one stage on one rank: forward and backward of a microbatch, and the way of its gradients."""
+"""The passes of one stage on one rank, the way of its gradients, and its messages with the stages before and after it.
 
-from collections.abc import Callable, Hashable, Iterable
+The orders of a pipeline are those of PyTorch's schedules, which also say where a send is awaited.
+Source: torch/distributed/pipelining/schedules.py.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import takewhile
 from operator import ne
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
-from emu.model.generate.item import Gradient, Item
-from emu.model.generate.part import Part, held_last
+from emu.model.generate.item import Ask, Gradient, Item, held_last
+from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
+from emu.model.layer_on_rank import RoutedOf, RoutedRows
 from emu.model.memory.layer_memory import LayerMemory
-from emu.model.memory.stage_memory import Pass, StageMemory
+from emu.model.memory.step_memory import BackwardMemory, Moment, RankMemory, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.moment import Moment
-from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, INPUT, WEIGHT
+from emu.model.pipeline_order import BACKWARD, FORWARD, INPUT, RECEIVE, SEND, WEIGHT, Turn, all_turns, message_for
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import stage_layers
-from emu.model.routed_rows import RoutedOf, RoutedRows
 from emu.model.stack.stack import Stack
+from emu.trace.trace import Kind
 
 
 @dataclass(frozen=True)
-class ModelParts:
-    """The embedding, layers and head of a model on the ranks of one plan. Equal ones are made once."""
+class RankParts:
+    """The embedding, layers and head of a model, as far as a rank of a plan has them. Equal ones are made once."""
 
     model: Model
     plan: Plan
     stack: Stack
     routed: RoutedOf
-    at: int = 0  # the place of the ranks in their group of context parallelism
+    place: int = 0  # of the rank in its pipeline
+    at: int = 0  # ... and in its group of context parallelism
     made: dict[tuple[str, RoutedRows | None], Part] = field(default_factory=dict)
 
-    def of_stage(self, stage: int) -> tuple[tuple[Part, ...], ...]:
-        """Return the parts of a stage in each pass, in the order of the model."""
+    @cached_property
+    def stages(self) -> dict[int, tuple[tuple[Part, ...], ...]]:
+        """The parts of each stage in each pass."""
+        return {n: tuple(self.of_pass(n, pass_) for pass_ in range(self.plan.passes)) for n in self.memory.stages}
+
+    @cached_property
+    def first(self) -> tuple[Part, ...]:
+        """The parts of the first microbatch, stage after stage."""
+        return tuple(part for stage in self.memory.stages for part in self.of_pass(stage, 0))
+
+    @cached_property
+    def memory(self) -> RankMemory:
+        """The memory that the rank stores during the whole step."""
+        own = self.plan.stages_of(self.place * self.plan.stage_ranks)
+        return RankMemory(self.plan, self.stack, {n: memory_of(self.of_pass(n, 0)) for n in own})
+
+    def of_pass(self, stage: int, pass_: int) -> tuple[Part, ...]:
+        """Return the parts of a stage in a pass, in the order of the model."""
         sizes, kinds = stage_layers(self.plan, self.model), self.model.kinds
         first = sum(sizes[:stage])
-        layers = range(first, first + sizes[stage])
-        return tuple(
-            (
-                *([self._part(EMBEDDING)] if stage == 0 else []),
-                *(self._part(kinds[layer], self.routed(layer, pass_)) for layer in layers),
-                *([self._part(HEAD)] if stage == self.plan.stages - 1 else []),
-            )
-            for pass_ in range(self.plan.passes)
+        return (
+            *([self._part(EMBEDDING)] if stage == 0 else []),
+            *(self._part(kinds[layer], self.routed(layer, pass_)) for layer in range(first, first + sizes[stage])),
+            *([self._part(HEAD)] if stage == self.plan.stages - 1 else []),
         )
 
     def _part(self, name: str, routed: RoutedRows | None = None) -> Part:
@@ -91,7 +108,7 @@ class StagePasses(NamedTuple):
     def _copy_or_write(self, what: str, pass_: int, write: Callable[[int], None]) -> None:
         """Write a pass, or copy an equal one; the first and the last backward handle their gradients as no other does."""
         if what in (FORWARD, INPUT) or 0 < pass_ < self.last or self.tape.silent:
-            self.tape.again(self._key(what, pass_), partial(write, pass_), self.gradients)
+            self.tape.again(self._key(what, pass_), partial(write, pass_), self.gradients.state, self.gradients.restore)
         else:
             write(pass_)
 
@@ -102,13 +119,10 @@ class StagePasses(NamedTuple):
 
     def _key(self, what: str, pass_: int) -> Hashable:
         """Return a key, equal for passes that do the same from equal states; events name their stage, memory does not."""
-        of = self._pass(pass_) if what in (BACKWARD, WEIGHT) else None
+        of = (pass_ == 0, pass_ == self.last) if what in (BACKWARD, WEIGHT) else None
         if self.tape.silent:
             return what, of, self.memory[pass_].key
         return self.stage, what, of, tuple(part.routed for part in self.parts[pass_])
-
-    def _pass(self, pass_: int) -> Pass:
-        return Pass(pass_ == 0, pass_ == self.last)
 
     def _backward_input(self, pass_: int) -> None:
         """Write the input gradients of one microbatch; those of weights are left for later."""
@@ -122,7 +136,7 @@ class StagePasses(NamedTuple):
             for items in reversed(part.backward_weights):
                 self._run(part.again, place, pass_)
                 self._run(items, place, pass_)
-        self.memory[pass_].backward_weight(self.tape.memory, self._pass(pass_))
+        self.memory[pass_].backward_weight(self.tape.memory, first=pass_ == 0)
         self.gradients.end(self.tape, pass_)
 
     def _run(self, items: Iterable[Item], place: int, pass_: int) -> None:
@@ -165,7 +179,7 @@ class StagePasses(NamedTuple):
     def once_backward(self, pass_: int) -> None:
         """Write the backward of one microbatch down in full; what autograd comes back to late comes last."""
         late: list[tuple[int, Gradient]] = []
-        memory = self.memory[pass_].backward(self.tape.memory, self._pass(pass_))
+        memory = BackwardMemory(self.memory[pass_], self.tape.memory, pass_ == 0, pass_ == self.last)
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
             self.gradients.enter_backward(place)
             items = () if self.tape.silent else part.backward
@@ -181,3 +195,143 @@ class StagePasses(NamedTuple):
 def _is_late(item: Item) -> TypeGuard[Gradient]:
     """Return whether autograd comes to a gradient only after all that computes."""
     return isinstance(item, Gradient) and item.late and not item.travels
+
+
+_READS = (FORWARD, BACKWARD, INPUT)  # turns that read a message of another place, or weights that were gathered ahead
+
+
+@dataclass(frozen=True, slots=True)
+class StageMessages:
+    """The messages of one stage with the stages before and after it."""
+
+    tape: Tape
+    before: int | None  # the place of the stage before in the group of the pipeline; None: there is none
+    after: int | None
+    elements: int  # of what passes
+    dtype: str
+    gathered: int = 0  # elements that the ranks of tp put together of their shares; 0: what came is all that is needed
+
+    def send(self, what: str) -> list[int]:
+        """Send the result of a pass to another stage, and return the requests, if any.
+
+        Args:
+            what: FORWARD, whose result goes to the next stage, or a backward, whose result goes to the stage before.
+        """
+        return self._message(Kind.SEND, self.after if what == FORWARD else self.before)
+
+    def receive(self, what: str) -> list[int]:
+        """Receive the input of a forward or a backward; return the requests, if any."""
+        return self._message(Kind.RECV, self.before if what == FORWARD else self.after)
+
+    def join(self, came: Sequence[int]) -> None:
+        """Wait for received parts, and put them together."""
+        self.tape.join(*came)
+        if came and self.gathered:
+            self.tape.join(self.tape.ask(Ask("tp", "all_gather", self.gathered, self.dtype)))
+
+    def _message(self, kind: Kind, peer: int | None) -> list[int]:
+        return [] if peer is None else [self.tape.message(kind, "pp", peer, self.elements, self.dtype)]
+
+
+def messages_of_stage(tape: Tape, rank: RankParts, stage: int) -> StageMessages:
+    """Return the messages of a stage; stages follow one another round the places of the pipeline, or there and back."""
+    plan, stack = rank.plan, rank.stack
+    where = {number: place for place in range(plan.pp) for number in plan.stages_of(place * plan.stage_ranks)}
+    whole, share = plan.pass_batch * plan.rank_seq * rank.model.hidden, stack.boundary_share(plan.tp, sp=plan.sp)
+    gathered = whole if share > 1 and not plan.sp else 0
+    return StageMessages(tape, where.get(stage - 1), where.get(stage + 1), whole // share, stack.precision.activation, gathered)
+
+
+def run_stages(tape: Tape, rank: RankParts, stages: Mapping[int, Any], *, waits: bool = False) -> None:
+    """Write the passes of a rank's stages in the order of the plan's pipeline.
+
+    Args:
+        tape: The tape.
+        rank: The parts of the rank.
+        stages: The passes of each stage: `StagePasses`, or what has their methods and gradients.
+        waits: Whether sends are awaited at once, where turns say when they are.
+    """
+    plan, ends = rank.plan, {number: messages_of_stage(tape, rank, number) for number in stages}
+    if plan.pp == 1:
+        for number in range(plan.passes):
+            stages[0].forward(number)
+            stages[0].backward(number)
+    elif plan.pipeline == "gpipe":
+        gpipe(stages[rank.place], ends[rank.place], plan.passes)
+    elif plan.pipeline == "1f1b" and rank.stack.software.is_executed:
+        one_forward_one_backward(stages[rank.place], ends[rank.place], plan.pp - 1 - rank.place, plan.passes)
+    else:
+        by_turns(all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[rank.place], stages, ends, waits=waits)
+
+
+def gpipe(passes: StagePasses, ends: StageMessages, microbatches: int) -> None:
+    """Run all forwards, then all backwards; sends are awaited at the end of either."""
+    tape = ends.tape
+    for what, do in ((FORWARD, passes.forward), (BACKWARD, passes.backward)):
+        sent: list[int] = []
+        for number in range(microbatches):
+            tape.join(*ends.receive(what))
+            do(number)
+            sent += ends.send(what)
+        tape.join(*sent)
+    passes.gradients.reduce()
+
+
+def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_after: int, microbatches: int) -> None:
+    """Run as many forwards as stages follow; then alternate backwards and forwards, each with the messages of the other.
+
+    A send of the first forwards is awaited after the next forward; a send that goes with a receive, at once.
+    """
+    tape, ahead = ends.tape, min(microbatches, stages_after + 1)
+    sent: list[int] = []
+    for number in range(ahead):
+        tape.join(*ends.receive(FORWARD))
+        passes.forward(number)
+        tape.join(*sent)
+        sent = ends.send(FORWARD) if number < ahead - 1 else []
+    for number in range(microbatches):
+        # What the last forward gave goes out as a gradient comes in.
+        out = ends.send(FORWARD) if number <= microbatches - ahead else []
+        tape.join(*out, *ends.receive(BACKWARD))
+        passes.backward(number)
+        if number < microbatches - ahead:
+            tape.join(*ends.send(BACKWARD), *ends.receive(FORWARD))
+            passes.forward(ahead + number)
+        else:
+            tape.join(*sent)
+            sent = ends.send(BACKWARD)
+    tape.join(*sent)
+    passes.gradients.reduce()
+
+
+def by_turns(own: Sequence[Turn], stages: Mapping[int, Any], ends: Mapping[int, StageMessages], *, waits: bool) -> None:
+    """Take the turns of a place: receives are posted early, and sends awaited at the end of the step, or at once (`waits`)."""
+    sent: list[int] = []
+    came: dict[Turn, list[int]] = {}
+    tape = next(iter(ends.values())).tape
+    for turn in own:
+        if turn.what.startswith(SEND):
+            asked = ends[turn.stage].send(turn.what.removeprefix(SEND))
+            tape.join(*(asked if waits else ()))
+            sent += asked
+        elif turn.what.startswith(RECEIVE):
+            came[turn] = ends[turn.stage].receive(turn.what.removeprefix(RECEIVE))
+        else:
+            read = came.pop(message_for(turn), ()) if turn.what in _READS else ()
+            _take_turn(stages[turn.stage], turn, ends[turn.stage], read)
+    tape.join(*sent)
+
+
+# The passes of a stage by the turn that takes them. A turn of a stage's weights has the name of a method of its gradients.
+_PASSES = {FORWARD: "forward", BACKWARD: "backward", INPUT: "backward_input", WEIGHT: "backward_weight"}
+
+
+def _take_turn(passes: Any, turn: Turn, ends: StageMessages, came: Sequence[int]) -> None:
+    """Take one turn of a stage once its weights and the message that it reads are there."""
+    if turn.what in _READS:
+        passes.gradients.arrive()
+        ends.join(came)
+    if turn.what in _PASSES:
+        getattr(passes, _PASSES[turn.what])(turn.microbatch)
+    else:
+        getattr(passes.gradients, turn.what)()

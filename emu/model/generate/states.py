@@ -8,22 +8,26 @@ of dp, or of a part of it, and of cp. FSDP2 cuts each parameter along its first 
 The end of a step: gradients scaled to a norm (`emu.model.parallel.data_parallel`), and AdamW in one kernel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
+
+import numpy as np
 
 from emu.arrays import I64
 from emu.equivalence import Orbits
 from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Computation, Share, moving
 from emu.model.generate.part import Part
+from emu.model.generate.stage_passes import RankParts
 from emu.model.generate.tape import Tape
+from emu.model.layer_on_rank import RoutedOf
 from emu.model.memory.step_memory import PeakBytes, owned_by
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import ENDS, SHARD
-from emu.model.routed_rows import RoutedOf
+from emu.model.plan.plan import ENDS, SHARD, Plan
 from emu.model.stack.software import FOREACH
+from emu.trace.trace import UPDATE
 
 
 class WeightGroup(NamedTuple):
@@ -114,6 +118,23 @@ def ring_ranks(plan: Plan, ranks: I64, at: int) -> I64:
     """Return the ranks, of some, at a place in their ring of cp."""
     there: I64 = ranks[plan.places(ranks)["cp"] % plan.ring == at]
     return there
+
+
+def finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[Role]:
+    """Yield the roles of ranks whose shares of the gradients have one size, with the end of their step."""
+    held, parts, plan = together[0][0], rank.first, rank.plan
+    add_tied(tape, parts, plan, held)
+    clip(tape, parts, plan, held)
+    tape.mark(UPDATE)
+    role = partial(Role, routed=rank.routed, at=rank.at)
+    first = rank.place * plan.stage_ranks
+    if plan.shards_only_optimizer:
+        for each, own in together:
+            share = optimize_share(tape.copy(), parts, plan, each)
+            yield role(share, first + own, each, rank.memory.peak(tape.memory, each))
+    else:
+        ranks = first + np.concatenate([own for _, own in together])
+        yield role(optimize(tape, parts, held), ranks, held, rank.memory.peak(tape.memory, held))
 
 
 _ADDED = Computation("clip", 0, 12, 3)  # two sums of squares, read, and theirs

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from emu.model.generate.item import Action, Ask, Share
+from emu.model.layer_on_rank import RoutedRows
 from emu.model.operator import BIAS, INPUT, Amount, ModelOperator, RowSum
-from emu.model.routed_rows import RoutedRows
 
 _FLAG, _INDEX = 1, 8  # bytes of an element of a mask, and of an index
 
@@ -172,85 +172,72 @@ def exchange(share: Share, path: str) -> Style:
     The weights are local, and each rank has those of its experts. A rank that has all experts exchanges no rows.
     """
     assert share.routed is not None, "a block without routed rows exchanges none"
-    of = _Exchange(share, share.routed)
-    if of.ep * of.etp == 1:
+    sizes = (("ep", share.plan.ep), ("etp", share.plan.expert_tp))
+    axes = tuple(axis for axis, size in sizes if size > 1)
+    if not axes:
         return NONE
-    axes = tuple(axis for axis, size in (("ep", of.ep), ("etp", of.etp)) if size > 1)
+    there, back, turned = (
+        _rows_there(share, share.routed),
+        _rows_back(share, share.routed),
+        _sorted_backward(share, share.routed),
+    )
+    here = share.model.experts // share.plan.ep
     return Style(
-        enter=(*of.counts(), of.order(), *of.there(), of.sorted(first=True)),
-        inside=(of.ends(),),
-        leave=(of.sorted(first=False), *of.back()),
-        enter_backward=(*of.sorted_backward(), *of.back()),
-        leave_backward=(*of.there(), *of.sorted_backward()),
+        enter=(*_counts(share), _order(share, share.routed.here), *there, _sorted(share, share.routed.here, first=True)),
+        inside=(share.active(EXCHANGE, Amount(fixed_bytes=(3 * _NUMBER + _END) * here)),),  # where the rows of each expert end
+        leave=(_sorted(share, share.routed.here, first=False), *back),
+        enter_backward=(*turned, *back),
+        leave_backward=(*there, *turned),
         holds=False,
         cuts=axes,
     )
 
 
-class _Exchange:
-    """The exchange of one block of experts."""
-
-    def __init__(self, share: Share, routed: RoutedRows) -> None:
-        self.share, self.routed, self.hidden = share, routed, share.model.hidden
-        self.ep, self.etp, self.experts = share.plan.ep, share.plan.expert_tp, share.model.experts
-
-    def counts(self) -> tuple[Action, ...]:
-        """Return the requests for the number of rows of each expert; with a capacity there are none."""
-        if self.share.plan.capacity:
-            return ()
-        to_experts = Ask("ep", "all_to_all", self.experts, _COUNT)
-        to_shards = Ask("etp", "all_gather", self.etp * self.experts, _COUNT)
-        return (*((to_experts,) if self.ep > 1 else ()), *((to_shards,) if self.etp > 1 else ()))
-
-    def order(self) -> Action:
-        """Return the computation of each row's expert, and of the order of rows: arrived rows lie by rank, then by expert."""
-        every, here, rows = self.etp * self.experts, self.experts // self.ep, self.routed.here
-        numbers = 2 * here + every if here > 1 else here  # of the experts, one for each count; of one expert no copy
-        repeated = 3 * rows + every + min(rows, every if here > 1 else here)
-        sums = 2 * (self.experts + self.ep) + every + self.etp
-        return self._work(numbers=numbers + repeated + 3 * rows + sums)
-
-    def sorted(self, *, first: bool) -> Action:
-        """Return the copy of rows into the order of experts, with the counts (`first`), or back into the order of arrival."""
-        here, every = self.experts // self.ep, self.etp * self.experts
-        more = Amount(fixed_bytes=_NUMBER * (every + here)) if first else Amount()
-        numbers = Amount(fixed_bytes=_NUMBER * (1 if first else 4) * self.routed.here)
-        return self.share.active(EXCHANGE, Amount(whole=2 * self._elements(self.routed.here)) + numbers + more)
-
-    def ends(self) -> Action:
-        """Return the computation of where the rows of each expert end."""
-        here = self.experts // self.ep
-        return self.share.active(EXCHANGE, Amount(fixed_bytes=(2 * _NUMBER + _NUMBER + _END) * here))
-
-    def sorted_backward(self) -> tuple[Action, ...]:
-        """Return the backward of a sort: zeros, to which the rows are added in the other order."""
-        added = RowSum(INPUT, self.routed.here, self.routed.here, self.hidden)
-        zeros = self._work(whole=self._elements(self.routed.here))
-        return zeros, self.share.active(EXCHANGE, added.amount, added.shape)
-
-    def there(self) -> tuple[Action, ...]:
-        """Return the requests that bring rows to the ranks of their experts, and to all ranks that share these."""
-        return (*self._sent(self.routed.given), *self._shared("all_gather", (self._elements(sum(self.routed.taken)),)))
-
-    def back(self) -> tuple[Action, ...]:
-        """Return the requests that add up the experts' outputs and bring them back to the rows' own ranks."""
-        return (*self._shared("reduce_scatter", tuple(map(self._elements, self.routed.shares))), *self._sent(self.routed.taken))
-
-    def _sent(self, rows: tuple[int, ...]) -> tuple[Action, ...]:
-        given, size = tuple(map(self._elements, rows)), self._elements(self.routed.most)
-        return (self.share.asked("all_to_all", size, "ep", _unless_even(given, self.ep, size)),) if self.ep > 1 else ()
-
-    def _shared(self, operation: str, given: tuple[int, ...]) -> tuple[Action, ...]:
-        size = self._elements(self.routed.here)
-        asked = self.share.asked(operation, size, "etp", _unless_even(given, self.etp, size))
-        return (asked._replace(prompt=True),) if self.etp > 1 else ()
-
-    def _elements(self, rows: int) -> int:
-        return rows * self.hidden
-
-    def _work(self, whole: int = 0, numbers: int = 0) -> Action:
-        return self.share.active(EXCHANGE, Amount(whole=whole, fixed_bytes=_NUMBER * numbers))
+def _counts(share: Share) -> tuple[Action, ...]:
+    """Return the requests for the number of rows of each expert; with a capacity there are none."""
+    etp, experts = share.plan.expert_tp, share.model.experts
+    to_experts, to_shards = Ask("ep", "all_to_all", experts, _COUNT), Ask("etp", "all_gather", etp * experts, _COUNT)
+    told = share.plan.capacity > 0
+    return (*((to_experts,) if share.plan.ep > 1 and not told else ()), *((to_shards,) if etp > 1 and not told else ()))
 
 
-def _unless_even(given: tuple[int, ...], blocks: int, size: int) -> tuple[int, ...]:
-    return () if all(each * blocks == size for each in given) else given
+def _order(share: Share, rows: int) -> Action:
+    """Return the computation of each row's expert, and of the order of rows: arrived rows lie by rank, then by expert."""
+    every, here = share.plan.expert_tp * share.model.experts, share.model.experts // share.plan.ep
+    numbers = 2 * here + every if here > 1 else here  # of the experts, one for each count; of one expert no copy
+    repeated = 3 * rows + every + min(rows, every if here > 1 else here)
+    sums = 2 * (share.model.experts + share.plan.ep) + every + share.plan.expert_tp
+    return share.active(EXCHANGE, Amount(fixed_bytes=_NUMBER * (numbers + repeated + 3 * rows + sums)))
+
+
+def _sorted(share: Share, rows: int, *, first: bool) -> Action:
+    """Return the copy of rows into the order of experts, with the counts (`first`), or back into the order of arrival."""
+    here, every = share.model.experts // share.plan.ep, share.plan.expert_tp * share.model.experts
+    numbers = rows + every + here if first else 4 * rows
+    return share.active(EXCHANGE, Amount(whole=2 * rows * share.model.hidden, fixed_bytes=_NUMBER * numbers))
+
+
+def _sorted_backward(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
+    """Return the backward of a sort: zeros, to which the rows are added in the other order."""
+    added = RowSum(INPUT, routed.here, routed.here, share.model.hidden)
+    zeros = share.active(EXCHANGE, Amount(whole=routed.here * share.model.hidden))
+    return zeros, share.active(EXCHANGE, added.amount, added.shape)
+
+
+def _rows_there(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
+    """Return the requests that bring rows to the ranks of their experts, and to all ranks that share these."""
+    shared = _moved(share, "etp", "all_gather", routed.here, (sum(routed.taken),))
+    return *_moved(share, "ep", "all_to_all", routed.most, routed.given), *shared
+
+
+def _rows_back(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
+    """Return the requests that add up the experts' outputs and bring them back to the rows' own ranks."""
+    shared = _moved(share, "etp", "reduce_scatter", routed.here, routed.shares)
+    return *shared, *_moved(share, "ep", "all_to_all", routed.most, routed.taken)
+
+
+def _moved(share: Share, axis: str, operation: str, rows: int, given: tuple[int, ...]) -> tuple[Action, ...]:
+    """Return the request by which rows move over an axis, if it has ranks; `given` are the rows that a rank gives to each."""
+    ranks, hidden = share.plan.sizes[axis], share.model.hidden
+    splits = () if all(each * ranks == rows for each in given) else tuple(each * hidden for each in given)
+    return (share.asked(operation, rows * hidden, axis, splits)._replace(prompt=axis == "etp"),) if ranks > 1 else ()

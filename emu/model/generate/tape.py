@@ -44,18 +44,6 @@ class _Stretch(NamedTuple):
     wait: I64  # [W] which, counted from the first of the stretch
 
 
-class EventHolder:
-    """An object that may hold numbers of events, so that its state changes with the position on the tape."""
-
-    def state(self, at: int) -> Hashable:
-        """Return the state with events counted from `at`; here it is empty."""
-        return ()
-
-    def restore(self, state: Any, at: int) -> None:
-        """Set the state from one with events counted from `at`."""
-
-
-_KNOWS_NOTHING = EventHolder()
 KnownStretches = dict[Hashable, tuple[_Stretch, Ledger, Hashable, Hashable]]  # stretches by how they begin, and how they end
 
 
@@ -86,30 +74,43 @@ class Tape:
     def __len__(self) -> int:
         return self.begins + len(self.rows)
 
-    def again(self, what: Hashable, do: Callable[[], None], keeper: EventHolder = _KNOWS_NOTHING) -> None:
-        """Do something; if the same began in the same state before, copy its events and memory to here instead."""
+    def again(
+        self,
+        what: Hashable,
+        do: Callable[[], None],
+        state: Callable[[int], Hashable] = lambda _: (),
+        restore: Callable[[Any, int], None] = lambda *_: None,
+    ) -> None:
+        """Do something; if the same began in the same state before, copy its events and memory to here instead.
+
+        Args:
+            what: A key of what is done.
+            do: The function that does it.
+            state: A function that gives further state, with events counted from a number.
+            restore: A function that sets it again.
+        """
         self._close()
         at = len(self)
-        begun = (what, self._state(at), keeper.state(at))
+        begun = (what, self._state(at), state(at))
         if begun in self.known:
             stretch, memory, own, kept = self.known[begun]
             self._add_stretch(stretch)
             self._restore(own, at)
-            keeper.restore(kept, at)
+            restore(kept, at)
             self.memory.append(memory)
             return
         before, self.memory = self.memory, Ledger()
         do()
         memory, self.memory = self.memory, before
         before.append(memory)
-        self.known[begun] = (self._close(), memory, self._state(at), keeper.state(at))
+        self.known[begun] = (self._close(), memory, self._state(at), state(at))
 
     def compute(self, work: Computation, stream: int = 0) -> None:
         """Add a computation, unless it is empty."""
         if self.silent or not (work.bytes or work.flops):
             return
         dtype = self._word(work.dtype or self.dtype)
-        what = (self._word(work.name), dtype, work.flops, work.bytes, work.elements, self._shape(work.shape))
+        what = (self._word(work.name), dtype, work.flops, work.bytes, work.elements, _number(self.shapes, work.shape))
         self._compute(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0))
 
     def mark(self, name: str) -> None:
@@ -122,14 +123,15 @@ class Tape:
         if self.silent:
             return 0
         what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements, 0)
-        return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, self._split(ask.splits)))
+        group, split = _number(self.axes, ask.axis), _number(self.splits, ask.splits)
+        return self._request(_Row(Kind.COLLECTIVE, stream, *what, group, root, split))
 
     def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
         """Add a send to a member of the group, or a receive from one; return its number."""
         if self.silent:
             return 0
         what = (self._word(kind.name.lower()), self._word(dtype), 0, elements * item_bytes(dtype), elements, 0)
-        return self._request(_Row(kind, 0, *what, self._number(axis), peer, 0))
+        return self._request(_Row(kind, 0, *what, _number(self.axes, axis), peer, 0))
 
     def _compute(self, row: _Row) -> None:
         self._add(row, self.joined.pop(row.stream, ()))
@@ -159,21 +161,9 @@ class Tape:
     def copy(self) -> "Tape":
         """Return another tape with the same events, which goes on by itself."""
         self._close()
-        return replace(
-            self,
-            stretches=[*self.stretches],
-            shared=len(self.stretches),
-            rows=[],
-            waits=[],
-            words={**self.words},
-            axes={**self.axes},
-            splits={**self.splits},
-            shapes={**self.shapes},
-            last={**self.last},
-            joined={**self.joined},
-            memory=replace(self.memory),
-            known={},
-        )
+        own: dict[str, Any] = {n: {**getattr(self, n)} for n in ("words", "axes", "splits", "shapes", "last", "joined")}
+        own |= {"stretches": [*self.stretches], "rows": [], "waits": [], "known": {}, "memory": replace(self.memory)}
+        return replace(self, shared=len(self.stretches), **own)
 
     def events(self) -> Events:
         """Return the events as columns, with the mark that ends the step."""
@@ -222,17 +212,13 @@ class Tape:
         self.last = {stream: event + at for stream, event in last}
         self.joined, self.held = ({name: shifted(events, at) for name, events in of} for of in (joined, held))
 
-    def _number(self, axis: str) -> int:
-        return self.axes.setdefault(axis, len(self.axes))
-
     def _word(self, word: str) -> int:
-        return self.words.setdefault(word, len(self.words))
+        return _number(self.words, word)
 
-    def _shape(self, shape: Shape) -> int:
-        return self.shapes.setdefault(shape, len(self.shapes))
 
-    def _split(self, sizes: tuple[int, ...]) -> int:
-        return self.splits.setdefault(sizes, len(self.splits))
+def _number(of: dict[Any, int], what: Hashable) -> int:
+    """Return the number of a thing among those that are known; a new one gets the next."""
+    return of.setdefault(what, len(of))
 
 
 def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:

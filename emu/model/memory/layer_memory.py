@@ -15,9 +15,8 @@ from emu.dtypes import item_bytes
 from emu.model.layer_on_rank import LayerOnRank, padded_model
 from emu.model.model import HEAD
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
-from emu.model.recompute import OPS, outputs_kept
 from emu.model.stack.software import FUSED, LAYERS
-from emu.model.stack.stack_kernels import passes_of, saved_amount
+from emu.model.stack.stack import passes_of, saved_amount
 
 
 class LiveBytes(NamedTuple):
@@ -132,11 +131,6 @@ class LayerMemory(LayerOnRank):
         return tuple(found)
 
     @property
-    def recomputed(self) -> bool:
-        """True if the forward keeps only the layer's input and some operators' outputs, and is run again for the backward."""
-        return self.plan.recompute in ("full", OPS) and self.is_layer
-
-    @property
     def again(self) -> int:
         """Bytes that live once more after recomputation, besides those that the forward has kept."""
         return sum(self.saved) - self.kept + self._never_read if self.recomputed else 0
@@ -159,9 +153,7 @@ class LayerMemory(LayerOnRank):
     @property
     def _keepers(self) -> list[ModelOperator]:
         """The operators whose outputs are kept, where the rest of the layer is recomputed."""
-        if self.plan.recompute != OPS:
-            return []
-        kept = outputs_kept(self.operators) - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
+        kept = self.outputs_kept - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
         return [self.operators[i] for i in sorted(kept)]
 
     def _output_bytes(self, operator: ModelOperator) -> int:
@@ -178,11 +170,6 @@ class LayerMemory(LayerOnRank):
     def parameters(self) -> int:
         """Parameters of the layer on this rank."""
         return sum(operator.parameters for operator in self.operators)
-
-    @property
-    def weights_gradients(self) -> int:
-        """Bytes of the gradients of all parameters."""
-        return sum(map(self.gradient, self.operators))
 
     @property
     def averaged(self) -> int:

@@ -1,22 +1,203 @@
-"""The bytes of one rank that live during the whole step: weights, the optimizer's state, and buffers.
+"""The bytes of one rank that live during a pass through a stage, and during the whole step; and those of a host of all ranks.
 
-The bytes of a training run that really runs: of one rank, and of the host that holds all ranks.
+The bytes that a forward keeps live until its backward. Beside them live the gradients of an operator's output, inputs and
+parameters; that of a residual waits until both of its branches are done. Bytes that recomputation drops live again for one
+layer. Weights that come and go, and gradients that are scattered, are counted where they are requested
+(`emu.model.generate.sharded_states`). During the whole step live weights, the optimizer's state, and buffers.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapreplace
-from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.model.memory.layer_memory import LayerMemory, Ledger, LiveBytes, Pools
-from emu.model.memory.stage_memory import StageEnds
-from emu.model.model import Model
-from emu.model.operator import Cut, Tokens
+from emu.model.model import HEAD, Model
+from emu.model.operator import LOOKUP, LOSS, NORM, PRODUCT, Cut, ModelOperator, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.stack.software import Software
 from emu.model.stack.stack import Stack
+
+Moment = str  # the name of a moment in the pass of one layer; requests that are held under it are awaited then
+# A block of experts, whose weights are sharded apart from those of their layer, begins or ends: in a forward, in a forward that
+# is recomputed before a backward, and in a backward.
+ENTER, ENTER_AGAIN, ENTER_BACKWARD = "enter", "enter again", "enter backward"
+LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD = "leave", "leave again", "leave backward"
+LOSS_GRADIENT = "loss gradient"  # the gradient of the loss is there, and the backward begins
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """The layers of a stage in one pass, and where the gradients of their parameters live until they are reduced.
+
+    The gradients of the first pass stay where they are made; those of later ones are added to them.
+    """
+
+    layers: tuple[LayerMemory, ...]
+    gives: int = 0  # bytes of its output, which it keeps, less those of its input, which lie in a buffer
+    taken: int = 0  # of the gradient of its input, which stays where backwards are split, less the buffer that it is put into
+    buffered: int = 0  # of the gradient of its output, which lies in a buffer of its own
+    scatters: bool = False  # gradients of parameters live beside the sharded ones until they are scattered (FSDP2)
+    adds: bool = False  # gradients of parameters are added to a buffer that always lives
+
+    @property
+    def key(self) -> Hashable:
+        """A key that is equal for stages with equal passes."""
+        return self.gives, self.taken, self.buffered, tuple((layer.name, layer.routed) for layer in self.layers)
+
+    def forward(self, place: int, ledger: Ledger) -> Iterator[Moment]:
+        """Let the forward of a layer go by in a ledger; yield the moments at which weights of experts come and go."""
+        layer = self.layers[place]
+        experts = self.has_sharded_experts(layer)
+        if experts:
+            yield ENTER
+        ledger.change(activations=layer.kept)
+        ledger.rise(activations=2 * layer.between)
+        if experts:
+            yield LEAVE
+
+    def end_forward(self, ledger: Ledger) -> None:
+        """Count the bytes that the stage gives to the next."""
+        ledger.change(activations=self.gives)
+
+    def backward_input(self, ledger: Ledger) -> None:
+        """Run a backward in the ledger that leaves the gradients of parameters for later.
+
+        The bytes that the forward kept stay, and so does the output's gradient of each operator with parameters.
+        """
+        for layer in reversed(self.layers):
+            ledger.change(activations=layer.again)
+            ledger.rise(activations=layer.between + layer.travelling if layer.recomputed else 0)
+            for operator, saved in zip(reversed(layer.operators), reversed(layer.saved), strict=True):
+                ledger.rise(activations=layer.beside(operator))
+                ledger.change(activations=layer.given(operator) - (saved if layer.recomputed else 0))
+            ledger.change(activations=layer.between if layer.recomputed else 0)
+        ledger.change(activations=self.taken - self.buffered - self._scored)
+
+    def backward_weight(self, ledger: Ledger, *, first: bool) -> None:
+        """Run the gradients of parameters that a split backward has left; then free all that the pass has kept."""
+        kept = sum(layer.kept + sum(map(layer.given, layer.operators)) for layer in self.layers)
+        after = ledger.now.activations + self.buffered + self._scored - self.gives - kept
+        for layer in self.layers:
+            times, left = 0, layer.again
+            for operator, saved in zip(layer.operators, layer.saved, strict=True):
+                given, made = layer.given(operator), layer.made_bytes(operator)
+                freed = {PRODUCT: saved, NORM: min(saved, given)}.get(operator.kind, 0)
+                if layer.recomputed and given:
+                    times += 1  # the layer is recomputed for each operator; what no backward has used yet lives on
+                    ledger.change(activations=left)
+                ledger.rise(activations=made + (given if operator.kind == NORM else 0))
+                stays = self.stays(layer, operator, first=first)
+                waits = layer.waits(operator) - stays if first else 0
+                after += waits
+                ledger.change(gradients=stays, activations=waits - given - (times or 1) * freed)
+                left -= freed
+        ledger.change(activations=after - ledger.now.activations)
+
+    def stays(self, layer: LayerMemory, operator: ModelOperator, *, first: bool) -> int:
+        """Return the bytes of a gradient that lives with its parameter from now on."""
+        return layer.made_bytes(operator) if first and not self.scatters and not layer.partial(operator) else 0
+
+    def has_sharded_experts(self, layer: LayerMemory) -> bool:
+        """Return whether the layer has experts whose weights FSDP2 gathers apart from those of the layer."""
+        return self.scatters and any(map(layer.travels, layer.operators))
+
+    @property
+    def _scored(self) -> int:
+        """Bytes of logits and of what the loss keeps, which live no longer than the gradient of the head's input is wanted."""
+        return sum(layer.logits + layer.scored for layer in self.layers if layer.name == HEAD)
+
+
+@dataclass
+class BackwardMemory:
+    """The state of a backward pass through a stage, the first or the last of the step or another; the ledger has its bytes."""
+
+    stage: StageMemory
+    ledger: Ledger
+    first: bool
+    last: bool
+    late: int = field(default=0)  # bytes of gradients that autograd adds to others only as the whole backward ends
+
+    def layer(self, place: int) -> Iterator[Moment]:
+        """Let the backward of a layer go by; yield the moments at which weights of experts, or the loss's gradient, come."""
+        layer = self.stage.layers[place]
+        if self.stage.has_sharded_experts(layer) or not layer.is_layer:  # it stops, or frees what others have left
+            yield from self._operators(layer)
+            return
+        key = self.stage.scatters, self.stage.adds, self.first, self.last
+        if key not in layer.backwards:  # equal layers of a stage go by once
+            alone = BackwardMemory(self.stage, Ledger(), self.first, self.last)
+            deque(alone._operators(layer), maxlen=0)
+            layer.backwards[key] = alone.ledger, alone.late
+        ledger, late = layer.backwards[key]
+        self.ledger.append(ledger)
+        self.late += late
+
+    def end(self) -> None:
+        """Free the bytes that the backward has left."""
+        kept = (layer.kept + layer.again - sum(layer.saved) for layer in self.stage.layers)
+        self.ledger.change(activations=-self.late - sum(kept) - self.stage.gives)
+
+    def _operators(self, layer: LayerMemory) -> Iterator[Moment]:
+        """Let the backward of each operator of a layer go by; yield its moments."""
+        ledger = self.ledger
+        experts = [operator for operator in layer.operators if self.stage.scatters and layer.travels(operator)]
+        ledger.change(activations=layer.again)
+        if layer.recomputed:
+            if experts:
+                yield ENTER_AGAIN
+            ledger.rise(activations=layer.between + layer.travelling)
+        for operator, saved in zip(reversed(layer.operators), reversed(layer.saved), strict=True):
+            if experts and operator is experts[-1]:
+                yield ENTER_BACKWARD
+            self._operator(layer, operator, saved)
+            if operator.kind == LOSS:
+                yield LOSS_GRADIENT
+            if experts and operator is experts[0]:
+                yield LEAVE_BACKWARD
+
+    def _operator(self, layer: LayerMemory, operator: ModelOperator, saved: int) -> None:
+        """Let the backward of one operator go by."""
+        if layer.whole(operator):  # the whole table's gradient is cut when all others have been added up
+            # ... but one of the two of a tied table at once: then both and their sum live.
+            both = 2 * layer.gradient(operator) if self.late and layer.sums_tied(operator) else 0
+            self.ledger.rise(activations=layer.beside(operator) + both)
+            self.ledger.change(activations=-self.late)
+            self.late = 0
+        stays, lives = self._gradient(layer, operator)
+        self.ledger.rise(stays, self._beside(layer, operator) - stays)
+        self.ledger.change(gradients=stays, activations=lives - saved)
+        if self.last and layer.routed is not None and operator.experts and not self.stage.scatters:
+            self.ledger.change(activations=layer.made_bytes(operator))  # in a bucket of the block, until the end of the step
+        self.late += 0 if self.first else lives
+
+    def _gradient(self, layer: LayerMemory, operator: ModelOperator) -> tuple[int, int]:
+        """Return the bytes of a gradient that stay with its parameter, and those that live beside it for now."""
+        tied = layer.sums_tied(operator)
+        if self.stage.adds or (tied and operator.kind == LOOKUP):  # it is added at once to one that lives already
+            return 0, 0
+        stays = self.stage.stays(layer, operator, first=self.first)
+        lives = self.first or tied or self._adds_late(layer, operator)
+        return stays, layer.waits(operator) - stays if lives else 0
+
+    def _beside(self, layer: LayerMemory, operator: ModelOperator) -> int:
+        """Return the bytes that live as the operator's backward runs; if it is cut now, those of a whole table's gradient."""
+        made, whole = layer.made_bytes(operator), layer.whole(operator)
+        if not whole:
+            return layer.beside(operator) + made
+        return whole + (made if layer.waits(operator) == made else 0)
+
+    def _adds_late(self, layer: LayerMemory, operator: ModelOperator) -> bool:
+        """Return whether autograd adds up the gradient only at the end of the backward.
+
+        It does so with gradients of DTensors, but not with that of a whole table or of experts that tokens travel to.
+        """
+        if (operator.kind == LOOKUP and not operator.cut) or layer.travels(operator):
+            return False
+        return layer.has_dtensors and not self.stage.scatters and not layer.plan.splits
+
 
 FLOAT32 = 4
 # Weight, gradient, and the two moments of AdamW.
@@ -59,13 +240,7 @@ BUCKET = 25 << 20  # bytes of gradients that are averaged at once: torch.nn.para
 _INDEX, _COUNT = 8, 4  # bytes of a token's index, and of AdamW's count of steps
 
 
-class PeakBytes(NamedTuple):
-    """Bytes of a rank at its peak, by part, as `emu.trace.trace.PARTS` has them."""
-
-    weights: int
-    gradients: int
-    optimizer_state: int
-    activations: int
+PeakBytes = tuple[int, int, int, int]  # bytes of a rank at its peak, by part: in the order of `emu.trace.trace.PARTS`
 
 
 @dataclass(frozen=True)
@@ -78,7 +253,8 @@ class RankMemory:
 
     def opened(self) -> Ledger:
         """Return a ledger with all bytes that live during the whole step, without the optimizer's state."""
-        always = LiveBytes(self._weights, self._gradients if self.software.adds_gradients else 0, self._buffers)
+        gradients = sum(layer.gradient(operator) for layer in self._layers() for operator in layer.operators)
+        always = LiveBytes(self._weights, gradients if self.software.adds_gradients else 0, self._buffers)
         pools = Pools(sum(always))
         return Ledger(always, always, pools, pools)
 
@@ -89,21 +265,27 @@ class RankMemory:
             ledger: The step, on the ledger that `opened` gave.
             places: The rank's places among those that share the optimizer's states: of what all tokens see, and of experts.
         """
-        found = ledger.peak
-        return PeakBytes(found.weights, found.gradients, self._optimizer_state(places), found.activations)
+        weights, gradients, activations = ledger.peak
+        return weights, gradients, self._optimizer_state(places), activations
 
     def reserved(self, ledger: Ledger) -> int:
         """Return the bytes that PyTorch's allocator asks the device for: the peak of each stream's memory, in all."""
         return sum(ledger.reserved) + self._optimizer_state((0, 0))
 
-    def ends(self, stage: int) -> StageEnds:
-        """Return the bytes that a stage exchanges: its output lives with what it keeps, its input in a buffer of its own."""
-        layers, last = self.stages[stage], stage == self.plan.stages - 1
+    def of_pass(self, stage: int, layers: tuple[LayerMemory, ...] = ()) -> StageMemory:
+        """Return the memory of a pass through a stage; its output lives with what it keeps, its input in a buffer of its own.
+
+        Args:
+            stage: The number of the stage.
+            layers: Its layers in the pass, if other rows travel than in the first.
+        """
+        layers, last = layers or self.stages[stage], stage == self.plan.stages - 1
         gives, takes = not last and stage + 1 not in self.stages, stage > 0
         between = layers[0].between if self.software.keeps_messages else 0  # else it is freed as soon as it is sent
         beside = stage - 1 in self.stages  # what one stage of a rank gives another takes the place of a buffer
         # What sequence parallelism gathers is not the buffer.
-        return StageEnds(between * (gives - takes), between * (takes - beside), between * (not last and not self.plan.sp))
+        ends = between * (gives - takes), between * (takes - beside), between * (not last and not self.plan.sp)
+        return StageMemory(layers, *ends, self.plan.shards_weights, self.software.adds_gradients)
 
     @property
     def software(self) -> Software:
@@ -134,11 +316,6 @@ class RankMemory:
         if plan.cp == 1 or plan.cp_comm != "all_gather" or not self.software.is_eager:
             return 0
         return 4 * plan.rank_seq * plan.seq * len(self.stages)
-
-    @property
-    def _gradients(self) -> int:
-        """Bytes of the gradients of all parameters."""
-        return sum(layer.weights_gradients for layer in self._layers())
 
     @property
     def _buffers(self) -> int:

@@ -144,7 +144,7 @@ class _Reader(FileSystemReader):
 
 def _parts(parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, _Part]]:
     """Yield the name and the part of each parameter and state of this rank; parts without elements are left out."""
-    here = {each.parameter: each.states for each in parameter_states(optimizer)}
+    here = {parameter: states for parameter, _, states in parameter_states(optimizer)}
     for name, parameter in parallel.parameters.items():
         states, held = here.get(parameter), parallel.held[name]
         if states is not None:

@@ -42,10 +42,9 @@ from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from emu.arrays import I64
+from emu.model.operator import OPS
 from emu.model.parts.rotary import PositionedModule
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import cp_positions
-from emu.model.recompute import OPS
+from emu.model.plan.plan import Plan, cp_positions
 
 CORE = "core"  # the name of the module between an attention's products, see `AttentionCore`
 

@@ -9,7 +9,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -25,8 +25,7 @@ from torch.optim import AdamW, Optimizer
 from emu.backend.rank.count import pause_counting
 from emu.model.parallel.expert_parallel import blocks_of
 from emu.model.parallel.mesh import Meshes, ParameterPart, flat_mesh, local_tensor, sub_mesh
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import REPLICATE, SHARD
+from emu.model.plan.plan import REPLICATE, SHARD, Plan
 
 
 def clip_gradients(
@@ -135,12 +134,9 @@ def optimizer_of(
     return parts[0] if len(parts) == 1 else _OptimizerGroup(parts)
 
 
-class ParameterState(NamedTuple):
-    """The AdamW states of one parameter on this rank."""
-
-    parameter: nn.Parameter  # the parameter of the module
-    of: nn.Parameter  # the parameter that has the states: `parameter` itself or its local part
-    states: dict[str, Any]  # the states of AdamW, by name; empty before its first step
+# The AdamW states of one parameter on this rank: the parameter of the module; the one that has the states, which is the same or
+# its local part; and the states by name, empty before the first step.
+ParameterState = tuple[nn.Parameter, nn.Parameter, dict[str, Any]]
 
 
 def parameter_states(optimizer: Optimizer) -> Iterator[ParameterState]:
@@ -150,10 +146,10 @@ def parameter_states(optimizer: Optimizer) -> Iterator[ParameterState]:
             yield from parameter_states(part)
     elif isinstance(optimizer, _SharedStates):
         whole = {part: parameter for parameter, part in optimizer.parts.items()}
-        yield from (each._replace(parameter=whole[each.of]) for each in parameter_states(optimizer.own))
+        yield from ((whole[of], of, states) for _, of, states in parameter_states(optimizer.own))
     else:
         of = (parameter for group in optimizer.param_groups for parameter in group["params"])
-        yield from (ParameterState(parameter, parameter, optimizer.state[parameter]) for parameter in of)
+        yield from ((parameter, parameter, optimizer.state[parameter]) for parameter in of)
 
 
 class _OptimizerGroup(Optimizer):

@@ -13,8 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import EXPERT_AXES, REPLICATE, SHARD
+from emu.model.plan.plan import EXPERT_AXES, REPLICATE, SHARD, Plan
 
 
 class ParameterPart(NamedTuple):

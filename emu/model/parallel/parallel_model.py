@@ -33,10 +33,9 @@ from emu.model.parallel.mesh import Meshes, ParameterPart, local_tensor, paramet
 from emu.model.parallel.tensor_parallel import module_names, shard_tensors
 from emu.model.parts.expert_block import ExpertBlock, limit_capacity
 from emu.model.parts.token_routing import set_balance
-from emu.model.pipeline.pipeline_order import ORDERS
-from emu.model.plan.plan import Plan
+from emu.model.pipeline_order import ORDERS
+from emu.model.plan.plan import ENDS, Plan, cp_positions
 from emu.model.plan.plan_checks import stage_layers
-from emu.model.plan.rank_axes import ENDS, cp_positions
 
 
 def set_routing(module: nn.Module, plan: Plan) -> None:
@@ -107,12 +106,15 @@ class ParallelModel:
         (module,) = self.stages.values()
         return module
 
+    @torch.no_grad()
     def settle(self) -> None:
-        """Finish the reductions that backward passes have begun, before gradients are read."""
+        """Finish the reductions that backward passes have begun, and sum tied gradients, before gradients are read."""
         for each in self.reduced:
             each.settle()
         for name, group in self.tied.items():
-            add_gradient(self.parameters[name], group)
+            gradient = self.parameters[name].grad
+            assert gradient is not None
+            dist.all_reduce(local_tensor(gradient), group=group)
 
     def weights(self) -> dict[str, Tensor]:
         """Return copies of this rank's part of each weight."""
@@ -201,8 +203,10 @@ def _shard(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: P
     if meshes.experts is not None:
         shard_experts(module, meshes.experts, plan)
     if tp is not None:
-        styles = own_tokens(shards) if meshes.experts is not None else shards
-        shard_tensors(module, tp, stage_shards(module, styles) if plan.pp > 1 else styles, by_tokens=plan.sp)
+        styles = own_tokens(shards) if meshes.experts is not None else dict(shards)
+        if plan.pp > 1:  # a stage has some of the modules
+            styles = {path: style for path, style in styles.items() if module_names(module, path)}
+        shard_tensors(module, tp, styles, by_tokens=plan.sp)
 
 
 def _named_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
@@ -235,13 +239,6 @@ def embedding_group(plan: Plan) -> dist.ProcessGroup | None:
     ends = [[group[0], group[-1]] for group in plan.groups("pp")]
     group, _ = dist.new_subgroups_by_enumeration(ends, group_desc=f"mesh_{ENDS}")  # type: ignore[no-untyped-call]
     return group if isinstance(group, dist.ProcessGroup) else None
-
-
-@torch.no_grad()
-def add_gradient(parameter: nn.Parameter, group: dist.ProcessGroup) -> None:
-    """Sum a parameter's gradient over both ends of the pipeline, in place."""
-    assert parameter.grad is not None
-    dist.all_reduce(local_tensor(parameter.grad), group=group)
 
 
 _FIRST, _LAST = ("embedding",), ("norm", "output")  # modules outside `layers`, at the first and at the last stage
@@ -278,8 +275,3 @@ def stage_modules(whole: nn.Module, model: Model, plan: Plan, rank: int) -> dict
         number: StageModule(whole, range(first[number], first[number] + sizes[number]), model.layers)
         for number in plan.stages_of(rank)
     }
-
-
-def stage_shards(module: nn.Module, shards: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries of a model's shards whose modules a stage has."""
-    return {path: style for path, style in shards.items() if module_names(module, path)}

@@ -8,33 +8,23 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import (
-    PipelineScheduleSingle,
-    Schedule1F1B,
-    ScheduleDualPipeV,
-    ScheduleGPipe,
-    ScheduleInterleaved1F1B,
-    ScheduleInterleavedZeroBubble,
-    ScheduleZBVZeroBubble,
-    _PipelineSchedule,
-)
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 from torch.distributed.tensor import DTensor
 
 from emu.model.model import Model
 from emu.model.parallel.data_parallel import Loss, average
 from emu.model.parallel.expert_parallel import blocks_of
 from emu.model.parallel.mesh import flat_mesh
-from emu.model.pipeline.pipeline_order import ORDERS
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import REPLICATE, SHARD
+from emu.model.pipeline_order import ORDERS
+from emu.model.plan.plan import REPLICATE, SHARD, Plan
 
-_CLASSES: Mapping[str, type[_PipelineSchedule]] = {
-    "gpipe": ScheduleGPipe,
-    "1f1b": Schedule1F1B,
-    "interleaved": ScheduleInterleaved1F1B,
-    "zero-bubble": ScheduleInterleavedZeroBubble,
-    "zbv": ScheduleZBVZeroBubble,
-    "dualpipev": ScheduleDualPipeV,
+_CLASSES = {  # PyTorch's name of each order
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "zero-bubble": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
+    "dualpipev": "DualPipeV",
 }
 
 
@@ -92,7 +82,7 @@ class Pipeline:
         ]
         if ORDERS[plan.pipeline].splits:
             _average_by_stage(made, plan, mesh)
-        kind: Any = _CLASSES[plan.pipeline]
+        kind: Any = get_schedule_class(_CLASSES[plan.pipeline])
         single = issubclass(kind, PipelineScheduleSingle)
         # PyTorch would divide only the gradients that it finds after the first forward; DDP then hides some.
         shares = {"loss_fn": partial(_share, loss, plan.passes), "scale_grads": False}

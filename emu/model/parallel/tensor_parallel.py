@@ -33,31 +33,20 @@ from emu.registry import unknown
 _WHOLE, _TOKENS = Replicate(), Shard(1)
 
 
-def _tied_style(between: Placement) -> ParallelStyle:
+def _through(given: Placement, read: Placement, made: Placement, wanted: Placement, *, local: bool = False) -> ParallelStyle:
+    """Return the style of a module that reads in one placement what is given in another, and so with what it makes."""
     return PrepareModuleInputOutput(
-        input_layouts=(between,),
-        desired_input_layouts=(_WHOLE,),
-        output_layouts=(Shard(-1),),
-        desired_output_layouts=(_WHOLE,),
+        input_layouts=(given,),
+        desired_input_layouts=(read,),
+        use_local_input=local,
+        output_layouts=(made,),
+        desired_output_layouts=(wanted,),
     )
 
 
-def _sparse_style(between: Placement) -> ParallelStyle | None:
-    if between.is_replicate():
-        return None
-    return PrepareModuleInputOutput(
-        input_layouts=(between,),
-        desired_input_layouts=(_WHOLE,),
-        use_local_input=True,
-        output_layouts=(_WHOLE,),
-        desired_output_layouts=(between,),
-    )
-
-
-def _whole_style(between: Placement) -> ParallelStyle | None:
-    if between.is_replicate():
-        return None
-    return PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(_WHOLE,), use_local_output=True)
+def _reading(given: Placement, read: Placement, *, local: bool = False) -> ParallelStyle:
+    """Return the style of a module that reads in one placement what is given in another."""
+    return PrepareModuleInput(input_layouts=(given,), desired_input_layouts=(read,), use_local_output=local)
 
 
 class LocalStyle(ParallelStyle):
@@ -92,39 +81,6 @@ def _sum_of_ranks(_: nn.Module, out: Tensor, mesh: DeviceMesh) -> Tensor:
     return DTensor.from_local(out, mesh, [Partial()], run_check=False).redistribute(placements=[_WHOLE]).to_local()
 
 
-PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
-    # An output product by the embedding's own weight, which is cut by the vocabulary already.
-    "tied": _tied_style,
-    # A word table inside an embedding that adds positions; and that embedding, whose output lies between blocks.
-    "words": lambda _: RowwiseParallel(input_layouts=_WHOLE, output_layouts=_WHOLE),
-    "spread": lambda between: PrepareModuleOutput(output_layouts=(_WHOLE,), desired_output_layouts=(between,)),
-    # A block of experts: its router and the input of the experts are whole on every rank.
-    "sparse": _sparse_style,
-    "experts": lambda _: LocalStyle(_cut_experts, _sum_of_ranks),
-    # Inside a block of experts, independent of the placement between blocks: as "shared" and "rowwise".
-    "inner shared": lambda _: PrepareModuleInput(input_layouts=(_WHOLE,), desired_input_layouts=(_WHOLE,)),
-    "inner rowwise": lambda _: RowwiseParallel(output_layouts=_WHOLE),
-    # A block of experts to which tokens travel: inside it every rank has its own tokens, or rows of them.
-    "own tokens": lambda between: PrepareModuleInputOutput(
-        input_layouts=(between,),
-        desired_input_layouts=(_TOKENS,),
-        use_local_input=True,
-        output_layouts=(_TOKENS,),
-        desired_output_layouts=(between,),
-    ),
-    "own rows": lambda _: SequenceParallel(sequence_dim=0, use_local_output=True),
-    "own shared": lambda _: PrepareModuleInput(input_layouts=(_TOKENS,), desired_input_layouts=(_WHOLE,)),
-    "own rowwise": lambda _: RowwiseParallel(output_layouts=_TOKENS),
-    # A block that begins with products that are whole on every rank; and the parts that go to each rank's heads.
-    "whole": _whole_style,
-    "summed": lambda _: LocalStyle(),
-    # A norm at the end of a block, whose output is added to what came in.
-    "between out": lambda between: SequenceParallel(use_local_output=True) if between.is_shard() else None,
-    # A norm of each head [B, T, heads, D]: a rank has some heads, and the gradients of the weight are added.
-    "heads": lambda _: SequenceParallel(sequence_dim=2, use_local_output=True),
-}
-
-
 class _Columns(ColwiseParallel):
     """PyTorch's ColwiseParallel, with the last dimension of outputs counted from the front, as DTensor counts it.
 
@@ -140,16 +96,39 @@ class _Columns(ColwiseParallel):
         return prepare(counted, use_local_output, mod, outputs, device_mesh)
 
 
-# By name, for a placement of activations between the products: whole on every rank, or each rank's tokens.
+# By name, for a placement of activations between the products: whole on every rank, or each rank's tokens. A style of None
+# leaves a module as it is.
 STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     "colwise": lambda _: _Columns(),
     "rowwise": lambda between: RowwiseParallel(output_layouts=between),
     # Several products that read one input: their input gradients are added before one reduction, not after one each.
-    "shared": lambda between: PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
-    "vocabulary": lambda between: RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
-    "gathered": lambda between: _Columns(input_layouts=between, output_layouts=Replicate()),
+    "shared": lambda between: _reading(between, _WHOLE),
+    "vocabulary": lambda between: RowwiseParallel(input_layouts=_WHOLE, output_layouts=between),
+    "gathered": lambda between: _Columns(input_layouts=between, output_layouts=_WHOLE),
     "between": lambda between: SequenceParallel() if between.is_shard() else None,
-    **PART_STYLES,
+    # An output product by the embedding's own weight, which is cut by the vocabulary already.
+    "tied": lambda between: _through(between, _WHOLE, Shard(-1), _WHOLE),
+    # A word table inside an embedding that adds positions; and that embedding, whose output lies between blocks.
+    "words": lambda _: RowwiseParallel(input_layouts=_WHOLE, output_layouts=_WHOLE),
+    "spread": lambda between: PrepareModuleOutput(output_layouts=(_WHOLE,), desired_output_layouts=(between,)),
+    # A block of experts: its router and the input of the experts are whole on every rank.
+    "sparse": lambda between: None if between.is_replicate() else _through(between, _WHOLE, _WHOLE, between, local=True),
+    "experts": lambda _: LocalStyle(_cut_experts, _sum_of_ranks),
+    # Inside a block of experts, independent of the placement between blocks: as "shared" and "rowwise".
+    "inner shared": lambda _: _reading(_WHOLE, _WHOLE),
+    "inner rowwise": lambda _: RowwiseParallel(output_layouts=_WHOLE),
+    # A block of experts to which tokens travel: inside it every rank has its own tokens, or rows of them.
+    "own tokens": lambda between: _through(between, _TOKENS, _TOKENS, between, local=True),
+    "own rows": lambda _: SequenceParallel(sequence_dim=0, use_local_output=True),
+    "own shared": lambda _: _reading(_TOKENS, _WHOLE),
+    "own rowwise": lambda _: RowwiseParallel(output_layouts=_TOKENS),
+    # A block that begins with products that are whole on every rank; and the parts that go to each rank's heads.
+    "whole": lambda between: None if between.is_replicate() else _reading(between, _WHOLE, local=True),
+    "summed": lambda _: LocalStyle(),
+    # A norm at the end of a block, whose output is added to what came in.
+    "between out": lambda between: SequenceParallel(use_local_output=True) if between.is_shard() else None,
+    # A norm of each head [B, T, heads, D]: a rank has some heads, and the gradients of the weight are added.
+    "heads": lambda _: SequenceParallel(sequence_dim=2, use_local_output=True),
 }
 
 

@@ -9,30 +9,56 @@ from torch import Tensor, nn
 
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import SUM, Amount, ModelOperator, Passes, Tokens, lookup, product
-from emu.model.parts.expert_block import ExpertBlock
-from emu.model.parts.norms import NORMS
+from emu.model.parts.attention_block import Heads, attention_block, attention_operators, head_dim
+from emu.model.parts.expert_block import ExpertBlock, Experts, sparse_operators
+from emu.model.parts.feed_forward import GATES, FeedForward, gated_operators, plain_operators
+from emu.model.parts.norms import NORMS, RMS
 from emu.model.parts.rotary import LearnedEmbedding, TiedOutput, learned_operators
+from emu.model.parts.token_routing import ExpertRouting
 from emu.model.stack.passes import element_wise
 
 Parts = tuple[ModelOperator, ...]
 ENDS = {"embedding": "vocabulary", "output": "gathered"}
-Blocks = Callable[[Any, str, int], tuple[nn.Module, nn.Module]]  # attention and feed-forward: configuration, kind, tokens
-BlockOperators = Callable[[Any, str, Tokens], tuple[Parts, Parts]]  # those of both blocks
 
 
-class DenseLayers:
-    """The sizes that every decoder without experts has in common."""
+class DecoderSizes:
+    """The sizes of a decoder; what most decoders have in common stands here, and each has sizes of its own beside."""
 
     __slots__ = ()
-    experts: ClassVar[int] = 0
-    top_k: ClassVar[int] = 0
-    first_std: ClassVar[float] = 0.02
+    norm: ClassVar[str] = RMS
+    activation: ClassVar[str] = "silu gate"
+    biased: ClassVar[bool] = False
+    shares_expert: ClassVar[bool] = False  # one more expert of each block sees all tokens
+    draws_experts_first: ClassVar[bool] = False  # their first weights come before those of the layer's attention
     layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    rope_theta: float
+    experts: int
+    top_k: int
+    balance: float
+
+    @property
+    def attention(self) -> Any:
+        """The sizes of the attention of each layer: `Heads`, or `LatentSizes`."""
+        dim = head_dim(self.hidden, self.heads)
+        return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta)
+
+    @property
+    def routing(self) -> ExpertRouting:
+        """Softmax over all experts, of which the best are normalised; this equals a softmax over the best."""
+        return ExpertRouting(self.experts, self.top_k, balance=self.balance)
+
+    @property
+    def first_std(self) -> float:
+        """The standard deviation of the first weights."""
+        return 0.02
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
-        return ("dense",) * self.layers
+        return ("moe" if hasattr(self, "experts") else "dense",) * self.layers
 
 
 class DecoderLayer(nn.Module):
@@ -142,8 +168,7 @@ def decoder_model(
 
     Args:
         name: The name of the model.
-        c: The sizes: `kinds` (of each layer), `hidden`, `heads`, `vocab`, `max_seq`, `experts`, `top_k`, `source`, and
-            `attention` with its `head_dim`.
+        c: The sizes, those of `DecoderSizes` with `vocab`, `max_seq` and `source`.
         part: The function that returns the operators of a part of the configuration, given its name and the tokens.
         build: The function that returns the module of the configuration, given the tokens.
         divides: The sizes beside the heads that tensor parallelism must divide, by what they are.
@@ -161,42 +186,38 @@ def decoder_model(
         build=lambda tokens: build(c, tokens),
         tp_divides={"heads": c.heads, **divides},
         shards=styles,
-        experts=c.experts,
-        top_k=c.top_k,
+        experts=getattr(c, "experts", 0),
+        top_k=getattr(c, "top_k", 0),
         tied=styles.get("output") == "tied",
         source=c.source,
     )
 
 
-def block_model(
-    name: str, c: Any, blocks: Blocks, operators: BlockOperators, divides: Mapping[str, int], styles: Mapping[str, str]
-) -> Model:
-    """Return the model of a configuration whose layers are two blocks behind a norm each.
+def block_model(name: str, c: Any, divides: Mapping[str, int], styles: Mapping[str, str]) -> Model:
+    """Return the model of a configuration whose layers are attention and a feed-forward block, or one of experts.
 
-    Its words are in a table of their own, or, where the output is tied to them, with learned positions.
+    Each of them is behind a norm. Words are in a table of their own, or, where the output is tied to them, with learned
+    positions.
 
     Args:
         name: The name of the model.
-        c: The sizes, as in `decoder_model`, with `norm`, one of NORMS, `norm_eps`, and `first_std`, the standard deviation
-            of the first weights.
-        blocks: The function that returns the two blocks of a layer.
-        operators: The function that returns the operators of each of them.
+        c: The sizes, as in `decoder_model`, with `norm_eps` and `ffn`, the width of the feed-forward block or of an expert;
+            `dense_ffn`, if blocks of layers without experts have another.
         divides: The sizes beside the heads that tensor parallelism must divide, by what they are.
         styles: The sharding style of each module, by its path.
     """
     tied = styles["output"] == "tied"
-    part, build = partial(_part, operators=operators, tied=tied), partial(_build, blocks=blocks, tied=tied)
-    return decoder_model(name, c, part, build, divides, styles)
+    return decoder_model(name, c, partial(_part, tied=tied), partial(_build, tied=tied), divides, styles)
 
 
-def _build(c: Any, tokens: int, blocks: Blocks, *, tied: bool) -> Decoder:
+def _build(c: Any, tokens: int, *, tied: bool) -> Decoder:
     """Return the module with its first weights."""
 
     def norm() -> nn.Module:
         return NORMS[c.norm][0](c.hidden, c.norm_eps)
 
     def layer(kind: str) -> DecoderLayer:
-        attention, ffn = blocks(c, kind, tokens)
+        attention, ffn = _blocks(c, kind, tokens)
         return DecoderLayer(attention, ffn, norm(), norm(), "sparse" if isinstance(ffn, ExpertBlock) else "ffn")
 
     ends: tuple[nn.Module, nn.Module]
@@ -210,7 +231,21 @@ def _build(c: Any, tokens: int, blocks: Blocks, *, tied: bool) -> Decoder:
     return module
 
 
-def _part(c: Any, name: str, tokens: Tokens, operators: BlockOperators, *, tied: bool) -> Parts:
+def _blocks(c: Any, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
+    """Return the attention and the feed-forward block, or block of experts, of a layer."""
+
+    def experts() -> Experts:
+        return Experts(c.experts, c.hidden, c.ffn, c.activation)
+
+    first = experts() if c.draws_experts_first else None
+    attention = attention_block(c.attention, tokens)
+    if kind == "dense":
+        return attention, FeedForward(c.hidden, getattr(c, "dense_ffn", c.ffn), c.activation, biased=c.biased)
+    of_tokens = first or experts()
+    return attention, ExpertBlock(c.hidden, c.routing, of_tokens, FeedForward(c.hidden, c.ffn) if c.shares_expert else None)
+
+
+def _part(c: Any, name: str, tokens: Tokens, *, tied: bool) -> Parts:
     """Return the operators of a part; a test compares them with those that the module runs."""
     norm = NORMS[c.norm][1]
     if name == EMBEDDING and tied:
@@ -219,4 +254,16 @@ def _part(c: Any, name: str, tokens: Tokens, operators: BlockOperators, *, tied:
         return (lookup("embedding", tokens.n, c.vocab, c.hidden),)
     if name == HEAD:
         return norm("norm", tokens.n, c.hidden), *output_operators(tokens.n, c.hidden, c.vocab, tied=tied)
-    return layer_operators(norm, tokens.n, c.hidden, *operators(c, name, tokens))
+    attention, ffn = attention_operators(c.attention, tokens), _ffn_operators(c, name, tokens)
+    return layer_operators(norm, tokens.n, c.hidden, attention, ffn)
+
+
+def _ffn_operators(c: Any, kind: str, tokens: Tokens) -> Parts:
+    """Return the operators of the feed-forward block, or block of experts, of a layer."""
+    if kind != "dense":
+        shared = gated_operators("sparse.shared", tokens.n, c.hidden, c.ffn, kept=True) if c.shares_expert else ()
+        return sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, c.activation, shared)
+    width = getattr(c, "dense_ffn", c.ffn)
+    if c.activation in GATES:
+        return gated_operators("ffn", tokens.n, c.hidden, width)
+    return plain_operators("ffn", tokens.n, c.hidden, width, c.activation, biased=c.biased)

@@ -8,10 +8,9 @@ from typing import Any
 
 from emu.errors import InputError, either, must_be
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.plan.plan import Plan, divisors, multiples, nearest
+from emu.model.operator import OPS
+from emu.model.plan.plan import AXES, Plan, divisors, multiples, nearest
 from emu.model.plan.plan_text import spell_layers
-from emu.model.plan.rank_axes import AXES
-from emu.model.recompute import OPS
 from emu.model.stack.software import CHUNKED, OVERLAPPED
 from emu.model.stack.stack import Stack
 

@@ -1,6 +1,6 @@
 """The software of a stack as one value: the rules by which kernels, gradients, memory and the search of plans differ.
 
-A file beside this one has each value. All other code asks a value for a rule, and compares no names.
+Each value is at the end. All other code asks a value for a rule, and compares no names.
 """
 
 from collections.abc import Mapping
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from emu.errors import must_be
+from emu.model.operator import OPS
+from emu.model.pipeline_order import ORDERS
+from emu.trace.device.measured import CUDNN, FA2, FA3
 
 EXPOSED, OVERLAPPED = "exposed", "overlapped"
 BACKWARD = "backward"  # beside a product in the backward only
@@ -87,3 +90,85 @@ class Software:
 
     def __repr__(self) -> str:
         return repr(self.name)
+
+
+# PyTorch's own pieces, as Emu executes them: DTensor, FSDP2, DDP, its pipelines, eager kernels. Sources: PyTorch 2.13, whose
+# rules real ranks of Emu show; for casts to FP8 torchao at eab345c (December 2024), torchao/float8,
+# {float8_linear,float8_ops}.py.
+PYTORCH = Software(
+    name="pytorch",
+    title="PyTorch",
+    settings={
+        "tp": (EXPOSED,),
+        "cp": (OVERLAPPED,),
+        "ep": (EXPOSED,),
+        "dp": (OVERLAPPED,),
+        "pp": (OVERLAPPED,),
+        "messages": (WHOLE,),
+        "accumulation": (UNFUSED,),
+        "attention": (FA2, CUDNN, FA3),
+        "compile": (NOTHING, LAYERS),
+        "optimizer": (FUSED, FOREACH),
+        "fp8": (NOTHING, TENSOR, ROW),
+        "fp8_gather": (NO, YES),
+    },
+    unfusable=(),
+    casts={
+        TENSOR: Casts(5, 5, 2, 5, 2, 0, 5, 2),
+        ROW: Casts(3, 3, 5, 3, 5, 0, 3, 5),  # along tokens the scales are found by a pass of their own
+    },
+    orders=tuple(ORDERS),
+    shardings=("ddp", "zero1", "fsdp"),
+    recompute=("none", "selective", "full", OPS),
+    keeper="eager PyTorch keeps",
+    shards_over_part=True,
+    is_executed=True,
+    is_eager=True,
+    groups_experts=True,  # torch.nn.functional.grouped_mm; torchao converts linear layers alone
+    routes_whole_sequences=True,
+    gathers_cast=True,  # torch/distributed/fsdp/_fully_shard/_fsdp_api.py, the `param_dtype` of a `MixedPrecisionPolicy`
+    keeps_whole_logits=True,
+    keeps_dtensors=True,
+    keeps_messages=True,  # torch/distributed/pipelining/stage.py
+    packs_ring=True,  # torch/distributed/tensor/experimental/_context_parallel/_attention.py
+    updates_tensors=True,  # torch/distributed/optim/zero_redundancy_optimizer.py
+)
+
+_SCALED = 4 / 128  # bytes of a scale, of 128 elements
+# Fused kernels, a buffer of gradients that always lives, requests that overlap as the settings say. Sources: Megatron-LM,
+# megatron/training/arguments.py and megatron/core, for its defaults: what overlaps with computation there, fused accumulation
+# of gradients, attention by cuDNN (Transformer Engine). Logits stay cut (tensor_parallel/cross_entropy.py), outputs are freed
+# once they are sent (pipeline_parallel/schedules.py). Transformer Engine v1.13,
+# transformer_engine/pytorch/module/{linear,layernorm_linear,base}.py (delayed; weights are cast once a step, and a norm writes
+# FP8 itself); v2.8, pytorch/tensor/float8_blockwise_tensor.py (block), for casts to FP8.
+MEGATRON = Software(
+    name="megatron",
+    title="Megatron-LM",
+    settings={
+        "tp": (BACKWARD, EXPOSED, OVERLAPPED, CHUNKED),
+        "cp": (OVERLAPPED, EXPOSED),
+        "ep": (EXPOSED, OVERLAPPED),
+        "dp": (EXPOSED, OVERLAPPED, CHUNKED),
+        "pp": (INTERLEAVED, EXPOSED, OVERLAPPED),
+        "messages": (WHOLE, SCATTERED),
+        "accumulation": (FUSED, UNFUSED),
+        "attention": (CUDNN, FA2, FA3, UNFUSED),
+        "compile": (NOTHING,),
+        "optimizer": (FUSED,),
+        "fp8": (NOTHING, DELAYED, TENSOR, BLOCK),
+        "fp8_gather": (NO, YES),
+    },
+    unfusable=("activation", "loss", "router", "permutation"),
+    casts={
+        DELAYED: Casts(3, 0, 2, 3, 2, 1, 0, 0),
+        TENSOR: Casts(5, 5, 2, 5, 2, 1, 0, 0),
+        BLOCK: Casts(3 + _SCALED, 3 + _SCALED, 3 + _SCALED, 3 + _SCALED, 3 + _SCALED, 2, 0, 0),
+    },
+    orders=("1f1b", "interleaved"),
+    shardings=("ddp", "zero1"),
+    recompute=("none", "selective", "full"),
+    keeper="fused kernels keep",
+    pads_vocabulary=True,  # megatron/training/vocab_utils.py
+    casts_dispatch=True,
+    adds_gradients=True,  # megatron/core/distributed/param_and_grad_buffer.py, in the dtype of gradients
+)

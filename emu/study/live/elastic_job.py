@@ -14,7 +14,7 @@ from emu.arrays import digest
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.files import check_folder, make_folder
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import spell

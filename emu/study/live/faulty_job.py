@@ -16,8 +16,7 @@ import numpy as np
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import AXES, COPIES, EXPERT_AXES, group_rows
+from emu.model.plan.plan import AXES, COPIES, EXPERT_AXES, Plan, group_rows
 from emu.model.stack.stack import Stack
 from emu.study.training.composed.software_costs import topology_under
 from emu.study.training.estimate import EstimateRequest, estimate_moments

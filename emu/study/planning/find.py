@@ -16,8 +16,7 @@ from emu.collective.algorithm import operation_of
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members, memory_by_part
-from emu.model.model import Model
-from emu.model.model_file import find_model
+from emu.model.model import Model, find_model
 from emu.model.operator import ModelOperator, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell

@@ -8,11 +8,10 @@ from typing import Any
 
 from emu.errors import InputError
 from emu.model.model import Model
-from emu.model.pipeline.pipeline_order import ORDERS, default_order
-from emu.model.plan.plan import CHOICES, Plan, divisors
+from emu.model.operator import OPS
+from emu.model.pipeline_order import ORDERS, default_order
+from emu.model.plan.plan import AXES, CHOICES, Plan, divisors
 from emu.model.plan.plan_checks import check_fits, check_runs, even_layers, tp_sizes
-from emu.model.plan.rank_axes import AXES
-from emu.model.recompute import OPS
 from emu.model.stack.stack import Stack
 from emu.study.training.axes import axes_of
 

@@ -10,8 +10,7 @@ from emu.arrays import I64, column
 from emu.collective.algorithm import Choice, algorithm, operation_of
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError, must_be
-from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import AXES
+from emu.model.plan.plan import AXES, Plan
 from emu.registry import nearest, unknown
 from emu.study.choice.site import Site, choosers, fitting_algorithms
 from emu.topology.placement import order, place

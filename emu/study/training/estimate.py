@@ -9,8 +9,7 @@ from emu.arrays import F64
 from emu.errors import must_be
 from emu.model.generate.generate import certain, members
 from emu.model.layer_on_rank import padding_note
-from emu.model.model import Model
-from emu.model.model_file import find_model
+from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_world
 from emu.model.plan.plan_text import spell

@@ -10,8 +10,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.host_memory import check_free
 from emu.model.memory.step_memory import host_bytes
-from emu.model.model import Model
-from emu.model.model_file import anywhere, find_model
+from emu.model.model import Model, anywhere, find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_runs, check_world
 from emu.model.plan.plan_text import spell

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import generate
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.study.job_pool import THIS_PROCESS
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from emu.errors import InputError, must_be
-from emu.model.model import Model
-from emu.model.model_file import find_model
+from emu.model.model import Model, find_model
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown

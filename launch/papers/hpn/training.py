@@ -15,7 +15,7 @@ from math import ceil
 from typing import Any
 
 from emu.model.generate.generate import generate
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import parse_stack

@@ -15,7 +15,7 @@ from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
 from emu.model.generate.item import Ask, Computation
 from emu.model.generate.tape import Tape
-from emu.model.model_file import describe_model
+from emu.model.model import describe_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import parse_stack
 from emu.study.training.step.step import time_trace

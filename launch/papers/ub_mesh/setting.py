@@ -13,8 +13,7 @@ import numpy as np
 
 from emu.errors import InputError
 from emu.model.generate.generate import memory_by_part
-from emu.model.model import Model
-from emu.model.model_file import find_model
+from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import parse_stack
 from emu.study.planning.search.row import PlanRow

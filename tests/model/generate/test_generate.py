@@ -7,8 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.generate.generate import generate, holds, memory_by_part
-from emu.model.model import MODELS
-from emu.model.model_file import find_model
+from emu.model.model import MODELS, find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import EXECUTED, Precision, Stack, parse_stack
 from emu.trace.trace import Kind

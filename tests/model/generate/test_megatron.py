@@ -12,8 +12,7 @@ from emu.model.generate.megatron.megatron_layer import pieces
 from emu.model.model import MODELS
 from emu.model.operator import Cut, Tokens
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import parse_stack
-from emu.model.stack.stack_kernels import saved_amount
+from emu.model.stack.stack import parse_stack, saved_amount
 from emu.trace.trace import Kernel, Kind, Shape
 from tests.model.generate.megatron_steps import GPT, LLAMA, B, H, L, S, V, asked, flops, traced
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emu.model.generate.generate import generate
-from emu.model.generate.megatron.buffers import Buffer, Tensor
+from emu.model.generate.megatron.chunk import Buffer, Tensor
 from emu.model.generate.tape import Tape
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan

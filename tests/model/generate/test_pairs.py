@@ -3,8 +3,8 @@
 import pytest
 
 from emu.model.generate.generate import generate
-from emu.model.model_file import find_model
-from emu.model.plan.rank_axes import AXES, TITLES
+from emu.model.model import find_model
+from emu.model.plan.plan import AXES, TITLES
 from emu.model.stack.stack import Stack
 from tests.model.generate.executed import held_against_executed
 from tests.study.training.axes import COVERING, SETTINGS, every_pair, plan_of, spelled, word_of

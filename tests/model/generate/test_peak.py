@@ -14,6 +14,7 @@ from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import HEAD, MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import SOFTWARE, parse_stack
+from emu.trace.trace import PARTS
 
 GPT, LLAMA = MODELS.find("korthikanti-22b"), MODELS.find("llama3-8b")
 S, B, H, A, T, V = 2048, 4, 6144, 64, 8, 51_200
@@ -143,7 +144,7 @@ def test_a_step_holds_the_same_whether_or_not_its_events_are_written_down(name, 
     model, plan = MODELS.find(name), parse_plan(f"{words},microbatch=1", global_batch=16, seq=64)
     stack = parse_stack(f"software={software}")
     written = [role.peak for place in roles_by_place(model, plan, stack) for role in place]
-    assert memory_by_part(model, plan, stack) == max(written, key=sum)._asdict()
+    assert memory_by_part(model, plan, stack) == dict(zip(PARTS, max(written, key=sum), strict=True))
 
 
 @pytest.mark.parametrize("software", [*SOFTWARE])

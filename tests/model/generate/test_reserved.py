@@ -8,8 +8,8 @@ from math import ceil
 import pytest
 
 from emu.model.generate.generate import memory_by_part
-from emu.model.generate.rank_step import RankParts, reserved_bytes, walk
-from emu.model.generate.stage_passes import ModelParts
+from emu.model.generate.rank_step import reserved_bytes, walk
+from emu.model.generate.stage_passes import RankParts
 from emu.model.memory.layer_memory import Ledger, Pools
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
@@ -28,8 +28,7 @@ def asked(ranks, words="software=pytorch,weight=float32", recompute="ops"):
 
 def ledger_of(*of, **others):
     """The ledger of a rank after a step."""
-    parts = ModelParts(*asked(*of, **others), lambda *_: None)
-    return walk(RankParts.at(parts, 0), {})[0].memory
+    return walk(RankParts(*asked(*of, **others), lambda *_: None), {})[0].memory
 
 
 @pytest.mark.parametrize("ranks", [8, 128])

@@ -7,8 +7,8 @@ import pytest
 
 from emu.model.generate.part import Part
 from emu.model.memory.layer_memory import Ledger
-from emu.model.memory.stage_memory import Pass, StageEnds, StageMemory
-from emu.model.model_file import find_model
+from emu.model.memory.step_memory import StageMemory
+from emu.model.model import find_model
 from emu.model.operator import NORM
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
@@ -86,7 +86,7 @@ def test_what_a_split_backward_has_kept_for_its_weights_is_freed_as_their_gradie
     model, plan = find_model("llama-tiny"), parse_plan(words, global_batch=4, seq=64)
     layer = Part(model, plan, Stack(), model.kinds[0], None).memory
     ledger = Ledger()
-    StageMemory((layer,), StageEnds(0, 0, 0)).backward_weight(ledger, Pass(first=False, last=False))
+    StageMemory((layer,)).backward_weight(ledger, first=False)
     made = [layer.made_bytes(each) + (layer.given(each) if each.kind == NORM else 0) for each in layer.operators]
     assert any(map(layer.given, layer.operators))
     assert 0 < sum(ledger.peak) <= max(made)  # never above what lived before, but for the gradient that is being made

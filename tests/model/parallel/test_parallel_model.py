@@ -12,9 +12,8 @@ from emu.model.model import MODELS
 from emu.model.parallel.data_parallel import clip_gradients
 from emu.model.parallel.mesh import build_mesh, build_meshes, flat_mesh, local_tensor
 from emu.model.parallel.parallel_model import build_module, parallelize
-from emu.model.plan.plan import Plan
+from emu.model.plan.plan import AXES, Plan
 from emu.model.plan.plan_text import spell
-from emu.model.plan.rank_axes import AXES
 
 TINY, MOE = MODELS.find("llama-tiny"), MODELS.find("gpt-moe-tiny")
 

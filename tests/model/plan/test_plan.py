@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from emu.errors import InputError
 from emu.model.model import MODELS
-from emu.model.pipeline.pipeline_order import ORDERS, stages_of
-from emu.model.plan.plan import Plan
+from emu.model.pipeline_order import ORDERS, stages_of
+from emu.model.plan.plan import AXES, EXPERT_AXES, Plan
 from emu.model.plan.plan_checks import check_fits, check_runs, check_world, part_names, stage_layers
 from emu.model.plan.plan_text import WORDS, parse_plan, spell
-from emu.model.plan.rank_axes import AXES, EXPERT_AXES
-from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import Stack
 
 TINY = MODELS.find("llama-tiny")

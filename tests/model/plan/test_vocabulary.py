@@ -10,11 +10,11 @@ from emu.model.layer_on_rank import padded_model, padding_note
 from emu.model.model import EMBEDDING, MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits
-from emu.model.stack import megatron
+from emu.model.stack import software
 from emu.model.stack.stack import Stack
 from emu.study.planning.space import Space
 
-MEGATRON, PYTORCH = Stack(megatron.MEGATRON), Stack()
+MEGATRON, PYTORCH = Stack(software.MEGATRON), Stack()
 GPT, LLAMA = MODELS.find("gpt-tiny"), MODELS.find("llama-tiny")
 
 

@@ -11,7 +11,7 @@ from emu.backend.rank.count import Count
 from emu.model.generate.part import Part
 from emu.model.generate.states import adamw
 from emu.model.generate.tape import Tape
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.parts.decoder import DecoderLayer, layer_operators
 from emu.model.parts.feed_forward import FeedForward, gated_operators, gelu, squared_relu
 from emu.model.parts.norms import LayerNorm1p, rms_norm

@@ -3,7 +3,7 @@
 import pytest
 
 from emu.errors import InputError
-from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import Precision, Stack, beside, parse_stack, spell_stack
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 from emu.errors import InputError
 from emu.model.generate.generate import memory_by_part
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
 from emu.study.planning.bound.bound import PATHS, Outlines

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.model.pipeline.turns import BACKWARD, FORWARD, RECEIVE, SEND, all_turns
+from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, all_turns
 from emu.topology.builders.wiring import star
 from emu.trace.trace import Group
 from tests.trace.laid import Words, told, trace_of

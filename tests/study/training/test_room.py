@@ -10,7 +10,7 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import parse_plan, spell
-from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import Stack
 from emu.study.training.room import check_room, nearest_plan
 from emu.units import format_size

@@ -8,9 +8,9 @@ import pytest
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.model.generate.generate import generate
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.planning.find import find_plans

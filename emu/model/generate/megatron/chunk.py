@@ -1,23 +1,151 @@
-"""One chunk of a model on one rank of Megatron-LM: its microbatches forward and backward, and the way of its gradients."""
+"""One chunk of a model on one rank of Megatron-LM: its microbatches forward and backward, and the way of its gradients.
+
+Gradients are in buffers, reduced bucket by bucket, and weights are gathered in the same buckets. With the distributed
+optimizer (a plan's `sharding=zero1`) gradients are scattered over the ranks that have copies, and weights gathered from them;
+without it gradients are reduced. Exposed, a buffer is one bucket, reduced after the last backward and gathered after the
+optimizer. Overlapped, the first stage's buckets of 40 M parameters, or 1 M a rank of dp if that is more, are each reduced once
+their gradients are there; every other buffer, and chunked the first stage's, is one bucket. Weights are gathered as the next
+step begins, one bucket ahead.
+
+Scattered buffers are filled up: a tensor begins at a multiple of 64 elements, a bucket ends at one of 128 and of the ranks. A
+table of which both ends of a pipeline have a copy is then a bucket of its own.
+Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/{distributed_data_parallel,param_and_grad_buffer}.py; Rajbhandari
+et al., ZeRO (2020), section 5.1.
+"""
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from math import prod
+from math import lcm, prod
+from typing import ClassVar, NamedTuple
 
-from emu.model.generate.megatron.buffers import Buffer, Tensor, bucket_limit
+from emu.model.generate.gradients import WholeGradients, gradient_work
+from emu.model.generate.item import Ask
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
 from emu.model.generate.megatron.rank_kernel import RankKernel
-from emu.model.generate.stage_passes import ModelParts
+from emu.model.generate.stage_passes import RankParts
 from emu.model.generate.tape import Tape
-from emu.model.memory.stage_memory import Pass, StageMemory
+from emu.model.layer_on_rank import fullest, rows_by_kind
+from emu.model.memory.step_memory import BackwardMemory, StageMemory
 from emu.model.model import Model
-from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD
+from emu.model.pipeline_order import BACKWARD, FORWARD
 from emu.model.plan.plan import Plan
-from emu.model.routed_rows import fullest
 from emu.model.stack.software import OVERLAPPED
-from emu.model.stack.stack import Stack
+from emu.model.stack.stack import Precision, Stack
+
+_LEAST, _EACH_RANK = 40_000_000, 1_000_000  # parameters of a bucket
+_TENSOR, _BUCKET = 64, 128  # elements: where something that is scattered begins
+
+
+class Tensor(NamedTuple):
+    """The parameters of one kernel."""
+
+    elements: int
+    place: int = 0  # of its part in the chunk
+    shared: bool = False  # the other end of a pipeline has a copy
+
+
+@dataclass
+class Buffer:
+    """The parameters of one kind that a rank has of a chunk."""
+
+    tape: Tape
+    precision: Precision
+    axis: str  # of the ranks that have copies
+    ranks: int
+    scattered: bool  # gradients, so that each rank changes a share of the weights
+    tensors: Sequence[Tensor]  # in the order of the backward
+    limit: int = 0  # parameters with which a bucket is full; 0: never
+    gathers: str = ""  # the dtype in which weights are gathered; "": that of weights
+    buckets: list[int] = field(init=False)  # elements of each
+    of: list[int] = field(init=False)  # which bucket each tensor is in
+    there: int = 0  # tensors whose gradients are
+    requests: list[int] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)  # gathers of weights, asked for so far
+    gathered: int = 0  # ... and waited for
+
+    def __post_init__(self) -> None:
+        begin, end = (_TENSOR, lcm(self.ranks, _BUCKET)) if self.scattered else (1, 1)
+        filled, self.of, full = list[int](), list[int](), True
+        for tensor in self.tensors:
+            alone = tensor.shared and self.scattered
+            if full or alone:
+                filled.append(0)
+            filled[-1] = _up(filled[-1], begin) + tensor.elements
+            self.of.append(len(filled) - 1)
+            full = alone or (0 < self.limit <= filled[-1])
+        self.buckets = [_up(elements, end) for elements in filled]
+
+    @property
+    def elements(self) -> int:
+        """The elements of all buckets."""
+        return sum(self.buckets)
+
+    @property
+    def owned(self) -> int:
+        """The parameters that the rank's optimizer changes."""
+        return self.elements // self.ranks if self.scattered else self.elements
+
+    def cleared(self) -> None:
+        """Set gradients to 0 as a step begins."""
+        self.tape.compute(gradient_work(self.precision, self.elements))
+
+    def arrived(self) -> None:
+        """Record that the last backward has made the next tensor's gradient; the reduction of a bucket that is full begins."""
+        self.there += 1
+        if self.there == len(self.of) or self.of[self.there] != self.of[self.there - 1]:
+            self.requests += self._reduced(self.buckets[self.of[self.there - 1]])
+
+    def reduce(self) -> None:
+        """Wait for the requests made so far; then reduce the other buckets one after another."""
+        self.tape.join(*self.requests)
+        for elements in self.buckets[len(self.requests) :]:
+            self.tape.join(*self._reduced(elements))
+
+    def gather(self) -> None:
+        """Gather the changed weights, bucket after bucket."""
+        for elements in self.buckets if self._gathers else []:
+            self.tape.join(self._gathered(elements))
+
+    def ahead(self) -> None:
+        """Request the weights of the first bucket that the new step uses."""
+        if self._gathers:
+            self.asked.append(self._gathered(self.buckets[-1]))
+
+    def needs(self, place: int) -> None:
+        """Wait for the weights of a part in the first forward, and request those of the next bucket."""
+        own = [bucket for bucket, tensor in zip(self.of, self.tensors, strict=True) if tensor.place == place]
+        while self._gathers and own and self.gathered < len(self.buckets) - min(own):
+            self.tape.join(self.asked[self.gathered])
+            self.gathered += 1
+            if len(self.asked) < len(self.buckets):
+                self.asked.append(self._gathered(self.buckets[-1 - len(self.asked)]))
+
+    @property
+    def _gathers(self) -> bool:
+        return self.scattered and self.ranks > 1
+
+    def _reduced(self, elements: int) -> list[int]:
+        """Request the mean of a bucket's gradients: they are scaled, then added up."""
+        if self.ranks == 1:
+            return []
+        self.tape.compute(gradient_work(self.precision, 2 * elements))
+        operation = "reduce_scatter" if self.scattered else "all_reduce"
+        return [self.tape.ask(Ask(self.axis, operation, elements, self.precision.gradient))]
+
+    def _gathered(self, elements: int) -> int:
+        return self.tape.ask(self.weights(elements))
+
+    def weights(self, elements: int) -> Ask:
+        """Return the gather of so many weights."""
+        return Ask(self.axis, "all_gather", elements, self.gathers or self.precision.weight)
+
+
+def _up(elements: int, to: int) -> int:
+    """Return the next multiple of `to`."""
+    return -(-elements // to) * to
+
 
 Kind = tuple[str, str]  # of a buffer: the axis of the ranks that have copies, and the dtype in which its weights are gathered
 
@@ -26,6 +154,7 @@ Kind = tuple[str, str]  # of a buffer: the axis of the ranks that have copies, a
 class Chunk:
     """A stage of a pipeline, or the whole model, on one rank."""
 
+    gradients: ClassVar[WholeGradients] = WholeGradients()  # turns of weights and gradients do nothing: buffers are reduced
     tape: Tape
     number: int
     memory: StageMemory
@@ -98,48 +227,37 @@ class Chunk:
             arrived = partial(self._arrived, layer) if reduces else leave_gradient
             layer.backward(self.tape, arrived, later=later and layer.defers)
         # Gradients are added to a buffer that lives always, so that every pass holds as much as the first.
-        memory = self.memory.backward(self.tape.memory, Pass(first=True, last=False))
+        memory = BackwardMemory(self.memory, self.tape.memory, first=True, last=False)
         for place in reversed(range(len(self.memory.layers))):
             deque(memory.layer(place), maxlen=0)
         memory.end()
 
     def _arrived(self, layer: MegatronLayer, kernel: RankKernel) -> None:
-        self.buffers[kind_of(layer, kernel)].arrived()
+        self.buffers[layer.buffer(kernel)].arrived()
 
 
 def leave_gradient(kernel: RankKernel) -> None:
     """Do nothing: the gradient of a kernel's parameters stays where it is added up."""
 
 
-def parts_of(model: Model, plan: Plan, stack: Stack, at: int = 0) -> ModelParts:
+def parts_of(model: Model, plan: Plan, stack: Stack, place: int = 0, at: int = 0) -> RankParts:
     """Return the parts of a rank at a place of its group of context parallelism; all ranks wait for the fullest expert."""
-    routed = {kind: fullest(plan, model, kind) for kind in set(model.kinds)}
-    return ModelParts(model, plan, stack, lambda layer, _: routed[model.kinds[layer]], at)
+    return RankParts(model, plan, stack, rows_by_kind(fullest, plan, model), place, at)
 
 
-def chunk_of(tape: Tape, parts: ModelParts, number: int, memory: StageMemory) -> Chunk:
-    """Return the chunk of a rank for a stage."""
-    layers = layers_of(parts, number)
-    return Chunk(tape, number, memory, layers, buffers_of(tape, layers, number))
-
-
-def layers_of(parts: ModelParts, number: int) -> tuple[MegatronLayer, ...]:
+def layers_of(parts: RankParts, number: int) -> tuple[MegatronLayer, ...]:
     """Return the layers of a stage."""
-    own = parts.of_stage(number)[0]
+    own = parts.of_pass(number, 0)
     made = {id(p): MegatronLayer(p.model, p.plan, p.stack, p.name, p.routed, p.at) for p in own}
     return tuple(made[id(part)] for part in own)
-
-
-def kind_of(layer: MegatronLayer, kernel: RankKernel) -> Kind:
-    """Return the kind of buffer that has the parameters of a kernel."""
-    return layer.axis(kernel), layer.gathers(kernel)
 
 
 def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> dict[Kind, Buffer]:
     """Return the buffers of gradients of a stage."""
     plan, stack = layers[0].plan, layers[0].stack
-    # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.
-    limit = bucket_limit(plan.dp) if stack.dp == OVERLAPPED and number == 0 else 0
+    # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end; buckets of
+    # experts are as large as others.
+    limit = max(_LEAST, _EACH_RANK * plan.dp) if stack.dp == OVERLAPPED and number == 0 else 0
     return {
         (axis, gathers): Buffer(
             tape,
@@ -151,7 +269,7 @@ def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> di
             limit,
             gathers,
         )
-        for axis, gathers in dict.fromkeys(kind_of(layer, kernel) for layer in layers for kernel, _ in layer.parameters())
+        for axis, gathers in dict.fromkeys(layer.buffer(kernel) for layer in layers for kernel, _ in layer.parameters())
     }
 
 
@@ -164,4 +282,4 @@ def _backwards(layers: tuple[MegatronLayer, ...]) -> Iterator[tuple[Tensor, Kind
     """Yield the parameters of each kernel and the kind of their buffer, in the order in which their gradients come."""
     for place, layer in reversed(list(enumerate(layers))):
         for kernel, size in reversed(list(layer.parameters())):
-            yield Tensor(size, place, layer.is_shared(kernel)), kind_of(layer, kernel)
+            yield Tensor(size, place, layer.is_shared(kernel)), layer.buffer(kernel)

@@ -14,21 +14,13 @@ from functools import cached_property
 
 from emu.dtypes import FP8
 from emu.model.generate.gradients import run
-from emu.model.generate.item import CAST, Ask, Computation, ProductPlace, Share, moving, with_casts
-from emu.model.generate.megatron.rank_kernel import (
-    ContextKernels,
-    RankKernel,
-    kernels,
-    row_counts,
-    rows_back,
-    rows_there,
-    sorted_rows,
-)
+from emu.model.generate.item import CAST, Ask, Computation, ProductPlace, Share, moving
+from emu.model.generate.megatron.rank_kernel import ContextKernels, RankKernel, kernels, row_counts, run_beside, travel
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
 from emu.model.stack.software import CHUNKED, EXPOSED, FUSED, OVERLAPPED
-from emu.model.stack.stack_kernels import in_fp8, pieces_of
+from emu.model.stack.stack import in_fp8, pieces_of
 
 PIECES = 4  # of a product beside a request, most of all: as NeMo's user buffers for H100 of 2025 have them
 _STATISTICS = 3  # of each token, that the ranks of a cut vocabulary share
@@ -71,10 +63,10 @@ class MegatronLayer(Share):
             return "edp"
         return "+".join(plan.copy_axes) or "dp"
 
-    def gathers(self, kernel: RankKernel) -> str:
-        """Return the dtype in which the weights of a kernel are gathered."""
+    def buffer(self, kernel: RankKernel) -> tuple[str, str]:
+        """Return the kind of buffer of a kernel's gradients: its axis, and the dtype in which its weights are gathered."""
         narrow = self._is_narrow(kernel) and self.stack.narrow_gather
-        return narrow or self.stack.precision.weight
+        return self.axis(kernel), narrow or self.stack.precision.weight
 
     def forward(self, tape: Tape) -> None:
         """Write the forward of one pass on a tape."""
@@ -93,7 +85,7 @@ class MegatronLayer(Share):
         """
         for kernel in self.kernels:
             if kernel.operator.kind == PRODUCT:
-                asks = [self._asked("all_gather")] if kernel.enters and self.plan.sp else []
+                asks = [self.asked("all_gather", self.elements)] if kernel.enters and self.plan.sp else []
                 run_beside(tape, asks, self._weight_gradient(kernel))
 
     def backward(self, tape: Tape, there: GradientArrival, *, later: bool = False) -> None:
@@ -116,7 +108,7 @@ class MegatronLayer(Share):
         works = self._works(kernel, FORWARD)
         if kernel.operator.experts:
             run(tape, row_counts(self) if kernel.receives else [])
-            self._travelling(tape, kernel.receives, kernel.returns, works)
+            travel(tape, self, kernel.receives, kernel.returns, works)
             return
         if kernel.operator.kind == ATTENTION and self.plan.cp > 1:
             ContextKernels(self, kernel).forward(tape)
@@ -153,20 +145,11 @@ class MegatronLayer(Share):
         if arrived and overlap == CHUNKED and kernel.operator.kind == PRODUCT:
             works = [piece for work in works for piece in pieces(work, gathered_in(plan.tp))]
         if kernel.operator.experts:
-            self._travelling(tape, kernel.returns, kernel.receives, works)
+            travel(tape, self, kernel.returns, kernel.receives, works)
         else:
             run_beside(tape, hidden, works)
         run(tape, given if overlap == EXPOSED else [])
         run_beside(tape, given if overlap != EXPOSED else [], [] if later else self._weight_gradient(kernel))
-
-    def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Computation]) -> None:
-        """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
-        there, back = rows_there(self) if comes else [], rows_back(self) if goes else []
-        hides, order = int(self.stack.ep == OVERLAPPED), sorted_rows(self)
-        run(tape, there[: len(there) - hides])
-        works = [*(order if comes else []), *works, *(order if goes else [])]
-        run_beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
-        run(tape, back[hides:])
 
     def _weight_gradient(self, kernel: RankKernel) -> list[Computation]:
         """Return the computations of a weight's gradient: a product that adds to the buffer, or a product and an addition."""
@@ -174,10 +157,10 @@ class MegatronLayer(Share):
         n = amount.parameters
         if kernel.operator.kind == PRODUCT and self.stack.accumulation == FUSED:
             added = self.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)
-            return with_casts(self, kernel.operator, WEIGHT, [added], self._around(kernel))
+            return self.with_casts(kernel.operator, WEIGHT, [added], self._around(kernel))
         made = self.work(kernel.operator.name, amount, precision.weight, shape)
         added = moving("accumulated", precision.activation, (n, precision.weight), (2 * n, precision.gradient))
-        return with_casts(self, kernel.operator, WEIGHT, [made, added], self._around(kernel))
+        return self.with_casts(kernel.operator, WEIGHT, [made, added], self._around(kernel))
 
     def _works(self, kernel: RankKernel, what: str) -> list[Computation]:
         """Return the computations of the forward, or of the input gradients; the loss covers the rank's share of words."""
@@ -186,7 +169,7 @@ class MegatronLayer(Share):
             self.work(kernel.operator.name, replace(amount, whole=amount.whole // share), self.stack.precision.weight, shape)
             for amount, shape in pieces_of(kernel.operator, self.stack, what, drops=self.plan.dropout > 0)
         ]
-        return with_casts(self, kernel.operator, what, works, self._around(kernel))
+        return self.with_casts(kernel.operator, what, works, self._around(kernel))
 
     def _is_narrow(self, kernel: RankKernel) -> bool:
         """Return whether a kernel is a product in FP8."""
@@ -201,17 +184,14 @@ class MegatronLayer(Share):
 
     def _read(self, kernel: RankKernel) -> Ask:
         """Return the gather of what a kernel reads, or of the gradient of what it gave: in FP8 where it multiplies in FP8."""
-        ask = self._asked("all_gather")
+        ask = self.asked("all_gather", self.elements)
         return ask._replace(dtype=FP8) if self._is_narrow(kernel) else ask
-
-    def _asked(self, operation: str) -> Ask:
-        return self.asked(operation, self.tokens.n * self.model.hidden)
 
     def _summed(self, kernel: RankKernel) -> Ask:
         """Return the request that adds up over tp; ranks whose rows travelled have tokens of their own, which are gathered."""
         if kernel.operator.routed and self.plan.exchanges:
-            return self._asked("all_gather")
-        return self._asked("reduce_scatter" if self.plan.sp else "all_reduce")
+            return self.asked("all_gather", self.elements)
+        return self.asked("reduce_scatter" if self.plan.sp else "all_reduce", self.elements)
 
 
 def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:
@@ -256,10 +236,3 @@ def pieces(work: Computation, n: int) -> list[Computation]:
         shape=work.shape._replace(m=work.shape.m - (n - 1) * rows),
     )
     return [*[first] * (n - 1), last]
-
-
-def run_beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Computation]) -> None:
-    """Make requests, and compute meanwhile; the next event waits for both."""
-    numbers = [tape.ask(ask) for ask in asks]
-    run(tape, works)
-    tape.join(*numbers)

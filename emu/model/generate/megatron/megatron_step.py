@@ -16,28 +16,21 @@ Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/finalize_model_grad
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
 from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Share
-from emu.model.generate.megatron.buffers import Buffer
-from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of, ranks_of
-from emu.model.generate.pipeline import StageMessages, by_turns, messages_of_stage
+from emu.model.generate.megatron.chunk import Buffer, Chunk, buffers_of, layers_of, parts_of, ranks_of
+from emu.model.generate.stage_passes import RankParts, run_stages
 from emu.model.generate.states import Role, adamw, ring_ranks
 from emu.model.generate.tape import KnownStretches, Tape
-from emu.model.memory.layer_memory import LayerMemory
-from emu.model.memory.stage_memory import StageMemory
-from emu.model.memory.step_memory import PeakBytes, RankMemory
+from emu.model.layer_on_rank import Splits
+from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.operator import BIAS, NORM
-from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, Turn
-from emu.model.pipeline.turns import all_turns
-from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
-from emu.model.plan.rank_axes import ENDS
-from emu.model.routed_rows import Splits
+from emu.model.plan.plan import ENDS, Plan
 from emu.model.stack.software import INTERLEAVED, OVERLAPPED
 from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE
@@ -48,60 +41,39 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
 
     All ranks do the same, except at other places of a ring of context parallelism: there is one role for each of these.
     """
-    memory, ranks = _memory(model, plan, stack, place), np.arange(plan.stage_ranks)
+    memory, ranks = _unrouted(model, plan, stack, place).memory, np.arange(plan.stage_ranks)
     for at in range(plan.ring):
-        tape, own = _tape(model, memory, place, at), place * plan.stage_ranks + ring_ranks(plan, ranks, at)
-        yield Role(tape, own, (0, 0), memory.peak(tape.memory), at=at)
+        rank, tape = parts_of(model, plan, stack, place, at), Tape(stack.precision.activation, memory=memory.opened())
+        layers = {number: layers_of(rank, number) for number in memory.stages}
+        chunks = {n: Chunk(tape, n, memory.of_pass(n), own, buffers_of(tape, own, n)) for n, own in layers.items()}
+        _take_passes(tape, rank, chunks)
+        finish(tape, tuple(chunks.values()))
+        yield Role(tape, place * plan.stage_ranks + ring_ranks(plan, ranks, at), (0, 0), memory.peak(tape.memory), at=at)
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
     """Yield the bytes of a rank at each place at the peak of its step."""
     known: KnownStretches = {}
-    for place in places:
-        memory = _memory(model, plan, stack, place)
-        tape = Tape(stack.precision.activation, memory=memory.opened(), known=known, silent=True)
-        _take_passes(tape, model, plan, stack, place, {n: Chunk(tape, n, _of_stage(memory, n)) for n in memory.stages})
-        yield memory.peak(tape.memory)
+    first = _unrouted(model, plan, stack)
+    for rank in (replace(first, place=place) for place in places):
+        tape = Tape(stack.precision.activation, memory=rank.memory.opened(), known=known, silent=True)
+        _take_passes(tape, rank, {n: Chunk(tape, n, rank.memory.of_pass(n)) for n in rank.memory.stages})
+        yield rank.memory.peak(tape.memory)
 
 
-def _memory(model: Model, plan: Plan, stack: Stack, place: int) -> RankMemory:
-    """Return the bytes that a rank stores during the whole step; token rows are spread evenly over experts."""
-    made: dict[str, LayerMemory] = {}
-    stages = {
-        number: tuple(made.setdefault(name, LayerMemory(model, plan, stack, name)) for name in part_names(plan, model, number))
-        for number in plan.stages_of(place * plan.stage_ranks)
-    }
-    return RankMemory(plan, stack, stages)
+def _unrouted(model: Model, plan: Plan, stack: Stack, place: int = 0) -> RankParts:
+    """Return the parts of a rank whose memory has token rows spread evenly over experts."""
+    return RankParts(model, plan, stack, lambda *_: None, place)
 
 
-def _of_stage(memory: RankMemory, number: int) -> StageMemory:
-    """Return the memory of a pass through a stage."""
-    return StageMemory(memory.stages[number], memory.ends(number), adds=memory.software.adds_gradients)
+def _take_passes(tape: Tape, rank: RankParts, chunks: Mapping[int, Chunk]) -> None:
+    """Write the forwards and backwards of a step on a tape.
 
-
-def _tape(model: Model, memory: RankMemory, place: int, at: int) -> Tape:
-    """Return the tape of a rank at a place of its pipeline and of its ring of cp."""
-    plan, stack = memory.plan, memory.stack
-    tape, parts = Tape(stack.precision.activation, memory=memory.opened()), parts_of(model, plan, stack, at)
-    chunks = {number: chunk_of(tape, parts, number, _of_stage(memory, number)) for number in memory.stages}
-    _take_passes(tape, model, plan, stack, place, chunks)
-    finish(tape, tuple(chunks.values()))
-    return tape
-
-
-def _take_passes(tape: Tape, model: Model, plan: Plan, stack: Stack, place: int, chunks: Mapping[int, Chunk]) -> None:
-    """Write the forwards and backwards of a step on a tape."""
+    Source: Narayanan et al. (SC21), section 2.2; Megatron-LM, megatron/core/pipeline_parallel/schedules.py.
+    """
     for chunk in chunks.values():
         chunk.begin()
-    if plan.pp == 1:
-        for number in range(plan.passes):
-            chunks[0].forward(number)
-            chunks[0].backward(number)
-    else:
-        ends = {number: messages_of_stage(tape, model, plan, stack, number) for number in chunks}
-        # Source: Narayanan et al. (SC21), section 2.2; Megatron-LM, megatron/core/pipeline_parallel/schedules.py.
-        turns = all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place]
-        by_turns(turns, ends, partial(_take_turn, chunks, ends), waits=not overlaps_messages(plan, stack))
+    run_stages(tape, rank, chunks, waits=not overlaps_messages(rank.plan, rank.stack))
     for chunk in chunks.values():
         chunk.drain()
 
@@ -109,14 +81,6 @@ def _take_passes(tape: Tape, model: Model, plan: Plan, stack: Stack, place: int,
 def overlaps_messages(plan: Plan, stack: Stack) -> bool:
     """Return whether the messages of a stage are sent beside its next computation."""
     return stack.pp == OVERLAPPED or (stack.pp == INTERLEAVED and plan.pipeline == INTERLEAVED)
-
-
-def _take_turn(chunks: Mapping[int, Chunk], ends: Mapping[int, StageMessages], turn: Turn, came: Sequence[int]) -> None:
-    """Run a pass once the message that it reads is there; weights and gradients have no turns of their own."""
-    if turn.what in (FORWARD, BACKWARD):
-        ends[turn.stage].join(came)
-        chunk = chunks[turn.stage]
-        (chunk.forward if turn.what == FORWARD else chunk.backward)(turn.microbatch)
 
 
 def finish(tape: Tape, chunks: Sequence[Chunk]) -> None:

@@ -32,8 +32,7 @@ from emu.model.generate.item import Ask, Computation, Share
 from emu.model.generate.tape import Tape
 from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
 from emu.model.stack.software import OVERLAPPED, UNFUSED
-from emu.model.stack.stack import Stack
-from emu.model.stack.stack_kernels import passes_of
+from emu.model.stack.stack import Stack, passes_of
 from emu.trace.trace import MOVES, Kind, Shape
 
 _COUNT = "int64"  # of rows
@@ -64,6 +63,23 @@ def rows_back(share: Share) -> list[Ask]:
     """Return the requests that bring rows back from the experts, or the gradient of their inputs."""
     dtype = share.stack.precision.activation
     return [*_among_sharers(share, "reduce_scatter", dtype), *_travel(share, dtype)]
+
+
+def travel(tape: Tape, share: Share, comes: bool, goes: bool, works: Sequence[Computation]) -> None:
+    """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
+    there, back = rows_there(share) if comes else [], rows_back(share) if goes else []
+    hides, order = int(share.stack.ep == OVERLAPPED), sorted_rows(share)
+    run(tape, there[: len(there) - hides])
+    works = [*(order if comes else []), *works, *(order if goes else [])]
+    run_beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
+    run(tape, back[hides:])
+
+
+def run_beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Computation]) -> None:
+    """Make requests, and compute meanwhile; the next event waits for both."""
+    numbers = [tape.ask(ask) for ask in asks]
+    run(tape, works)
+    tape.join(*numbers)
 
 
 def _travel(share: Share, dtype: str) -> list[Ask]:

@@ -26,9 +26,7 @@ from emu.dtypes import item_bytes
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
-from emu.model.stack.megatron import MEGATRON
-from emu.model.stack.pytorch import PYTORCH
-from emu.model.stack.software import Software
+from emu.model.stack.software import MEGATRON, PYTORCH, Software
 from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.pytorch_paths import PytorchPaths
 from emu.study.planning.bound.rates import Requests

@@ -26,8 +26,7 @@ from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import Model
-from emu.model.pipeline.pipeline_order import FORWARD
-from emu.model.pipeline.turns import turns
+from emu.model.pipeline_order import FORWARD, turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack

@@ -23,9 +23,8 @@ from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
 from emu.model.generate.item import Ask
-from emu.model.generate.megatron.buffers import Buffer
-from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, stages_of
-from emu.model.pipeline.turns import all_turns, message_for
+from emu.model.generate.megatron.chunk import Buffer
+from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns, message_for, stages_of
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.bound import ROUNDED, Outline

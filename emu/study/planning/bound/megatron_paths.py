@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from emu.model.generate.megatron.buffers import Buffer, Tensor
-from emu.model.generate.megatron.chunk import buffers_of, layers_of, leave_gradient, parts_of
+from emu.model.generate.megatron.chunk import Buffer, Tensor, buffers_of, layers_of, leave_gradient, parts_of
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
 from emu.model.generate.megatron.megatron_step import overlaps_messages
 from emu.model.generate.tape import Tape

@@ -9,12 +9,12 @@ from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
 from emu.model.generate.item import PARAMETER, Computation, Gradient, is_later
 from emu.model.generate.part import Part
 from emu.model.generate.rank_step import reduced_by
-from emu.model.generate.stage_passes import ModelParts, StagePasses
+from emu.model.generate.stage_passes import RankParts, StagePasses
 from emu.model.generate.tape import Tape
-from emu.model.memory.stage_memory import StageEnds, StageMemory
+from emu.model.layer_on_rank import classes
+from emu.model.memory.step_memory import StageMemory
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
-from emu.model.routed_rows import classes
 from emu.study.planning.bound.tape_paths import EndPaths, HeldElements, LayerPaths, TapePath, TapePaths
 
 _LATER = 2  # the number of a pass that is neither the first nor the last
@@ -40,9 +40,7 @@ class PytorchPaths(TapePaths):
             experts = ExpertGradients(tape, plan, 0)
             experts.last = _LATER
             gradients, n = _UncountedGradients() if plan.shards_weights else WholeGradients(), _LATER + 1
-            passes = StagePasses(
-                tape, 0, ((part,),) * n, (StageMemory((part.memory,), StageEnds(0, 0, 0)),) * n, gradients, experts
-            )
+            passes = StagePasses(tape, 0, ((part,),) * n, (StageMemory((part.memory,)),) * n, gradients, experts)
             if tape is tapes[0]:
                 passes.once_forward(0)
             elif plan.splits:  # gradients of weights come later, each by itself
@@ -65,9 +63,9 @@ class PytorchPaths(TapePaths):
         key = (last, parts, plan.layer_settings, copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
         if key not in self._reductions:
             [(_, routed), *_] = classes(plan, self.model, place, None)
-            tape = Tape(self.dtype)
+            tape, rank = Tape(self.dtype), RankParts(self.model, plan, self.stack, routed, place)
             for number in numbers:
-                asks = reduced_by(ModelParts(self.model, plan, self.stack, routed), number)
+                asks = reduced_by(rank, number)
                 tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
             self._reductions[key] = self.path_of(tape)
         return self._reductions[key]

@@ -9,9 +9,8 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from emu.model.model import Model
-from emu.model.plan.plan import Plan
+from emu.model.plan.plan import TITLES, Plan
 from emu.model.plan.plan_text import spell
-from emu.model.plan.rank_axes import TITLES
 from emu.model.stack.stack import Stack
 from emu.study.training.estimate import DEFAULT, StepEstimate
 from emu.study.training.step.step import LEFT_OUT, TimedTrace, shared_fields

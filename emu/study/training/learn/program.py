@@ -22,7 +22,7 @@ from emu.backend.rank.count import pause_counting, track
 from emu.backend.rank.record import declare_equal_work, without_recording
 from emu.errors import InputError, LostError, must_be
 from emu.files import read_input
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.parallel.data_parallel import accumulate, clip_gradients, optimizer_of
 from emu.model.parallel.mesh import Meshes, ParameterPart, build_meshes
 from emu.model.parallel.parallel_model import ParallelModel, build_module, parallelize, single_rank_model

@@ -7,10 +7,9 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.generate.generate import memory_by_part
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.megatron import MEGATRON
-from emu.model.stack.software import CHUNKED, OVERLAPPED
+from emu.model.stack.software import CHUNKED, MEGATRON, OVERLAPPED
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.candidate_bounds import MemoryFloors
 from emu.study.planning.bound.rates import Rates

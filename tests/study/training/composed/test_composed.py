@@ -11,7 +11,7 @@ from emu.fabric.run import run_graph
 from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import SOFTWARE, Stack
 from emu.study.training.composed import isolated_request as timing
 from emu.study.training.composed.bodies import Sharing, bodies_of

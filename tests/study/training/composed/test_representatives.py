@@ -8,7 +8,7 @@ import pytest
 
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import roles_by_place, trace_of
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.composed.battery import both_ways as measured
 from benchmarks.composed.drawn import wide
-from emu.model.model_file import find_model
+from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing

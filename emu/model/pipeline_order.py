@@ -1,36 +1,87 @@
 """The turns of each place of a pipeline: the order of its passes, and of the messages between them.
 
-P places, V virtual stages of a place, M microbatches. Source: Narayanan et al., Efficient Large-Scale Language Model Training
-on GPU Clusters Using Megatron-LM (SC21), section 2.2; sends and receives stand where PyTorch 2.13 puts them
-(torch/distributed/pipelining/schedules.py).
-
-Orders of a pipeline that split a backward pass in two, so that weight gradients fill bubbles.
-
-P places with two stages each, V-shaped: the second is the mirror of the first. M microbatches. Sources: Qi et al., Zero Bubble
-Pipeline Parallelism (2023), section 6; DeepSeek-V3 (2024), DualPipe, cut in half; as PyTorch 2.13 has them
-(torch/distributed/pipelining/schedules.py).
+P stages of ranks, V virtual stages of a rank, M microbatches. Two orders split a backward pass in two, so that weight gradients
+fill bubbles, and are V-shaped: the second stage of a place is the mirror of the first. Sources: GPipe (Huang et al., 2019);
+1F1B and interleaved 1F1B (Narayanan et al., SC21, section 2.2); ZB-V (Qi et al., Zero Bubble Pipeline Parallelism (2023),
+section 6); DualPipeV (DeepSeek-V3 (2024), DualPipe, cut in half). All are as PyTorch 2.13 has them, and so are the places of
+sends and receives (torch/distributed/pipelining/schedules.py).
 """
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
+from typing import NamedTuple
 
-from emu.model.pipeline.pipeline_order import (
-    BACKWARD,
-    DROP,
-    FORWARD,
-    GATHER,
-    INPUT,
-    ORDERS,
-    RECEIVE,
-    REDUCE,
-    SEND,
-    WEIGHT,
-    Turn,
-    TurnGroup,
-    stages_of,
-)
+FORWARD, BACKWARD = "F", "B"
+INPUT, WEIGHT = "I", "W"  # a split backward pass: gradients of the inputs, then those of the weights
+SEND, RECEIVE = "send ", "receive "  # prefixes of FORWARD or BACKWARD: the message has the result of that pass
+GATHER, DROP, REDUCE = "gather", "drop", "reduce"  # gather or drop a stage's sharded weights; reduce its gradients
+
+
+class Turn(NamedTuple):
+    """One turn of a place of a pipeline: a pass of a microbatch, a message, or an action on a stage's weights."""
+
+    stage: int  # of all P * V stages; for a message, the stage that sends or receives it
+    what: str
+    microbatch: int = 0
+
+
+TurnGroup = tuple[Turn, ...]  # turns without a message between them
+
+
+class Order(NamedTuple):
+    """The requirements of one order on virtual stages and microbatches."""
+
+    virtual: tuple[int, ...]  # the allowed V; (): 2 or more
+    times: int  # the fewest M as a multiple of P; 0: any
+    rounds: bool = False  # True if M must divide into equal rounds of at least P
+    splits: bool = False  # True if gradients of inputs and of weights are separate turns
+    wraps: bool = False  # True if the second stage of a rank mirrors its first (V-shaped)
+    executed: int = 0  # the fewest M as a multiple of P, if real ranks need more than the order
+
+    def takes(self, virtual: int) -> bool:
+        """Return True if the order runs with so many virtual stages of a rank."""
+        return virtual in self.virtual if self.virtual else virtual > 1
+
+    def least(self, stages: int, *, executed: bool) -> int:
+        """Return the fewest microbatches with which the order runs; with `executed`, on real ranks."""
+        return max(1, self.times * stages, self.executed * stages * executed)
+
+    def fits(self, microbatches: int, stages: int, *, executed: bool = True) -> bool:
+        """Return True if the order runs with so many microbatches; with `executed`, on real ranks."""
+        return microbatches >= self.least(stages, executed=executed) and self.has_whole_rounds(microbatches, stages)
+
+    def has_whole_rounds(self, microbatches: int, stages: int) -> bool:
+        """Return True if the order needs no rounds, or so many microbatches divide into equal ones."""
+        return not (self.rounds and microbatches % (microbatches // stages))
+
+
+ORDERS = {
+    "gpipe": Order((1,), 0),
+    "1f1b": Order((1,), 0, executed=1),
+    "interleaved": Order((), 1, rounds=True),
+    "zero-bubble": Order((), 1, rounds=True, splits=True),
+    "zbv": Order((2,), 0, splits=True, wraps=True),
+    "dualpipev": Order((2,), 2, splits=True, wraps=True),
+}
+
+
+def default_order(virtual: int) -> str:
+    """Return the default order for a number of virtual stages of a rank."""
+    return "1f1b" if virtual == 1 else "interleaved"
+
+
+def orders_with(virtual: int) -> list[str]:
+    """Return the orders that run with so many virtual stages of a rank."""
+    return [name for name, order in ORDERS.items() if order.takes(virtual)]
+
+
+def stages_of(place: int, stages: int, virtual: int, name: str) -> tuple[int, ...]:
+    """Return the stages of a rank at a place of its pipeline, of all P * V in the order of the model."""
+    if ORDERS[name].wraps:
+        return (place, 2 * stages - 1 - place)
+    return tuple(place + stages * chunk for chunk in range(virtual))
 
 
 class _Place:
@@ -46,12 +97,20 @@ class _Place:
         """Add turns that run together, each as the first stage (0) or the second (1) and the kind of pass."""
         self.found.append(tuple(self._next(self.stages[which], what) for which, what in turns))
 
-    def take_weights(self, which: int = -1) -> None:
-        """Add the weight gradients of the oldest backward pass that lacks them; with `which`, of that stage."""
+    def take_weights(self, which: int) -> None:
+        """Add the weight gradients of the oldest backward pass of a stage that lacks them; -1: of either stage."""
         turn = next((t for t in self.left if which < 0 or t.stage == self.stages[which]), None)
         if turn is not None:
             self.left.remove(turn)
             self.found.append((turn._replace(what=WEIGHT),))
+
+    def take_each(self, times: int, *turns: tuple[int, str]) -> None:
+        """Add turns one after another, so many times."""
+        for which, what in times * turns:
+            if what == WEIGHT:
+                self.take_weights(which)
+            else:
+                self.take((which, what))
 
     def _next(self, stage: int, what: str) -> Turn:
         turn = Turn(stage, what, self.done[stage, what == FORWARD])
@@ -59,6 +118,9 @@ class _Place:
         if what == INPUT:
             self.left.append(turn)
         return turn
+
+
+_OLDEST = (-1, WEIGHT)
 
 
 def zbv(place: int, places: int, microbatches: int) -> list[TurnGroup]:
@@ -69,34 +131,18 @@ def zbv(place: int, places: int, microbatches: int) -> list[TurnGroup]:
     microbatches.
     """
     own, count = _Place(place, places), max(2 * places - 1, microbatches)
-    for _ in range(2 * (places - place) - 1):
-        own.take((0, FORWARD))
-    for _ in range(place):
-        own.take((1, FORWARD))
-        own.take((0, FORWARD))
-    for _ in range(places - place):
-        own.take((1, FORWARD))
-        _take_both(own, 1)
+    own.take_each(2 * (places - place) - 1, (0, FORWARD))
+    own.take_each(place, (1, FORWARD), (0, FORWARD))
+    own.take_each(places - place, (1, FORWARD), (1, INPUT), (1, WEIGHT))
     for _ in range(count - places):
         if own.done[place, True] < count:
             own.take((0, FORWARD))
-        _take_both(own, 0)
-        own.take((1, FORWARD))
-        _take_both(own, 1)
-    for _ in range(place):
-        own.take((0, INPUT))
-        own.take((1, INPUT))
-    for _ in range(places - place):
-        _take_both(own, 0)
-    for which in (1, 0):
-        for _ in range(place):
-            own.take_weights(which)
+        own.take_each(1, (0, INPUT), (0, WEIGHT), (1, FORWARD), (1, INPUT), (1, WEIGHT))
+    own.take_each(place, (0, INPUT), (1, INPUT))
+    own.take_each(places - place, (0, INPUT), (0, WEIGHT))
+    own.take_each(place, (1, WEIGHT))
+    own.take_each(place, (0, WEIGHT))
     return [turns for turns in own.found if turns[0].microbatch < microbatches]
-
-
-def _take_both(own: _Place, which: int) -> None:
-    own.take((which, INPUT))
-    own.take_weights(which)
 
 
 def dualpipev(place: int, places: int, microbatches: int) -> list[TurnGroup]:
@@ -105,38 +151,23 @@ def dualpipev(place: int, places: int, microbatches: int) -> list[TurnGroup]:
     A forward of one stage and a backward of the other run together; at the ends of the step backward passes are split.
     """
     own, after = _Place(place, places), places - place - 1
-    for _ in range(2 * after):
-        own.take((0, FORWARD))
-    for _ in range(place + 1):
-        own.take((0, FORWARD))
-        own.take((1, FORWARD))
-    for _ in range(after):
-        own.take((1, INPUT))
-        own.take_weights()
-        own.take((1, FORWARD))
+    own.take_each(2 * after, (0, FORWARD))
+    own.take_each(place + 1, (0, FORWARD), (1, FORWARD))
+    own.take_each(after, (1, INPUT), _OLDEST, (1, FORWARD))
     for number in range(microbatches - 2 * places + place + 1):
         if number == 0 and after == 0:
-            own.take((0, FORWARD))
-            own.take((1, BACKWARD))
+            own.take_each(1, (0, FORWARD), (1, BACKWARD))
         else:
             own.take((0, FORWARD), (1, BACKWARD))
         own.take((1, FORWARD), (0, BACKWARD))
     for _ in range(after):
         own.take((1, BACKWARD))
         own.take((1, FORWARD), (0, BACKWARD))
-    _end_backwards(own, place, after)
-    return own.found
-
-
-def _end_backwards(own: _Place, place: int, after: int) -> None:
-    """Take the last backwards of DualPipeV, of which the second half is split, and the remaining weight gradients."""
-    for number in range(2 * place + 2):
+    for number in range(2 * place + 2):  # the second half of the last backwards is split
         own.take((1 - number % 2, BACKWARD if number <= place else INPUT))
-    for _ in range(after):
-        own.take_weights()
-        own.take((0, INPUT))
-    for _ in range(place + 1):
-        own.take_weights()
+    own.take_each(after, _OLDEST, (0, INPUT))
+    own.take_each(place + 1, _OLDEST)
+    return own.found
 
 
 def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> Iterator[TurnGroup]:

@@ -5,8 +5,21 @@ from itertools import product
 import pytest
 from torch.distributed.pipelining import schedules
 
-from emu.model.pipeline.pipeline_order import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
-from emu.model.pipeline.turns import all_turns, turns, with_messages
+from emu.model.pipeline_order import (
+    BACKWARD,
+    DROP,
+    FORWARD,
+    GATHER,
+    INPUT,
+    RECEIVE,
+    REDUCE,
+    SEND,
+    WEIGHT,
+    Turn,
+    all_turns,
+    turns,
+    with_messages,
+)
 
 WORDS = {
     "FORWARD": FORWARD, "FULL_BACKWARD": BACKWARD, "BACKWARD_INPUT": INPUT, "BACKWARD_WEIGHT": WEIGHT,
