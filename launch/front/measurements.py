@@ -12,20 +12,19 @@ from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
-from emu.study.job_pool import THIS_PROCESS, JobPool
+from emu.study.job_pool import JobPool
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
-from launch.clusters import ClusterOptions
+from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import algorithm_choice, calls_of, grid_of, topologies_of
 from launch.front.question import question
 from launch.front.result import PICTURES, Result, late
 from launch.show.progress import itself, late_notice, with_progress
 from launch.show.text.algorithm_table import compare_lines
 from launch.show.text.bench_table import bench_report, bench_told
-from launch.workers import WorkerOptions
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.figure import Figure
@@ -147,8 +146,7 @@ def bench(
         InputError: an argument is impossible; the line says which, and how to mend it.
         RunError: a rank failed.
     """
-    pool = WorkerOptions(workers, ray_address if workers == "ray" else None).pool("emu bench", THIS_PROCESS)
-    where = ClusterOptions(cluster, ray_address if workers == "local" else None, ranks_per_actor, ray_options)
+    pool, where = pool_and_cluster("emu bench", workers, cluster, ray_address, ranks_per_actor, ray_options)
     under = calls_of(stack)
     [name] = [algorithm] if algorithm else algorithm_choice((), under)
     if name == EVERY and cluster != "local":

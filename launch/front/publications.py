@@ -13,6 +13,7 @@ from emu.files import make_folder, write_file
 from emu.registry import unknown
 from emu.study.job_pool import JobPool, LocalPool
 from emu.study.planning.search.timer import ResultCache
+from launch.clusters import job_pool
 from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.front.inputs import cache_folder
 from launch.front.question import question
@@ -44,7 +45,6 @@ from launch.show.text.measured_report import (
     torchtitan_report,
     unmet_rows,
 )
-from launch.workers import WorkerOptions
 
 if TYPE_CHECKING:  # it takes long to load
     from matplotlib.figure import Figure
@@ -157,14 +157,9 @@ def repro(
             raise InputError(f"repro: {name} is not for {source}; leave it out")
     given = dict(known[source])
     if "workers" in given:
-        label = f"emu repro {source}"
-        given["pool"] = WorkerOptions(given.pop("workers"), given.pop("ray_address")).pool(label, _local())
+        local = LocalPool(min(_PROCESSES, os.cpu_count() or 1))
+        given["pool"] = job_pool(f"emu repro {source}", given.pop("workers"), given.pop("ray_address"), local)
     return paper_rows(source, **given) if source in PAPERS else _ASKED[source](**given)
-
-
-def _local() -> JobPool:
-    """Return the processes of this machine that compute rows."""
-    return LocalPool(min(_PROCESSES, os.cpu_count() or 1))
 
 
 def all_papers(pool: JobPool, cache: str | Path | None = None) -> Reproduction:

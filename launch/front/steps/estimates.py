@@ -9,7 +9,6 @@ from emu.errors import InputError, must_be
 from emu.model.generate.generate import generate
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.study.job_pool import THIS_PROCESS
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate
 from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate_moments
 from emu.study.training.step.step import with_means
@@ -17,6 +16,7 @@ from emu.topology.fault_injection.fault_script import faults_of, job_steps, read
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.trace_file import save
+from launch.clusters import job_pool
 from launch.front.inputs import (
     DeviceLike,
     ModelLike,
@@ -34,7 +34,6 @@ from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each
 from launch.show.progress import itself, with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
-from launch.workers import WorkerOptions
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.figure import Figure
@@ -114,7 +113,7 @@ def estimate(
     laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), stack_of(stack)
     order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
     request = EstimateRequest(model_word(model), laid, under, algorithm_choice(algorithm, under), order, scale_dp)
-    pool = WorkerOptions(workers, ray_address).pool("emu estimate", THIS_PROCESS)
+    pool = job_pool("emu estimate", workers, ray_address)
     if workers != "local" and not several(sweep):
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
     if several(sweep) and several(fault):

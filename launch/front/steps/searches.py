@@ -15,6 +15,7 @@ from emu.study.planning.search.timer import ResultCache, search_name
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from launch.clusters import job_pool
 from launch.front.inputs import (
     DeviceLike,
     ModelLike,
@@ -32,7 +33,6 @@ from launch.front.result import PICTURES, Result, late
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.show.progress import late_notice, progress_bar
 from launch.show.text.estimate_table import plans_report
-from launch.workers import WorkerOptions
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.figure import Figure
@@ -139,7 +139,7 @@ def plan(
     choice = algorithm_choice(algorithm, under)
     request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top, prove_all)
     local = LocalPool(min(_PROCESSES, os.cpu_count() or 1))
-    pool = WorkerOptions(workers, ray_address).pool("emu plan", local)
+    pool = job_pool("emu plan", workers, ray_address, local)
     with closing(ResultCache(cache_folder(cache))) as kept:
         if several(sweep):
             if named:
