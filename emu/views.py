@@ -5,7 +5,7 @@ The application draws; the library names it here by its module, which is importe
 
 import importlib
 
-_DRAWN_BY = "launch.front.parts.views"
+_DRAWN_BY = "launch.front.exhibits"
 
 
 def html_of(value: object) -> str:

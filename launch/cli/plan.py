@@ -1,6 +1,5 @@
 """The command `emu plan`: the plan that trains a model fastest on a number of NPUs, and why the next ones lose."""
 
-from functools import partial
 from typing import Any
 
 import click
@@ -8,10 +7,10 @@ import click
 from emu.study.planning.find import InterruptedSearch
 from emu.study.planning.search.row import BEST
 from launch.cli.options import common
-from launch.cli.options.checks import check_sweep
-from launch.cli.options.files import OutputFile
-from launch.cli.options.output import print_result, show
+from launch.cli.options.files import OutputFile, print_text
+from launch.cli.options.output import check_sweep, show
 from launch.front.steps.searches import plan
+from launch.show.row_file import json_text
 from launch.show.text.estimate_table import plans_report
 
 
@@ -51,8 +50,7 @@ from launch.show.text.estimate_table import plans_report
 @common.sweep_option
 @common.stack_option
 @common.worker_options
-@common.import_option
-@common.row_options
+@common.answer_options
 def plan_command(**options: Any) -> int:
     """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.
 
@@ -68,5 +66,5 @@ def plan_command(**options: Any) -> int:
         return show(plan, options)
     except InterruptedSearch as stopped:
         if stopped.table is not None and not is_swept:
-            print_result(stopped.table, partial(plans_report, stopped.table), as_json=as_json)
+            print_text(json_text(stopped.table) if as_json else plans_report(stopped.table))
         raise stopped.cause from None

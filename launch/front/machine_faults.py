@@ -15,23 +15,15 @@ from emu.study.cost.price_book import Price
 from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
 from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
 from emu.units import parse_time, seconds
-from launch.data.fault_logs import GPUS, SOURCE, production_log
-from launch.data.prices import find_book
-from launch.front.inputs import (
-    several,
-    topologies_of,
-)
+from launch.data.presets import GPUS, SOURCE, find_book, production_log
+from launch.front.inputs import Topologies, question, several, topologies_of
 from launch.front.network_costs import npu_price
-from launch.front.question import question
-from launch.front.result import PICTURES, Result, late
+from launch.front.result import Result, late
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
 from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json
 
 if TYPE_CHECKING:  # they take long to load
-    from matplotlib.figure import Figure
-
-    from launch.front.inputs import Topologies
     from launch.show.html.page import Page
 
 LEAST_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
@@ -39,12 +31,13 @@ _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class FaultWaste(Result[MachineWaste]):
-    """The NPUs of each machine that work but find no group, for each size of groups."""
+class FaultWaste(Result[MachineWaste], drawn_by="chart.job_chart:waste_figure"):
+    """The NPUs of each machine that work but find no group, for each size of groups.
+
+    The picture has the waste over time, and its distribution.
+    """
 
     notes: tuple[str, ...]  # what the figures rest on
-
-    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return a table with a line for each machine and size of groups, then the notes."""
@@ -58,11 +51,6 @@ class FaultWaste(Result[MachineWaste]):
         """Return the rows with the shares that a person reads."""
         return [waste_as_json(row) for row in self.rows]
 
-    def figure(self) -> "Figure":
-        """Return the waste over time, and its distribution."""
-        drawn: Figure = late("chart.job_chart:waste_figure")([row.waste for row in self.rows])
-        return drawn
-
     def page(self) -> "Page":
         """Return the report, with charts."""
         made: Page = late("html.waste_page:faults_page")(self.rows, self.notes)
@@ -72,7 +60,7 @@ class FaultWaste(Result[MachineWaste]):
 @question
 def faults(
     *,
-    topology: "Topologies",
+    topology: Topologies,
     tp: int | str | Sequence[int] = 32,
     npus: int | None = None,
     log: str | Path | None = None,

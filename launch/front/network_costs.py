@@ -14,17 +14,18 @@ from emu.study.cost.cost import Cost, OwnershipTerms, ownership_cost
 from emu.study.cost.cost import cost as network_cost
 from emu.study.cost.price_book import Price
 from emu.topology.topology import Topology
-from launch.data.prices import DEFAULT, find_book
+from launch.data.presets import DEFAULT, find_book
 from launch.front.inputs import (
     DeviceLike,
     ModelLike,
+    Topologies,
     algorithm_choice,
     device_of,
     model_word,
+    question,
     stack_of,
     topologies_of,
 )
-from launch.front.question import question
 from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
@@ -32,7 +33,6 @@ from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report, 
 
 if TYPE_CHECKING:  # they take long to load
     from emu.study.training.estimate import StepEstimate
-    from launch.front.inputs import Topologies
 
 NPU_EXAMPLE = "dollars=30000,watts=700"
 _RANGES = "low to high: at the lowest and at the highest price of each part, where sources differ"
@@ -76,7 +76,7 @@ def npu_price(text: str) -> Price:
 @question
 def cost(
     *,
-    topology: "Topologies",
+    topology: Topologies,
     prices: str | Path = DEFAULT,
     across: bool = False,
     all_to_all: bool = False,

@@ -16,8 +16,7 @@ from emu.registry import unknown
 from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject
 from emu.study.prove.verify import verify as verified
 from launch.clusters import ClusterOptions, pool_and_cluster
-from launch.front.inputs import grid_of, several
-from launch.front.question import question
+from launch.front.inputs import grid_of, question, several
 from launch.front.result import PICTURES, Result, late
 from launch.show.progress import itself, with_progress
 from launch.show.text.proof_table import fault_line, proof_lines
@@ -29,13 +28,11 @@ _TOLD = 3  # algorithms whose first failure is printed in full
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Verification(Result[VerificationRow]):
+class Verification(Result[VerificationRow], files=PICTURES):
     """The proof of each algorithm on each number of ranks, beside its claimed time."""
 
     cases: tuple[tuple[Algorithm, Shape], ...]  # the algorithm and the shape of each row
     executed: "dict[tuple[str, str, int], dict[str, object]]"  # what ran between processes; empty: nothing
-
-    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def failed(self) -> list[tuple[VerificationRow, Algorithm, Shape]]:

@@ -15,8 +15,7 @@ from emu.study.job_pool import JobPool, LocalPool
 from emu.study.planning.search.timer import ResultCache
 from launch.clusters import job_pool
 from launch.data.fitted import read_fitted, write_fit, write_fitted
-from launch.front.inputs import cache_folder
-from launch.front.question import question
+from launch.front.inputs import cache_folder, question
 from launch.front.result import PICTURES, Result, late
 from launch.papers.catalogue import PAPERS
 from launch.papers.kernels import report as kernels
@@ -68,7 +67,7 @@ _KERNEL_NOTES = (
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Reproduction(Result[Any]):
+class Reproduction(Result[Any], files=PICTURES):
     """The rows of a publication: what it prints, and what Emu computes for it."""
 
     report: Callable[[], str]  # the text of the command
@@ -77,8 +76,6 @@ class Reproduction(Result[Any]):
     write_fit: Callable[[Path], object] | None = None  # writes the constants that were fitted; None: none were
     pages: Mapping[str, str] | None = None  # the page of each paper, as docs/papers has it; None: not of a whole paper
     told_rows: Sequence[object] = ()  # the fields of each row for JSON; empty: the rows have them
-
-    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return the table of the rows."""

@@ -14,7 +14,7 @@ from emu.study.training.step_choice.step_to_serve import TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.papers.row_answers import name_of
 
 _EFFORT = TimingEffort(most_events=2**17)  # every step of a paper has more, and is composed

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import generate
@@ -20,34 +19,30 @@ from launch.clusters import job_pool
 from launch.front.inputs import (
     DeviceLike,
     ModelLike,
+    Topologies,
     Words,
     algorithm_choice,
     device_of,
     model_word,
+    question,
     several,
     stack_of,
     topologies_of,
 )
-from launch.front.question import question
-from launch.front.result import PICTURES, Result, late
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each
 from launch.show.progress import itself, with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
 
-if TYPE_CHECKING:  # they take long to load
-    from matplotlib.figure import Figure
-
-    from launch.front.inputs import Topologies
-
 
 @dataclass(frozen=True, repr=False, eq=False)
-class StepEstimates(TimedSteps[StepEstimate]):
-    """An estimated training step on each topology; with one topology, the answer has its fields."""
+class StepEstimates(TimedSteps[StepEstimate], drawn_by="chart.step_chart:parts_figure", files=(".trace",)):
+    """An estimated training step on each topology; with one topology, the answer has its fields.
+
+    The picture has the parts of the step, with a bar for each topology.
+    """
 
     request: EstimateRequest
-
-    FILES = (*Result.FILES, *PICTURES, ".trace")
 
     def text(self) -> str:
         """Return the report of one step, or the table of several."""
@@ -57,11 +52,6 @@ class StepEstimates(TimedSteps[StepEstimate]):
         """Return the step, or the steps where there are several topologies."""
         steps = self.with_means()
         return steps[0] if len(steps) == 1 else steps
-
-    def figure(self) -> "Figure":
-        """Return the parts of the step, with a bar for each topology."""
-        drawn: Figure = late("chart.step_chart:parts_figure")(self.rows)
-        return drawn
 
     def save_trace(self, path: Path) -> None:
         """Write the generated step, for `emu.replay` and `emu.compare`."""
@@ -73,7 +63,7 @@ def estimate(
     *,
     model: ModelLike,
     plan: str,
-    topology: "Topologies",
+    topology: Topologies,
     global_batch: int,
     seq: int,
     device: DeviceLike = "h100",

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emu.cluster.npu.npu import Npu
 from emu.cluster.pace.timeliness import Pace
@@ -26,15 +25,18 @@ from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps, has_steps, with_steps
 from emu.trace.trace import Trace
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
-from launch.front.inputs import DeviceLike, Words, check_float32
-from launch.front.question import question
+from launch.front.inputs import DeviceLike, Topologies, Words, check_float32, question
 from launch.front.steps.replays import steps_of
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps
-from launch.front.steps.trace_timing import JobConditions, KeepTrace, TraceTiming, keep_trace, paced_jobs, pacing_of
-
-if TYPE_CHECKING:
-    from launch.front.inputs import Topologies
-
+from launch.front.steps.timed_steps import (
+    FaultyJobs,
+    JobConditions,
+    KeepTrace,
+    TimedSteps,
+    TraceTiming,
+    keep_trace,
+    paced_jobs,
+    pacing_of,
+)
 
 _log = logging.getLogger("emu")
 
@@ -66,7 +68,7 @@ def run(
     args: Sequence[str] = (),
     *,
     ranks: int,
-    topology: "Topologies",
+    topology: Topologies,
     device: DeviceLike = "h100",
     dtype: str | None = None,
     algorithm: Words = (),

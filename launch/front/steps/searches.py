@@ -4,7 +4,7 @@ import os
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
@@ -19,40 +19,39 @@ from launch.clusters import job_pool
 from launch.front.inputs import (
     DeviceLike,
     ModelLike,
+    Topologies,
     Words,
     algorithm_choice,
     cache_folder,
     device_of,
     model_word,
+    question,
     several,
     stack_of,
     topologies_of,
 )
-from launch.front.question import question
-from launch.front.result import PICTURES, Result, late
+from launch.front.result import Result, late
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.show.progress import late_notice, progress_bar
 from launch.show.text.estimate_table import plans_report
 
 if TYPE_CHECKING:  # they take long to load
-    from matplotlib.figure import Figure
-
-    from launch.front.inputs import Topologies
     from launch.show.html.page import Page
 
 _PROCESSES = 2  # most processes that time candidates
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class PlanSearch(Result[PlanRow]):
-    """The fastest plans that a search found, the fastest first, and why each other one is slower."""
+class PlanSearch(Result[PlanRow], drawn_by="chart.step_chart:plans_figure"):
+    """The fastest plans that a search found, the fastest first, and why each other one is slower.
+
+    The picture has MFU against memory, with the Pareto front.
+    """
 
     table: PlanTable
     request: PlanRequest
     topologies: tuple[Topology, ...]
     device: Device
-
-    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def fastest(self) -> PlanRow:
@@ -67,10 +66,8 @@ class PlanSearch(Result[PlanRow]):
         """Return the table with all that the search found out."""
         return self.table
 
-    def figure(self) -> "Figure":
-        """Return MFU against memory, with the Pareto front."""
-        drawn: Figure = late("chart.step_chart:plans_figure")(self.table)
-        return drawn
+    def _shown(self) -> tuple[Any, ...]:
+        return (self.table,)
 
     def page(self) -> "Page":
         """Return the report of the search, with the step of the fastest plan."""
@@ -89,7 +86,7 @@ def plan(
     *,
     model: ModelLike,
     npus: int,
-    topology: "Topologies",
+    topology: Topologies,
     global_batch: int,
     seq: int,
     device: DeviceLike = "h100",

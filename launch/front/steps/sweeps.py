@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.model import Model
@@ -23,15 +23,12 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.value_table import ValueTable
 from launch.data.devices import find_device
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.front.inputs import stack_of
-from launch.front.result import PICTURES, Result, late
+from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.row_file import csv_text, row_known
 from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_told
-
-if TYPE_CHECKING:  # it takes long to load
-    from matplotlib.figure import Figure
 
 _WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 _PLAIN = ("model", "device", "seq", "global-batch")
@@ -203,12 +200,13 @@ class _SweepRows:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Sweep(Result[SweepRow]):
-    """The step at every point of a sweep on every topology, or the reason why there is none."""
+class Sweep(Result[SweepRow], drawn_by="chart.step_chart:sweep_figure"):
+    """The step at every point of a sweep on every topology, or the reason why there is none.
+
+    The picture has the step time at each value, with a line for each topology and each combination of other sweeps.
+    """
 
     title: str  # of the picture
-
-    FILES = (*Result.FILES, *PICTURES)
 
     def records(self) -> Sequence[object]:
         """Return a flat row for each point and topology."""
@@ -218,10 +216,8 @@ class Sweep(Result[SweepRow]):
         """Return a line of CSV for each point and topology, under a head."""
         return csv_text(self.records()).rstrip("\n")
 
-    def figure(self) -> "Figure":
-        """Return the step time at each value, with a line for each topology and each combination of other sweeps."""
-        drawn: Figure = late("chart.step_chart:sweep_figure")(self.rows, self.title)
-        return drawn
+    def _shown(self) -> tuple[Any, ...]:
+        return self.rows, self.title
 
 
 def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object], timer: PointTimer, title: str) -> Sweep:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
@@ -13,15 +12,21 @@ from emu.study.training.train import TrainingResult, TrainRequest, run_steps, ti
 from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.device import Device
 from launch.clusters import ClusterOptions
-from launch.front.inputs import DeviceLike, ModelLike, Words, model_word
-from launch.front.question import question
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each, with_pacing
-from launch.front.steps.trace_timing import JobConditions, KeepTrace, TraceTiming, keep_trace, paced_jobs, pacing_of
+from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, model_word, question
+from launch.front.steps.timed_steps import (
+    FaultyJobs,
+    JobConditions,
+    KeepTrace,
+    TimedSteps,
+    TraceTiming,
+    keep_trace,
+    paced_jobs,
+    pacing_of,
+    steps_on_each,
+    with_pacing,
+)
 from launch.show.progress import progress_bar
 from launch.show.text.step_report import train_report
-
-if TYPE_CHECKING:
-    from launch.front.inputs import Topologies
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -43,7 +48,7 @@ def train(
     *,
     model: ModelLike,
     plan: str,
-    topology: "Topologies",
+    topology: Topologies,
     steps: int = 5,
     global_batch: int | None = None,
     seq: int | None = None,

@@ -6,7 +6,7 @@ from functools import cache
 
 from emu.study.cost.cost import Cost, cost
 from emu.topology.catalogue import build_topology
-from launch.data.prices import find_book
+from launch.data.presets import find_book
 
 BOOK, REFERENCE = "railx", "2FT"
 LINES: Mapping[str, str] = {  # 36 ports of 400 Gb/s a chip; switches have 64 ports, optical ones 128

@@ -19,7 +19,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, parse_stack
 from emu.study.training.estimate import EstimateRequest
 from launch.data.fitted import DATA, rows_of
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.papers.measured.settings import HOPPER_NETWORK
 
 ROWS = DATA / "torchtitan.csv"

@@ -17,21 +17,22 @@ from emu.study.faults.waste import Waste
 from emu.study.live.faulty_job import FaultyJob
 from emu.units import format_time
 from launch.show.canvas import add_legend, check_own_page, dress, new_page, wrap
-from launch.show.text.waste_table import machine_name
+from launch.show.text.waste_table import MachineWaste, machine_name
 
 _WASTE_WIDE_IN, _WASTE_HIGH_IN = 11.0, 5.2
 
 
-def waste_figure(rows: Sequence[Waste]) -> Figure:
+def waste_figure(rows: Sequence[MachineWaste]) -> Figure:
     """Return a chart of the NPUs that faults waste, with a line for each machine and size of groups."""
-    sizes = sorted({row.group for row in rows})
+    sizes = sorted({row.waste.group for row in rows})
     title = f"Share of all NPUs that work but find no group of TP-{' or TP-'.join(map(str, sizes))}"
     check_own_page("the waste")
     figure, over_time = new_page(_WASTE_WIDE_IN, _WASTE_HIGH_IN, title)
     figure.delaxes(over_time)
     over_time, often = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
     for i, row in enumerate(rows):
-        _draw_waste(over_time, often, row, machine_name(row, several=len(sizes) > 1), colormaps["tab10"](i % 10))
+        name = machine_name(row.waste, several=len(sizes) > 1)
+        _draw_waste(over_time, often, row.waste, name, colormaps["tab10"](i % 10))
     dress(over_time, "day", "waste")
     dress(often, "share of the time with at most this waste")
     over_time.set_ylim(bottom=0)
@@ -54,7 +55,7 @@ _LABEL_PT = 8.0
 _MOST = 10  # most places with events that are written
 
 
-def picture(results: Sequence[FaultyJob]) -> Figure:
+def job_figure(results: Sequence[FaultyJob]) -> Figure:
     """Return a chart of the time of each step, with a line for each topology and a mark at each event.
 
     Args:

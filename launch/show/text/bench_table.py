@@ -1,12 +1,106 @@
-"""The rows of a bench as a table, in the terms of nccl-tests."""
+"""The rows of a bench as a table, in the terms of nccl-tests.
 
-from collections.abc import Sequence
+Algorithms compared in a table of times by size, whose lines are printed as soon as they are known.
+
+How near a time is to its bound: the cells of a table, and the meaning of each kind of bound.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from emu.study.measure.bench import BenchRow, UntimedRow
+from emu.bound.limit import CROSSED, CUT, LATENCY, MESSAGES, PATHS, TRIED
+from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows
+from emu.study.measure.request import PlacedBench
 from emu.units import format_size, format_time
-from launch.show.text.algorithm_table import BOUND_COLUMNS, bounds_text
 from launch.show.text.table import Column, column_table, merged_assumption_lines, spread_lines
+
+_MEANS = {
+    CUT: "the bytes that a set of nodes must send to the other nodes, over the links out of the set; the slowest of all sets",
+    TRIED: "the bytes that some ranks must send to the others; the slowest of single ranks, groups and halves is taken",
+    MESSAGES: "n ranks, or groups of ranks, need at least 2(n - 1) messages to add up and spread a byte",
+    CROSSED: "the bytes of all pairs, times the fewest links between each pair, shared by all links or by all links of a tier",
+    PATHS: "the bytes of all pairs, spread over all links along the best paths",
+    LATENCY: "the latency of the quickest path between the two ranks that are farthest apart",
+}
+_OF_BOUND = (
+    "of_bound: the bound divided by the time. No schedule beats the bound; 1 means that nothing is left to gain. "
+    "Kinds of bounds:"
+)
+
+
+def of_bound(row: BenchRow) -> str:
+    """Return the bound divided by the time, as text."""
+    return "-" if row.of_bound is None else f"{row.of_bound:.3f}"
+
+
+BOUND_COLUMNS: tuple[Column[BenchRow], ...] = (Column("of_bound", of_bound), Column("bound", lambda row: row.bound or "-"))
+
+
+def bounds_text(rows: Sequence[BenchRow]) -> str:
+    """Return what `of_bound` means for these rows: the kinds of bounds, and those that were not computed.
+
+    An all_reduce also gets the times of the best algorithms that are known, which are no bounds.
+    """
+    kinds = sorted({row.bound for row in rows if row.bound})
+    told = [_OF_BOUND] if kinds else []
+    told += [f"  {kind}: {_MEANS[kind]}" for kind in kinds]
+    left_out = list(dict.fromkeys(each for row in rows for each in row.bounds_left_out))
+    if left_out:
+        told.append(f"  not computed, because they take long (add --bounds all): {', '.join(left_out)}")
+    largest = {row.topology: row for row in sorted(rows, key=lambda row: row.size_bytes)}
+    return "\n".join([*told, *filter(None, map(_orientation_text, largest.values()))])
+
+
+def _orientation_text(row: BenchRow) -> str:
+    """Return the times of the best reduce_scatter with all_gather, and of the best trees; "" where none is known."""
+    times = {"the best reduce_scatter and then the best all_gather": row.in_a_row_s, "the best trees": row.trees_s}
+    known = [f"{name} would take {format_time(time_s)}" for name, time_s in times.items() if time_s is not None]
+    size = format_size(row.size_bytes)
+    return f"without latency, {', '.join(known)} ({size} on {row.topology}); this is no bound" if known else ""
+
+
+def compare_lines(asked: PlacedBench, rows: Iterable[BenchRow | UntimedRow]) -> Iterator[str]:
+    """Yield a line for each algorithm with time and of_bound of each size, then the fastest of each size and the assumptions.
+
+    Args:
+        asked: The comparison that was asked for.
+        rows: The rows of each algorithm, size after size.
+    """
+    op, width = asked.operation, max(map(len, algorithm_names(asked)))
+    seen: list[BenchRow | UntimedRow] = []
+    for built, of in groupby(rows, key=lambda row: row.built):
+        line = list(of)
+        if not seen:  # not before: what cannot be timed leaves nothing but its error
+            yield f"{op.name} among {op.n_ranks} ranks of {asked.site.topology.name}: virtual time and of_bound"
+            yield ""
+            yield _line("algorithm", [(format_size(size), "") for size in asked.request.sizes], width)
+        seen += line
+        yield _line(built, map(_cell, line), width)
+    yield from _tail(seen)
+
+
+def _line(name: str, cells: Iterable[tuple[str, str]], width: int) -> str:
+    """Return a line of the table."""
+    return "  ".join([name.ljust(width), *(f"{time:>12} {of:<5}" for time, of in cells)]).rstrip()
+
+
+def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
+    """Return the time and of_bound of a row; a row that was not timed has a least time."""
+    if isinstance(row, UntimedRow):
+        return f">= {format_time(row.at_least_s)}", "-"
+    return format_time(row.time_s), of_bound(row)
+
+
+def _tail(rows: Sequence[BenchRow | UntimedRow]) -> Iterator[str]:
+    """Yield the lines after the table."""
+    timed, best = [row for row in rows if isinstance(row, BenchRow)], best_rows(rows)
+    if len(timed) < len(rows):
+        yield "(>=: not timed, as that takes long; by this bound another is faster)"
+    yield ""
+    yield f"fastest: {'; '.join(f'{format_size(size)}: {best[size].built}' for size in sorted(best))}"
+    yield from ("", *filter(None, [bounds_text(timed)]), "")
+    yield from merged_assumption_lines([(row.built, row.assumptions) for row in timed])
+
 
 _COLUMNS: tuple[Column[BenchRow], ...] = (
     Column("topology", lambda row: row.topology),
