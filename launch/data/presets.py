@@ -1,4 +1,4 @@
-"""What Emu comes with beside devices: price books, a fault log, and words that `--stack` takes for several settings at once.
+"""Presets beside devices: price books, a fault log, and words that `--stack` takes for several settings at once.
 
 Prices: two books of one paper each, and Emu's own, which prices every published fabric.
 

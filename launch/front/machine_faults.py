@@ -112,7 +112,7 @@ def faults(
     """
     asked = dict(locals())
     source, sizes, price = _source(asked), _groups(tp), None if npu is None else npu_price(npu)
-    goodput = _GoodputTerms.of(checkpoint, restart, mfu)
+    restarts_of, job_mfu = _goodput_terms(checkpoint, restart, mfu)
     if (prices is None) != (npu is None):
         raise InputError("faults: --prices and --npu go together; give both or none")
     book = None if prices is None else find_book(prices)
@@ -126,9 +126,9 @@ def faults(
     rows = []
     for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
         row, network = waste(machine, group, found[machine.npus].states), networks[machine.topology.name]
-        restarts, waiting = goodput.restarts(found[machine.npus].per_day), None if job is None else row.waiting(job)
+        restarts, waiting = restarts_of(found[machine.npus].per_day), None if job is None else row.waiting(job)
         costs = (_aggregate(each, row, price) for each in (network, network and network.high))
-        rows.append(MachineWaste(row, restarts, goodput.mfu, waiting, *costs))
+        rows.append(MachineWaste(row, restarts, job_mfu, waiting, *costs))
         row_known(waste_as_json(rows[-1]))
     notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
     if book is not None and price is not None:
@@ -144,44 +144,31 @@ def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float |
     return network.aggregate_dollars_per_npu(row.availability, price.dollars)
 
 
-@dataclass(frozen=True, slots=True)
-class _GoodputTerms:
-    """The terms of goodput beside faults: the times of a checkpoint and of a restart, and the MFU of the job.
+def _goodput_terms(
+    checkpoint: float | str | None, restart: float | str, mfu: float | str | None
+) -> tuple[Callable[[float], Restarts | None], float]:
+    """Return what faults cost in checkpoints and restarts, as a function of the faults of a day, and the MFU of the job.
+
+    The function takes the best interval of checkpoints; it returns None where goodput was not asked for.
 
     Raises:
-        InputError: MFU is given without a checkpoint.
+        InputError: MFU is given without a checkpoint. The function: the faults have no times.
     """
+    if mfu is not None and checkpoint is None:
+        raise InputError("faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out")
+    saving_s = None if checkpoint is None else seconds(parse_time(checkpoint, "--checkpoint"))
+    restart_s = seconds(parse_time(restart, "--restart"))
 
-    checkpoint: int | None  # ticks; None: goodput was not asked for
-    restart: int  # ticks
-    mfu: float
-
-    @classmethod
-    def of(cls, checkpoint: float | str | None, restart: float | str, mfu: float | str | None) -> "_GoodputTerms":
-        """Return the terms that arguments give."""
-        if mfu is not None and checkpoint is None:
-            raise InputError(
-                "faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out"
-            )
-        ticks = None if checkpoint is None else parse_time(checkpoint, "--checkpoint")
-        return cls(ticks, parse_time(restart, "--restart"), 1.0 if mfu is None else _share(mfu, "--mfu"))
-
-    def restarts(self, per_day: float) -> Restarts | None:
-        """Return what checkpoints and restarts cost with the best interval of checkpoints; None where this was not asked for.
-
-        Args:
-            per_day: Faults of the machine in a day.
-
-        Raises:
-            InputError: the faults have no times.
-        """
-        if self.checkpoint is None:
+    def restarts(per_day: float) -> Restarts | None:
+        if saving_s is None:
             return None
         if not per_day:
             raise InputError(
                 "faults: --checkpoint needs faults with times, and --rate has none; give --log, or --mtbf and --mttr"
             )
-        return optimal_restarts(seconds(self.checkpoint), seconds(self.restart), 86400 / per_day)
+        return optimal_restarts(saving_s, restart_s, 86400 / per_day)
+
+    return restarts, 1.0 if mfu is None else _share(mfu, "--mfu")
 
 
 def _days(text: str, name: str) -> float:

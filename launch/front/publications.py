@@ -1,5 +1,6 @@
 """The question of `emu repro`: what does Emu compute for the figures that papers and vendors published?"""
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -136,31 +137,25 @@ def repro(
     Raises:
         InputError: the source is unknown, or an argument is not for it.
     """
-    for_runs: dict[str, Any] = {"data": data, "fit": fit}
-    for_all: dict[str, Any] = {"cache": cache, "workers": workers, "ray_address": ray_address}
-    for_papers: dict[str, Any] = {"table": table, "figure": figure, **for_all}
-    taken = {
-        "measured": for_runs,
-        "nccl": {"fit": fit},
-        "kernels": {"fit": fit},
-        "torchtitan": {"fit": fit},
-        "all": for_all,
-    }
-    known = taken | dict.fromkeys(PAPERS, for_papers)
-    if source not in known:
-        raise unknown("publication", source, known)
-    for name, value in {**for_papers, **for_runs}.items():
-        if value and value != "local" and name not in known[source]:
+    asked: dict[str, Callable[..., Reproduction]] = {**_ASKED, **{name: partial(paper_rows, name) for name in PAPERS}}
+    if source not in asked:
+        raise unknown("publication", source, asked)
+    of_papers = {"table": table, "figure": figure, "cache": cache, "workers": workers, "ray_address": ray_address}
+    given, takes = {**of_papers, "data": data, "fit": fit}, inspect.signature(asked[source]).parameters
+    for name, value in given.items():
+        if value and value != "local" and name not in takes:
             raise InputError(f"repro: {name} is not for {source}; leave it out")
-    given = dict(known[source])
-    if "workers" in given:
-        local = LocalPool(min(_PROCESSES, os.cpu_count() or 1))
-        given["pool"] = job_pool(f"emu repro {source}", given.pop("workers"), given.pop("ray_address"), local)
-    return paper_rows(source, **given) if source in PAPERS else _ASKED[source](**given)
+    return asked[source](**{name: given[name] for name in takes})
 
 
-def all_papers(pool: JobPool, cache: str | Path | None = None) -> Reproduction:
+def _pool(source: str, workers: str, ray_address: str | None) -> JobPool:
+    """Return the processes that compute rows."""
+    return job_pool(f"emu repro {source}", workers, ray_address, LocalPool(min(_PROCESSES, os.cpu_count() or 1)))
+
+
+def all_papers(cache: str | Path | None, workers: str, ray_address: str | None) -> Reproduction:
     """Return each row of each paper, and how many are met."""
+    pool = _pool("all", workers, ray_address)
     with closing(ResultCache(cache_folder(cache))) as kept:
         papers = {name: make(kept) for name, make in PAPERS.items()}
         rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], kept, pool)
@@ -180,13 +175,14 @@ def _record(paper: str, row: PaperRow) -> dict[str, object]:
 
 
 def paper_rows(
-    source: str, pool: JobPool, table: str | None = None, figure: str | None = None, cache: str | Path | None = None
+    source: str, table: str | None, figure: str | None, cache: str | Path | None, workers: str, ray_address: str | None
 ) -> Reproduction:
     """Return the rows of one paper, or of one of its tables or figures.
 
     Raises:
         InputError: a table and a figure are given.
     """
+    pool = _pool(source, workers, ray_address)
     if table is not None and figure is not None:
         raise InputError("repro: --table and --figure exclude each other; give one of them")
     place = table if figure is None else f"fig {figure}"
@@ -234,7 +230,7 @@ def _rows(
     return rows
 
 
-def measured_runs(data: str | Path | None = None, *, fit: bool = False) -> Reproduction:
+def measured_runs(data: str | Path | None, *, fit: bool) -> Reproduction:
     """Return the estimates of steps measured on real clusters, beside the measured times."""
     path = Path(data or TRAINING)
     name = path.name if data is None else str(data)
@@ -264,7 +260,7 @@ def _predicted() -> Iterator[PreparedRun]:
     return with_progress(all_ready, "estimating runs that are in no fit", len(runs))
 
 
-def nccl_times(*, fit: bool = False) -> Reproduction:
+def nccl_times(*, fit: bool) -> Reproduction:
     """Return the times of an all_reduce on a node of 8 H100, beside those of nccl-tests."""
     which = nccl.measured_times()
     with late_notice("timing the sizes"):
@@ -282,7 +278,7 @@ def nccl_times(*, fit: bool = False) -> Reproduction:
     return Reproduction(found.rows, partial(nccl_report, found), found)
 
 
-def torchtitan_runs(*, fit: bool = False) -> Reproduction:
+def torchtitan_runs(*, fit: bool) -> Reproduction:
     """Return the estimates of torchtitan's FSDP2 on 8 and 128 H100, beside the published speed and memory."""
     runs = read_rows()
     every = [*with_progress((torchtitan.ready(run) for run in runs), "estimating the runs", len(runs))]
@@ -295,7 +291,7 @@ def torchtitan_runs(*, fit: bool = False) -> Reproduction:
     return Reproduction(tuple(rows), report, told, write_fit=write if fit else None)
 
 
-def kernel_figures(*, fit: bool = False) -> Reproduction:
+def kernel_figures(*, fit: bool) -> Reproduction:
     """Return the times of kernels by Emu's model, beside figures that others published of them."""
     write = None
     if fit:
@@ -308,9 +304,9 @@ def kernel_figures(*, fit: bool = False) -> Reproduction:
 
 
 _ASKED: Mapping[str, Callable[..., Reproduction]] = {
-    "all": all_papers,
     "measured": measured_runs,
     "nccl": nccl_times,
-    "torchtitan": torchtitan_runs,
     "kernels": kernel_figures,
+    "torchtitan": torchtitan_runs,
+    "all": all_papers,
 }

@@ -3,6 +3,7 @@
 import os
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,39 +153,29 @@ def plan(
 
 def _points_timer(request: PlanRequest, kept: ResultCache, local: JobPool, pool: JobPool) -> PointTimer:
     """Return the timer of the points of a sweep: one after another by processes of this machine, or each as a task of a Ray."""
+    recall = partial(_recalled, request, kept)
     if pool is local:
-        best = _BestPlan(request, kept, local)
-        return PointTimer(best, THIS_PROCESS, kept, recall=best.recall)
-    best = _BestPlan(request, kept, THIS_PROCESS)
-    return PointTimer(best, pool, kept, "searching the best plans", best.recall)
+        return PointTimer(partial(_best_plan, request, kept, local), THIS_PROCESS, kept, recall=recall)
+    return PointTimer(partial(_best_plan, request, kept, THIS_PROCESS), pool, kept, "searching the best plans", recall)
 
 
-@dataclass(frozen=True, eq=False)
-class _BestPlan:
-    """A function that returns the fastest plan at a point of a sweep, and keeps it."""
+def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: SweepPoint) -> PlanRow:
+    """Return the fastest plan at a point of a sweep, and keep it."""
+    asked, name = _at(request, point)
+    found = find_plans(asked, [point.topology], point.device, kept, pool=pool, progress=progress_bar).rows[0]
+    kept.write(name, asdict(found))
+    return found
 
-    request: PlanRequest
-    kept: ResultCache
-    pool: JobPool
 
-    def __call__(self, point: SweepPoint) -> PlanRow:
-        """Return the fastest plan at a point."""
-        asked = self._asked(point)
-        found = find_plans(asked, [point.topology], point.device, self.kept, pool=self.pool, progress=progress_bar).rows[0]
-        self.kept.write(self._name(asked, point), asdict(found))
-        return found
+def _recalled(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow | None:
+    """Return the fastest plan at a point from the cache; None if it is not there."""
+    found = kept.read(_at(request, point)[1])
+    return None if found is None else PlanRow.stored(found)
 
-    def recall(self, point: SweepPoint) -> PlanRow | None:
-        """Return the fastest plan at a point from the cache; None if it is not there."""
-        found = self.kept.read(self._name(self._asked(point), point))
-        return None if found is None else PlanRow.stored(found)
 
-    def _asked(self, point: SweepPoint) -> PlanRequest:
-        """Return the request of a point."""
-        npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
-        asked = replace(self.request, npus=npus, global_batch=global_batch, seq=seq)
-        return replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)
-
-    def _name(self, asked: PlanRequest, point: SweepPoint) -> str:
-        """Return the name of the plan in the cache."""
-        return f"best of {search_name(asked, point.model, point.device, (point.topology,))}"
+def _at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
+    """Return the request of a point, and the name of its fastest plan in the cache."""
+    npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
+    asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
+    asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)
+    return asked, f"best of {search_name(asked, point.model, point.device, (point.topology,))}"
