@@ -13,11 +13,11 @@ from matplotlib.colors import to_rgb
 
 from emu.arrays import F64, I64
 from emu.topology.topology import Links, Topology
-from launch.show.html.page import Svg
 from launch.show.picture.cables import NPU, cables, curves, frame_labels, frames, node_size_pt, palette
 from launch.show.picture.group_drawing import LINE, ROOM, WIDE, arrange, symbol_height, words_of
 from launch.show.picture.groups import GroupedTopology, group_nodes, switch_names
 from launch.show.picture.layout import layout
+from launch.show.report import Block, drawing_block
 from launch.show.topology_picture import MOST_NODES
 
 _PAGE_PT = 850.0  # width of the page
@@ -32,7 +32,7 @@ _DARK = 0.55  # brightness below which white text can be read
 Text = tuple[float, float, float, str]  # a line of centred text: its place, its size, and the text
 
 
-def link_map(topology: Topology, shares: F64) -> Svg:
+def link_map(topology: Topology, shares: F64) -> Block:
     """Return the drawing, each cable in the colour of the busier of its directions.
 
     Args:
@@ -41,7 +41,7 @@ def link_map(topology: Topology, shares: F64) -> Svg:
     """
     told = f"{topology.name}: the share of the step for which each link is busy at full rate"
     drawn = _full_map if topology.n_nodes <= MOST_NODES else _group_map
-    return Svg("links.html", told, drawn(topology, shares))
+    return drawing_block("links.html", told, drawn(topology, shares))
 
 
 def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
