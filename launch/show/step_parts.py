@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.step.step import Step
@@ -20,15 +20,8 @@ _LEAST = 1e-3  # share of the longest step below which a part is left out
 ComparedStep = Step | PlanRow  # has the means of its parts over all ranks
 R = TypeVar("R", bound=ComparedStep)
 PartTimes = Step | MeanParts  # the parts of one step, which add up to the step time
+StepPart = tuple[str, str, tuple[float, ...]]  # of several steps: its name, its colour, and its time in each step
 MEANS_TOLD = "means over all ranks, which add up to the step"
-
-
-class StepPart(NamedTuple):
-    """A part of several steps: a name, a colour and a time for each step."""
-
-    name: str
-    colour: str
-    times_s: tuple[float, ...]  # time of the part in each step
 
 
 def means_of(step: ComparedStep) -> MeanParts:
@@ -71,11 +64,11 @@ def colours_of(axes: Sequence[str]) -> dict[str, str]:
 def step_parts(steps: Sequence[PartTimes]) -> list[StepPart]:
     """Return the parts of several steps, without those that are below a thousandth of the longest step in all of them."""
     exposed = [
-        StepPart(f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))
+        (f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))
         for axis, colour in colours_of(exposed_axes(steps)).items()
     ]
-    bubble = StepPart("bubble", BUBBLE, tuple(s.bubble_s for s in steps))
-    straggling = StepPart("straggling", IDLE, tuple(s.idle_s - s.bubble_s for s in steps))
-    found = [StepPart("compute", COMPUTE, tuple(s.compute_s for s in steps)), *exposed, bubble, straggling]
+    bubble = ("bubble", BUBBLE, tuple(s.bubble_s for s in steps))
+    straggling = ("straggling", IDLE, tuple(s.idle_s - s.bubble_s for s in steps))
+    found = [("compute", COMPUTE, tuple(s.compute_s for s in steps)), *exposed, bubble, straggling]
     least = _LEAST * max(s.step_time_s for s in steps)
-    return [part for part in found if max(part.times_s) > least]
+    return [(name, colour, times_s) for name, colour, times_s in found if max(times_s) > least]

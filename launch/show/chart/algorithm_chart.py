@@ -18,7 +18,7 @@ from emu.collective.schedule import Schedule
 from emu.study.measure.bench import BenchRow
 from emu.units import format_size
 from launch.show.canvas import INK, add_legend, new_page, rank_range
-from launch.show.chart.time_chart import PALE, Bar, Line, bars, lines
+from launch.show.chart.time_chart import PALE, Line, bars, lines
 from launch.show.text.proof_table import MOST_RANKS, messages_of
 
 _COPY, _ADD = "#0072b2", "#d95f02"
@@ -103,7 +103,7 @@ def algorithm_figure(rows: Sequence[BenchRow]) -> Figure:
     title = f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}"
     if len(sizes) == 1:
         notes = ["" if row.of_bound is None else f"{row.of_bound:.3f} of the bound" for row in rows]
-        drawn = [Bar(row.built, row.time_s, note) for row, note in zip(rows, notes, strict=True)]
+        drawn = [(row.built, row.time_s, note) for row, note in zip(rows, notes, strict=True)]
         return bars(drawn, f"{title}, {format_size(sizes[0])}")
     return lines(_lines(rows), f"{title}\nin colour: algorithms that are the fastest at some size")
 
@@ -146,7 +146,7 @@ def topology_figure(rows: Sequence[BenchRow]) -> Figure:
     ranks = sorted({row.ranks for row in rows})
     title = f"{rows[0].operation} among {rank_range(ranks)} ranks"
     if len({row.size_bytes for row in rows}) == 1:
-        return bars([Bar(row.topology, row.time_s, row.built) for row in rows], f"{title}, {format_size(rows[0].size_bytes)}")
+        return bars([(row.topology, row.time_s, row.built) for row in rows], f"{title}, {format_size(rows[0].size_bytes)}")
     mark = {name: _MARKS[i % len(_MARKS)] for i, name in enumerate(dict.fromkeys(row.built for row in rows))}
     names, drawn = list(dict.fromkeys(row.topology for row in rows)), []
     for number, name in enumerate(names):

@@ -20,7 +20,7 @@ from emu.study.planning.search.row import PlanTable
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, parse_bandwidth, parse_size, parse_time
 from launch.show.canvas import GREY, add_legend, dress, new_page, rank_range
-from launch.show.chart.time_chart import PALE, Bar, Line, dress_bars, lines
+from launch.show.chart.time_chart import PALE, Line, dress_bars, lines
 from launch.show.step_parts import means_of, step_parts
 from launch.show.text.estimate_table import SweepRow
 
@@ -88,7 +88,7 @@ def parts_figure(results: Sequence[StepEstimate]) -> Figure:
         axes.barh(places, times_s, left=begins, color=colour, height=0.7, label=name)
         begins = [begin + time_s for begin, time_s in zip(begins, times_s, strict=True)]
     npus = [f" · {r.ranks} NPUs" if len(ranks) > 1 else "" for r in results]
-    named = [Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}{more}") for r, more in zip(results, npus, strict=True)]
+    named = [(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}{more}") for r, more in zip(results, npus, strict=True)]
     dress_bars(axes, named[::-1], 1.3 * max(r.step_time_s for r in results))
     add_legend(figure, axes, 6)
     return figure

@@ -22,7 +22,6 @@ from launch.show.step_parts import (
     IDLE,
     MEANS_TOLD,
     PartTimes,
-    StepPart,
     colours_of,
     exposed_columns,
     means_of,
@@ -199,11 +198,11 @@ def breakdown(steps: Sequence[PartTimes], names: Sequence[str], notes: Sequence[
     """
     parts, longest = step_parts(steps), max(step.step_time_s for step in steps) or 1.0
 
-    def part_of(part: StepPart, i: int) -> ColouredPart:
-        words = _part_text(part.name, part.times_s[i], steps[i].step_time_s)
-        return ColouredPart(part.name, part.colour, words, part.times_s[i] / longest)
+    def pieces(i: int) -> list[ColouredPart]:
+        whole = steps[i].step_time_s
+        return [ColouredPart(name, hue, _part_text(name, t[i], whole), t[i] / longest) for name, hue, t in parts]
 
-    bars = [(names[i], [part_of(part, i) for part in parts], notes[i]) for i in range(len(steps))]
+    bars = [(names[i], pieces(i), notes[i]) for i in range(len(steps))]
     one = len(steps) == 1
     keys = [part._replace(told=part.told.removeprefix(part.name).lstrip() if one else "") for part in bars[0][1]]
     return Block(template="bars.html", bars=bars, keys=keys)
