@@ -24,7 +24,7 @@ from launch.show.row_file import row_known
 from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json
 
 if TYPE_CHECKING:  # they take long to load
-    from launch.show.report import Page
+    from launch.show.blocks import Page
 
 LEAST_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}

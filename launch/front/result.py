@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # they take long to load
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from launch.show.report import Page
+    from launch.show.blocks import Page
 
 R = TypeVar("R")
 _INTERNAL = frozenset({"FILES", "as_json", "exit_code", "has_report", "records", "with_means"})  # for the shell

@@ -37,7 +37,7 @@ from launch.show.progress import late_notice, progress_bar
 from launch.show.text.estimate_table import plans_report
 
 if TYPE_CHECKING:  # they take long to load
-    from launch.show.report import Page
+    from launch.show.blocks import Page
 
 _PROCESSES = 2  # most processes that time candidates
 

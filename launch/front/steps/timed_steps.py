@@ -38,7 +38,7 @@ from launch.show.text.step_report import step_report
 from launch.show.text.waste_table import job_report
 
 if TYPE_CHECKING:  # they take long to load
-    from launch.show.report import Page
+    from launch.show.blocks import Page
 
 S = TypeVar("S", bound=Step)
 

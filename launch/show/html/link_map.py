@@ -13,11 +13,11 @@ from matplotlib.colors import to_rgb
 
 from emu.arrays import F64, I64
 from emu.topology.topology import Links, Topology
+from launch.show.blocks import Block, drawing_block
 from launch.show.picture.cables import NPU, cables, curves, frame_labels, frames, node_size_pt, switch_colours
 from launch.show.picture.group_drawing import LINE, ROOM, WIDE, arrange, symbol_height, words_of
 from launch.show.picture.groups import GroupedTopology, group_nodes, switch_names
 from launch.show.picture.layout import layout
-from launch.show.report import Block, drawing_block
 from launch.show.topology_picture import MOST_NODES
 
 _PAGE_PT = 850.0  # width of the page

@@ -14,8 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from emu.files import write_file
+from launch.show.blocks import Block, Page, Section
 from launch.show.canvas import picture_bytes
-from launch.show.report import Block, Page, Section
 
 _WIDE, _HIGH = 1100, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, _WIDE - 24, 16, _HIGH - 52

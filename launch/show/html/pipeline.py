@@ -13,8 +13,8 @@ from emu.trace.report.report import RankTimes, rank_times
 from emu.trace.report.request_times import Arrivals, Spans, merged
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
+from launch.show.blocks import Block, ColouredPart, drawing_block, table_block
 from launch.show.lanes import Lane, RepresentativeRank, lanes_of, representatives
-from launch.show.report import Block, ColouredPart, drawing_block, table_block
 from launch.show.step_parts import COMPUTE, IDLE, axes_in_order, colours_of
 from launch.show.text.table import Column, figures
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.units import format_size, format_time
+from launch.show.blocks import Block, ColouredPart, KeyFigure, Page, Section, drawing_block, key_figures, sentences, table_block
 from launch.show.html.page import ChartAxis, frame_of
 from launch.show.html.step_page import TimedStep, breakdown, step_sections
-from launch.show.report import Block, ColouredPart, KeyFigure, Page, Section, drawing_block, key_figures, sentences, table_block
 from launch.show.step_parts import MEANS_TOLD, exposed_columns, means_of, part_column
 from launch.show.text.estimate_table import PLAN_COLUMNS, PROOF, number_column, searched_text, unsearched
 from launch.show.text.step_report import rate_facts

@@ -14,9 +14,9 @@ from emu.study.training.train import TrainingResult
 from emu.trace.report.activity import BusyLink, busiest
 from emu.trace.report.critical_path import COMPUTATION
 from emu.units import format_bandwidth, format_size, format_time
+from launch.show.blocks import Block, ColouredPart, Fact, KeyFigure, Page, Section, key_figures, sentences, table_block
 from launch.show.html.link_map import link_map
 from launch.show.html.pipeline import pipeline
-from launch.show.report import Block, ColouredPart, Fact, KeyFigure, Page, Section, key_figures, sentences, table_block
 from launch.show.step_parts import (
     COMPUTE,
     IDLE,

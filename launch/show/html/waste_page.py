@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from launch.show.blocks import Block, ColouredPart, Page, Section, drawing_block, sentences, table_block
 from launch.show.html.page import ChartAxis, frame_of
-from launch.show.report import Block, ColouredPart, Page, Section, drawing_block, sentences, table_block
 from launch.show.text.waste_table import MEANING, MachineWaste, columns_of, machine_name
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7c8894", "#22313f", "#999933", "#882255")

@@ -12,7 +12,7 @@ from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTabl
 from emu.study.planning.search.search import AFTER_FIRST, MOST
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
-from launch.show.report import Fact, fact_lines
+from launch.show.blocks import Fact, fact_lines
 from launch.show.step_parts import MEANS_TOLD, axes_in_order, exposed_columns, means_of, part_column
 from launch.show.text.step_report import off_told, step_choice_text, step_text
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines

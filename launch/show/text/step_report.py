@@ -10,7 +10,7 @@ from emu.study.training.step.rate import timed_told
 from emu.study.training.step.step import CostlyRequest, Step
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
-from launch.show.report import Fact, KeyFigure, fact_lines
+from launch.show.blocks import Fact, KeyFigure, fact_lines
 from launch.show.step_parts import ComparedStep
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 

@@ -6,7 +6,7 @@ from emu.study.training.step.rate import Products
 from emu.study.training.step.step import Step
 from emu.trace.report.activity import BusyLink
 from emu.trace.report.critical_path import PathPart
-from launch.show.report import fact_lines
+from launch.show.blocks import fact_lines
 from launch.show.text.step_report import foot_facts, part_facts, step_report
 
 STEP = Step(

@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from emu.study.training.train import TrainingResult
-from launch.show.report import fact_lines
+from launch.show.blocks import fact_lines
 from launch.show.text.step_report import foot_facts, part_facts, train_report
 from launch.show.text.table import assumption_lines
 from tests.launch.show.text.test_step_report import STEP
