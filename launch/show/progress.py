@@ -100,39 +100,50 @@ def _on_stderr(label: str, total: int | None, state: State) -> AbstractContextMa
 
 @contextmanager
 def _logged(label: str, total: int | None, state: State) -> Iterator[Advance]:
-    """Log a line for each advance that says what is known, and one whenever five seconds have passed without.
-
-    There is no line in the first two seconds.
-    """
-    lock, over, done, first_s = threading.Lock(), threading.Event(), 0, time.monotonic() + PATIENCE_S
-    due_s = first_s
-
-    def say(known: str) -> None:
-        nonlocal due_s
-        count = "" if total is None or not done else f": {done} of {total}"
-        _log.info(label + count + known)
-        due_s = time.monotonic() + SILENCE_S
-
-    def advance(known: str = "") -> None:
-        nonlocal done
-        with lock:
-            done += 1
-            if known and time.monotonic() >= first_s:
-                say(f": {known}")
-
-    def watch() -> None:
-        while not over.wait(max(0.0, due_s - time.monotonic())):
-            with lock:
-                if time.monotonic() >= due_s:
-                    say(f": {state()}" if state else "")
-
-    watcher = threading.Thread(target=watch, daemon=True)
+    """Log a line for each advance that says what is known, and one whenever five seconds have passed without."""
+    lines, over = _ProgressLines(label, total, state), threading.Event()
+    watcher = threading.Thread(target=lines.watch, args=(over,), daemon=True)
     watcher.start()
     try:
-        yield advance
+        yield lines.advance
     finally:
         over.set()
         watcher.join()
+
+
+class _ProgressLines:
+    """The lines that tell how far something is; none in the first two seconds.
+
+    Args:
+        label: The text that says what is done.
+        total: The number of its parts; None: unknown.
+        state: A function that says in words how far it is; None: the number of its parts says it.
+    """
+
+    def __init__(self, label: str, total: int | None, state: State) -> None:
+        self._label, self._total, self._state, self._done = label, total, state, 0
+        self._lock, self._first_s = threading.Lock(), time.monotonic() + PATIENCE_S
+        self._next_s = self._first_s  # when a line is due
+
+    def advance(self, known: str = "") -> None:
+        """Count a part, and log what is known of it."""
+        with self._lock:
+            self._done += 1
+            if known and time.monotonic() >= self._first_s:
+                self._say(f": {known}")
+
+    def watch(self, over: threading.Event) -> None:
+        """Log a line whenever one is due, until all is done."""
+        while not over.wait(max(0.0, self._next_s - time.monotonic())):
+            with self._lock:
+                if time.monotonic() >= self._next_s:
+                    self._say(f": {self._state()}" if self._state else "")
+
+    def _say(self, known: str) -> None:
+        """Log a line: the label, how much is done, and what is known."""
+        count = "" if self._total is None or not self._done else f": {self._done} of {self._total}"
+        _log.info(self._label + count + known)
+        self._next_s = time.monotonic() + SILENCE_S
 
 
 def itself(item: T) -> T:

@@ -24,18 +24,12 @@ _PARTS, _LEAST = 5, 0.005  # parts or ranks that are listed; the least share tha
 
 def part_facts(step: Step) -> list[Fact]:
     """Return where the time of the step, or of the whole script, went, and the times of other steps."""
-
-    def part(name: str, label: str, note: str = "") -> KeyFigure:
-        time_s = getattr(step, name)
-        share = f"{100 * time_s / (step.step_time_s or 1.0):.1f} % of the step"
-        return KeyFigure(name, label, format_time(time_s), time_s, note or share)
-
     what, took = "whole script" if step.whole else "step", format_time(step.step_time_s)
     alike = ", as it has no training step" if step.whole else _equal_steps_text(step)
     bubble = format_time(step.bubble_s) if step.bubble_s else None
     straggling = straggling_text(step) if step.straggling_by_rank_s else None
     of_idle = [f"{bubble} bubble"] * bool(bubble) + [f"straggling {straggling}"] * bool(straggling)
-    idle = part("idle_s", "idle", f"of it {'; '.join(of_idle)}" if of_idle else "")
+    idle = _part(step, "idle_s", "idle", f"of it {'; '.join(of_idle)}" if of_idle else "")
     exposed = f"{format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all"
     return [
         Fact(
@@ -43,14 +37,21 @@ def part_facts(step: Step) -> list[Fact]:
             f"{took}{alike}; its parts are of rank {step.rank}, which ended last",
             KeyFigure("step_time_s", what, took, step.step_time_s),
         ),
-        Fact("  compute", f"{format_time(step.compute_s)}{_other_ranks_text(step)}", part("compute_s", "computation")),
+        Fact("  compute", f"{format_time(step.compute_s)}{_other_ranks_text(step)}", _part(step, "compute_s", "computation")),
         Fact("    optimizer", None if step.optimizer_s is None else format_time(step.optimizer_s)),
-        Fact("  exposed comm", exposed, part("exposed_comm_s", "exposed communication")),
+        Fact("  exposed comm", exposed, _part(step, "exposed_comm_s", "exposed communication")),
         Fact("  idle", format_time(step.idle_s), idle),
         Fact("    bubble", bubble and f"{bubble}, for other stages of the pipeline"),
         Fact("    straggling", straggling),
         *_other_steps(step),
     ]
+
+
+def _part(step: Step, name: str, label: str, note: str = "") -> KeyFigure:
+    """Return the key figure of a part of the step; its note is the share of the step unless another note is given."""
+    time_s: float = getattr(step, name)
+    share = f"{100 * time_s / (step.step_time_s or 1.0):.1f} % of the step"
+    return KeyFigure(name, label, format_time(time_s), time_s, note or share)
 
 
 def expected_told(step: Step) -> str:
