@@ -8,7 +8,6 @@ import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,9 @@ from launch.show.progress import progress_bar
 from launch.show.text.proof_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
 from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
+
+if TYPE_CHECKING:  # it takes long to load
+    from launch.show.canvas import ShownFigure
 
 _SHOWN_RANKS = 8
 _COLUMNS = ("round", "src", "dst", "slot", "written_slot", "reduce", "channel")
@@ -175,7 +177,9 @@ class StepTimeline(Result[Lane], drawn_by="chart.time_chart:timeline_figure"):
 
     def as_json(self) -> object:
         """Return the times of each lane in seconds."""
-        return [_times(lane) for lane in self.rows]
+        times = [dict(zip(("busy_s", "from_s", "to_s"), _spans(lane), strict=True)) for lane in self.rows]
+        lanes = zip(self.rows, times, strict=True)
+        return [{"who": of.owner, "what": of.stream, "spans": len(of.start), **spans} for of, spans in lanes]
 
     def _shown(self) -> tuple[Any, ...]:
         return self.rows, self.title, self.timed.report.began_fs, self.timed.report.ended_fs
@@ -224,55 +228,36 @@ def _spans(lane: Lane) -> tuple[float, float, float]:
     return seconds(int((lane.end - lane.start).sum())), seconds(first), seconds(last)
 
 
-def _times(lane: Lane) -> dict[str, object]:
-    """Return a lane as JSON fields."""
-    times = dict(zip(("busy_s", "from_s", "to_s"), _spans(lane), strict=True))
-    return {"who": lane.owner, "what": lane.stream, "spans": len(lane.start), **times}
-
-
-if TYPE_CHECKING:  # it takes long to load
-    from launch.show.canvas import ShownFigure
-
-
-@singledispatch
 def draw(value: object) -> "ShownFigure":
     """Return the picture of a topology or a schedule.
 
     Raises:
         InputError: a value of this type has no picture.
     """
-    mend = "draw a Topology or a Schedule, or use `.plot()` of an answer"
-    raise InputError(f"draw: a {type(value).__name__} has no picture; {mend}")
-
-
-@draw.register(Topology)
-def _topology(value: Topology) -> "ShownFigure":
-    drawn: ShownFigure = late("topology_picture:picture")(value, summary(value))
+    if isinstance(value, Topology):
+        drawn: ShownFigure = late("topology_picture:picture")(value, summary(value))
+    elif isinstance(value, Schedule):
+        title = f"{value.n_ranks} ranks: {value.n_rounds} rounds, {value.n_rows} slots sent"
+        drawn = late("chart.algorithm_chart:round_figure")(value, title)
+    else:
+        mend = "draw a Topology or a Schedule, or use `.plot()` of an answer"
+        raise InputError(f"draw: a {type(value).__name__} has no picture; {mend}")
     return drawn
 
 
-@draw.register(Schedule)
-def _schedule(value: Schedule) -> "ShownFigure":
-    title = f"{value.n_ranks} ranks: {value.n_rounds} rounds, {value.n_rows} slots sent"
-    drawn: ShownFigure = late("chart.algorithm_chart:round_figure")(value, title)
-    return drawn
-
-
-@singledispatch
 def view(value: object) -> str:
     """Return what a notebook shows of a value, as HTML."""
-    return _picture(draw(value))
-
-
-@view.register(Topology)
-def _topology_view(value: Topology) -> str:
+    if isinstance(value, Trace):
+        return _trace_view(value)
+    if not isinstance(value, Topology):
+        return _picture(draw(value))
     rows = topology_rows(value, summary(value))
     cells = "".join(f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>" for label, text in rows)
     return f"{_picture(draw(value))}<table>{cells}</table>"
 
 
-@view.register(Trace)
 def _trace_view(value: Trace) -> str:
+    """Return the table of the roles of a trace, below what is known of its run, as HTML."""
     roles = Counter(value.role_of_rank.tolist())
     peaks = value.peak_bytes.tolist()
     rows = [(str(i), str(roles[i]), str(len(of.step)), format_size(peaks[i])) for i, of in enumerate(value.events)]

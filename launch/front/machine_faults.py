@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.registry import parse_call
@@ -19,12 +19,10 @@ from launch.data.presets import GPUS, SOURCE, find_book, production_log
 from launch.front.inputs import Topologies, question, several, topologies_of
 from launch.front.network_costs import npu_price
 from launch.front.result import Result, late
+from launch.show.blocks import Page
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
 from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json
-
-if TYPE_CHECKING:  # they take long to load
-    from launch.show.blocks import Page
 
 LEAST_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
@@ -51,7 +49,7 @@ class FaultWaste(Result[MachineWaste], drawn_by="chart.job_chart:waste_figure"):
         """Return the rows with the shares that a person reads."""
         return [waste_as_json(row) for row in self.rows]
 
-    def page(self) -> "Page":
+    def page(self) -> Page:
         """Return the report, with charts."""
         made: Page = late("html.waste_page:faults_page")(self.rows, self.notes)
         return made

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from emu.errors import InputError, either
 from emu.files import write_file
+from launch.show.blocks import Page
 from launch.show.row_file import json_text, plain, rows_text
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from launch.show.blocks import Page
 
 R = TypeVar("R")
 _INTERNAL = frozenset({"FILES", "as_json", "exit_code", "has_report", "records", "with_means"})  # for the shell
@@ -131,7 +130,7 @@ class Result(Sequence[R], Generic[R]):
             self.figure()
         return ax
 
-    def page(self) -> "Page":
+    def page(self) -> Page:
         """Return the report as a page of HTML: the picture, where there is one, and the text."""
         said = (inspect.getdoc(type(self)) or "").partition("\n")[0].rstrip(".")
         made: Page = late("html.page:answer_page")(said, self.text(), self._drawn())

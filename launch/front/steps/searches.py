@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
@@ -33,11 +33,9 @@ from launch.front.inputs import (
 )
 from launch.front.result import Result, late
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
+from launch.show.blocks import Page
 from launch.show.progress import late_notice, progress_bar
 from launch.show.text.estimate_table import plans_report
-
-if TYPE_CHECKING:  # they take long to load
-    from launch.show.blocks import Page
 
 _PROCESSES = 2  # most processes that time candidates
 
@@ -70,7 +68,7 @@ class PlanSearch(Result[PlanRow], drawn_by="chart.step_chart:plans_figure"):
     def _shown(self) -> tuple[Any, ...]:
         return (self.table,)
 
-    def page(self) -> "Page":
+    def page(self) -> Page:
         """Return the report of the search, with the step of the fastest plan."""
         row, request = self.fastest, self.request
         plan = parse_plan(row.plan, global_batch=request.global_batch, seq=request.seq)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
 from emu.collective.algorithm import Choice
@@ -32,13 +32,11 @@ from emu.trace.trace_file import save
 from emu.units import format_time
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
 from launch.front.result import Result, late
+from launch.show.blocks import Page
 from launch.show.lanes import few_lanes, lanes, write_perfetto
 from launch.show.progress import with_progress
 from launch.show.text.step_report import step_report
 from launch.show.text.waste_table import job_report
-
-if TYPE_CHECKING:  # they take long to load
-    from launch.show.blocks import Page
 
 S = TypeVar("S", bound=Step)
 
@@ -99,7 +97,7 @@ class TimedSteps(Result[S]):
         """Return the report of each step."""
         return "\n\n".join(map(step_report, self.rows))
 
-    def page(self) -> "Page":
+    def page(self) -> Page:
         """Return the report of all steps, with charts."""
         made: Page = late("html.step_page:step_page")(self.title, self.subtitle, list(zip(self.rows, self.timed, strict=True)))
         return made
