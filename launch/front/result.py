@@ -177,7 +177,7 @@ class Result(Sequence[R], Generic[R]):
 
     def save_html(self, path: Path) -> None:
         """Write the report."""
-        late("html.page:write_page")(self.page(), path)
+        write_file("--html", path, late("html.page:html_of")(self.page()).encode())
 
     def __repr__(self) -> str:
         return self.text()

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -16,7 +15,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from emu.study.faults.waste import Waste
 from emu.study.live.faulty_job import FaultyJob
 from emu.units import format_time
-from launch.show.canvas import add_legend, check_own_page, dress, new_page, wrap
+from launch.show.canvas import add_legend, check_own_page, dress, hue, new_page, wrap
 from launch.show.text.waste_table import MachineWaste, machine_name
 
 _WASTE_WIDE_IN, _WASTE_HIGH_IN = 11.0, 5.2
@@ -32,7 +31,7 @@ def waste_figure(rows: Sequence[MachineWaste]) -> Figure:
     over_time, often = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
     for i, row in enumerate(rows):
         name = machine_name(row.waste, several=len(sizes) > 1)
-        _draw_waste(over_time, often, row.waste, name, colormaps["tab10"](i % 10))
+        _draw_waste(over_time, often, row.waste, name, hue(i))
     dress(over_time, "day", "waste")
     dress(often, "share of the time with at most this waste")
     over_time.set_ylim(bottom=0)
@@ -64,7 +63,7 @@ def job_figure(results: Sequence[FaultyJob]) -> Figure:
     names = ", ".join(dict.fromkeys(result.topology for result in results))
     figure, axes = new_page(_WIDE_IN, _HIGH_IN, f"{results[0].ranks} {results[0].device} on {names}: virtual time of each step")
     for i, result in enumerate(results):
-        _draw(axes, result, colormaps["tab10"](i % 10), several=len(results) > 1)
+        _draw(axes, result, hue(i), several=len(results) > 1)
     _mark(axes, results)
     most = max((step.time_s for result in results for step in result.steps), default=1.0)
     axes.set_ylim(0, 1.45 * most)

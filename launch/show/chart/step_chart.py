@@ -9,9 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
@@ -19,10 +17,11 @@ from emu.errors import InputError
 from emu.study.planning.search.row import PlanTable
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, parse_bandwidth, parse_size, parse_time
-from launch.show.canvas import GREY, add_legend, dress, new_page, rank_range
+from launch.show.canvas import GREY, add_legend, dress, hue, new_page
 from launch.show.chart.time_chart import PALE, Line, dress_bars, lines
 from launch.show.step_parts import means_of, step_parts
 from launch.show.text.estimate_table import SweepRow
+from launch.show.text.table import span_text
 
 _FRONT, _BEST, _YOURS, _LIMIT = "#0072B2", "#D55E00", "#009E73", "#7c8894"  # Okabe and Ito's
 _WIDE_IN, _HIGH_IN = 10.0, 6.0
@@ -79,9 +78,8 @@ _BAR_IN, _REST_IN = 0.36, 1.7
 def parts_figure(results: Sequence[StepEstimate]) -> Figure:
     """Return a chart of where the time of a step goes on each topology; the first is on top."""
     ranks = sorted({r.ranks for r in results})
-    figure, axes = new_page(
-        _WIDE_IN, _REST_IN + _BAR_IN * len(results), f"A step of {results[0].model} on {rank_range(ranks)} {results[0].device}"
-    )
+    title = f"A step of {results[0].model} on {span_text(map(str, ranks))} {results[0].device}"
+    figure, axes = new_page(_WIDE_IN, _REST_IN + _BAR_IN * len(results), title)
     places = list(range(len(results)))[::-1]
     begins = [0.0] * len(results)
     for name, colour, times_s in step_parts(results if len(results) == 1 else [means_of(each) for each in results]):
@@ -109,7 +107,7 @@ def sweep_figure(rows: Sequence[SweepRow], title: str) -> Figure:
     drawn = []
     for i, (name, at) in enumerate(found.items()):
         below, times_s = zip(*sorted(at), strict=True)
-        drawn.append(Line(name, below, times_s, to_hex(colormaps["tab10"](i % 10))))
+        drawn.append(Line(name, below, times_s, hue(i)))
     return lines(drawn, title, below=first, places={place: word for word, place in places.items()})
 
 

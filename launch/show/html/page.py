@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from emu.files import write_file
 from launch.show.blocks import Block, Page, Section
 from launch.show.canvas import picture_bytes
 
@@ -93,17 +92,8 @@ def answer_page(title: str, text: str, figure: Figure | None) -> Page:
     return Page(title, "", (), sections)
 
 
-def write_page(page: Page, path: Path) -> None:
-    """Write a page to a file; equal pages give equal bytes.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    write_file("--html", path, html_of(page).encode())
-
-
 def html_of(page: Page) -> str:
-    """Return a page as HTML text."""
+    """Return a page as HTML text; equal pages give equal texts."""
     loader = FileSystemLoader(_TEMPLATES)
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.get_template("page.html").render(page=page)

@@ -1,7 +1,6 @@
 """The HTML chart of a pipeline: a row for each stage, computation in its upper half, communication by axis in its lower."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -135,13 +134,8 @@ def _table(rows: Sequence[tuple[RepresentativeRank, RankTimes]], total: int) -> 
         figures("rank", lambda row: row[0].rank),
         figures("stands for", lambda row: row[0].alike),
         time("computation", lambda parts: parts.compute_fs),
-        *(time(f"{axis or 'other'} exposed", partial(_exposed_fs, axis)) for axis in axes),
+        *(time(f"{axis or 'other'} exposed", lambda parts, axis=axis: parts.exposed_fs.get(axis, 0)) for axis in axes),
         *([time("bubble", lambda parts: parts.bubble_fs)] if staged else []),
         time("idle", lambda parts: total - parts.compute_fs - sum(parts.exposed_fs.values())),
     ]
     return table_block(columns, rows)
-
-
-def _exposed_fs(axis: str, parts: RankTimes) -> int:
-    """Return the exposed communication of an axis in ticks."""
-    return parts.exposed_fs.get(axis, 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emu.study.cost.cost import Cost, OwnershipCost
-from launch.show.text.table import Column, column_table
+from launch.show.text.table import Column, column_table, span_text
 
 if TYPE_CHECKING:
     from emu.study.training.estimate import StepEstimate
@@ -130,17 +130,13 @@ def _performance_columns(rows: Sequence[NetworkCost]) -> Sequence[Column[Network
 
 def _parts(row: NetworkCost) -> str:
     """Return the bill of a network in words."""
-    high = row.high.cost.parts if row.high else row.cost.parts
-    told = [
-        f"{count} {part} of {_range(price.dollars, high[part][1].dollars)} $ and {_range(price.watts, high[part][1].watts)} W"
-        for part, (count, price) in row.cost.parts.items()
-    ]
+    both = (row.cost.parts, row.high.cost.parts if row.high else row.cost.parts)
+
+    def ends(part: str, of: str) -> str:
+        return span_text(f"{getattr(parts[part][1], of):g}" for parts in both)
+
+    told = [f"{n} {part} of {ends(part, 'dollars')} $ and {ends(part, 'watts')} W" for part, (n, _) in both[0].items()]
     return ", ".join(told) + (f"; nothing is paid for {', '.join(row.cost.free)}" if row.cost.free else "")
-
-
-def _range(low: float, high: float) -> str:
-    """Return two numbers as text; one where they are equal."""
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def source_notes(rows: Sequence[NetworkCost]) -> list[str]:
