@@ -36,8 +36,7 @@ class ColouredPart(NamedTuple):
     share: float = 0.0  # share of the width of the page, 0..1
 
 
-class Block(SimpleNamespace):
-    """A part of a page: the file of its `template` in html/templates, and what that template asks for."""
+Block = SimpleNamespace  # a part of a page: the file of its `template` in html/templates, and what that template asks for
 
 
 @dataclass(frozen=True, slots=True)
