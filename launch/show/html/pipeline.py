@@ -129,12 +129,15 @@ def _table(rows: Sequence[tuple[RepresentativeRank, RankTimes]], total: int) -> 
     def time(head: str, ticks: Callable[[RankTimes], int]) -> Column[tuple[RepresentativeRank, RankTimes]]:
         return figures(head, lambda row: seconds(ticks(row[1])), format_time)
 
+    def exposed(axis: str) -> Column[tuple[RepresentativeRank, RankTimes]]:
+        return time(f"{axis or 'other'} exposed", lambda parts: parts.exposed_fs.get(axis, 0))
+
     columns = [
         *([figures("stage", lambda row: row[0].stage or 0)] if staged else []),
         figures("rank", lambda row: row[0].rank),
         figures("stands for", lambda row: row[0].alike),
         time("computation", lambda parts: parts.compute_fs),
-        *(time(f"{axis or 'other'} exposed", lambda parts, axis=axis: parts.exposed_fs.get(axis, 0)) for axis in axes),
+        *map(exposed, axes),
         *([time("bubble", lambda parts: parts.bubble_fs)] if staged else []),
         time("idle", lambda parts: total - parts.compute_fs - sum(parts.exposed_fs.values())),
     ]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import I64, column
 from emu.topology.builders.route_parts import mix
@@ -32,16 +34,10 @@ def layers(topology: Topology) -> I64:
 
     A node that no link joins is one layer above all others.
     """
-    links, found = topology.links, np.full(topology.n_nodes, topology.n_nodes)
-    found[: topology.n_npus] = 0
-    for _ in range(topology.n_nodes):
-        nearer = found.copy()
-        np.minimum.at(nearer, links.src, found[links.dst] + 1)
-        np.minimum.at(nearer, links.dst, found[links.src] + 1)
-        if np.array_equal(nearer, found):
-            break
-        found = nearer
-    joined = found < topology.n_nodes
+    links, n, npus = topology.links, topology.n_nodes, np.arange(topology.n_npus)
+    graph = csr_array((np.ones(len(links)), (links.src, links.dst)), shape=(n, n))
+    found = dijkstra(graph, directed=False, indices=npus, unweighted=True, min_only=True)
+    joined = np.isfinite(found)
     return column(np.where(joined, found, found[joined].max() + 1), np.int64)
 
 
