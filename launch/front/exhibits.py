@@ -30,7 +30,7 @@ from launch.front.steps.replays import TraceLike, named_trace, timed_replays
 from launch.front.steps.timed_steps import TraceTiming, write_timeline
 from launch.show.lanes import Lane, lanes
 from launch.show.progress import progress_bar
-from launch.show.text.proof_table import MOST_RANKS, round_lines
+from launch.show.text.collective_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
 from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
 

@@ -22,14 +22,14 @@ from launch.front.result import Result, late
 from launch.show.blocks import Page
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
-from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json
+from launch.show.text.machine_table import MachineWaste, faults_report, waste_as_json
 
 LEAST_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class FaultWaste(Result[MachineWaste], drawn_by="chart.job_chart:waste_figure"):
+class FaultWaste(Result[MachineWaste], drawn_by="chart.step_chart:waste_figure"):
     """The NPUs of each machine that work but find no group, for each size of groups.
 
     The picture has the waste over time, and its distribution.

@@ -22,7 +22,7 @@ from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import Topologies, algorithm_choice, calls_of, grid_of, question, topologies_of
 from launch.front.result import Result
 from launch.show.progress import itself, late_notice, with_progress
-from launch.show.text.bench_table import bench_report, bench_told, compare_lines
+from launch.show.text.collective_table import bench_report, bench_told, compare_lines
 
 if TYPE_CHECKING:  # they take long to load
     from emu.study.measure.move import TensorMover

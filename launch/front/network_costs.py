@@ -29,7 +29,7 @@ from launch.front.inputs import (
 from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
-from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report, source_notes
+from launch.show.text.machine_table import NetworkCost, cost_as_json, cost_report, source_notes
 
 if TYPE_CHECKING:  # they take long to load
     from emu.study.training.estimate import StepEstimate

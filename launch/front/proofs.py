@@ -19,7 +19,7 @@ from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import grid_of, question, several
 from launch.front.result import PICTURES, Result, late
 from launch.show.progress import itself, with_progress
-from launch.show.text.proof_table import fault_line, proof_lines
+from launch.show.text.collective_table import fault_line, proof_lines
 
 if TYPE_CHECKING:  # it takes long to load
     from matplotlib.figure import Figure

@@ -35,8 +35,8 @@ from launch.front.result import Result, late
 from launch.show.blocks import Page
 from launch.show.lanes import few_lanes, lanes, write_perfetto
 from launch.show.progress import with_progress
+from launch.show.text.machine_table import job_report
 from launch.show.text.step_report import step_report
-from launch.show.text.waste_table import job_report
 
 S = TypeVar("S", bound=Step)
 
@@ -122,7 +122,7 @@ def write_timeline(timed: TimedTrace, path: Path, *, every_rank: bool) -> None:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class FaultyJobs(Result[FaultyJob], drawn_by="chart.job_chart:job_figure"):
+class FaultyJobs(Result[FaultyJob], drawn_by="chart.step_chart:job_figure"):
     """The steps of a job on each topology, one after another, while parts fail.
 
     The picture has the time of each step, with a mark at each fault.

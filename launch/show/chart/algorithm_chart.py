@@ -17,7 +17,7 @@ from emu.study.measure.bench import BenchRow
 from emu.units import format_size
 from launch.show.canvas import INK, add_legend, hue, new_page
 from launch.show.chart.time_chart import PALE, Line, bars, lines
-from launch.show.text.proof_table import MOST_RANKS, messages_of
+from launch.show.text.collective_table import MOST_RANKS, messages_of
 from launch.show.text.table import span_text
 
 _COPY, _ADD = "#0072b2", "#d95f02"

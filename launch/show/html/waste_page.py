@@ -11,7 +11,7 @@ import numpy as np
 
 from launch.show.blocks import Block, ColouredPart, Page, Section, drawing_block, sentences, table_block
 from launch.show.html.page import ChartAxis, frame_of
-from launch.show.text.waste_table import MEANING, MachineWaste, columns_of, machine_name
+from launch.show.text.machine_table import MEANING, MachineWaste, columns_of, machine_name
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7c8894", "#22313f", "#999933", "#882255")
 Line = tuple[str, Sequence[float], Sequence[float]]  # name, where each value begins and the last one ends, and the values
