@@ -1,4 +1,4 @@
-"""Charts of steps: the parts of a step on each topology; the step time at the values of a sweep; the steps of a job with faults.
+"""Charts of steps: the parts of a step on each topology, the step time at the values of a sweep, the steps of a faulty job.
 
 The lines of a sweep are one for each topology and each combination of other sweeps. A job has the virtual time of each step,
 and the events before it.
@@ -157,8 +157,7 @@ def waste_figure(rows: Sequence[MachineWaste]) -> Figure:
     figure.delaxes(over_time)
     over_time, often = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
     for i, row in enumerate(rows):
-        name = machine_name(row.waste, several=len(sizes) > 1)
-        _draw_waste(over_time, often, row.waste, name, hue(i))
+        _draw_waste(over_time, often, row.waste, machine_name(row.waste, several=len(sizes) > 1), hue(i))
     dress(over_time, "day", "waste")
     dress(often, "share of the time with at most this waste")
     over_time.set_ylim(bottom=0)
