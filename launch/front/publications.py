@@ -34,17 +34,7 @@ from launch.papers.torchtitan import report as torchtitan
 from launch.papers.torchtitan.rows import read_rows
 from launch.show.progress import late_notice, with_progress
 from launch.show.row_file import row_known
-from launch.show.text.measured_report import (
-    kernels_report,
-    measured_report,
-    nccl_report,
-    paper_page,
-    paper_report,
-    score,
-    scores,
-    torchtitan_report,
-    unmet_rows,
-)
+from launch.show.text import measured_report as texts
 
 if TYPE_CHECKING:  # it takes long to load
     from matplotlib.figure import Figure
@@ -159,14 +149,14 @@ def all_papers(cache: str | Path | None, workers: str, ray_address: str | None) 
     with closing(ResultCache(cache_folder(cache))) as kept:
         papers = {name: make(kept) for name, make in PAPERS.items()}
         rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], kept, pool)
-        pages = {name: paper_page(paper, rows[name]) for name, paper in papers.items()}
+        pages = {name: texts.paper_page(paper, rows[name]) for name, paper in papers.items()}
     every = [row for each in rows.values() for row in each]
     told = [_record(name, row) for name, each in rows.items() for row in each]
 
     def report() -> str:
-        return "\n\n".join((scores(rows), unmet_rows(every), score(every)))
+        return "\n\n".join((texts.scores(rows), texts.unmet_rows(every), texts.score(every)))
 
-    return Reproduction(tuple(every), report, {"score": score(every), "rows": told}, pages=pages, told_rows=told)
+    return Reproduction(tuple(every), report, {"score": texts.score(every), "rows": told}, pages=pages, told_rows=told)
 
 
 def _record(paper: str, row: PaperRow) -> dict[str, object]:
@@ -191,9 +181,9 @@ def paper_rows(
         draw = None if figure is None or figure not in paper.figures else partial(_drawn, paper, figure)
         rows = _rows({source: paper}, [(source, target) for target in paper.of(place)], kept, pool)[source]
     told = {"paper": source, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
-    pages, records = {source: paper_page(paper, rows)} if place is None else None, [_record(source, row) for row in rows]
+    pages, records = {source: texts.paper_page(paper, rows)} if place is None else None, [_record(source, row) for row in rows]
     return Reproduction(
-        tuple(rows), lambda: paper_report(rows, paper.assumptions()), told, draw, pages=pages, told_rows=records
+        tuple(rows), lambda: texts.paper_report(rows, paper.assumptions()), told, draw, pages=pages, told_rows=records
     )
 
 
@@ -249,7 +239,7 @@ def measured_runs(data: str | Path | None, *, fit: bool) -> Reproduction:
     sums = [*summaries(rows)]
     constants = {device: {"fitted_on": of.models, "constants": of.constants} for device, of in fitted.items()}
     told = {"rows": rows, "errors": sums, "constants": constants, "fitted_by": COMMAND, "assumptions": _NOTES}
-    report = partial(measured_report, rows, sums, fitted, _NOTES)
+    report = partial(texts.measured_report, rows, sums, fitted, _NOTES)
     return Reproduction(tuple(rows), report, told, write_fit=partial(write_fitted, fitted) if fit else None)
 
 
@@ -275,7 +265,7 @@ def nccl_times(*, fit: bool) -> Reproduction:
         stack=nccl.stack_words(stack),
         fitted_by=nccl.COMMAND,
     )
-    return Reproduction(found.rows, partial(nccl_report, found), found)
+    return Reproduction(found.rows, partial(texts.nccl_report, found), found)
 
 
 def torchtitan_runs(*, fit: bool) -> Reproduction:
@@ -287,7 +277,7 @@ def torchtitan_runs(*, fit: bool) -> Reproduction:
     compared = [*torchtitan.pairs(rows)]
     told_by = {"clock": clock, "set_by": torchtitan.SET_BY, "fitted_by": torchtitan.COMMAND}
     told = {"rows": rows, "pairs": compared, **told_by, "assumptions": torchtitan.NOTES}
-    report, write = partial(torchtitan_report, rows, compared, clock), partial(torchtitan.write_clock, clock)
+    report, write = partial(texts.torchtitan_report, rows, compared, clock), partial(torchtitan.write_clock, clock)
     return Reproduction(tuple(rows), report, told, write_fit=write if fit else None)
 
 
@@ -300,7 +290,7 @@ def kernel_figures(*, fit: bool) -> Reproduction:
     rows = kernels.rows()
     sums = [*kernels.summaries(rows)]
     told = {"rows": rows, "errors": sums, "fitted_by": KERNELS_FIT, "assumptions": _KERNEL_NOTES}
-    return Reproduction(tuple(rows), partial(kernels_report, rows, sums, _KERNEL_NOTES), told, write_fit=write)
+    return Reproduction(tuple(rows), partial(texts.kernels_report, rows, sums, _KERNEL_NOTES), told, write_fit=write)
 
 
 _ASKED: Mapping[str, Callable[..., Reproduction]] = {

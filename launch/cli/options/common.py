@@ -213,16 +213,7 @@ row_options = options(_html_option, json_option, _out_option)  # of a command wh
 answer_options = options(import_option, row_options)
 timing_options = options(topology_option, device_option, dtype_option, algorithm_option, calls_option)  # of a trace
 worker_options = options(workers_option, _RAY_ADDRESS)  # which processes do the jobs
-cluster_options = options(  # where ranks run
-    default_option("--cluster", default="local", help="Where ranks run: as threads (local), or in Ray actors (ray)."),
-    *_RAY_OPTIONS,
-)
-script_cluster_options = options(
-    default_option(
-        "--cluster",
-        default="local",
-        help="Where ranks run: as threads (local), in Ray actors (ray), or nowhere (fake; tensors have no data).",
-    ),
-    *_RAY_OPTIONS,
-    _PATIENCE,
-)
+_CLUSTER = partial(default_option, "--cluster", default="local")
+_OR_NOWHERE = "Where ranks run: as threads (local), in Ray actors (ray), or nowhere (fake; tensors have no data)."
+cluster_options = options(_CLUSTER(help="Where ranks run: as threads (local), or in Ray actors (ray)."), *_RAY_OPTIONS)
+script_cluster_options = options(_CLUSTER(help=_OR_NOWHERE), *_RAY_OPTIONS, _PATIENCE)

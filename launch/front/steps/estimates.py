@@ -16,19 +16,8 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.trace_file import save
 from launch.clusters import job_pool
-from launch.front.inputs import (
-    DeviceLike,
-    ModelLike,
-    Topologies,
-    Words,
-    algorithm_choice,
-    device_of,
-    model_word,
-    question,
-    several,
-    stack_of,
-    topologies_of,
-)
+from launch.front import inputs
+from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each
 from launch.show.progress import itself, with_progress
@@ -100,23 +89,23 @@ def estimate(
     Raises:
         InputError: an argument is impossible, or the plan does not fit; the line says which, and how to mend it.
     """
-    laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), stack_of(stack)
+    laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
     order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
-    request = EstimateRequest(model_word(model), laid, under, algorithm_choice(algorithm, under), order, scale_dp)
+    request = EstimateRequest(inputs.model_word(model), laid, under, inputs.algorithm_choice(algorithm, under), order, scale_dp)
     pool = job_pool("emu estimate", workers, ray_address)
-    if workers != "local" and not several(sweep):
+    if workers != "local" and not inputs.several(sweep):
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
-    if several(sweep) and several(fault):
+    if inputs.several(sweep) and inputs.several(fault):
         raise InputError("estimate: --sweep and --fault exclude each other; leave one of them out")
-    if several(sweep):
-        words = {"model": model_word(model), "plan": plan, "stack": stack, "device": str(device)}
+    if inputs.several(sweep):
+        words = {"model": inputs.model_word(model), "plan": plan, "stack": stack, "device": str(device)}
         words |= {"seq": str(seq), "global-batch": str(global_batch)}
         timer = PointTimer(partial(_step_at, request), pool, label="estimating the steps")
-        return sweep_steps(several(sweep), words, several(topology), timer, f"A step of {model}")
-    built, found = topologies_of(topology), device_of(device, under.precision.activation)
+        return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {model}")
+    built, found = inputs.topologies_of(topology), inputs.device_of(device, under.precision.activation)
     label = f"estimating a step of {request.model}"
-    if several(fault):
-        texts = read_faults(several(fault))
+    if inputs.several(fault):
+        texts = read_faults(inputs.several(fault))
         jobs = (_job_with_faults(request, each, found, texts) for each in built)
         return FaultyJobs(tuple(with_progress(jobs, label, len(built), row=itself)))
     moments = (estimate_moments(request, each, found) for each in built)

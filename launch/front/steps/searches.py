@@ -17,20 +17,8 @@ from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.clusters import job_pool
-from launch.front.inputs import (
-    DeviceLike,
-    ModelLike,
-    Topologies,
-    Words,
-    algorithm_choice,
-    cache_folder,
-    device_of,
-    model_word,
-    question,
-    several,
-    stack_of,
-    topologies_of,
-)
+from launch.front import inputs
+from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.result import Result, late
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.show.blocks import Page
@@ -130,21 +118,21 @@ def plan(
         InputError: an argument is impossible, or no plan fits; the line says which, and how to mend it.
         InterruptedSearch: the search was interrupted; its `table` has the plans that are known.
     """
-    under, word = stack_of(stack), model_word(model)
-    named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in several(beside))
-    choice = algorithm_choice(algorithm, under)
+    under, word = inputs.stack_of(stack), inputs.model_word(model)
+    named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in inputs.several(beside))
+    choice = inputs.algorithm_choice(algorithm, under)
     request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top, prove_all)
     local = LocalPool(min(_PROCESSES, os.cpu_count() or 1))
     pool = job_pool("emu plan", workers, ray_address, local)
-    with closing(ResultCache(cache_folder(cache))) as kept:
-        if several(sweep):
+    with closing(ResultCache(inputs.cache_folder(cache))) as kept:
+        if inputs.several(sweep):
             if named:
                 raise InputError("plan: --sweep and --beside exclude each other; leave one of them out")
             words = {"model": word, "plan": plan, "stack": stack, "device": str(device)}
             words |= {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
             timer = _points_timer(request, kept, local, pool)
-            return sweep_steps(several(sweep), words, several(topology), timer, f"The best plan of {word}")
-        built, found = topologies_of(topology), device_of(device, under.precision.activation)
+            return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"The best plan of {word}")
+        built, found = inputs.topologies_of(topology), inputs.device_of(device, under.precision.activation)
         table = find_plans(request, built, found, kept, pool=pool, progress=progress_bar)
     return PlanSearch(table.rows, table, request, tuple(built), found)
 

@@ -14,7 +14,7 @@ from emu.study.training.train import TrainingResult
 from emu.trace.report.activity import BusyLink, busiest
 from emu.trace.report.critical_path import COMPUTATION
 from emu.units import format_bandwidth, format_size, format_time
-from launch.show.blocks import Block, ColouredPart, Fact, KeyFigure, Page, Section, key_figures, sentences, table_block
+from launch.show.blocks import Block, ColouredPart, KeyFigure, Page, Section, key_figures, sentences, table_block
 from launch.show.html.link_map import link_map
 from launch.show.html.pipeline import pipeline
 from launch.show.step_parts import (
@@ -28,16 +28,7 @@ from launch.show.step_parts import (
     part_column,
     step_parts,
 )
-from launch.show.text.step_report import (
-    COSTLIEST,
-    foot_facts,
-    loss_facts,
-    part_facts,
-    path_part_text,
-    path_text,
-    rate_facts,
-    step_choice_text,
-)
+from launch.show.text.step_report import COSTLIEST, facts_of, loss_facts, path_part_text, path_text, step_choice_text
 from launch.show.text.table import Column, figures, spread_lines
 from launch.show.text.topology_facts import link_classes
 
@@ -46,9 +37,7 @@ _LINKS = 20  # links in the table of the busiest
 
 def figures_of(step: Step) -> list[KeyFigure]:
     """Return the key figures of one step, the step time first."""
-    ranks = Fact("NPUs", None, KeyFigure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device))
-    losses = loss_facts(step) if isinstance(step, TrainingResult) else []
-    return key_figures([*part_facts(step), *rate_facts(step), *foot_facts(step), ranks, *losses])
+    return key_figures([*facts_of(step), *(loss_facts(step) if isinstance(step, TrainingResult) else [])])
 
 
 def comparison_table(steps: Sequence[Step]) -> Block:

@@ -97,6 +97,12 @@ def foot_facts(step: Step) -> list[Fact]:
     ]
 
 
+def facts_of(step: Step) -> list[Fact]:
+    """Return all figures of a step: its parts, how fast it is, its path, links, memory and algorithms, and its ranks."""
+    ranks = Fact("NPUs", None, KeyFigure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device))
+    return [*part_facts(step), *rate_facts(step), *foot_facts(step), ranks]
+
+
 def loss_facts(trained: "TrainingResult") -> list[Fact]:
     """Return the last loss of a training run, and the error of its gradients."""
     last, error, one = trained.loss[-1], f"{trained.gradient_error:.1e}", f"one process: {trained.reference_loss[-1]:.6f}"
