@@ -7,7 +7,7 @@ from typing import TypeVar
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.step.step import Step
 from emu.trace.report.mean_parts import MeanParts
-from emu.units import format_time
+from emu.units import format_size, format_time
 from launch.show.text.table import Column, figures
 
 COMPUTE, BUBBLE, IDLE = "#0072B2", "#d8dde2", "#eef0f2"
@@ -53,6 +53,21 @@ def exposed_columns(steps: Sequence[R], name: Callable[[str], str], unit: str = 
         return part_column(name(axis), lambda of: of.exposed_comm_by_axis_s.get(axis, 0.0), unit)
 
     return [column(axis) for axis in exposed_axes(map(means_of, steps))]
+
+
+def comparison_columns(steps: Sequence[Step]) -> list[Column[Step]]:
+    """Return the columns of a table of several steps, with a row for each topology."""
+    return [
+        Column("topology", lambda step: step.topology),
+        figures("NPUs", lambda step: step.ranks),
+        figures("step", lambda step: step.step_time_s, format_time),
+        part_column("computation", lambda of: of.compute_s),
+        *exposed_columns(steps, lambda axis: f"{axis or 'other'} exposed"),
+        part_column("bubble", lambda of: of.bubble_s),
+        part_column("idle", lambda of: of.idle_s),
+        *([figures("MFU", lambda step: step.mfu, "{:.3f}".format)] if all(step.mfu is not None for step in steps) else []),
+        figures("memory", lambda step: step.peak_memory_bytes, format_size),
+    ]
 
 
 def colours_of(axes: Sequence[str]) -> dict[str, str]:

@@ -21,17 +21,9 @@ from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps, has_steps, with_steps
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
 from launch.front.inputs import DeviceLike, Topologies, Words, check_float32, question
+from launch.front.steps import timed_steps
 from launch.front.steps.replays import steps_of
-from launch.front.steps.timed_steps import (
-    FaultyJobs,
-    JobConditions,
-    KeepTrace,
-    TimedSteps,
-    TraceTiming,
-    keep_trace,
-    paced_jobs,
-    pacing_of,
-)
+from launch.front.steps.timed_steps import FaultyJobs, JobConditions, KeepTrace, TimedSteps, TraceTiming
 
 _log = logging.getLogger("emu")
 
@@ -145,7 +137,7 @@ def run(
     recorded = with_steps(recorded) if code == 0 else recorded
     recorded = recorded if fake else with_choice(recorded, choices[0])
     recorded = with_words(recorded, timing.algorithms, built, dtype)
-    keep_trace(recorded, trace)
+    timed_steps.keep_trace(recorded, trace)
     if code or not has_steps(recorded):
         neither = "the script neither computed nor communicated, so there is nothing to time"
         told = "as the script has failed, nothing is timed" if code else neither
@@ -153,11 +145,11 @@ def run(
         return ScriptRun((), told, "", (), code)
     if job.faults and not at_times(job.faults):
         job.known_faults(timing.machines, ranks, count_steps(recorded))
-        return paced_jobs(timing.time_with_faults(recorded, job.faults), clock)
+        return timed_steps.paced_jobs(timing.time_with_faults(recorded, job.faults), clock)
     check_words(recorded, timing.given, built)
     layouts = (TraceLayout(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True))
     timed = ((time_step if fake else time_trace)(each) for each in layouts)
-    steps = steps_of(f"Run of {read.source.name}", timed, "timing the step", len(built), pacing_of(clock))
+    steps = steps_of(f"Run of {read.source.name}", timed, "timing the step", len(built), timed_steps.pacing_of(clock))
     return ScriptRun(steps.rows, steps.title, steps.subtitle, steps.timed, 0)
 
 

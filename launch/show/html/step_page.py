@@ -17,17 +17,7 @@ from emu.units import format_bandwidth, format_size, format_time
 from launch.show.blocks import Block, ColouredPart, KeyFigure, Page, Section, key_figures, sentences, table_block
 from launch.show.html.link_map import link_map
 from launch.show.html.pipeline import pipeline
-from launch.show.step_parts import (
-    COMPUTE,
-    IDLE,
-    MEANS_TOLD,
-    PartTimes,
-    colours_of,
-    exposed_columns,
-    means_of,
-    part_column,
-    step_parts,
-)
+from launch.show.step_parts import COMPUTE, IDLE, MEANS_TOLD, PartTimes, colours_of, comparison_columns, means_of, step_parts
 from launch.show.text.step_report import COSTLIEST, facts_of, loss_facts, path_part_text, path_text, step_choice_text
 from launch.show.text.table import Column, figures, spread_lines
 from launch.show.text.topology_facts import link_classes
@@ -38,22 +28,6 @@ _LINKS = 20  # links in the table of the busiest
 def figures_of(step: Step) -> list[KeyFigure]:
     """Return the key figures of one step, the step time first."""
     return key_figures([*facts_of(step), *(loss_facts(step) if isinstance(step, TrainingResult) else [])])
-
-
-def comparison_table(steps: Sequence[Step]) -> Block:
-    """Return a table of several steps, with a row for each topology."""
-    columns: list[Column[Step]] = [
-        Column("topology", lambda step: step.topology),
-        figures("NPUs", lambda step: step.ranks),
-        figures("step", lambda step: step.step_time_s, format_time),
-        part_column("computation", lambda of: of.compute_s),
-        *exposed_columns(steps, lambda axis: f"{axis or 'other'} exposed"),
-        part_column("bubble", lambda of: of.bubble_s),
-        part_column("idle", lambda of: of.idle_s),
-        *([figures("MFU", lambda step: step.mfu, "{:.3f}".format)] if all(step.mfu is not None for step in steps) else []),
-        figures("memory", lambda step: step.peak_memory_bytes, format_size),
-    ]
-    return table_block(columns, steps)
 
 
 def steps_table(step: Step) -> Block:
@@ -133,7 +107,7 @@ def step_page(title: str, subtitle: str, shown: Sequence[TimedStep]) -> Page:
     if len(shown) == 1:
         return Page(title, subtitle, figures_of(steps[0]), (_breakdown_section(steps), *step_sections(shown[0])))
     note = f"Click on the head of a column to sort by it. Parts of steps are {MEANS_TOLD}."
-    several = Section("Topologies compared", (comparison_table(steps),), note)
+    several = Section("Topologies compared", (table_block(comparison_columns(steps), steps),), note)
     each = [
         Section(f"{s.topology}: {part.title}", part.blocks, part.note)
         for s, one in zip(steps, shown, strict=True)
