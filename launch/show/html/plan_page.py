@@ -15,9 +15,6 @@ from launch.show.text.table import Column, figures
 _PALE, _FRONT, _BEST, _YOURS = "#b9c6d2", "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's
 _FAR = 4  # a device's memory above so many times the largest plan is not drawn
 _ROOM = 1.06  # end of an axis in largest values, so that no mark is cut
-_SORTS = "Click on the head of a column to sort by it."
-_STAR = "A star marks a plan that you gave."
-_RANK = "Each reason compares a plan with the fastest plan."
 _POINTS = (
     "Each point is a plan that was timed. No plan beats those on the line in both MFU and memory. Point at a mark to read its "
     "plan."
@@ -53,15 +50,15 @@ def _figures(planned: PlanTable) -> list[KeyFigure]:
 
 def _sections(planned: PlanTable, fastest: TimedStep) -> list[Section]:
     """Return all sections of the page."""
-    rows, stars = planned.rows, f" {_STAR}" if any(row.beside for row in planned.rows) else ""
+    rows, stars = planned.rows, " A star marks a plan that you gave." if any(row.beside for row in planned.rows) else ""
     names = [f"{number}{'*' if row.beside else ''}  {row.plan}" for number, row in enumerate(rows, 1)]
     notes = [f"{format_time(row.step_time_s)} · MFU {row.mfu:.3f}" for row in rows]
     own = [Section(f"The fastest plan: {each.title}", each.blocks, each.note) for each in step_sections(fastest)]
     told = set(fastest[0].assumptions)
     of_search = tuple(sentence for sentence in planned.assumptions if sentence not in told)
-    note = f"{_RANK} {PROOF}. {_SORTS} Parts of steps are {MEANS_TOLD}.{stars}"
+    note = f"Each reason compares a plan with the fastest plan. {PROOF}. Click on the head of a column to sort by it."
     sections = (
-        Section("Plans, the fastest first", (_table(planned),), note),
+        Section("Plans, the fastest first", (_table(planned),), f"{note} Parts of steps are {MEANS_TOLD}.{stars}"),
         Section("MFU against memory", (_scatter(planned),), _POINTS),
         Section("Where the time goes", (breakdown(list(map(means_of, rows)), names, notes),), f"The parts are {MEANS_TOLD}."),
         Section("What was searched", (sentences(_search_sentences(planned)),)),

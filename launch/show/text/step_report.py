@@ -26,17 +26,14 @@ def part_facts(step: Step) -> list[Fact]:
     """Return where the time of the step, or of the whole script, went, and the times of other steps."""
     what, took = "whole script" if step.whole else "step", format_time(step.step_time_s)
     alike = ", as it has no training step" if step.whole else _equal_steps_text(step)
+    whole = f"{took}{alike}; its parts are of rank {step.rank}, which ended last"
     bubble = format_time(step.bubble_s) if step.bubble_s else None
     straggling = straggling_text(step) if step.straggling_by_rank_s else None
     of_idle = [f"{bubble} bubble"] * bool(bubble) + [f"straggling {straggling}"] * bool(straggling)
     idle = _part(step, "idle_s", "idle", f"of it {'; '.join(of_idle)}" if of_idle else "")
     exposed = f"{format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all"
     return [
-        Fact(
-            what,
-            f"{took}{alike}; its parts are of rank {step.rank}, which ended last",
-            KeyFigure("step_time_s", what, took, step.step_time_s),
-        ),
+        Fact(what, whole, KeyFigure("step_time_s", what, took, step.step_time_s)),
         Fact("  compute", f"{format_time(step.compute_s)}{_other_ranks_text(step)}", _part(step, "compute_s", "computation")),
         Fact("    optimizer", None if step.optimizer_s is None else format_time(step.optimizer_s)),
         Fact("  exposed comm", exposed, _part(step, "exposed_comm_s", "exposed communication")),
@@ -84,14 +81,11 @@ def rate_facts(step: ComparedStep) -> list[Fact]:
 def foot_facts(step: Step) -> list[Fact]:
     """Return the critical path, busiest links, memory and algorithms."""
     peak, most = step.peak_memory_bytes, "the rank that holds most"
+    held = KeyFigure("peak_memory_bytes", "peak memory", format_size(peak), peak, f"of {most}")
     return [
         Fact("critical path", path_text(step)),
         Fact("busiest links", _links(step)),
-        Fact(
-            "peak memory",
-            f"{format_size(peak)} on {most}{_by_part(step)}",
-            KeyFigure("peak_memory_bytes", "peak memory", format_size(peak), peak, f"of {most}"),
-        ),
+        Fact("peak memory", f"{format_size(peak)} on {most}{_by_part(step)}", held),
         Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
         Fact("  auto", None if step.auto is None else step_choice_text(step)),
     ]
