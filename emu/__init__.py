@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from emu.trace.trace import Trace as Trace
     from launch.data.devices import find_device as find_device
     from launch.front.calibrations import calibrate as calibrate
+    from launch.front.exhibits import draw as draw
+    from launch.front.exhibits import show_collective as show_collective
+    from launch.front.exhibits import show_timeline as show_timeline
+    from launch.front.exhibits import show_topology as show_topology
     from launch.front.inputs import build_topology as build_topology
     from launch.front.inputs import find_model as find_model
+    from launch.front.listings import list_collectives as list_collectives
+    from launch.front.listings import list_devices as list_devices
+    from launch.front.listings import list_models as list_models
+    from launch.front.listings import list_topologies as list_topologies
     from launch.front.machine_faults import faults as faults
     from launch.front.measurements import bench as bench
     from launch.front.network_costs import cost as cost
-    from launch.front.parts.exhibits import show_collective as show_collective
-    from launch.front.parts.exhibits import show_timeline as show_timeline
-    from launch.front.parts.exhibits import show_topology as show_topology
-    from launch.front.parts.listings import list_collectives as list_collectives
-    from launch.front.parts.listings import list_devices as list_devices
-    from launch.front.parts.listings import list_models as list_models
-    from launch.front.parts.listings import list_topologies as list_topologies
-    from launch.front.parts.views import draw as draw
     from launch.front.proofs import verify as verify
     from launch.front.publications import repro as repro
     from launch.front.steps.estimates import estimate as estimate
@@ -78,15 +78,15 @@ _HOME = {
     "collective": "emu.collective.algorithm",
     "compare": "launch.front.steps.replays",
     "cost": "launch.front.network_costs",
-    "draw": "launch.front.parts.views",
+    "draw": "launch.front.exhibits",
     "estimate": "launch.front.steps.estimates",
     "faults": "launch.front.machine_faults",
     "find_device": "launch.data.devices",
     "find_model": "launch.front.inputs",
-    "list_collectives": "launch.front.parts.listings",
-    "list_devices": "launch.front.parts.listings",
-    "list_models": "launch.front.parts.listings",
-    "list_topologies": "launch.front.parts.listings",
+    "list_collectives": "launch.front.listings",
+    "list_devices": "launch.front.listings",
+    "list_models": "launch.front.listings",
+    "list_topologies": "launch.front.listings",
     "load_trace": "launch.front.steps.replays",
     "lower": "emu.fabric.lower",
     "operation": "emu.collective.operation",
@@ -98,9 +98,9 @@ _HOME = {
     "repro": "launch.front.publications",
     "run": "launch.front.steps.runs",
     "schedule": "emu.collective.algorithm",
-    "show_collective": "launch.front.parts.exhibits",
-    "show_timeline": "launch.front.parts.exhibits",
-    "show_topology": "launch.front.parts.exhibits",
+    "show_collective": "launch.front.exhibits",
+    "show_timeline": "launch.front.exhibits",
+    "show_topology": "launch.front.exhibits",
     "topology_of": "emu.topology.description.networkx_graph",
     "train": "launch.front.steps.trainings",
     "verify": "launch.front.proofs",

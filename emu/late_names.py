@@ -27,7 +27,7 @@ def late_names(module: str, home: Mapping[str, str], *also: str) -> tuple[Callab
     return find, lambda: [*home, *also]
 
 
-_DRAWN_BY = "launch.front.parts.views"
+_DRAWN_BY = "launch.front.exhibits"
 
 
 def html_of(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Where the ranks of a job run: as threads, as Ray actors, or nowhere."""
+"""Where ranks run (threads, Ray actors, or nowhere), and where jobs are done (processes of this machine, or tasks of a Ray)."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from emu.cluster.pace.timeliness import Pace
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.registry import unknown
+from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.trace.trace import Trace
 
 if TYPE_CHECKING:  # it loads torch
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # it loads torch
 T = TypeVar("T")
 CLUSTERS = ("local", "ray")
 FAKE = "fake"  # no rank runs; for `emu run` only
-_ALONE = "--cluster ray"
+WORKERS = ("local", "ray")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ClusterOptions:
         }
         for flag, value in given.items():
             if value is not None and self.cluster != "ray":
-                raise must_be(flag, "--cluster", "ray with this option", self.cluster, f"add {_ALONE}")
+                raise must_be(flag, "--cluster", "ray with this option", self.cluster, "add --cluster ray")
         if not self.patience_s > 0:
             raise must_be("run", "--patience", "a number of seconds above 0", self.patience_s)
         if self.ranks_per_actor is not None and self.ranks_per_actor < 1:
@@ -82,3 +83,38 @@ class ClusterOptions:
         """Run the program on every rank, and return the results and the trace."""
         with self.open_cluster(pace=pace) as ranks:
             return ranks.record(n_ranks, choice, program)
+
+
+def job_pool(label: str, workers: str, ray_address: str | None, local: JobPool = THIS_PROCESS) -> JobPool:
+    """Return the pool that does the jobs of a command.
+
+    Args:
+        label: The name of the command, with which the names of tasks of a Ray begin.
+        workers: The kind of processes.
+        ray_address: The address of a running Ray; None: one is started on this machine.
+        local: The pool of this machine.
+
+    Raises:
+        InputError: the kind of processes is unknown, or an address is given without Ray.
+    """
+    if workers not in WORKERS:
+        raise must_be("", "--workers", " or ".join(WORKERS), workers)
+    if ray_address is not None and workers != "ray":
+        raise must_be("--ray-address", "--workers", "ray with this option", workers, "add --workers ray")
+    if workers == "local":
+        return local
+    made: JobPool = importlib.import_module("launch.ray.ray_pool").RayPool(label, ray_address)  # it loads Ray
+    return made
+
+
+def pool_and_cluster(
+    label: str, workers: str, cluster: str, ray_address: str | None, ranks_per_actor: int | None, ray_options: str | Path | None
+) -> tuple[JobPool, ClusterOptions]:
+    """Return the pool and the cluster of a command that takes both; an address is that of a Ray for whichever is a Ray.
+
+    Raises:
+        InputError: as `job_pool` and `ClusterOptions`.
+    """
+    pool = job_pool(label, workers, ray_address if workers == "ray" else None)
+    joins = cluster == "ray" or workers == "local"
+    return pool, ClusterOptions(cluster, ray_address if joins else None, ranks_per_actor, ray_options)

@@ -60,8 +60,7 @@ from launch.front.measurements import EVERY, bench
 @common.cluster_options
 @common.workers_option
 @common.calls_option
-@common.import_option
-@common.row_options
+@common.answer_options
 def bench_command(**options: Any) -> int:
     """Move real data with a collective, check every element, and time the same schedule on the fabric.
 

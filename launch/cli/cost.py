@@ -6,7 +6,7 @@ import click
 
 from launch.cli.options import common
 from launch.cli.options.output import show
-from launch.data.prices import BOOKS, DEFAULT
+from launch.data.presets import BOOKS, DEFAULT
 from launch.front.network_costs import NPU_EXAMPLE, cost
 
 
@@ -41,8 +41,7 @@ from launch.front.network_costs import NPU_EXAMPLE, cost
 @click.option("--seq", type=int, help="Tokens in a sequence.")
 @common.device_option
 @common.stack_option
-@common.import_option
-@common.row_options
+@common.answer_options
 def cost_command(**options: Any) -> int:
     """Compute the price and the power of a network from its parts, for each NPU and each GB/s.
 

@@ -5,10 +5,8 @@ from typing import Any
 import click
 
 from launch.cli.options import common
-from launch.cli.options.checks import check_fault, check_sweep
 from launch.cli.options.files import OutputFile
-from launch.cli.options.output import show
-from launch.cli.options.timeline_options import timeline_options
+from launch.cli.options.output import check_fault, check_sweep, show
 from launch.front.steps.estimates import estimate
 
 
@@ -37,9 +35,8 @@ from launch.front.steps.estimates import estimate
 @common.fault_option
 @common.stack_option
 @common.worker_options
-@timeline_options
-@common.import_option
-@common.row_options
+@common.timeline_options
+@common.answer_options
 def estimate_command(**options: Any) -> int:
     """Estimate how long a training step takes, where its time goes and how much memory it needs, without running it.
 

@@ -8,7 +8,7 @@ import click
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
-from launch.data.fault_logs import GPUS
+from launch.data.presets import GPUS
 from launch.front.machine_faults import LEAST_NPUS, faults
 from launch.front.network_costs import NPU_EXAMPLE
 
@@ -53,8 +53,7 @@ _AT_LEAST = click.IntRange(min=1)
 @click.option("--npu", metavar=NPU_EXAMPLE, help="The price of an NPU, for --prices.")
 @common.default_option("--seed", type=click.IntRange(min=0), default=0, help="The seed of random numbers.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the waste over time, and its distribution, to this file.")
-@common.import_option
-@common.row_options
+@common.answer_options
 def faults_command(**options: Any) -> int:
     """Compute what faults leave of a machine: NPUs that work but find no group, the largest job, and goodput.
 

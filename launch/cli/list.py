@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import import_option, row_options
+from launch.cli.options.common import answer_options
 from launch.cli.options.output import show
-from launch.front.parts.listings import list_collectives, list_devices, list_models, list_topologies
+from launch.front.listings import list_collectives, list_devices, list_models, list_topologies
 
 
 @click.group("list")
@@ -20,8 +20,7 @@ def list_command() -> None:
 
 
 @list_command.command("collectives")
-@import_option
-@row_options
+@answer_options
 def _collectives(**options: Any) -> int:
     """List the algorithms of each operation.
 
@@ -31,8 +30,7 @@ def _collectives(**options: Any) -> int:
 
 
 @list_command.command("topologies")
-@import_option
-@row_options
+@answer_options
 def _topologies(**options: Any) -> int:
     """List topologies.
 
@@ -42,8 +40,7 @@ def _topologies(**options: Any) -> int:
 
 
 @list_command.command("models")
-@import_option
-@row_options
+@answer_options
 def _models(**options: Any) -> int:
     """List models and their sizes.
 
@@ -53,8 +50,7 @@ def _models(**options: Any) -> int:
 
 
 @list_command.command("devices")
-@import_option
-@row_options
+@answer_options
 def _devices(**options: Any) -> int:
     """List devices, and the sources of their figures."""
     return show(list_devices, options)

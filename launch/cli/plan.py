@@ -1,6 +1,5 @@
 """The command `emu plan`: the plan that trains a model fastest on a number of NPUs, and why the next ones lose."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,10 @@ import click
 from emu.study.planning.find import InterruptedSearch
 from emu.study.planning.search.row import BEST, PlanTable
 from launch.cli.options import common
-from launch.cli.options.checks import check_sweep
 from launch.cli.options.files import OutputFile, may_fail, print_text
-from launch.cli.options.output import print_result, show
+from launch.cli.options.output import check_sweep, show
 from launch.front.steps.searches import plan
-from launch.show.row_file import RowFile
+from launch.show.row_file import RowFile, json_text
 from launch.show.text.estimate_table import plans_report
 
 
@@ -53,8 +51,7 @@ from launch.show.text.estimate_table import plans_report
 @common.sweep_option
 @common.stack_option
 @common.worker_options
-@common.import_option
-@common.row_options
+@common.answer_options
 def plan_command(**options: Any) -> int:
     """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.
 
@@ -80,4 +77,4 @@ def _print_known(table: PlanTable, out: Path | None, *, as_json: bool) -> None:
         with may_fail():
             RowFile(out, print_text).finish(table.rows)
     if out is None or as_json:
-        print_result(table, partial(plans_report, table), as_json=as_json)
+        print_text(json_text(table) if as_json else plans_report(table))

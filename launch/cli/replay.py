@@ -6,9 +6,7 @@ from typing import Any
 import click
 
 from launch.cli.options import common
-from launch.cli.options.checks import check_fault, check_job_picture
-from launch.cli.options.output import show
-from launch.cli.options.timeline_options import timeline_options
+from launch.cli.options.output import check_fault, check_job_picture, show
 from launch.front.steps.replays import replay
 
 
@@ -19,10 +17,9 @@ from launch.front.steps.replays import replay
 @common.fill_ranks_option
 @common.fault_option
 @common.job_png_option
-@timeline_options
+@common.timeline_options
 @common.perturb_option
-@common.import_option
-@common.row_options
+@common.answer_options
 def replay_command(**options: Any) -> int:
     """Time a recorded trace on topologies, without running it again.
 

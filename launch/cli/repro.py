@@ -6,11 +6,13 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import import_option, row_options
-from launch.cli.options.files import OutputFile, write_output
-from launch.cli.options.output import ask_and_print
-from launch.cli.papers import add_papers
-from launch.front.publications import repro
+from emu.errors import InputError
+from launch.cli.options.common import answer_options, cache_option, worker_options
+from launch.cli.options.files import FOLDER, OutputFile, write_output
+from launch.cli.options.output import ask_and_print, show
+from launch.front.publications import check_figure, repro
+from launch.papers.catalogue import PAPERS
+from launch.papers.paper import REGISTERED
 
 
 @click.group("repro")
@@ -44,8 +46,7 @@ def _show(source: str, options: dict[str, Any], **more: Any) -> None:
     type=OutputFile(),
     help="Fit the device's constants on these runs, write them to this file, and use them.",
 )
-@import_option
-@row_options
+@answer_options
 def measured_command(data: Path | None, **options: Any) -> None:
     """Estimate steps measured on real clusters.
 
@@ -60,8 +61,7 @@ def measured_command(data: Path | None, **options: Any) -> None:
 
 @repro_command.command("nccl")
 @click.option("--fit", is_flag=True, help="Fit the constants of `--stack nccl` on the measured sizes, and use them.")
-@import_option
-@row_options
+@answer_options
 def nccl_command(**options: Any) -> None:
     """Compare an all_reduce with nccl-tests.
 
@@ -76,8 +76,7 @@ def nccl_command(**options: Any) -> None:
 
 @repro_command.command("torchtitan")
 @click.option("--fit", type=OutputFile(), help="Write the clock that these runs set, as launch/data/measured has it.")
-@import_option
-@row_options
+@answer_options
 def torchtitan_command(**options: Any) -> None:
     """Estimate torchtitan's FSDP2 on 8 and 128 H100, eager and compiled: speed with the clock set on one run, and memory.
 
@@ -90,8 +89,7 @@ def torchtitan_command(**options: Any) -> None:
 
 @repro_command.command("kernels")
 @click.option("--fit", type=OutputFile(), help="Fit the constants of products on the figures that are used, write them.")
-@import_option
-@row_options
+@answer_options
 def kernels_command(**options: Any) -> None:
     """Hold the model of kernels against figures that others published of them.
 
@@ -102,4 +100,55 @@ def kernels_command(**options: Any) -> None:
     _show("kernels", options)
 
 
-add_papers(repro_command)
+@repro_command.command("all")
+@click.option("--docs", type=FOLDER, help="Write a page of each paper to this folder.")
+@cache_option
+@worker_options
+@answer_options
+def all_command(**options: Any) -> int:
+    """Compute each row of each paper, and report how many are met.
+
+    Results are kept: a row that was computed before is read from the cache.
+
+    \b
+    emu repro all
+    emu repro all --json
+    """
+    return show(repro, options, source="all")
+
+
+def _command(name: str) -> click.Command:
+    """Return the command of one paper."""
+
+    @click.command(name, help=_help(name))
+    @click.option("--table", help="One table of the paper, such as 6, or one section, such as 6.4.")
+    @click.option("--figure", help="One figure of the paper, such as 17.")
+    @click.option("--png", type=OutputFile(".png"), help="Draw the --figure with the axes of the paper to this file.")
+    @click.option("--docs", type=FOLDER, help="Write the page of the paper, with all its rows, to this folder.")
+    @cache_option
+    @worker_options
+    @answer_options
+    def command(**options: Any) -> int:
+        table, figure = options["table"], options["figure"]
+        for flag, given in (("--table", table), ("--figure", figure)):
+            if given is not None and options["docs"] is not None:
+                raise InputError(f"repro: {flag} and --docs exclude each other; give one of them")
+        if options["png"] is not None:
+            check_figure(name, figure)
+        return show(repro, options, source=name)
+
+    return command
+
+
+def _help(name: str) -> str:
+    """Return the help of the command of one paper."""
+    return (
+        f"Compute the rows of the {name} paper.\n\n"
+        "Each row of its tables and figures is compared with the printed value. Results are kept. "
+        " An interrupted command goes on where it stopped when it is started again.\n\n"
+        f"\b\nemu repro {name}\nemu repro {name} {REGISTERED[name].example} --json"
+    )
+
+
+for _paper in PAPERS:
+    repro_command.add_command(_command(_paper))

@@ -11,16 +11,14 @@ import click
 
 from emu.errors import EmuError
 from launch.cli.options import common
-from launch.cli.options.checks import check_fault, check_job_picture
-from launch.cli.options.output import keep_trace, show
-from launch.cli.options.timeline_options import timeline_options
+from launch.cli.options.output import check_fault, check_job_picture, keep_trace, show
 from launch.front.steps.runs import run
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--ranks", type=int, required=True, help="The number of ranks (the WORLD_SIZE of the script).")
 @common.timing_options
-@timeline_options
+@common.timeline_options
 @common.trace_option
 @click.option(
     "--no-cuda", is_flag=True, help="Refuse a script that uses a CUDA device. [default: a CUDA device is the rank's NPU]"
@@ -37,8 +35,7 @@ from launch.front.steps.runs import run
     metavar="0,1,1023",
     help="Ranks to trace with --cluster fake. [default: 0, 1 and the last of each dim of the script's meshes, and all of pp]",
 )
-@common.import_option
-@common.row_options
+@common.answer_options
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

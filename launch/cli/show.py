@@ -9,8 +9,7 @@ from emu.errors import must_be
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
-from launch.cli.options.timeline_options import timeline_options
-from launch.front.parts.exhibits import show_collective, show_timeline, show_topology
+from launch.front.exhibits import show_collective, show_timeline, show_topology
 
 
 @click.group("show")
@@ -30,8 +29,7 @@ def show_command() -> None:
 @click.option(
     "--route", nargs=2, metavar="NODE NODE", help="Show only the routes between two nodes. A node is a number or a name."
 )
-@common.import_option
-@common.row_options
+@common.answer_options
 def _topology(**options: Any) -> int:
     """Show the figures of a topology.
 
@@ -57,8 +55,7 @@ def _topology(**options: Any) -> int:
 @common.default_option("--root", default=0, help="The root rank, for an operation that has one.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
-@common.import_option
-@common.row_options
+@common.answer_options
 def _collective(**options: Any) -> int:
     """Show what each rank sends in each round.
 
@@ -74,10 +71,9 @@ def _collective(**options: Any) -> int:
 @show_command.command("timeline")
 @click.argument("trace", type=click.Path(path_type=Path))
 @common.replay_options
-@timeline_options
+@common.timeline_options
 @click.option("--png", type=OutputFile(".png"), help="Draw the timeline to this file.")
-@common.import_option
-@common.row_options
+@common.answer_options
 def _timeline(**options: Any) -> int:
     """Show when ranks compute and communicate.
 

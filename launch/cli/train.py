@@ -9,10 +9,8 @@ from emu.model.pipeline_order import ORDERS
 from emu.model.plan.plan import AXES, CHOICES, TITLES, Plan
 from emu.trace.trace import AS_RAN
 from launch.cli.options import common
-from launch.cli.options.checks import check_fault, check_job_picture
-from launch.cli.options.files import OutputFolder
-from launch.cli.options.output import keep_trace, show
-from launch.cli.options.timeline_options import timeline_options
+from launch.cli.options.files import FOLDER
+from launch.cli.options.output import check_fault, check_job_picture, keep_trace, show
 from launch.front.steps.trainings import train
 
 _SETTINGS = (
@@ -38,18 +36,15 @@ _PLAN_HELP = (
 _CHECKPOINT = "Save checkpoints (PyTorch's DCP) to this folder, and begin from the last one there; older ones are removed."
 
 
-def checkpoint_options(command: common.F) -> common.F:
-    """Add the options for checkpoints to a command."""
-    return common.with_all(
-        command,
-        click.option("--checkpoint", type=OutputFolder(), help=_CHECKPOINT),
-        common.default_option("--checkpoint-every", type=int, default=1, metavar="STEPS", help="Steps between checkpoints."),
-        click.option(
-            "--elastic",
-            is_flag=True,
-            help="After a --fault that ends a rank, go on from the last --checkpoint on the NPUs that are left.",
-        ),
-    )
+_CHECKPOINT_OPTIONS = common.options(
+    click.option("--checkpoint", type=FOLDER, help=_CHECKPOINT),
+    common.default_option("--checkpoint-every", type=int, default=1, metavar="STEPS", help="Steps between checkpoints."),
+    click.option(
+        "--elastic",
+        is_flag=True,
+        help="After a --fault that ends a rank, go on from the last --checkpoint on the NPUs that are left.",
+    ),
+)
 
 
 @click.command("train")
@@ -68,15 +63,14 @@ def checkpoint_options(command: common.F) -> common.F:
 @common.algorithm_option
 @common.calls_option
 @common.fault_option
-@checkpoint_options
+@_CHECKPOINT_OPTIONS
 @common.job_png_option
-@timeline_options
+@common.timeline_options
 @common.trace_option
 @common.cluster_options
 @common.pace_option
 @common.pace_compute_option
-@common.import_option
-@common.row_options
+@common.answer_options
 def train_command(**options: Any) -> int:
     """Train a model on emulated NPUs, compare the loss with one process, and time the step on a fabric.
 

@@ -4,14 +4,7 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import (
-    GRID_HELP,
-    cluster_options,
-    import_option,
-    imported_algorithms,
-    row_options,
-    workers_option,
-)
+from launch.cli.options.common import GRID_HELP, answer_options, cluster_options, imported_algorithms, workers_option
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
 from launch.front.proofs import verify
@@ -28,8 +21,7 @@ from launch.front.proofs import verify
 @click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
 @cluster_options
 @workers_option
-@import_option
-@row_options
+@answer_options
 def verify_command(**options: Any) -> int:
     """Prove that collectives are correct, and compare their times with the claims of their papers.
 

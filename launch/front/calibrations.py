@@ -10,16 +10,15 @@ from emu.study.calibrate.calibrate import calibrate as calibrated
 from emu.study.calibrate.probe import here, layers, probes
 from emu.trace.device.device import Device
 from emu.trace.device.file import write_device
+from emu.units import format_bandwidth, format_flops, format_time
 from launch.front.result import Result
 from launch.show.progress import progress_bar
-from launch.show.text.calibration_table import calibration_lines
+from launch.show.text.table import table
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class DeviceCalibration(Result[Calibration]):
+class DeviceCalibration(Result[Calibration], files=(".toml",)):
     """The constants of a device that was measured, and the times of its kernels."""
-
-    FILES = (*Result.FILES, ".toml")
 
     @property
     def device(self) -> Device:
@@ -28,7 +27,21 @@ class DeviceCalibration(Result[Calibration]):
 
     def text(self) -> str:
         """Return the constants of the device, and the table of its kernels."""
-        return "\n".join(calibration_lines(self.rows[0]))
+        rows = [
+            [k.what, " x ".join(map(str, k.shape)), format_time(k.measured_s), format_time(k.predicted_s), f"{k.ratio:.2f}"]
+            for k in self.rows[0].kernels
+        ]
+        of, shares = self.device, ("gemm_share", "attention_efficiency", "unhidden_share", "hbm_efficiency")
+        peaks = ", ".join(f"{dtype} {format_flops(peak)}/s" for dtype, peak in of.peak_flops.items())
+        lines = [
+            f"{of.name}: {peaks}; memory {format_bandwidth(of.hbm_Bps)}",
+            ", ".join(f"{name} {getattr(of, name):.2f}" for name in shares) + f", a launch {format_time(of.launch_overhead_s)}",
+            "",
+            table(["kernel", "batch x M x N x K", "measured", "predicted", "ratio"], rows),
+            "",
+            f"{len(of.measured)} kernels of steps of one layer were timed one by one, and go with the device",
+        ]
+        return "\n".join(lines)
 
     def as_json(self) -> object:
         """Return the device and its kernels."""

@@ -1,34 +1,42 @@
-"""The subjects of questions: names, files or objects, made into the objects that answer."""
+"""The arguments of questions: how they are checked, and names, files and objects made into the objects that answer.
 
+Also here: the frame of a question, with what is kept between calls, and how its errors speak.
+"""
+
+import difflib
 import importlib
-from collections.abc import Mapping, Sequence
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import wraps
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid, parse_grid
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.model import model as models
 from emu.model.model import MODELS, Model
 from emu.model.stack.stack import Stack, beside, parse_stack
 from emu.registry import has_own, unknown
 from emu.store import user_folder
+from emu.study.choice import algorithm_cache
 from emu.topology import catalogue
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.trace import AS_RAN
 from launch.data.devices import find_device
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
+from launch.shell import is_in_shell
 
 if TYPE_CHECKING:  # it takes long to load
     import networkx as nx
 
-    TopologyLike: TypeAlias = (
-        str | Path | Topology | nx.Graph
-    )  # a name of the catalogue with its settings, a file, or an object
-    Topologies: TypeAlias = TopologyLike | Sequence[TopologyLike]
-
+# A name of the catalogue with its settings, a file, or an object. The aliases are texts, so that networkx is not loaded.
+TopologyLike: TypeAlias = "str | Path | Topology | nx.Graph"
+Topologies: TypeAlias = "TopologyLike | Sequence[TopologyLike]"
 ModelLike = str | Path | Model | Mapping[str, Any]  # a name of the catalogue, a file, or sizes for an architecture
 DeviceLike = str | Path | Device | Mapping[str, Any]  # a name, a file, an object, or its fields
 Words = str | Sequence[str]
@@ -49,7 +57,7 @@ def grid_of(dims: str | Grid) -> Grid:
     return parse_grid(dims, "--dims") if isinstance(dims, str) and dims else dims or ()
 
 
-def topologies_of(given: "Topologies") -> list[Topology]:
+def topologies_of(given: Topologies) -> list[Topology]:
     """Return the topologies that an argument gives.
 
     Raises:
@@ -61,7 +69,7 @@ def topologies_of(given: "Topologies") -> list[Topology]:
     return found
 
 
-def build_topology(given: "TopologyLike") -> Topology:
+def build_topology(given: TopologyLike) -> Topology:
     """Return the topology of a name with its settings, a file, a networkx graph, or a topology as it is.
 
     Raises:
@@ -178,3 +186,67 @@ def cache_folder(cache: str | Path | None) -> Path | None:
         cache: The folder that is given; None: the user's cache.
     """
     return Path(cache) if cache else (None if has_own() else user_folder() / "plans")
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+# What an argument of these types must be; others take names, files or objects, which are read one by one.
+_KINDS: dict[Any, tuple[Any, str]] = {
+    int: (Integral, "a whole number"),
+    int | None: (Integral | None, "a whole number"),
+    float: (Real, "a number"),
+    float | None: (Real | None, "a number"),
+    str: (str, "text"),
+    str | None: (str | None, "text"),
+}
+
+
+def question(answer: Callable[P, T]) -> Callable[P, T]:
+    """Return a function of the front that checks its arguments, and keeps choices of algorithms between calls and processes.
+
+    Nothing is kept where collectives, topologies or models of the user's own are filed: they may read files, whose changes no
+    digest sees. An InputError names arguments as Python has them.
+    """
+    parameters = inspect.signature(answer).parameters
+
+    @wraps(answer)
+    def asked(*given: P.args, **named: P.kwargs) -> T:
+        algorithm_cache.keep_in(None if has_own() else algorithm_cache.user_table())
+        if is_in_shell():
+            return answer(*given, **named)
+        try:
+            _check(answer.__name__, parameters, named)
+            return answer(*given, **named)
+        except InputError as error:
+            raise _in_python(error) from None
+
+    return asked
+
+
+def _check(name: str, parameters: Any, named: dict[str, Any]) -> None:
+    """Refuse an argument that is unknown or has an impossible type.
+
+    Raises:
+        InputError: naming the argument; of an unknown one, the nearest.
+    """
+    for key, value in named.items():
+        if key not in parameters:
+            near = difflib.get_close_matches(key, parameters, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"help(emu.{name}) lists the arguments"
+            raise InputError(f"{name}: no argument is called {key!r}; {hint}")
+        kind, what = _KINDS.get(parameters[key].annotation, (object, ""))
+        if not isinstance(value, kind):
+            raise must_be(name, key, what, value)
+
+
+def _in_python(error: InputError) -> InputError:
+    """Return the error with arguments as Python names them."""
+
+    def argument(flag: re.Match[str]) -> str:
+        return flag[1].replace("-", "_")
+
+    plain = InputError(_FLAG.sub(argument, str(error)))
+    plain.field = None if error.field is None else _FLAG.sub(argument, error.field)
+    plain.value, plain.mend = error.value, _FLAG.sub(argument, error.mend)
+    return plain

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.registry import parse_call
@@ -15,36 +15,27 @@ from emu.study.cost.price_book import Price
 from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
 from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
 from emu.units import parse_time, seconds
-from launch.data.fault_logs import GPUS, SOURCE, production_log
-from launch.data.prices import find_book
-from launch.front.inputs import (
-    several,
-    topologies_of,
-)
+from launch.data.presets import GPUS, SOURCE, find_book, production_log
+from launch.front.inputs import Topologies, question, several, topologies_of
 from launch.front.network_costs import npu_price
-from launch.front.question import question
-from launch.front.result import PICTURES, Result, late
+from launch.front.result import Result, late
+from launch.show.blocks import Page
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
-from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json
-
-if TYPE_CHECKING:  # they take long to load
-    from matplotlib.figure import Figure
-
-    from launch.front.inputs import Topologies
-    from launch.show.html.page import Page
+from launch.show.text.machine_table import MachineWaste, faults_report, waste_as_json
 
 LEAST_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class FaultWaste(Result[MachineWaste]):
-    """The NPUs of each machine that work but find no group, for each size of groups."""
+class FaultWaste(Result[MachineWaste], drawn_by="chart.step_chart:waste_figure"):
+    """The NPUs of each machine that work but find no group, for each size of groups.
+
+    The picture has the waste over time, and its distribution.
+    """
 
     notes: tuple[str, ...]  # what the figures rest on
-
-    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return a table with a line for each machine and size of groups, then the notes."""
@@ -58,12 +49,7 @@ class FaultWaste(Result[MachineWaste]):
         """Return the rows with the shares that a person reads."""
         return [waste_as_json(row) for row in self.rows]
 
-    def figure(self) -> "Figure":
-        """Return the waste over time, and its distribution."""
-        drawn: Figure = late("chart.job_chart:waste_figure")([row.waste for row in self.rows])
-        return drawn
-
-    def page(self) -> "Page":
+    def page(self) -> Page:
         """Return the report, with charts."""
         made: Page = late("html.waste_page:faults_page")(self.rows, self.notes)
         return made
@@ -72,7 +58,7 @@ class FaultWaste(Result[MachineWaste]):
 @question
 def faults(
     *,
-    topology: "Topologies",
+    topology: Topologies,
     tp: int | str | Sequence[int] = 32,
     npus: int | None = None,
     log: str | Path | None = None,
@@ -124,7 +110,7 @@ def faults(
     """
     asked = dict(locals())
     source, sizes, price = _source(asked), _groups(tp), None if npu is None else npu_price(npu)
-    goodput = _GoodputTerms.of(checkpoint, restart, mfu)
+    restarts_of, job_mfu = _goodput_terms(checkpoint, restart, mfu)
     if (prices is None) != (npu is None):
         raise InputError("faults: --prices and --npu go together; give both or none")
     book = None if prices is None else find_book(prices)
@@ -138,9 +124,9 @@ def faults(
     rows = []
     for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
         row, network = waste(machine, group, found[machine.npus].states), networks[machine.topology.name]
-        restarts, waiting = goodput.restarts(found[machine.npus].per_day), None if job is None else row.waiting(job)
+        restarts, waiting = restarts_of(found[machine.npus].per_day), None if job is None else row.waiting(job)
         costs = (_aggregate(each, row, price) for each in (network, network and network.high))
-        rows.append(MachineWaste(row, restarts, goodput.mfu, waiting, *costs))
+        rows.append(MachineWaste(row, restarts, job_mfu, waiting, *costs))
         row_known(waste_as_json(rows[-1]))
     notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
     if book is not None and price is not None:
@@ -156,44 +142,31 @@ def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float |
     return network.aggregate_dollars_per_npu(row.availability, price.dollars)
 
 
-@dataclass(frozen=True, slots=True)
-class _GoodputTerms:
-    """The terms of goodput beside faults: the times of a checkpoint and of a restart, and the MFU of the job.
+def _goodput_terms(
+    checkpoint: float | str | None, restart: float | str, mfu: float | str | None
+) -> tuple[Callable[[float], Restarts | None], float]:
+    """Return what faults cost in checkpoints and restarts, as a function of the faults of a day, and the MFU of the job.
+
+    The function takes the best interval of checkpoints; it returns None where goodput was not asked for.
 
     Raises:
-        InputError: MFU is given without a checkpoint.
+        InputError: MFU is given without a checkpoint. The function: the faults have no times.
     """
+    if mfu is not None and checkpoint is None:
+        raise InputError("faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out")
+    saving_s = None if checkpoint is None else seconds(parse_time(checkpoint, "--checkpoint"))
+    restart_s = seconds(parse_time(restart, "--restart"))
 
-    checkpoint: int | None  # ticks; None: goodput was not asked for
-    restart: int  # ticks
-    mfu: float
-
-    @classmethod
-    def of(cls, checkpoint: float | str | None, restart: float | str, mfu: float | str | None) -> "_GoodputTerms":
-        """Return the terms that arguments give."""
-        if mfu is not None and checkpoint is None:
-            raise InputError(
-                "faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out"
-            )
-        ticks = None if checkpoint is None else parse_time(checkpoint, "--checkpoint")
-        return cls(ticks, parse_time(restart, "--restart"), 1.0 if mfu is None else _share(mfu, "--mfu"))
-
-    def restarts(self, per_day: float) -> Restarts | None:
-        """Return what checkpoints and restarts cost with the best interval of checkpoints; None where this was not asked for.
-
-        Args:
-            per_day: Faults of the machine in a day.
-
-        Raises:
-            InputError: the faults have no times.
-        """
-        if self.checkpoint is None:
+    def restarts(per_day: float) -> Restarts | None:
+        if saving_s is None:
             return None
         if not per_day:
             raise InputError(
                 "faults: --checkpoint needs faults with times, and --rate has none; give --log, or --mtbf and --mttr"
             )
-        return optimal_restarts(seconds(self.checkpoint), seconds(self.restart), 86400 / per_day)
+        return optimal_restarts(saving_s, restart_s, 86400 / per_day)
+
+    return restarts, 1.0 if mfu is None else _share(mfu, "--mfu")
 
 
 def _days(text: str, name: str) -> float:

@@ -6,42 +6,37 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
-from emu.study.job_pool import THIS_PROCESS, JobPool
+from emu.study.job_pool import JobPool
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
-from launch.clusters import ClusterOptions
-from launch.front.inputs import algorithm_choice, calls_of, grid_of, topologies_of
-from launch.front.question import question
-from launch.front.result import PICTURES, Result, late
+from launch.clusters import ClusterOptions, pool_and_cluster
+from launch.front.inputs import Topologies, algorithm_choice, calls_of, grid_of, question, topologies_of
+from launch.front.result import Result
 from launch.show.progress import itself, late_notice, with_progress
-from launch.show.text.algorithm_table import compare_lines
-from launch.show.text.bench_table import bench_report, bench_told
-from launch.workers import WorkerOptions
+from launch.show.text.collective_table import bench_report, bench_told, compare_lines
 
 if TYPE_CHECKING:  # they take long to load
-    from matplotlib.figure import Figure
-
     from emu.study.measure.move import TensorMover
-    from launch.front.inputs import Topologies
 
 EVERY = "all"  # in place of an algorithm: compare all of them
 _EFFORTS = {"quick": QUICK, "all": ALL}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Bench(Result[BenchRow]):
-    """The time of a collective at each size on each topology."""
+class Bench(Result[BenchRow], drawn_by="chart.algorithm_chart:topology_figure"):
+    """The time of a collective at each size on each topology.
 
-    FILES = (*Result.FILES, *PICTURES)
+    The picture has the times over sizes, with a line for each topology.
+    """
 
     @property
     def failure(self) -> str | None:
@@ -53,19 +48,15 @@ class Bench(Result[BenchRow]):
         """Return the table of all rows, with what they rest on."""
         return bench_report(self.rows)
 
-    def figure(self) -> "Figure":
-        """Return the times over sizes, with a line for each topology."""
-        drawn: Figure = late("chart.algorithm_chart:topology_figure")(self.rows)
-        return drawn
-
 
 @dataclass(frozen=True, repr=False, eq=False)
-class AlgorithmComparison(Result[BenchRow | UntimedRow]):
-    """The time of every algorithm of a collective at each size on each topology."""
+class AlgorithmComparison(Result[BenchRow | UntimedRow], drawn_by="chart.algorithm_chart:algorithm_figure"):
+    """The time of every algorithm of a collective at each size on each topology.
+
+    The picture has the times over sizes on the first topology, with a line for each algorithm.
+    """
 
     tables: tuple[tuple[PlacedBench, tuple[BenchRow | UntimedRow, ...]], ...]  # the rows of each topology
-
-    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def fastest(self) -> tuple[BenchRow, ...]:
@@ -80,18 +71,15 @@ class AlgorithmComparison(Result[BenchRow | UntimedRow]):
         """Return the rows; `fastest` marks the fastest at each size on its topology."""
         return [asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for _, rows in self.tables for row in rows]
 
-    def figure(self) -> "Figure":
-        """Return the times over sizes on the first topology, with a line for each algorithm."""
-        timed = [row for row in self.tables[0][1] if isinstance(row, BenchRow)]
-        drawn: Figure = late("chart.algorithm_chart:algorithm_figure")(timed)
-        return drawn
+    def _shown(self) -> tuple[Any, ...]:
+        return ([row for row in self.tables[0][1] if isinstance(row, BenchRow)],)
 
 
 @question
 def bench(
     operation: str,
     *,
-    topology: "Topologies",
+    topology: Topologies,
     algorithm: str | None = None,
     size: int | str | None = None,
     begin: int | str | None = None,
@@ -147,8 +135,7 @@ def bench(
         InputError: an argument is impossible; the line says which, and how to mend it.
         RunError: a rank failed.
     """
-    pool = WorkerOptions(workers, ray_address if workers == "ray" else None).pool("emu bench", THIS_PROCESS)
-    where = ClusterOptions(cluster, ray_address if workers == "local" else None, ranks_per_actor, ray_options)
+    pool, where = pool_and_cluster("emu bench", workers, cluster, ray_address, ranks_per_actor, ray_options)
     under = calls_of(stack)
     [name] = [algorithm] if algorithm else algorithm_choice((), under)
     if name == EVERY and cluster != "local":

@@ -14,25 +14,16 @@ from emu.study.cost.cost import Cost, OwnershipTerms, ownership_cost
 from emu.study.cost.cost import cost as network_cost
 from emu.study.cost.price_book import Price
 from emu.topology.topology import Topology
-from launch.data.prices import DEFAULT, find_book
-from launch.front.inputs import (
-    DeviceLike,
-    ModelLike,
-    algorithm_choice,
-    device_of,
-    model_word,
-    stack_of,
-    topologies_of,
-)
-from launch.front.question import question
+from launch.data.presets import DEFAULT, find_book
+from launch.front import inputs
+from launch.front.inputs import DeviceLike, ModelLike, Topologies, question
 from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
-from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report, source_notes
+from launch.show.text.machine_table import NetworkCost, cost_as_json, cost_report, source_notes
 
 if TYPE_CHECKING:  # they take long to load
     from emu.study.training.estimate import StepEstimate
-    from launch.front.inputs import Topologies
 
 NPU_EXAMPLE = "dollars=30000,watts=700"
 _RANGES = "low to high: at the lowest and at the highest price of each part, where sources differ"
@@ -76,7 +67,7 @@ def npu_price(text: str) -> Price:
 @question
 def cost(
     *,
-    topology: "Topologies",
+    topology: Topologies,
     prices: str | Path = DEFAULT,
     across: bool = False,
     all_to_all: bool = False,
@@ -113,14 +104,14 @@ def cost(
     step = _step_of({"model": model, "plan": plan, "global_batch": global_batch, "seq": seq}, device, stack)
     book, bought = find_book(str(prices)), npu_price(npu)
     terms = OwnershipTerms(bought, _amount(years, "--years"), _amount(kwh, "--kwh"))
-    built, paid = topologies_of(topology), []
+    built, paid = inputs.topologies_of(topology), []
     for each in with_progress(built, "counting parts", len(built)):
         of = network_cost(each, book, across=across, exchange=all_to_all)
         paid.append(_paid(of, terms, step(each) if step else None))
         row_known(cost_as_json(paid[-1]))
     notes = [*_cost_notes(book.source or book.name, paid, terms, exchange=all_to_all)]
     if step is not None:
-        notes += _ownership_notes(bought, f"{model_word(model or '')} by {plan}")
+        notes += _ownership_notes(bought, f"{inputs.model_word(model or '')} by {plan}")
     return NetworkCosts(tuple(paid), book.name, book.source, tuple(notes))
 
 
@@ -183,7 +174,7 @@ def _step_of(needed: dict[str, Any], device: DeviceLike, words: str) -> "Callabl
         flags = [f"--{name.replace('_', '-')}" for name in missing]
         raise InputError(f"cost: --model, --plan, --global-batch and --seq go together; add {', '.join(flags)}")
     of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes long to load
-    laid, stack = parse_plan(needed["plan"], global_batch=needed["global_batch"], seq=needed["seq"]), stack_of(words)
-    request = of.EstimateRequest(model_word(needed["model"]), laid, stack, algorithm_choice((), stack))
-    found = device_of(device, stack.precision.activation)
+    laid, stack = parse_plan(needed["plan"], global_batch=needed["global_batch"], seq=needed["seq"]), inputs.stack_of(words)
+    request = of.EstimateRequest(inputs.model_word(needed["model"]), laid, stack, inputs.algorithm_choice((), stack))
+    found = inputs.device_of(device, stack.precision.activation)
     return lambda topology: of.estimate(request, topology, found)

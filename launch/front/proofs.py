@@ -13,16 +13,13 @@ from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Grid, Shape, show_shape
 from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
-from emu.study.job_pool import THIS_PROCESS
 from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject
 from emu.study.prove.verify import verify as verified
-from launch.clusters import ClusterOptions
-from launch.front.inputs import grid_of, several
-from launch.front.question import question
+from launch.clusters import ClusterOptions, pool_and_cluster
+from launch.front.inputs import grid_of, question, several
 from launch.front.result import PICTURES, Result, late
 from launch.show.progress import itself, with_progress
-from launch.show.text.proof_table import fault_line, proof_lines
-from launch.workers import WorkerOptions
+from launch.show.text.collective_table import fault_line, proof_lines
 
 if TYPE_CHECKING:  # it takes long to load
     from matplotlib.figure import Figure
@@ -31,13 +28,11 @@ _TOLD = 3  # algorithms whose first failure is printed in full
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Verification(Result[VerificationRow]):
+class Verification(Result[VerificationRow], files=PICTURES):
     """The proof of each algorithm on each number of ranks, beside its claimed time."""
 
     cases: tuple[tuple[Algorithm, Shape], ...]  # the algorithm and the shape of each row
     executed: "dict[tuple[str, str, int], dict[str, object]]"  # what ran between processes; empty: nothing
-
-    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def failed(self) -> list[tuple[VerificationRow, Algorithm, Shape]]:
@@ -127,9 +122,7 @@ def verify(
         InputError: a name is unknown, or an algorithm has no schedule on any of these numbers of ranks.
         RunError: an element that was executed between processes is wrong.
     """
-    pool = WorkerOptions(workers, ray_address if workers == "ray" else None).pool("emu verify", THIS_PROCESS)
-    joins = cluster == "ray" or workers == "local"
-    where = ClusterOptions(cluster, ray_address if joins else None, ranks_per_actor, ray_options)
+    pool, where = pool_and_cluster("emu verify", workers, cluster, ray_address, ranks_per_actor, ray_options)
     chosen = _algorithms(operation, algorithm, among)
     ns, grid = _ranks(several(ranks), max_ranks, PROCESSES if cluster == "ray" else RANKS), grid_of(dims)
     if grid and (several(ranks) or max_ranks is not None or cluster == "ray"):

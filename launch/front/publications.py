@@ -1,5 +1,6 @@
 """The question of `emu repro`: what does Emu compute for the figures that papers and vendors published?"""
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,9 +14,9 @@ from emu.files import make_folder, write_file
 from emu.registry import unknown
 from emu.study.job_pool import JobPool, LocalPool
 from emu.study.planning.search.timer import ResultCache
+from launch.clusters import job_pool
 from launch.data.fitted import read_fitted, write_fit, write_fitted
-from launch.front.inputs import cache_folder
-from launch.front.question import question
+from launch.front.inputs import cache_folder, question
 from launch.front.result import PICTURES, Result, late
 from launch.papers import torchtitan
 from launch.papers.catalogue import PAPERS
@@ -33,18 +34,7 @@ from launch.papers.targets import Answer, PaperRow, Target, with_others
 from launch.papers.torchtitan import read_rows
 from launch.show.progress import late_notice, with_progress
 from launch.show.row_file import row_known
-from launch.show.text.measured_report import (
-    kernels_report,
-    measured_report,
-    nccl_report,
-    paper_page,
-    paper_report,
-    score,
-    scores,
-    torchtitan_report,
-    unmet_rows,
-)
-from launch.workers import WorkerOptions
+from launch.show.text import measured_report as texts
 
 if TYPE_CHECKING:  # it takes long to load
     from matplotlib.figure import Figure
@@ -68,7 +58,7 @@ _KERNEL_NOTES = (
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Reproduction(Result[Any]):
+class Reproduction(Result[Any], files=PICTURES):
     """The rows of a publication: what it prints, and what Emu computes for it."""
 
     report: Callable[[], str]  # the text of the command
@@ -77,8 +67,6 @@ class Reproduction(Result[Any]):
     write_fit: Callable[[Path], object] | None = None  # writes the constants that were fitted; None: none were
     pages: Mapping[str, str] | None = None  # the page of each paper, as docs/papers has it; None: not of a whole paper
     told_rows: Sequence[object] = ()  # the fields of each row for JSON; empty: the rows have them
-
-    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return the table of the rows."""
@@ -139,47 +127,36 @@ def repro(
     Raises:
         InputError: the source is unknown, or an argument is not for it.
     """
-    for_runs: dict[str, Any] = {"data": data, "fit": fit}
-    for_all: dict[str, Any] = {"cache": cache, "workers": workers, "ray_address": ray_address}
-    for_papers: dict[str, Any] = {"table": table, "figure": figure, **for_all}
-    taken = {
-        "measured": for_runs,
-        "nccl": {"fit": fit},
-        "kernels": {"fit": fit},
-        "torchtitan": {"fit": fit},
-        "all": for_all,
-    }
-    known = taken | dict.fromkeys(PAPERS, for_papers)
-    if source not in known:
-        raise unknown("publication", source, known)
-    for name, value in {**for_papers, **for_runs}.items():
-        if value and value != "local" and name not in known[source]:
+    asked: dict[str, Callable[..., Reproduction]] = {**_ASKED, **{name: partial(paper_rows, name) for name in PAPERS}}
+    if source not in asked:
+        raise unknown("publication", source, asked)
+    of_papers = {"table": table, "figure": figure, "cache": cache, "workers": workers, "ray_address": ray_address}
+    given, takes = {**of_papers, "data": data, "fit": fit}, inspect.signature(asked[source]).parameters
+    for name, value in given.items():
+        if value and value != "local" and name not in takes:
             raise InputError(f"repro: {name} is not for {source}; leave it out")
-    given = dict(known[source])
-    if "workers" in given:
-        label = f"emu repro {source}"
-        given["pool"] = WorkerOptions(given.pop("workers"), given.pop("ray_address")).pool(label, _local())
-    return paper_rows(source, **given) if source in PAPERS else _ASKED[source](**given)
+    return asked[source](**{name: given[name] for name in takes})
 
 
-def _local() -> JobPool:
-    """Return the processes of this machine that compute rows."""
-    return LocalPool(min(_PROCESSES, os.cpu_count() or 1))
+def _pool(source: str, workers: str, ray_address: str | None) -> JobPool:
+    """Return the processes that compute rows."""
+    return job_pool(f"emu repro {source}", workers, ray_address, LocalPool(min(_PROCESSES, os.cpu_count() or 1)))
 
 
-def all_papers(pool: JobPool, cache: str | Path | None = None) -> Reproduction:
+def all_papers(cache: str | Path | None, workers: str, ray_address: str | None) -> Reproduction:
     """Return each row of each paper, and how many are met."""
+    pool = _pool("all", workers, ray_address)
     with closing(ResultCache(cache_folder(cache))) as kept:
         papers = {name: make(kept) for name, make in PAPERS.items()}
         rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], kept, pool)
-        pages = {name: paper_page(paper, rows[name]) for name, paper in papers.items()}
+        pages = {name: texts.paper_page(paper, rows[name]) for name, paper in papers.items()}
     every = [row for each in rows.values() for row in each]
     told = [_record(name, row) for name, each in rows.items() for row in each]
 
     def report() -> str:
-        return "\n\n".join((scores(rows), unmet_rows(every), score(every)))
+        return "\n\n".join((texts.scores(rows), texts.unmet_rows(every), texts.score(every)))
 
-    return Reproduction(tuple(every), report, {"score": score(every), "rows": told}, pages=pages, told_rows=told)
+    return Reproduction(tuple(every), report, {"score": texts.score(every), "rows": told}, pages=pages, told_rows=told)
 
 
 def _record(paper: str, row: PaperRow) -> dict[str, object]:
@@ -188,13 +165,14 @@ def _record(paper: str, row: PaperRow) -> dict[str, object]:
 
 
 def paper_rows(
-    source: str, pool: JobPool, table: str | None = None, figure: str | None = None, cache: str | Path | None = None
+    source: str, table: str | None, figure: str | None, cache: str | Path | None, workers: str, ray_address: str | None
 ) -> Reproduction:
     """Return the rows of one paper, or of one of its tables or figures.
 
     Raises:
         InputError: a table and a figure are given.
     """
+    pool = _pool(source, workers, ray_address)
     if table is not None and figure is not None:
         raise InputError("repro: --table and --figure exclude each other; give one of them")
     place = table if figure is None else f"fig {figure}"
@@ -203,9 +181,9 @@ def paper_rows(
         draw = None if figure is None or figure not in paper.figures else partial(_drawn, paper, figure)
         rows = _rows({source: paper}, [(source, target) for target in paper.of(place)], kept, pool)[source]
     told = {"paper": source, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
-    pages, records = {source: paper_page(paper, rows)} if place is None else None, [_record(source, row) for row in rows]
+    pages, records = {source: texts.paper_page(paper, rows)} if place is None else None, [_record(source, row) for row in rows]
     return Reproduction(
-        tuple(rows), lambda: paper_report(rows, paper.assumptions()), told, draw, pages=pages, told_rows=records
+        tuple(rows), lambda: texts.paper_report(rows, paper.assumptions()), told, draw, pages=pages, told_rows=records
     )
 
 
@@ -248,7 +226,7 @@ def _rows(
     return rows
 
 
-def measured_runs(data: str | Path | None = None, *, fit: bool = False) -> Reproduction:
+def measured_runs(data: str | Path | None, *, fit: bool) -> Reproduction:
     """Return the estimates of steps measured on real clusters, beside the measured times."""
     path = Path(data or TRAINING)
     name = path.name if data is None else str(data)
@@ -267,7 +245,7 @@ def measured_runs(data: str | Path | None = None, *, fit: bool = False) -> Repro
     sums = [*summaries(rows)]
     constants = {device: {"fitted_on": of.models, "constants": of.constants} for device, of in fitted.items()}
     told = {"rows": rows, "errors": sums, "constants": constants, "fitted_by": COMMAND, "assumptions": _NOTES}
-    report = partial(measured_report, rows, sums, fitted, _NOTES)
+    report = partial(texts.measured_report, rows, sums, fitted, _NOTES)
     return Reproduction(tuple(rows), report, told, write_fit=partial(write_fitted, fitted) if fit else None)
 
 
@@ -278,7 +256,7 @@ def _predicted() -> Iterator[PreparedRun]:
     return with_progress(all_ready, "estimating runs that are in no fit", len(runs))
 
 
-def nccl_times(*, fit: bool = False) -> Reproduction:
+def nccl_times(*, fit: bool) -> Reproduction:
     """Return the times of an all_reduce on a node of 8 H100, beside those of nccl-tests."""
     which = nccl.measured_times()
     with late_notice("timing the sizes"):
@@ -293,10 +271,10 @@ def nccl_times(*, fit: bool = False) -> Reproduction:
         stack=nccl.stack_words(stack),
         fitted_by=nccl.COMMAND,
     )
-    return Reproduction(found.rows, partial(nccl_report, found), found)
+    return Reproduction(found.rows, partial(texts.nccl_report, found), found)
 
 
-def torchtitan_runs(*, fit: bool = False) -> Reproduction:
+def torchtitan_runs(*, fit: bool) -> Reproduction:
     """Return the estimates of torchtitan's FSDP2 on 8 and 128 H100, beside the published speed and memory."""
     runs = read_rows()
     every = [*with_progress((torchtitan.ready(run) for run in runs), "estimating the runs", len(runs))]
@@ -305,11 +283,11 @@ def torchtitan_runs(*, fit: bool = False) -> Reproduction:
     compared = [*torchtitan.pairs(rows)]
     told_by = {"clock": clock, "set_by": torchtitan.SET_BY, "fitted_by": torchtitan.COMMAND}
     told = {"rows": rows, "pairs": compared, **told_by, "assumptions": torchtitan.NOTES}
-    report, write = partial(torchtitan_report, rows, compared, clock), partial(torchtitan.write_clock, clock)
+    report, write = partial(texts.torchtitan_report, rows, compared, clock), partial(torchtitan.write_clock, clock)
     return Reproduction(tuple(rows), report, told, write_fit=write if fit else None)
 
 
-def kernel_figures(*, fit: bool = False) -> Reproduction:
+def kernel_figures(*, fit: bool) -> Reproduction:
     """Return the times of kernels by Emu's model, beside figures that others published of them."""
     write = None
     if fit:
@@ -318,13 +296,13 @@ def kernel_figures(*, fit: bool = False) -> Reproduction:
     rows = kernels.rows()
     sums = [*kernels.summaries(rows)]
     told = {"rows": rows, "errors": sums, "fitted_by": KERNELS_FIT, "assumptions": _KERNEL_NOTES}
-    return Reproduction(tuple(rows), partial(kernels_report, rows, sums, _KERNEL_NOTES), told, write_fit=write)
+    return Reproduction(tuple(rows), partial(texts.kernels_report, rows, sums, _KERNEL_NOTES), told, write_fit=write)
 
 
 _ASKED: Mapping[str, Callable[..., Reproduction]] = {
-    "all": all_papers,
     "measured": measured_runs,
     "nccl": nccl_times,
-    "torchtitan": torchtitan_runs,
     "kernels": kernel_figures,
+    "torchtitan": torchtitan_runs,
+    "all": all_papers,
 }

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from emu.errors import InputError, either
 from emu.files import write_file
-from launch.show.json_text import json_text, plain
-from launch.show.row_file import rows_text
+from launch.show.blocks import Page
+from launch.show.row_file import json_text, plain, rows_text
 
 if TYPE_CHECKING:  # they take long to load
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from launch.show.html.page import Page
 
 R = TypeVar("R")
 _INTERNAL = frozenset({"FILES", "as_json", "exit_code", "has_report", "records", "with_means"})  # for the shell
@@ -52,6 +50,12 @@ class Result(Sequence[R], Generic[R]):
     rows: tuple[R, ...]
 
     FILES: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".csv", ".html")  # the endings that `save` knows
+    _drawn_by: ClassVar[str] = ""  # the function that draws the picture, as `late` takes it; "": there is none
+
+    def __init_subclass__(cls, drawn_by: str = "", files: Sequence[str] = ()) -> None:
+        """Set the function that draws the picture of a kind of answers, and the further endings that `save` knows."""
+        super().__init_subclass__()
+        cls._drawn_by, cls.FILES = drawn_by or cls._drawn_by, (*cls.FILES, *(PICTURES if drawn_by else ()), *files)
 
     @abstractmethod
     def text(self) -> str:
@@ -102,7 +106,14 @@ class Result(Sequence[R], Generic[R]):
         Raises:
             InputError: this answer has none.
         """
-        raise InputError(f"{type(self).__name__}: has no picture; print it, or take its rows")
+        if not self._drawn_by:
+            raise InputError(f"{type(self).__name__}: has no picture; print it, or take its rows")
+        drawn: Figure = late(self._drawn_by)(*self._shown())
+        return drawn
+
+    def _shown(self) -> tuple[Any, ...]:
+        """Return what the function that draws the picture takes."""
+        return (self.rows,)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Return the axes of the picture of the answer.
@@ -119,7 +130,7 @@ class Result(Sequence[R], Generic[R]):
             self.figure()
         return ax
 
-    def page(self) -> "Page":
+    def page(self) -> Page:
         """Return the report as a page of HTML: the picture, where there is one, and the text."""
         said = (inspect.getdoc(type(self)) or "").partition("\n")[0].rstrip(".")
         made: Page = late("html.page:answer_page")(said, self.text(), self._drawn())
@@ -166,7 +177,7 @@ class Result(Sequence[R], Generic[R]):
 
     def save_html(self, path: Path) -> None:
         """Write the report."""
-        late("html.page:write_page")(self.page(), path)
+        write_file("--html", path, late("html.page:html_of")(self.page()).encode())
 
     def __repr__(self) -> str:
         return self.text()

@@ -25,7 +25,7 @@ from emu.study.training.step_choice.step_to_serve import TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.papers.paper import Paper
 from launch.papers.targets import Answer, Target
 

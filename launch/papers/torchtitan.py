@@ -30,7 +30,7 @@ from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
 from launch.data.fitted import DATA, rows_of, write_fit
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.papers.measured.settings import HOPPER_NETWORK
 
 ROWS = DATA / "torchtitan.csv"

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import colormaps, rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
@@ -155,13 +156,9 @@ def save(figure: Figure, path: Path) -> None:
     write_file("--png", path, picture_bytes(figure, kind if kind in _UNDATED else "png"))
 
 
-def rank_range(ranks: Sequence[int]) -> str:
-    """Return a number of ranks as a title writes it: `64`, or `8 to 64` where there are several.
-
-    Args:
-        ranks: Numbers of ranks, sorted.
-    """
-    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
+def hue(number: int) -> str:
+    """Return the colour of a line by its number."""
+    return to_hex(colormaps["tab10"](number % 10))
 
 
 def wrap(text: str, size_pt: float, wide_in: float, weight: str = "normal") -> list[str]:

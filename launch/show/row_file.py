@@ -1,17 +1,35 @@
-"""The rows of an answer, for other programs: CSV, or a line of JSON for each row, written as rows become known."""
+"""Answers and their rows for other programs: JSON; CSV, or a line of JSON for each row, written as rows become known."""
 
 import csv
 import io
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from emu.errors import WriteError
 from emu.files import write_file
-from launch.show.json_text import plain
+
+
+def plain(value: object) -> object:
+    """Return a value in terms of dicts, lists, strings and numbers."""
+    if is_dataclass(value) and not isinstance(value, type):
+        kept = ((f.name, getattr(value, f.name), "left out" in f.metadata) for f in fields(value))
+        return plain({name: each for name, each, optional in kept if each is not None or not optional})
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [plain(v) for v in value]
+    return value.item() if hasattr(value, "item") else value
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON text."""
+    return json.dumps(plain(value), indent=2, allow_nan=False)
+
 
 STDOUT = Path("-")
 ENDINGS = (".csv", ".jsonl")

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.step.step import Step
 from emu.trace.report.report import MeanParts
-from emu.units import format_time
+from emu.units import format_size, format_time
 from launch.show.text.table import Column, figures
 
 COMPUTE, BUBBLE, IDLE = "#0072B2", "#d8dde2", "#eef0f2"
@@ -20,15 +20,8 @@ _LEAST = 1e-3  # share of the longest step below which a part is left out
 ComparedStep = Step | PlanRow  # has the means of its parts over all ranks
 R = TypeVar("R", bound=ComparedStep)
 PartTimes = Step | MeanParts  # the parts of one step, which add up to the step time
+StepPart = tuple[str, str, tuple[float, ...]]  # of several steps: its name, its colour, and its time in each step
 MEANS_TOLD = "means over all ranks, which add up to the step"
-
-
-class StepPart(NamedTuple):
-    """A part of several steps: a name, a colour and a time for each step."""
-
-    name: str
-    colour: str
-    times_s: tuple[float, ...]  # time of the part in each step
 
 
 def means_of(step: ComparedStep) -> MeanParts:
@@ -62,6 +55,21 @@ def exposed_columns(steps: Sequence[R], name: Callable[[str], str], unit: str = 
     return [column(axis) for axis in exposed_axes(map(means_of, steps))]
 
 
+def comparison_columns(steps: Sequence[Step]) -> list[Column[Step]]:
+    """Return the columns of a table of several steps, with a row for each topology."""
+    return [
+        Column("topology", lambda step: step.topology),
+        figures("NPUs", lambda step: step.ranks),
+        figures("step", lambda step: step.step_time_s, format_time),
+        part_column("computation", lambda of: of.compute_s),
+        *exposed_columns(steps, lambda axis: f"{axis or 'other'} exposed"),
+        part_column("bubble", lambda of: of.bubble_s),
+        part_column("idle", lambda of: of.idle_s),
+        *([figures("MFU", lambda step: step.mfu, "{:.3f}".format)] if all(step.mfu is not None for step in steps) else []),
+        figures("memory", lambda step: step.peak_memory_bytes, format_size),
+    ]
+
+
 def colours_of(axes: Sequence[str]) -> dict[str, str]:
     """Return the colour of each axis of communication."""
     others = cycle(_OTHERS)
@@ -71,11 +79,11 @@ def colours_of(axes: Sequence[str]) -> dict[str, str]:
 def step_parts(steps: Sequence[PartTimes]) -> list[StepPart]:
     """Return the parts of several steps, without those that are below a thousandth of the longest step in all of them."""
     exposed = [
-        StepPart(f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))
+        (f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))
         for axis, colour in colours_of(exposed_axes(steps)).items()
     ]
-    bubble = StepPart("bubble", BUBBLE, tuple(s.bubble_s for s in steps))
-    straggling = StepPart("straggling", IDLE, tuple(s.idle_s - s.bubble_s for s in steps))
-    found = [StepPart("compute", COMPUTE, tuple(s.compute_s for s in steps)), *exposed, bubble, straggling]
+    bubble = ("bubble", BUBBLE, tuple(s.bubble_s for s in steps))
+    straggling = ("straggling", IDLE, tuple(s.idle_s - s.bubble_s for s in steps))
+    found = [("compute", COMPUTE, tuple(s.compute_s for s in steps)), *exposed, bubble, straggling]
     least = _LEAST * max(s.step_time_s for s in steps)
-    return [part for part in found if max(part.times_s) > least]
+    return [(name, colour, times_s) for name, colour, times_s in found if max(times_s) > least]

@@ -14,7 +14,7 @@ from emu.topology.facts.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth
 from launch.show.canvas import INK, ShownFigure, text_width_pt, wrap
-from launch.show.picture.cables import NPU, Palette, cable_counts, palette
+from launch.show.picture.cables import NPU, cable_counts, switch_colours, tier_colours
 from launch.show.picture.group_drawing import arrange, paint_all, paint_groups
 from launch.show.picture.groups import TIMES, group_nodes, switch_names
 from launch.show.picture.layout import layout
@@ -32,19 +32,18 @@ _LEAST_UNITS = 5.0  # units across a page, so that few nodes are not huge
 
 def picture(topology: Topology, facts: Summary) -> Figure:
     """Return a picture of the topology, with its figures above the drawing."""
-    colours, between = palette(topology), None
-    drawing = layout(topology) if topology.n_nodes <= MOST_NODES else None
+    between, drawing = None, layout(topology) if topology.n_nodes <= MOST_NODES else None
     if drawing and _points(drawing.at, _NODES_PER_IN) >= _LEAST_PT:
         figure, axes, points = _page(drawing.at, _NODES_PER_IN)
-        paint_all(axes, topology, drawing, points, colours)
+        paint_all(axes, topology, drawing, points)
     else:
         merged = group_nodes(topology)
         drawing, between = arrange(merged), set(map(int, merged.graph.links.dimension))
         figure, axes, points = _page(drawing.at, _GROUPS_PER_IN)
-        paint_groups(axes, merged, drawing, points, colours)
+        paint_groups(axes, merged, drawing, points, topology)
     above_pt = 0.0 if topology.names is None else _height_of_names_pt(figure, axes)
     _head(figure, axes, topology.name, _facts(facts) + ("" if between is None else _MERGED), above_pt)
-    _legend(figure, [*_line_handles(topology, colours, between), *_mark_handles(topology, colours)])
+    _legend(figure, [*_line_handles(topology, between), *_mark_handles(topology)])
     return figure
 
 
@@ -104,17 +103,16 @@ def _points(at: F64, units_per_in: float) -> float:
     return 72 * min(0.94 * width / wide, height / high)
 
 
-def _line_handles(topology: Topology, colours: Palette, between: set[int] | None) -> list[Line2D]:
+def _line_handles(topology: Topology, between: set[int] | None) -> list[Line2D]:
     """Return a line of the legend for each tier.
 
     Args:
         topology: The topology.
-        colours: The colour of each tier.
         between: The tiers whose links join groups of nodes; None where nodes are not grouped.
     """
-    drawn = cable_counts(topology.links)
+    drawn, colours = cable_counts(topology.links), tier_colours(topology)
     return [
-        Line2D([], [], color=colours.tiers[c.dimension], linewidth=2.5, label=_tier(c, *drawn[c.dimension]) + hidden)
+        Line2D([], [], color=colours[c.dimension], linewidth=2.5, label=_tier(c, *drawn[c.dimension]) + hidden)
         for c in link_classes(topology)
         for hidden in [", within groups" if between is not None and c.dimension not in between else ""]
     ]
@@ -127,10 +125,10 @@ def _tier(tier: LinkClass, cables: int, one_way: int) -> str:
     return f"{tier.title}: {' and '.join(filter(None, (joined, single)))}, {tier.rate}{' each way' if cables else ''}"
 
 
-def _mark_handles(topology: Topology, colours: Palette) -> list[Line2D]:
+def _mark_handles(topology: Topology) -> list[Line2D]:
     """Return a mark of the legend for NPUs and for each kind of switch; none where there are no switches."""
-    names = Counter(switch_names(topology))
-    marks = [(NPU, "o", "NPU", topology.n_npus), *((colours.switches[name], "s", name, names[name]) for name in names)]
+    names, colours = Counter(switch_names(topology)), switch_colours(topology)
+    marks = [(NPU, "o", "NPU", topology.n_npus), *((colours[name], "s", name, names[name]) for name in names)]
     return [
         Line2D([], [], color=colour, marker=marker, linestyle="", markersize=8, label=f"{name}: {number:,}")
         for colour, marker, name, number in marks

@@ -15,7 +15,7 @@ from emu.study.choice.site import Site, candidates
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, bench, best_rows, compare
 from emu.study.measure.request import BenchRequest, place_bench
 from emu.topology.catalogue import build_topology
-from launch.show.text.algorithm_table import compare_lines
+from launch.show.text.collective_table import compare_lines
 
 BOARD = "ub-mesh:board"
 TORUS = "torus:dims=4x2,bandwidth=50GB/s,latency=500ns"

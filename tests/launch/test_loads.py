@@ -82,8 +82,15 @@ def drawn_names(source: ast.AST) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "late":
             for word in node.args:
                 if isinstance(word, ast.Constant):
-                    module, _, function = word.value.partition(":")
-                    yield f"launch.show.{module}", function
+                    yield named_by(word.value)
+        elif isinstance(node, ast.keyword) and node.arg == "drawn_by" and isinstance(node.value, ast.Constant):
+            yield named_by(node.value.value)
+
+
+def named_by(word: str) -> tuple[str, str]:
+    """Return the module and the function that a word `module:function` names."""
+    module, _, function = word.partition(":")
+    return f"launch.show.{module}", function
 
 
 def test_what_is_drawn_has_the_names_that_are_asked_of_it() -> None:

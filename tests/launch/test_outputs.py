@@ -13,7 +13,7 @@ import pytest
 
 from emu import files
 from emu.collective.algorithm import ALGORITHMS
-from launch.cli.options.files import OutputFile, OutputFolder, RowOutput
+from launch.cli.options.files import OutputFile
 from tests.full import full_disk
 from tests.launch.outputs import CASES, MEANWHILE, Case, script
 from tests.launch.test_flags import commands
@@ -26,11 +26,12 @@ def flag(param: click.Parameter) -> str:
     return max(param.opts, key=len)
 
 
-def outputs(*kinds: type[click.ParamType]) -> list[tuple[str, str]]:
-    return [(name, flag(p)) for name, command in commands().items() for p in command.params if type(p.type) in kinds]
+def outputs(*, is_folder: bool) -> list[tuple[str, str]]:
+    named = [(name, flag(p), p.type) for name, command in commands().items() for p in command.params]
+    return [(name, word) for name, word, kind in named if isinstance(kind, OutputFile) and kind.is_folder is is_folder]
 
 
-FILES, FOLDERS = outputs(OutputFile, RowOutput), outputs(OutputFolder)
+FILES, FOLDERS = outputs(is_folder=False), outputs(is_folder=True)
 
 
 def case_of(command: str, option: str) -> Case:

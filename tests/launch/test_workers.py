@@ -1,7 +1,9 @@
 """`--workers`: one clear line for each impossible combination, and the same answer from a pool that shares no memory."""
 
 import pickle
+import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +12,6 @@ from emu import sources
 from emu.study.job_pool import KnownResult, OpenPool
 from launch.ray import task_work
 from launch.ray.task_work import TaskWork, by_value
-from launch.workers import WorkerOptions
 from tests.launch.answers import without_wall
 
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
@@ -70,7 +71,7 @@ class FarPool:
 @pytest.fixture
 def far(monkeypatch):
     pool = FarPool()
-    monkeypatch.setattr(WorkerOptions, "pool", lambda asked, _, local: local if asked.workers == "local" else pool)
+    monkeypatch.setitem(sys.modules, "launch.ray.ray_pool", SimpleNamespace(RayPool=lambda *_: pool))
     monkeypatch.setattr(task_work, "own_things", list)  # of other tests
     monkeypatch.setattr(sources, "_SENT", [])
     return pool

@@ -13,8 +13,10 @@ from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.trace.trace import AS_RAN
-from launch.cli.options.files import OutputFile, OutputFolder, RowOutput, remember_input
+from launch.cli.options.files import FOLDER, OutputFile, remember_input
 from launch.front.steps.sweeps import SWEPT
+from launch.show.lanes import MOST_RANKS
+from launch.show.row_file import ENDINGS
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -57,7 +59,7 @@ default_option = partial(click.option, show_default=True)  # an option whose hel
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _out_option = click.option(
     "--out",
-    type=RowOutput(),
+    type=OutputFile(*ENDINGS, rows=True),
     help="In place of the report, write its rows to this file as they become known: FILE.csv, or FILE.jsonl with a line of "
     "JSON for each row. `-` prints such lines.",
 )
@@ -102,7 +104,7 @@ calls_option = click.option(  # of a step that ran
     "--stack", default="", metavar="launch=TIME,...", help=f"The times of the software: {_CALLS}."
 )
 dtype_option = click.option("--dtype", help=_DTYPE_HELP)
-cache_option = click.option("--cache", type=OutputFolder(), help="Keep results in this folder. [default: the user's cache]")
+cache_option = click.option("--cache", type=FOLDER, help="Keep results in this folder. [default: the user's cache]")
 trace_option = click.option(
     "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
 )
@@ -151,47 +153,38 @@ perturb_option = click.option(
 )
 
 
-def row_options(command: F) -> F:
-    """Add `--html`, `--json` and `--out` to a command whose answer has rows."""
-    return with_all(command, _html_option, json_option, _out_option)
+def options(*of: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command, in the order of the help page."""
+
+    def add(command: F) -> F:
+        return reduce(lambda made, option: cast("F", option(made)), reversed(of), command)
+
+    return add
 
 
-def timing_options(command: F) -> F:
-    """Add the options that say on which topologies a trace is timed, and how."""
-    return with_all(command, topology_option, device_option, dtype_option, algorithm_option, calls_option)
+def _load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> None:
+    """Load the files of `--import`, before other options are read."""
+    for path in paths:
+        remember_input("--import", path)
+    filed = [thing for path in paths for thing in ([file_program(path)] if path.suffix == ".xml" else import_file(path))]
+    ctx.meta[_IMPORTED] = tuple(filed) if paths else None
 
 
-def replay_options(command: F) -> F:
-    """Add the options that say on which topologies a recorded trace is timed, and how."""
-    return with_all(command, topology_option, _replay_device_option, dtype_option, algorithm_option, calls_option)
+def imported_algorithms() -> list[Algorithm] | None:
+    """Return the algorithms of the files that `--import` gave; None where no file was given."""
+    found: tuple[object, ...] | None = click.get_current_context().meta.get(_IMPORTED)
+    return None if found is None else [thing for thing in found if isinstance(thing, Algorithm)]
 
 
-def cluster_options(command: F) -> F:
-    """Add the options that say where ranks run to a command."""
-    return with_all(command, _cluster_option("Where ranks run: as threads (local), or in Ray actors (ray)."), *_RAY_OPTIONS)
-
-
-def worker_options(command: F) -> F:
-    """Add the options that say which processes do the jobs of a command."""
-    return with_all(command, workers_option, _RAY_ADDRESS)
-
-
-def script_cluster_options(command: F) -> F:
-    """Add the options of `cluster_options` with `fake` as another cluster, and `--patience`."""
-    said = "Where ranks run: as threads (local), in Ray actors (ray), or nowhere (fake; tensors have no data)."
-    return with_all(command, _cluster_option(said), *_RAY_OPTIONS, _PATIENCE)
-
-
-def _cluster_option(said: str) -> Callable[[F], F]:
-    """Return the option `--cluster` with a help text."""
-    return default_option("--cluster", default="local", help=said)
-
-
-def with_all(command: F, *options: Callable[..., Any]) -> F:
-    """Return a command with options, in the order of the help page."""
-    return reduce(lambda made, option: cast("F", option(made)), reversed(options), command)
-
-
+import_option = click.option(
+    "--import",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    callback=_load,
+    is_eager=True,
+    expose_value=False,
+    help="A file of your own: collectives, topologies or models in Python, or an MSCCL program (.xml).",
+)
 workers_option = default_option(
     "--workers",
     default="local",
@@ -219,29 +212,20 @@ _RAY_OPTIONS = (
         help="A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.",
     ),
 )
-
-
-def import_option(command: F) -> F:
-    """Add `--import` to a command; it may be repeated, and its files are loaded before other options are read."""
-
-    def load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> None:
-        for path in paths:
-            remember_input("--import", path)
-        filed = [thing for path in paths for thing in ([file_program(path)] if path.suffix == ".xml" else import_file(path))]
-        ctx.meta[_IMPORTED] = tuple(filed) if paths else None
-
-    return click.option(
-        "--import",
-        type=click.Path(path_type=Path),
-        multiple=True,
-        callback=load,
-        is_eager=True,
-        expose_value=False,
-        help="A file of your own: collectives, topologies or models in Python, or an MSCCL program (.xml).",
-    )(command)
-
-
-def imported_algorithms() -> list[Algorithm] | None:
-    """Return the algorithms of the files that `--import` gave; None where no file was given."""
-    found: tuple[object, ...] | None = click.get_current_context().meta.get(_IMPORTED)
-    return None if found is None else [thing for thing in found if isinstance(thing, Algorithm)]
+timeline_options = options(
+    click.option(
+        "--timeline",
+        type=OutputFile(),
+        help=f"Write a timeline for ui.perfetto.dev to this file. Above {MOST_RANKS} ranks it shows one rank a role and stage.",
+    ),
+    click.option("--every-rank", is_flag=True, help="Write every rank and every link to the --timeline."),
+)
+row_options = options(_html_option, json_option, _out_option)  # of a command whose answer has rows
+answer_options = options(import_option, row_options)
+timing_options = options(topology_option, device_option, dtype_option, algorithm_option, calls_option)  # of a trace
+replay_options = options(topology_option, _replay_device_option, dtype_option, algorithm_option, calls_option)
+worker_options = options(workers_option, _RAY_ADDRESS)  # which processes do the jobs
+_CLUSTER = partial(default_option, "--cluster", default="local")
+_OR_NOWHERE = "Where ranks run: as threads (local), in Ray actors (ray), or nowhere (fake; tensors have no data)."
+cluster_options = options(_CLUSTER(help="Where ranks run: as threads (local), or in Ray actors (ray)."), *_RAY_OPTIONS)
+script_cluster_options = options(_CLUSTER(help=_OR_NOWHERE), *_RAY_OPTIONS, _PATIENCE)

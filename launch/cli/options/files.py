@@ -18,7 +18,7 @@ from emu.errors import EmuError, InputError, WriteError, either, must_be
 from emu.files import check_file, check_folder, is_stream
 from emu.registry import unknown
 from emu.topology.description.values import load_toml
-from launch.show.row_file import ENDINGS, STDOUT
+from launch.show.row_file import STDOUT
 
 _FAILURES, _READ = "emu.failures", "emu.read"
 _CONFIG = "config"
@@ -26,16 +26,17 @@ _CONFIG_HELP = "Take options that are not on the command line from this file, su
 
 
 class OutputFile(click.ParamType[Path]):
-    """The type of an option that names a file to write.
+    """The type of an option that names a file or a folder to write.
 
     Args:
-        ending: The ending that the name must have; "": any.
+        endings: The endings that the name may have; none: any.
+        rows: Whether the file is for rows, which may also go to stdout.
+        is_folder: Whether it is a folder, which is made where it is missing.
     """
 
-    name = "FILE"
-
-    def __init__(self, ending: str = "") -> None:
-        self._ending = ending
+    def __init__(self, *endings: str, rows: bool = False, is_folder: bool = False) -> None:
+        self.name, self.is_folder = "DIR" if is_folder else "FILE", is_folder
+        self._endings, self._rows = endings, rows
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path."""
@@ -45,41 +46,19 @@ class OutputFile(click.ParamType[Path]):
         """Refuse a path that cannot be written.
 
         Raises:
-            InputError: as `check_file`; or the name has another ending.
+            InputError: as `check_file` or `check_folder`; or the name has another ending.
         """
-        check_file(flag, path)
-        if path.suffix.lower() != self._ending and self._ending and not is_stream(path):
-            raise must_be(flag, "FILE", f"a name that ends in {self._ending}", str(path))
+        if self.is_folder:
+            check_folder(flag, path)
+        elif not (self._rows and path == STDOUT):
+            check_file(flag, path)
+            ending = path.suffix if self._rows else path.suffix.lower()
+            if self._endings and ending not in self._endings and not is_stream(path):
+                what = f"a name that ends in {either(self._endings)}{', or -' * self._rows}"
+                raise must_be(flag, "FILE", what, str(path))
 
 
-class RowOutput(OutputFile):
-    """The type of an option that names a file for rows, or stdout."""
-
-    def check(self, flag: str, path: Path) -> None:
-        """Refuse a path that cannot be written.
-
-        Raises:
-            InputError: as `check_file`; or the name has no ending of such a file.
-        """
-        if path == STDOUT:
-            return
-        check_file(flag, path)
-        if path.suffix not in ENDINGS and not is_stream(path):
-            raise must_be(flag, "FILE", f"a name that ends in {either(ENDINGS)}, or -", str(path))
-
-
-class OutputFolder(OutputFile):
-    """The type of an option that names a folder to write to; a missing folder is made."""
-
-    name = "DIR"
-
-    def check(self, flag: str, path: Path) -> None:
-        """Refuse a path that cannot be written to.
-
-        Raises:
-            InputError: as `check_folder`.
-        """
-        check_folder(flag, path)
+FOLDER = OutputFile(is_folder=True)
 
 
 @cache

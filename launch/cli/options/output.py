@@ -1,17 +1,19 @@
-"""The shell around a question: its options go to a function of `launch.front`, whose answer is printed and saved."""
+"""The shell around a question: its options go to a function of `launch.front`, whose answer is printed and saved.
+
+Also here: the checks of options that exclude each other, as they say what is printed and saved.
+"""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emu.errors import InputError, RunError, WriteError
+from emu.errors import InputError, RunError, WriteError, must_be
 from emu.trace.trace_file import save
 from launch.cli.options.files import may_fail, print_text, write_output
 from launch.front.result import Result
-from launch.show.json_text import json_text
-from launch.show.row_file import STDOUT, RowFile, rows_to
+from launch.show.row_file import STDOUT, RowFile, json_text, rows_to
 
 _SAVED_BY = {"png": "picture"}  # the ending of the name of the method, where it is another than that of the option
 R = TypeVar("R", bound=Result[Any])
@@ -100,20 +102,49 @@ def _finish(rows: RowFile, answer: Result[Any], *, as_json: bool) -> None:
 
 def print_answer(answer: Result[Any], *, as_json: bool) -> None:
     """Print an answer as JSON, or its text."""
-    if as_json:
-        print_json(answer.as_json())
-    else:
-        print_text(answer.text())
+    print_text(json_text(answer.as_json()) if as_json else answer.text())
 
 
-def print_result(result: object, text: Callable[[], str], *, as_json: bool) -> None:
-    """Print a result as JSON, or the text of its report."""
-    if as_json:
-        print_json(result)
-    else:
-        print_text(text())
+def check_sweep(where: str, options: Mapping[str, Any], *single: str) -> None:
+    """Refuse options that show one step where there is a sweep.
+
+    Args:
+        where: The name of the command.
+        options: The options of the command.
+        single: The names of those that show one step.
+
+    Raises:
+        InputError: one of them was given.
+    """
+    for name in single:
+        given = options[name]
+        if options["sweep"] and given:
+            told = ", ".join(given) if isinstance(given, tuple) else str(given)
+            raise must_be(where, f"--{name}", "left out where there is a --sweep", told, "it shows a single step")
 
 
-def print_json(value: object) -> None:
-    """Print a result as JSON on stdout."""
-    print_text(json_text(value))
+def check_fault(options: Mapping[str, Any], *single: str) -> None:
+    """Refuse options that show one step where a job with faults or checkpoints has many.
+
+    Args:
+        options: The options of the command.
+        single: The names of those that show one step.
+
+    Raises:
+        InputError: one of them was given.
+    """
+    for name in single:
+        if (options["fault"] or options.get("checkpoint")) and options[name]:
+            raise InputError(
+                f"--{name}: shows a single step, and --fault and --checkpoint report every step of a job; leave --{name} out"
+            )
+
+
+def check_job_picture(options: Mapping[str, Any]) -> None:
+    """Refuse `--png`, which draws the steps of a job with faults or checkpoints, where there is no such job.
+
+    Raises:
+        InputError: it was given.
+    """
+    if options["png"] is not None and not (options["fault"] or options.get("checkpoint")):
+        raise InputError("--png: draws the steps of a job with faults, and no --fault is given; add a --fault")

@@ -3,13 +3,11 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import generate
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.study.job_pool import THIS_PROCESS
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate
 from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate_moments
 from emu.study.training.step.step import with_means
@@ -17,38 +15,23 @@ from emu.topology.fault_injection.fault_script import faults_of, job_steps, read
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.trace_file import save
-from launch.front.inputs import (
-    DeviceLike,
-    ModelLike,
-    Words,
-    algorithm_choice,
-    device_of,
-    model_word,
-    several,
-    stack_of,
-    topologies_of,
-)
-from launch.front.question import question
-from launch.front.result import PICTURES, Result, late
+from launch.clusters import job_pool
+from launch.front import inputs
+from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each
 from launch.show.progress import itself, with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
-from launch.workers import WorkerOptions
-
-if TYPE_CHECKING:  # they take long to load
-    from matplotlib.figure import Figure
-
-    from launch.front.inputs import Topologies
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class StepEstimates(TimedSteps[StepEstimate]):
-    """An estimated training step on each topology; with one topology, the answer has its fields."""
+class StepEstimates(TimedSteps[StepEstimate], drawn_by="chart.step_chart:parts_figure", files=(".trace",)):
+    """An estimated training step on each topology; with one topology, the answer has its fields.
+
+    The picture has the parts of the step, with a bar for each topology.
+    """
 
     request: EstimateRequest
-
-    FILES = (*Result.FILES, *PICTURES, ".trace")
 
     def text(self) -> str:
         """Return the report of one step, or the table of several."""
@@ -58,11 +41,6 @@ class StepEstimates(TimedSteps[StepEstimate]):
         """Return the step, or the steps where there are several topologies."""
         steps = self.with_means()
         return steps[0] if len(steps) == 1 else steps
-
-    def figure(self) -> "Figure":
-        """Return the parts of the step, with a bar for each topology."""
-        drawn: Figure = late("chart.step_chart:parts_figure")(self.rows)
-        return drawn
 
     def save_trace(self, path: Path) -> None:
         """Write the generated step, for `emu.replay` and `emu.compare`."""
@@ -74,7 +52,7 @@ def estimate(
     *,
     model: ModelLike,
     plan: str,
-    topology: "Topologies",
+    topology: Topologies,
     global_batch: int,
     seq: int,
     device: DeviceLike = "h100",
@@ -111,23 +89,23 @@ def estimate(
     Raises:
         InputError: an argument is impossible, or the plan does not fit; the line says which, and how to mend it.
     """
-    laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), stack_of(stack)
+    laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
     order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
-    request = EstimateRequest(model_word(model), laid, under, algorithm_choice(algorithm, under), order, scale_dp)
-    pool = WorkerOptions(workers, ray_address).pool("emu estimate", THIS_PROCESS)
-    if workers != "local" and not several(sweep):
+    request = EstimateRequest(inputs.model_word(model), laid, under, inputs.algorithm_choice(algorithm, under), order, scale_dp)
+    pool = job_pool("emu estimate", workers, ray_address)
+    if workers != "local" and not inputs.several(sweep):
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
-    if several(sweep) and several(fault):
+    if inputs.several(sweep) and inputs.several(fault):
         raise InputError("estimate: --sweep and --fault exclude each other; leave one of them out")
-    if several(sweep):
-        words = {"model": model_word(model), "plan": plan, "stack": stack, "device": str(device)}
+    if inputs.several(sweep):
+        words = {"model": inputs.model_word(model), "plan": plan, "stack": stack, "device": str(device)}
         words |= {"seq": str(seq), "global-batch": str(global_batch)}
         timer = PointTimer(partial(_step_at, request), pool, label="estimating the steps")
-        return sweep_steps(several(sweep), words, several(topology), timer, f"A step of {model}")
-    built, found = topologies_of(topology), device_of(device, under.precision.activation)
+        return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {model}")
+    built, found = inputs.topologies_of(topology), inputs.device_of(device, under.precision.activation)
     label = f"estimating a step of {request.model}"
-    if several(fault):
-        texts = read_faults(several(fault))
+    if inputs.several(fault):
+        texts = read_faults(inputs.several(fault))
         jobs = (_job_with_faults(request, each, found, texts) for each in built)
         return FaultyJobs(tuple(with_progress(jobs, label, len(built), row=itself)))
     moments = (estimate_moments(request, each, found) for each in built)

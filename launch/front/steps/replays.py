@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.errors import InputError
@@ -15,16 +14,11 @@ from emu.trace.comparison import compare as compared
 from emu.trace.formats.trace_formats import read_foreign
 from emu.trace.trace import Trace, usual_dtype
 from emu.trace.trace_file import load
-from launch.front.inputs import DeviceLike, Words
-from launch.front.question import question
+from launch.front.inputs import DeviceLike, Topologies, Words, question
 from launch.front.result import Result
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each, with_pacing
-from launch.front.steps.trace_timing import JobConditions, TraceTiming
+from launch.front.steps.timed_steps import FaultyJobs, JobConditions, TimedSteps, TraceTiming, steps_on_each, with_pacing
 from launch.show.progress import progress_bar
-from launch.show.text.comparison_table import comparison_report
-
-if TYPE_CHECKING:
-    from launch.front.inputs import Topologies
+from launch.show.text.table import table
 
 TraceLike = str | Path | Trace
 
@@ -59,7 +53,7 @@ def named_trace(given: TraceLike, *, host_time: bool = False, fill_ranks: bool =
 def replay(
     trace: TraceLike,
     *,
-    topology: "Topologies",
+    topology: Topologies,
     device: DeviceLike | None = None,
     dtype: str | None = None,
     algorithm: Words = (),
@@ -143,7 +137,21 @@ class TraceComparison(Result[Comparison]):
 
     def text(self) -> str:
         """Return whether the traces are equal, the first difference, and a table of both by axis."""
-        return comparison_report(self.rows[0])
+        compared = self.rows[0]
+        which = f"step {compared.steps[0]} of the first trace and step {compared.steps[1]} of the second"
+        first, lines = compared.first, [f"equal: {which}, on each of {compared.ranks} ranks"]
+        if first is not None:
+            where = f"event {first.event}" if first.event >= 0 else "beyond the first trace's events"
+            lines = [
+                f"not equal: {which}, on {compared.differing_ranks} of {compared.ranks} ranks",
+                f"first on rank {first.rank}, {where}: {first.what}",
+            ]
+        rows = [
+            (axis or "other", *(str(n) for n in (*of.events, *of.bytes)), *(f"{f:.6g}" for f in of.flops))
+            for axis, of in compared.by_axis.items()
+        ]
+        head = ("axis", "events", "second", "bytes", "second", "FLOPs", "second")
+        return "\n".join([*lines, "", table(head, rows)])
 
     def as_json(self) -> object:
         """Return the comparison."""

@@ -5,13 +5,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emu.cluster.npu.npu import Npu
-from emu.cluster.pace.timeliness import Pace
 from emu.cluster.script_run import Script, run_loaded_script
 from emu.cluster.script_source import read_source
-from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.study.choice.chooser import choice_on
 from emu.study.training.step.choices import check_words, with_choice, with_words
@@ -19,21 +16,14 @@ from emu.study.training.step.step import Step, time_trace
 from emu.study.training.traced_step import time_step
 from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
-from emu.topology.topology import Topology
-from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps, has_steps, with_steps
-from emu.trace.trace import AS_RAN, Trace
+from emu.trace.trace import AS_RAN
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
-from launch.front.inputs import DeviceLike, Words, check_float32
-from launch.front.question import question
+from launch.front.inputs import DeviceLike, Topologies, Words, check_float32, question
+from launch.front.steps import timed_steps
 from launch.front.steps.replays import steps_of
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps
-from launch.front.steps.trace_timing import JobConditions, KeepTrace, TraceTiming, keep_trace, paced_jobs, pacing_of
-
-if TYPE_CHECKING:
-    from launch.front.inputs import Topologies
-
+from launch.front.steps.timed_steps import FaultyJobs, JobConditions, KeepTrace, TimedSteps, TraceTiming
 
 _log = logging.getLogger("emu")
 
@@ -65,7 +55,7 @@ def run(
     args: Sequence[str] = (),
     *,
     ranks: int,
-    topology: "Topologies",
+    topology: Topologies,
     device: DeviceLike = "h100",
     dtype: str | None = None,
     algorithm: Words = (),
@@ -121,85 +111,46 @@ def run(
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
     where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options, (*CLUSTERS, FAKE), patience)
-    timing, job = (
-        TraceTiming.of(topology, device, dtype, algorithm, stack),
-        JobConditions.of(fault, pace, pace_compute, pace_events),
-    )
-    if where.cluster == FAKE:
+    timing = TraceTiming.of(topology, device, dtype, algorithm, stack)
+    job, fake = JobConditions.of(fault, pace, pace_compute, pace_events), where.cluster == FAKE
+    if fake:
         _check_fake(job)
     elif roles is not None:
         raise must_be("run", "--roles", "left out where all ranks run", roles, f"add --cluster {FAKE}")
-    built, found = timing.build(dtype or AS_RAN)
-    check_float32(found, dtype or AS_RAN)
-    choices = [choice_on(each, timing.algorithms, dtype or AS_RAN) for each in built]
+    (built, found), dtype = timing.build(dtype or AS_RAN), dtype or AS_RAN
+    check_float32(found, dtype)
+    choices = [choice_on(each, timing.algorithms, dtype) for each in built]
     for each in built:
         place(each, ranks)
     npu = None if no_cuda else Npu(found.name, found.memory_bytes, found.capability, found.cores)
     heard = None if log_ranks is None else _ranks("--log-ranks", log_ranks, ranks)
     read = Script.of(read_source(script, module=module), args, ("launch",), npu, heard)
     named = [] if roles is None else _ranks("--roles", roles, ranks)
-    asked = _ScriptRequest(read, ranks, named, timing, job, built, found, choices)
-    return asked.run(where, trace)
-
-
-@dataclass(frozen=True)
-class _ScriptRequest:
-    """A script that was read and checked, with all that its run and its timing need."""
-
-    script: Script
-    ranks: int
-    roles: list[int]  # ranks that are traced where no rank runs; empty: as the script's meshes say
-    timing: TraceTiming
-    job: JobConditions
-    built: list[Topology]
-    device: Device
-    choices: list[Choice]
-
-    @property
-    def dtype(self) -> str:
-        """The data type as which float32 is timed."""
-        return self.timing.dtype or AS_RAN
-
-    def run(self, where: ClusterOptions, keep: KeepTrace | None) -> ScriptRun | FaultyJobs:
-        """Run the script, keep its trace, and time its step."""
-        job, timing = self.job, self.timing
-        known, lost = job.known_faults(timing.machines, self.ranks, job_steps(job.faults))
-        pace = job.pace(timing.machines[0], self.device, self.dtype, timing.calls, known)
-        fake = where.cluster == FAKE
-        if fake:
-            fake_run = importlib.import_module("emu.cluster.fake.fake_run")  # not above: it loads FSDP and dynamo
-            recorded, code = fake_run.trace_loaded_script(self.script, self.ranks, self.roles, _log.info)
-        else:
-            with where.open_cluster(self.script.source.root, pace) as cluster:
-                script = replace(self.script, lost=lost)
-                recorded, code = run_loaded_script(script, self.ranks, self.choices[0], cluster)
-        if code == 0:
-            recorded = with_steps(recorded)
-        recorded = recorded if fake else with_choice(recorded, self.choices[0])
-        recorded = with_words(recorded, timing.algorithms, self.built, self.dtype)
-        keep_trace(recorded, keep)
-        if code or not has_steps(recorded):
-            neither = "the script neither computed nor communicated, so there is nothing to time"
-            told = "as the script has failed, nothing is timed" if code else neither
-            _log.info(told)
-            return ScriptRun((), told, "", (), code)
-        return self._timed(recorded, pace, fake=fake)
-
-    def _timed(self, recorded: Trace, pace: Pace | None, *, fake: bool) -> ScriptRun | FaultyJobs:
-        """Return the step of a recorded run on each topology; with faults, the steps of the job."""
-        job, timing = self.job, self.timing
-        if job.faults and not at_times(job.faults):
-            job.known_faults(timing.machines, self.ranks, count_steps(recorded))
-            return paced_jobs(timing.time_with_faults(recorded, job.faults), pace)
-        check_words(recorded, timing.given, self.built)
-        layouts = (
-            TraceLayout(recorded, choice, each, self.device, self.dtype)
-            for choice, each in zip(self.choices, self.built, strict=True)
-        )
-        timed = ((time_step if fake else time_trace)(each) for each in layouts)
-        title = f"Run of {self.script.source.name}"
-        steps = steps_of(title, timed, "timing the step", len(self.built), pacing_of(pace))
-        return ScriptRun(steps.rows, steps.title, steps.subtitle, steps.timed, 0)
+    known, lost = job.known_faults(timing.machines, ranks, job_steps(job.faults))
+    clock = job.pace(timing.machines[0], found, dtype, timing.calls, known)
+    if fake:
+        fake_run = importlib.import_module("emu.cluster.fake.fake_run")  # not above: it loads FSDP and dynamo
+        recorded, code = fake_run.trace_loaded_script(read, ranks, named, _log.info)
+    else:
+        with where.open_cluster(read.source.root, clock) as opened:
+            recorded, code = run_loaded_script(replace(read, lost=lost), ranks, choices[0], opened)
+    recorded = with_steps(recorded) if code == 0 else recorded
+    recorded = recorded if fake else with_choice(recorded, choices[0])
+    recorded = with_words(recorded, timing.algorithms, built, dtype)
+    timed_steps.keep_trace(recorded, trace)
+    if code or not has_steps(recorded):
+        neither = "the script neither computed nor communicated, so there is nothing to time"
+        told = "as the script has failed, nothing is timed" if code else neither
+        _log.info(told)
+        return ScriptRun((), told, "", (), code)
+    if job.faults and not at_times(job.faults):
+        job.known_faults(timing.machines, ranks, count_steps(recorded))
+        return timed_steps.paced_jobs(timing.time_with_faults(recorded, job.faults), clock)
+    check_words(recorded, timing.given, built)
+    layouts = (TraceLayout(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True))
+    timed = ((time_step if fake else time_trace)(each) for each in layouts)
+    steps = steps_of(f"Run of {read.source.name}", timed, "timing the step", len(built), timed_steps.pacing_of(clock))
+    return ScriptRun(steps.rows, steps.title, steps.subtitle, steps.timed, 0)
 
 
 def _check_fake(job: JobConditions) -> None:

@@ -3,8 +3,9 @@
 import os
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
@@ -15,44 +16,29 @@ from emu.study.planning.search.timer import ResultCache, search_name
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from launch.front.inputs import (
-    DeviceLike,
-    ModelLike,
-    Words,
-    algorithm_choice,
-    cache_folder,
-    device_of,
-    model_word,
-    several,
-    stack_of,
-    topologies_of,
-)
-from launch.front.question import question
-from launch.front.result import PICTURES, Result, late
+from launch.clusters import job_pool
+from launch.front import inputs
+from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
+from launch.front.result import Result, late
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
+from launch.show.blocks import Page
 from launch.show.progress import late_notice, progress_bar
 from launch.show.text.estimate_table import plans_report
-from launch.workers import WorkerOptions
-
-if TYPE_CHECKING:  # they take long to load
-    from matplotlib.figure import Figure
-
-    from launch.front.inputs import Topologies
-    from launch.show.html.page import Page
 
 _PROCESSES = 2  # most processes that time candidates
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class PlanSearch(Result[PlanRow]):
-    """The fastest plans that a search found, the fastest first, and why each other one is slower."""
+class PlanSearch(Result[PlanRow], drawn_by="chart.step_chart:plans_figure"):
+    """The fastest plans that a search found, the fastest first, and why each other one is slower.
+
+    The picture has MFU against memory, with the Pareto front.
+    """
 
     table: PlanTable
     request: PlanRequest
     topologies: tuple[Topology, ...]
     device: Device
-
-    FILES = (*Result.FILES, *PICTURES)
 
     @property
     def fastest(self) -> PlanRow:
@@ -67,12 +53,10 @@ class PlanSearch(Result[PlanRow]):
         """Return the table with all that the search found out."""
         return self.table
 
-    def figure(self) -> "Figure":
-        """Return MFU against memory, with the Pareto front."""
-        drawn: Figure = late("chart.step_chart:plans_figure")(self.table)
-        return drawn
+    def _shown(self) -> tuple[Any, ...]:
+        return (self.table,)
 
-    def page(self) -> "Page":
+    def page(self) -> Page:
         """Return the report of the search, with the step of the fastest plan."""
         row, request = self.fastest, self.request
         plan = parse_plan(row.plan, global_batch=request.global_batch, seq=request.seq)
@@ -89,7 +73,7 @@ def plan(
     *,
     model: ModelLike,
     npus: int,
-    topology: "Topologies",
+    topology: Topologies,
     global_batch: int,
     seq: int,
     device: DeviceLike = "h100",
@@ -134,60 +118,50 @@ def plan(
         InputError: an argument is impossible, or no plan fits; the line says which, and how to mend it.
         InterruptedSearch: the search was interrupted; its `table` has the plans that are known.
     """
-    under, word = stack_of(stack), model_word(model)
-    named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in several(beside))
-    choice = algorithm_choice(algorithm, under)
+    under, word = inputs.stack_of(stack), inputs.model_word(model)
+    named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in inputs.several(beside))
+    choice = inputs.algorithm_choice(algorithm, under)
     request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top, prove_all)
     local = LocalPool(min(_PROCESSES, os.cpu_count() or 1))
-    pool = WorkerOptions(workers, ray_address).pool("emu plan", local)
-    with closing(ResultCache(cache_folder(cache))) as kept:
-        if several(sweep):
+    pool = job_pool("emu plan", workers, ray_address, local)
+    with closing(ResultCache(inputs.cache_folder(cache))) as kept:
+        if inputs.several(sweep):
             if named:
                 raise InputError("plan: --sweep and --beside exclude each other; leave one of them out")
             words = {"model": word, "plan": plan, "stack": stack, "device": str(device)}
             words |= {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
             timer = _points_timer(request, kept, local, pool)
-            return sweep_steps(several(sweep), words, several(topology), timer, f"The best plan of {word}")
-        built, found = topologies_of(topology), device_of(device, under.precision.activation)
+            return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"The best plan of {word}")
+        built, found = inputs.topologies_of(topology), inputs.device_of(device, under.precision.activation)
         table = find_plans(request, built, found, kept, pool=pool, progress=progress_bar)
     return PlanSearch(table.rows, table, request, tuple(built), found)
 
 
 def _points_timer(request: PlanRequest, kept: ResultCache, local: JobPool, pool: JobPool) -> PointTimer:
     """Return the timer of the points of a sweep: one after another by processes of this machine, or each as a task of a Ray."""
+    recall = partial(_recalled, request, kept)
     if pool is local:
-        best = _BestPlan(request, kept, local)
-        return PointTimer(best, THIS_PROCESS, kept, recall=best.recall)
-    best = _BestPlan(request, kept, THIS_PROCESS)
-    return PointTimer(best, pool, kept, "searching the best plans", best.recall)
+        return PointTimer(partial(_best_plan, request, kept, local), THIS_PROCESS, kept, recall=recall)
+    return PointTimer(partial(_best_plan, request, kept, THIS_PROCESS), pool, kept, "searching the best plans", recall)
 
 
-@dataclass(frozen=True, eq=False)
-class _BestPlan:
-    """A function that returns the fastest plan at a point of a sweep, and keeps it."""
+def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: SweepPoint) -> PlanRow:
+    """Return the fastest plan at a point of a sweep, and keep it."""
+    asked, name = _at(request, point)
+    found = find_plans(asked, [point.topology], point.device, kept, pool=pool, progress=progress_bar).rows[0]
+    kept.write(name, asdict(found))
+    return found
 
-    request: PlanRequest
-    kept: ResultCache
-    pool: JobPool
 
-    def __call__(self, point: SweepPoint) -> PlanRow:
-        """Return the fastest plan at a point."""
-        asked = self._asked(point)
-        found = find_plans(asked, [point.topology], point.device, self.kept, pool=self.pool, progress=progress_bar).rows[0]
-        self.kept.write(self._name(asked, point), asdict(found))
-        return found
+def _recalled(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow | None:
+    """Return the fastest plan at a point from the cache; None if it is not there."""
+    found = kept.read(_at(request, point)[1])
+    return None if found is None else PlanRow.stored(found)
 
-    def recall(self, point: SweepPoint) -> PlanRow | None:
-        """Return the fastest plan at a point from the cache; None if it is not there."""
-        found = self.kept.read(self._name(self._asked(point), point))
-        return None if found is None else PlanRow.stored(found)
 
-    def _asked(self, point: SweepPoint) -> PlanRequest:
-        """Return the request of a point."""
-        npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
-        asked = replace(self.request, npus=npus, global_batch=global_batch, seq=seq)
-        return replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)
-
-    def _name(self, asked: PlanRequest, point: SweepPoint) -> str:
-        """Return the name of the plan in the cache."""
-        return f"best of {search_name(asked, point.model, point.device, (point.topology,))}"
+def _at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
+    """Return the request of a point, and the name of its fastest plan in the cache."""
+    npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
+    asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
+    asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)
+    return asked, f"best of {search_name(asked, point.model, point.device, (point.topology,))}"

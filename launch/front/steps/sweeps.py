@@ -6,9 +6,10 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.model import Model, find_model
@@ -22,15 +23,12 @@ from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.front.inputs import stack_of
-from launch.front.result import PICTURES, Result, late
+from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.row_file import csv_text, row_known
 from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_told
-
-if TYPE_CHECKING:  # it takes long to load
-    from matplotlib.figure import Figure
 
 _WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 _PLAIN = ("model", "device", "seq", "global-batch")
@@ -179,35 +177,31 @@ class PointTimer:
     recall: Callable[[SweepPoint], SweepStep | None] = lambda _: None  # returns a step that is known
 
 
-@dataclass(frozen=True)
-class _SweepRows:
-    """A function that returns the row of a point by its number: all points are sent once, as they may share large things."""
+def _row(points: Sequence[tuple[Words, SweepPoint]], timed: Callable[[SweepPoint], SweepStep], number: int) -> SweepRow:
+    """Return the row of a point by its number: its step, or the reason why there is none.
 
-    points: Sequence[tuple[Words, SweepPoint]]  # the values that are swept, and the point
-    timed: Callable[[SweepPoint], SweepStep]
+    All points are sent to other processes once, as they may share large things.
 
-    def __call__(self, number: int) -> SweepRow:
-        """Return the row of a point: its step, or the reason why there is none."""
-        swept, point = self.points[number]
-        try:
-            return SweepRow(point.topology.name, swept, "", self.timed(point))
-        except InputError as error:
-            return SweepRow(point.said["topology"], swept, str(error), None)
-
-    def known(self, number: int, recall: Callable[[SweepPoint], SweepStep | None]) -> SweepRow | None:
-        """Return the row of a point whose step is known; None where it is not."""
-        swept, point = self.points[number]
-        step = recall(point)
-        return None if step is None else SweepRow(point.topology.name, swept, "", step)
+    Args:
+        points: The values that are swept, and the point, of each row.
+        timed: The function that times a point.
+        number: The number of the point.
+    """
+    swept, point = points[number]
+    try:
+        return SweepRow(point.topology.name, swept, "", timed(point))
+    except InputError as error:
+        return SweepRow(point.said["topology"], swept, str(error), None)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Sweep(Result[SweepRow]):
-    """The step at every point of a sweep on every topology, or the reason why there is none."""
+class Sweep(Result[SweepRow], drawn_by="chart.step_chart:sweep_figure"):
+    """The step at every point of a sweep on every topology, or the reason why there is none.
+
+    The picture has the step time at each value, with a line for each topology and each combination of other sweeps.
+    """
 
     title: str  # of the picture
-
-    FILES = (*Result.FILES, *PICTURES)
 
     def records(self) -> Sequence[object]:
         """Return a flat row for each point and topology."""
@@ -217,10 +211,8 @@ class Sweep(Result[SweepRow]):
         """Return a line of CSV for each point and topology, under a head."""
         return csv_text(self.records()).rstrip("\n")
 
-    def figure(self) -> "Figure":
-        """Return the step time at each value, with a line for each topology and each combination of other sweeps."""
-        drawn: Figure = late("chart.step_chart:sweep_figure")(self.rows, self.title)
-        return drawn
+    def _shown(self) -> tuple[Any, ...]:
+        return self.rows, self.title
 
 
 def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object], timer: PointTimer, title: str) -> Sweep:
@@ -239,16 +231,17 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
     parsed = parse_sweeps(sweeps, *words.keys() & {"npus"})
     where = [(point, words_at({**words, "topology": _word(each)}, point)) for point in points(parsed) for each in topologies]
     built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
-    rows = _SweepRows([(point, _resolved(said, built)) for point, said in where], timer.timed)
-    known = [rows.known(number, timer.recall) for number in range(len(where))]
-    with timer.pool.open(rows, timer.kept, known.count(None)) as opened:
+    found = [(swept, _resolved(said, built)) for swept, said in where]
+    steps = [(swept, point, timer.recall(point)) for swept, point in found]
+    known = [None if step is None else SweepRow(of.topology.name, swept, "", step) for swept, of, step in steps]
+    with timer.pool.open(partial(_row, found, timer.timed), timer.kept, known.count(None)) as opened:
         pending = ((number, opened.submit(number) if row is None else KnownResult(row)) for number, row in enumerate(known))
         done = (row for _, row in results_of(pending, len(where)))
         told = with_progress(done, timer.label, len(where), sweep_told, sweep_record) if timer.label else _rows_as_known(done)
-        found = tuple(told)
-    if all(row.step is None for row in found):
-        raise InputError(f"--sweep: no point has a step; the first: {found[0].refused}")
-    return Sweep(found, title)
+        rows = tuple(told)
+    if all(row.step is None for row in rows):
+        raise InputError(f"--sweep: no point has a step; the first: {rows[0].refused}")
+    return Sweep(rows, title)
 
 
 def _rows_as_known(rows: Iterable[SweepRow]) -> Iterator[SweepRow]:

@@ -1,25 +1,42 @@
-"""Answers that are training steps: on each topology, one after another while parts fail, and at the values of a sweep."""
+"""Answers that are training steps: on each topology, one after another while parts fail, and at the values of a sweep.
 
-from collections.abc import Iterable, Iterator, Sequence
+Also here: the timing of a trace: on which machines, with which device, algorithms and software; and the clock and faults of its
+run.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from emu.cluster.pace.timeliness import PaceFigures
-from emu.study.live.faulty_job import FaultyJob
+from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
+from emu.collective.algorithm import Choice
+from emu.errors import InputError, must_be
+from emu.model.stack.stack import Stack
+from emu.study.live.faulty_job import FaultyJob, losses, time_faulty_job, times_of_trace
+from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
+from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.step.choices import choice_for
+from emu.study.training.step.rate import messages_of, products_of, timed_told
 from emu.study.training.step.step import Step, TimedTrace, with_means
+from emu.topology.fault_injection.fault import Fault, check_before_end
+from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps, read_faults
+from emu.topology.fault_injection.machine_state import RankLoss
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device, measured_device
+from emu.trace.formats.reading import reading_of
+from emu.trace.steps import count_steps
+from emu.trace.trace import Trace, usual_dtype
+from emu.trace.trace_file import save
 from emu.units import format_time
-from launch.front.result import PICTURES, Result, late
-from launch.show.lanes import few_lanes, lanes
-from launch.show.perfetto import write_perfetto
+from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
+from launch.front.result import Result, late
+from launch.show.blocks import Page
+from launch.show.lanes import few_lanes, lanes, write_perfetto
 from launch.show.progress import with_progress
+from launch.show.text.machine_table import job_report
 from launch.show.text.step_report import step_report
-from launch.show.text.waste_table import job_report
-
-if TYPE_CHECKING:  # they take long to load
-    from matplotlib.figure import Figure
-
-    from launch.show.html.page import Page
 
 S = TypeVar("S", bound=Step)
 
@@ -80,7 +97,7 @@ class TimedSteps(Result[S]):
         """Return the report of each step."""
         return "\n\n".join(map(step_report, self.rows))
 
-    def page(self) -> "Page":
+    def page(self) -> Page:
         """Return the report of all steps, with charts."""
         made: Page = late("html.step_page:step_page")(self.title, self.subtitle, list(zip(self.rows, self.timed, strict=True)))
         return made
@@ -105,10 +122,11 @@ def write_timeline(timed: TimedTrace, path: Path, *, every_rank: bool) -> None:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class FaultyJobs(Result[FaultyJob]):
-    """The steps of a job on each topology, one after another, while parts fail."""
+class FaultyJobs(Result[FaultyJob], drawn_by="chart.step_chart:job_figure"):
+    """The steps of a job on each topology, one after another, while parts fail.
 
-    FILES = (*Result.FILES, *PICTURES)
+    The picture has the time of each step, with a mark at each fault.
+    """
 
     @property
     def failure(self) -> str | None:
@@ -119,7 +137,179 @@ class FaultyJobs(Result[FaultyJob]):
         """Return the report of each job."""
         return "\n\n".join(map(job_report, self.rows))
 
-    def figure(self) -> "Figure":
-        """Return the time of each step, with a mark at each fault."""
-        drawn: Figure = late("chart.job_chart:picture")(self.rows)
-        return drawn
+
+USUAL_DEVICE = "h100"
+RECORDED = "recorded"  # in place of an algorithm: those of the recorded run
+KeepTrace = str | Path | Callable[[Trace], object]  # a file, or a function that takes the trace as soon as it is recorded
+_SWITCH = {"on": True, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTiming:
+    """The machines on which a trace is timed, and how."""
+
+    machines: tuple[Topology, ...]  # whole, as they are given
+    device: DeviceLike | None  # None: the usual one, but computations of a profile last as they were measured
+    dtype: str | None  # None: the dtype that the command of the trace uses
+    algorithms: tuple[str, ...]  # words that choose them, with the word for operations that none names
+    calls: Stack  # the times that the software adds to messages and requests
+    given: tuple[str, ...] = ()  # the words that the user gave
+
+    @classmethod
+    def of(cls, topology: object, device: DeviceLike | None, dtype: str | None, algorithm: Words, stack: str) -> "TraceTiming":
+        """Return the timing that arguments give.
+
+        Raises:
+            InputError: a topology is unknown, or the stack has a word that only a generated step can have.
+        """
+        calls = calls_of(stack)
+        built = tuple(topologies_of(topology))
+        return cls(built, device, dtype, algorithm_choice(algorithm, calls), calls, several(algorithm))
+
+    @classmethod
+    def of_replay(
+        cls, topology: object, device: DeviceLike | None, dtype: str | None, algorithm: Words, stack: str
+    ) -> "TraceTiming":
+        """Return the timing of a recorded run, as `of` does; of the words, `recorded` stands for the algorithms of the run."""
+        given = several(algorithm)
+        timing = cls.of(topology, device, dtype, tuple(word for word in given if word != RECORDED), stack)
+        return replace(timing, algorithms=timing.given) if RECORDED in given else timing
+
+    def build(self, dtype: str) -> tuple[list[Topology], Device]:
+        """Return the topologies and the device, each with the times that the stack adds to messages and requests.
+
+        Raises:
+            InputError: the device or the dtype is unknown.
+        """
+        built = [topology_under(self.calls, each) for each in self.machines]
+        return built, device_under(self.calls, device_of(self.device or USUAL_DEVICE, dtype))
+
+    def for_trace(self, recorded: Trace) -> "TraceTiming":
+        """Return the timing of a trace; computations of a profile last as they were measured.
+
+        Raises:
+            InputError: a device is given for a profile.
+        """
+        reading = reading_of(recorded)
+        if reading is None:
+            return self
+        if self.device is not None:
+            told = "left out for a profile, whose kernels last as measured"
+            raise must_be("replay", "--device", told, str(getattr(self.device, "name", self.device)))
+        return replace(self, device=measured_device(" and ".join(reading.devices) or "cpu"))
+
+    def time_with_faults(self, recorded: Trace, faults: Sequence[str], *, clock: bool = False) -> list[FaultyJob]:
+        """Return the steps of a trace on each topology while parts fail; a trace of one step is repeated.
+
+        Args:
+            recorded: The trace.
+            faults: The faults as `read_faults` returns them.
+            clock: Whether a fault may be at a time instead of a step.
+
+        Raises:
+            InputError: the device, an algorithm or a fault is unknown.
+        """
+        stack, dtype = self.calls, self.dtype or usual_dtype(recorded)
+        found = self.for_trace(recorded).build(dtype)[1]
+        steps, ranks = count_steps(recorded), recorded.n_ranks
+        steps = steps if steps > 1 else job_steps(faults)
+        known = [faults_of(faults, each, ranks, steps, clock=clock) for each in self.machines]
+
+        def chosen(topology: Topology) -> Choice:
+            return choice_for(recorded, self.algorithms, topology, dtype)
+
+        if at_times(faults):
+            ran = [RecordedSteps(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in self.machines]
+            told = [run_through_timed_faults(*each) for each in zip(ran, self.machines, known, strict=True)]
+            for each in told:
+                if each.stopped is None:  # a fault after the end of the job is refused
+                    check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
+        else:
+            timed, on = times_of_trace(recorded, chosen, found, dtype, stack), zip(self.machines, known, strict=True)
+            told = [time_faulty_job(*each, ranks, steps, timed, found.name) for each in on]
+        how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
+        return [replace(each, timed=how) for each in told]
+
+
+@dataclass(frozen=True, slots=True)
+class JobConditions:
+    """The faults that a job meets while it runs, and the clock by which it runs.
+
+    Raises:
+        InputError: a fault is none; or `pace_compute` or `pace_events` has an unknown value, or is given without a pace.
+    """
+
+    faults: tuple[str, ...]  # as `read_faults` returns them
+    factor: float | None = None  # seconds of this host for a second of virtual time; None: not by the clock of this host
+    compute: str | None = None  # whether computations take the device's time: on or off; None: on
+    events: str | None = None  # whether events of a script are recorded in virtual time: on or off; None: on
+
+    @classmethod
+    def of(
+        cls, fault: Words, pace: float | None = None, pace_compute: str | None = None, pace_events: str | None = None
+    ) -> "JobConditions":
+        """Return the conditions that arguments give."""
+        return cls(read_faults(several(fault)), pace, pace_compute, pace_events)
+
+    def __post_init__(self) -> None:
+        for flag, value in (("--pace-compute", self.compute), ("--pace-events", self.events)):
+            if value is not None and value not in _SWITCH:
+                raise must_be("run", flag, " or ".join(_SWITCH), value)
+            if value is not None and self.factor is None:
+                raise InputError(f"run: {flag} needs --pace; add --pace 1000")
+
+    def known_faults(
+        self, machines: Sequence[Topology], ranks: int, steps: int
+    ) -> tuple[tuple[Fault, ...], tuple[RankLoss, ...]]:
+        """Return the faults, and the ranks that they end, on the first machine.
+
+        They are checked against the job and every machine. Where the run is paced, a fault may be at a time.
+
+        Args:
+            machines: The topologies.
+            ranks: The number of ranks.
+            steps: The number of steps.
+
+        Raises:
+            InputError: as `faults_of`.
+        """
+        if not self.faults:
+            return (), ()
+        found = [faults_of(self.faults, each, ranks, steps, clock=self.factor is not None) for each in machines]
+        return found[0], losses(machines[0], found[0], ranks, steps)
+
+    def pace(self, machine: Topology, device: Device, dtype: str, stack: Stack, faults: Sequence[Fault] = ()) -> Pace | None:
+        """Return the fabric and its clock; None where no pace was given.
+
+        Args:
+            machine: The whole machine.
+            device: The device that gives the times of computations.
+            dtype: The dtype as which float32 is timed.
+            stack: The times that the software adds to messages.
+            faults: The faults that ranks meet.
+
+        Raises:
+            InputError: the pace is not above 0.
+        """
+        if self.factor is None:
+            return None
+        tempo = Tempo(self.factor, device, dtype, _SWITCH[self.compute or "on"], _SWITCH[self.events or "on"])
+        return Pace(tempo, machine, tuple(faults), partial(topology_under, stack))
+
+
+def pacing_of(pace: Pace | None) -> PaceFigures | None:
+    """Return how well this host kept up with a paced run; None where the run was not paced."""
+    return None if pace is None else pace.figures()
+
+
+def paced_jobs(jobs: Sequence[FaultyJob], pace: Pace | None) -> FaultyJobs:
+    """Return jobs; the first tells how well this host kept up, as it was the pace of the run."""
+    return FaultyJobs((replace(jobs[0], paced=pacing_of(pace)), *jobs[1:]))
+
+
+def keep_trace(recorded: Trace, keep: KeepTrace | None) -> None:
+    """Save a trace to a file, or call a function with it."""
+    if callable(keep):
+        keep(recorded)
+    elif keep is not None:
+        save(recorded, Path(keep))

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
@@ -13,15 +12,11 @@ from emu.study.training.train import TrainingResult, TrainRequest, run_steps, ti
 from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.device import Device
 from launch.clusters import ClusterOptions
-from launch.front.inputs import DeviceLike, ModelLike, Words, model_word
-from launch.front.question import question
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each, with_pacing
-from launch.front.steps.trace_timing import JobConditions, KeepTrace, TraceTiming, keep_trace, paced_jobs, pacing_of
+from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, model_word, question
+from launch.front.steps import timed_steps
+from launch.front.steps.timed_steps import FaultyJobs, JobConditions, KeepTrace, TimedSteps, TraceTiming
 from launch.show.progress import progress_bar
 from launch.show.text.step_report import train_report
-
-if TYPE_CHECKING:
-    from launch.front.inputs import Topologies
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -43,7 +38,7 @@ def train(
     *,
     model: ModelLike,
     plan: str,
-    topology: "Topologies",
+    topology: Topologies,
     steps: int = 5,
     global_batch: int | None = None,
     seq: int | None = None,
@@ -141,7 +136,7 @@ def _trained_with_checkpoints(
     pace = job.pace(machine, device, request.dtype, timing.calls)
     with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.open_cluster(pace=pace) as cluster:
         kept = train_with_checkpoints(request, keeping, machine, device, job.faults, timing.calls, cluster.record)
-    return paced_jobs([kept], pace)
+    return timed_steps.paced_jobs([kept], pace)
 
 
 def _trained(
@@ -153,13 +148,17 @@ def _trained(
     pace = job.pace(timing.machines[0], device, request.dtype, timing.calls, known)
     with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, device, partial(where.record, pace=pace), lost)
-    keep_trace(learned.trace, keep)
+    timed_steps.keep_trace(learned.trace, keep)
     if job.faults and not at_times(job.faults):
         with progress_bar("timing the steps"):
             told = timing.time_with_faults(learned.trace, job.faults)
-        return paced_jobs([replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told], pace)
+        return timed_steps.paced_jobs(
+            [replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told], pace
+        )
     timed = (time_steps(request, learned, each, device) for each in built)
-    rows, steps = steps_on_each(with_pacing(timed, pacing_of(pace)), "timing the step", len(built))
+    rows, steps = timed_steps.steps_on_each(
+        timed_steps.with_pacing(timed, timed_steps.pacing_of(pace)), "timing the step", len(built)
+    )
     first = rows[0]
     subtitle = f"{first.plan}, {request.steps} steps on {first.ranks} {_name_of(timing.device)}"
     return Trainings(rows, f"Training of {first.model}", subtitle, steps)

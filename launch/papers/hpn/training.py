@@ -29,7 +29,7 @@ from emu.topology.topology import Topology
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S
 from launch.data.devices import find_device
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.papers.hpn.times import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, gain_percent
 from launch.papers.networks import build_once
 from launch.papers.paper import AnswerFunction

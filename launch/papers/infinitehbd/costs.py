@@ -8,7 +8,7 @@ import numpy as np
 
 from emu.study.cost.cost import Cost, cost
 from emu.topology.catalogue import build_topology
-from launch.data.prices import find_book
+from launch.data.presets import find_book
 from launch.papers.infinitehbd.waste import BEST, FEWER, SYSTEMS, at_rate
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target

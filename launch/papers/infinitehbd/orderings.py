@@ -9,7 +9,7 @@ import numpy as np
 from emu.study.faults.source import independent_states
 from emu.study.faults.waste import machine_of, waste
 from emu.topology.catalogue import build_topology
-from launch.data.fault_logs import production_log
+from launch.data.presets import production_log
 from launch.papers.infinitehbd.waste import (
     BEST,
     FEWER,

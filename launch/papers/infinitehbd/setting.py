@@ -17,7 +17,7 @@ from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device
 from emu.units import format_size
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.papers.row_answers import step_of
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from emu.arrays import F64
 from emu.study.faults.source import LoggedFaults, MachineStates, independent_states, states_of_log
 from emu.study.faults.waste import Waste, machine_of, waste
 from emu.topology.catalogue import build_topology
-from launch.data.fault_logs import GPUS, SOURCE, production_log
+from launch.data.presets import GPUS, SOURCE, production_log
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates

@@ -25,7 +25,7 @@ from emu.model.stack.stack import Stack, parse_stack
 from emu.registry import unknown
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.description.values import located
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.papers.measured.rows import FP8, PRECISIONS, Run
 
 _LEAST = 4  # letters that two names have in common, to be of one family

@@ -19,7 +19,7 @@ from emu.study.training.composed.software_costs import topology_under
 from emu.study.training.step.step import LEFT_OUT
 from emu.topology.catalogue import build_topology
 from launch.data.fitted import DATA, rows_of
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 
 NODE = "dgx-h100"
 COMMAND = "emu repro nccl --fit"

@@ -17,7 +17,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import bisection, cut
 from emu.topology.paths.path_check import cycle
 from emu.topology.topology import Topology
-from launch.data.prices import find_book
+from launch.data.presets import find_book
 from launch.papers.networks import build_once, parts
 from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.targets import Answer

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.data.prices import find_book
+from launch.data.presets import find_book
 from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
 from launch.papers.railx.counts import BOOK, COUNTS, LINES, WORDS, availability, dollars, mean_largest_job, value
 from launch.papers.railx.times import FLAT, RING, SEQUENCES, TIMES, TREE, all_reduce_s, ports_of_cp, sizes_of

@@ -22,7 +22,7 @@ from emu.study.training.step.step import time_trace
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Group, Kind, Trace
 from launch.data.devices import find_device
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.papers.networks import build_once
 from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.targets import Answer

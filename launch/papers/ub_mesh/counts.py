@@ -13,7 +13,7 @@ from emu.arrays import I64, Bool
 from emu.study.cost.cost import cost
 from emu.study.cost.price_book import PriceBook
 from emu.topology.topology import Topology
-from launch.data.prices import DEFAULT, find_book
+from launch.data.presets import DEFAULT, find_book
 from launch.papers.networks import build_once, npus, parts
 from launch.papers.targets import Answer, Target
 

@@ -19,7 +19,7 @@ from emu.model.stack.stack import parse_stack
 from emu.study.planning.search.row import PlanRow
 from emu.topology.topology import Topology
 from launch.data.devices import find_device
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 from launch.papers.networks import build_once
 from launch.papers.row_answers import PaperSteps
 

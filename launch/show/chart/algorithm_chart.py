@@ -7,9 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -17,9 +15,10 @@ from matplotlib.ticker import MaxNLocator
 from emu.collective.schedule import Schedule
 from emu.study.measure.bench import BenchRow
 from emu.units import format_size
-from launch.show.canvas import INK, add_legend, new_page, rank_range
-from launch.show.chart.time_chart import PALE, Bar, Line, bars, lines
-from launch.show.text.proof_table import MOST_RANKS, messages_of
+from launch.show.canvas import INK, add_legend, hue, new_page
+from launch.show.chart.time_chart import PALE, Line, bars, lines
+from launch.show.text.collective_table import MOST_RANKS, messages_of
+from launch.show.text.table import span_text
 
 _COPY, _ADD = "#0072b2", "#d95f02"
 
@@ -103,7 +102,7 @@ def algorithm_figure(rows: Sequence[BenchRow]) -> Figure:
     title = f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}"
     if len(sizes) == 1:
         notes = ["" if row.of_bound is None else f"{row.of_bound:.3f} of the bound" for row in rows]
-        drawn = [Bar(row.built, row.time_s, note) for row, note in zip(rows, notes, strict=True)]
+        drawn = [(row.built, row.time_s, note) for row, note in zip(rows, notes, strict=True)]
         return bars(drawn, f"{title}, {format_size(sizes[0])}")
     return lines(_lines(rows), f"{title}\nin colour: algorithms that are the fastest at some size")
 
@@ -144,14 +143,14 @@ def topology_figure(rows: Sequence[BenchRow]) -> Figure:
     Times of several sizes are lines, with a colour for each topology and a mark for each algorithm.
     """
     ranks = sorted({row.ranks for row in rows})
-    title = f"{rows[0].operation} among {rank_range(ranks)} ranks"
+    title = f"{rows[0].operation} among {span_text(map(str, ranks))} ranks"
     if len({row.size_bytes for row in rows}) == 1:
-        return bars([Bar(row.topology, row.time_s, row.built) for row in rows], f"{title}, {format_size(rows[0].size_bytes)}")
+        return bars([(row.topology, row.time_s, row.built) for row in rows], f"{title}, {format_size(rows[0].size_bytes)}")
     mark = {name: _MARKS[i % len(_MARKS)] for i, name in enumerate(dict.fromkeys(row.built for row in rows))}
     names, drawn = list(dict.fromkeys(row.topology for row in rows)), []
     for number, name in enumerate(names):
         of = sorted((row for row in rows if row.topology == name), key=lambda row: row.size_bytes)
-        colour = to_hex(colormaps["tab10"](number % 10))
+        colour = hue(number)
         points = tuple(row.size_bytes for row in of), tuple(row.time_s for row in of)
         drawn.append(Line(name, *points, colour, tuple(mark[row.built] for row in of)))
     return lines(drawn, title, marks=mark)

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from textwrap import fill
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from launch.papers.paper import Curve, Figure
-from launch.show.canvas import INK, dress, new_page
+from launch.show.canvas import INK, dress, hue, new_page
 
 _WIDE_IN, _HIGH_IN = 10.0, 5.6
 _PART_IN = 3.6  # height of a part
@@ -73,7 +72,7 @@ def _draw(axes: Axes, figure: Figure, names: Sequence[str]) -> None:
 def _line(axes: Axes, curve: Curve, at: int) -> None:
     """Draw a curve as a line, with a mark at each of its points if there are 40 points at most."""
     marks = {"marker": _MARKS[at % 10], "markersize": 4} if len(curve.x) <= _MARKED else {"linewidth": 1.0}
-    axes.plot(curve.x, curve.y, color=colormaps["tab10"](at % 10), label=curve.name, **marks)
+    axes.plot(curve.x, curve.y, color=hue(at), label=curve.name, **marks)
 
 
 def _bars(axes: Axes, curve: Curve, at: int, of: int) -> None:
@@ -87,7 +86,7 @@ def _bars(axes: Axes, curve: Curve, at: int, of: int) -> None:
     """
     wide = 0.8 / of
     places = np.asarray(curve.x) + (at - (of - 1) / 2) * wide
-    axes.bar(places, curve.y, wide, color=colormaps["tab10"](at % 10), label=curve.name)
+    axes.bar(places, curve.y, wide, color=hue(at), label=curve.name)
 
 
 def _dress(axes: Axes, figure: Figure) -> None:

@@ -103,12 +103,7 @@ _MOST_TICKS = 12
 _NARROW = 0.6  # decades of times below which ticks need a locator of their own
 
 
-class Bar(NamedTuple):
-    """A horizontal bar of a chart: a name, a time and a note."""
-
-    name: str  # text at the left of the bar
-    time_s: float
-    note: str = ""  # text after the time
+Bar = tuple[str, float, str]  # the text at the left of a horizontal bar, its time in seconds, and the text after the time
 
 
 def bars(chosen: Sequence[Bar], title: str) -> Figure:
@@ -117,11 +112,11 @@ def bars(chosen: Sequence[Bar], title: str) -> Figure:
     The bars of the shortest time are darker than the others.
     """
     figure, axes = new_page(_WIDE_IN, _BARS_REST_IN + _BAR_IN * len(chosen), title)
-    slowest_first = sorted(chosen, key=lambda bar: (bar.time_s, bar.name), reverse=True)
-    places, least_s = range(len(slowest_first)), min(bar.time_s for bar in chosen)
-    colours = [_FASTEST if bar.time_s == least_s else _OTHERS for bar in slowest_first]
-    axes.barh(places, [bar.time_s for bar in slowest_first], color=colours, height=0.7)
-    dress_bars(axes, slowest_first, slowest_first[0].time_s)
+    slowest_first = sorted(chosen, key=lambda bar: (bar[1], bar[0]), reverse=True)
+    times_s = [time_s for _, time_s, _ in slowest_first]
+    colours = [_FASTEST if time_s == times_s[-1] else _OTHERS for time_s in times_s]
+    axes.barh(range(len(times_s)), times_s, color=colours, height=0.7)
+    dress_bars(axes, slowest_first, times_s[0])
     return figure
 
 
@@ -133,11 +128,11 @@ def dress_bars(axes: Axes, upwards: Sequence[Bar], most_s: float) -> None:
         upwards: The bars, the lowest first.
         most_s: The right end of the axis in seconds.
     """
-    axes.set_yticks(range(len(upwards)), [bar.name for bar in upwards], fontsize=8)
-    for place, bar in enumerate(upwards):
-        words = " · ".join(filter(None, (format_time(bar.time_s), bar.note)))
+    axes.set_yticks(range(len(upwards)), [name for name, _, _ in upwards], fontsize=8)
+    for place, (_, time_s, note) in enumerate(upwards):
+        words = " · ".join(filter(None, (format_time(time_s), note)))
         at: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8, "color": INK}
-        axes.annotate(words, (bar.time_s, place), annotation_clip=False, **at)
+        axes.annotate(words, (time_s, place), annotation_clip=False, **at)
     axes.set_xlim(0, most_s or 1.0)
     axes.set_ylim(-0.6, len(upwards) - 0.4)
     axes.xaxis.set_major_formatter(lambda time_s, _: format_time(time_s))

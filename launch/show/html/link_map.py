@@ -13,8 +13,8 @@ from matplotlib.colors import to_rgb
 
 from emu.arrays import F64, I64
 from emu.topology.topology import Links, Topology
-from launch.show.html.page import Svg
-from launch.show.picture.cables import NPU, cables, curves, frame_labels, frames, node_size_pt, palette
+from launch.show.blocks import Block, drawing_block
+from launch.show.picture.cables import NPU, cables, curves, frame_labels, frames, node_size_pt, switch_colours
 from launch.show.picture.group_drawing import LINE, ROOM, WIDE, arrange, symbol_height, words_of
 from launch.show.picture.groups import GroupedTopology, group_nodes, switch_names
 from launch.show.picture.layout import layout
@@ -32,7 +32,7 @@ _DARK = 0.55  # brightness below which white text can be read
 Text = tuple[float, float, float, str]  # a line of centred text: its place, its size, and the text
 
 
-def link_map(topology: Topology, shares: F64) -> Svg:
+def link_map(topology: Topology, shares: F64) -> Block:
     """Return the drawing, each cable in the colour of the busier of its directions.
 
     Args:
@@ -41,7 +41,7 @@ def link_map(topology: Topology, shares: F64) -> Svg:
     """
     told = f"{topology.name}: the share of the step for which each link is busy at full rate"
     drawn = _full_map if topology.n_nodes <= MOST_NODES else _group_map
-    return Svg("links.html", told, drawn(topology, shares))
+    return drawing_block("links.html", told, drawn(topology, shares))
 
 
 def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
@@ -50,7 +50,7 @@ def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
     points = _PAGE_PT / (float(np.ptp(drawing.at[:, 0])) + 2 * _MARGIN)
     near = min(points, _FAR_PT)
     npu_size, switch_size = (node_size_pt(some, near) / near for some in (drawing.at[:n], drawing.at))
-    colours = palette(topology).switches
+    colours = switch_colours(topology)
     marks = [(npu_size, 0.5, NPU, topology.call(i)) for i in range(n)]
     for i, kind in enumerate(switch_names(topology), n):
         marks.append((switch_size, 0.1, colours[kind], topology.call(i) + (f", {kind}" if kind != "switch" else "")))

@@ -1,7 +1,6 @@
 """The HTML chart of a pipeline: a row for each stage, computation in its upper half, communication by axis in its lower."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +12,7 @@ from emu.trace.report.report import RankTimes, rank_times
 from emu.trace.report.request_times import Arrivals, Spans, merged
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
-from launch.show.html.page import ColouredPart, Svg, Table
+from launch.show.blocks import Block, ColouredPart, drawing_block, table_block
 from launch.show.lanes import Lane, RepresentativeRank, lanes_of, representatives
 from launch.show.step_parts import COMPUTE, IDLE, axes_in_order, colours_of
 from launch.show.text.table import Column, figures
@@ -37,7 +36,7 @@ def rows_of(timed: TimedTrace) -> list[RepresentativeRank]:
     return found[:_MOST]
 
 
-def pipeline(timed: TimedTrace) -> tuple[Svg, Table]:
+def pipeline(timed: TimedTrace) -> tuple[Block, Block]:
     """Return the chart of the reported step, and a table of its times."""
     began, ended = timed.report.began_fs, timed.report.ended_fs
     ranks, coming = rows_of(timed), Arrivals.of(timed.replayed, timed.timeline)
@@ -46,11 +45,11 @@ def pipeline(timed: TimedTrace) -> tuple[Svg, Table]:
     axes = axes_in_order(lane.stream for of_rank in lanes for lane in of_rank if len(lane.start) and not _computes(lane))
     colours, total = colours_of(axes), ended - began
     rows = [_row(each.name, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True)]
-    keys = [ColouredPart(f"communication, {axis}", colour) for axis, colour in colours.items()]
+    talk = [ColouredPart(f"communication, {axis}", colour) for axis, colour in colours.items()]
+    keys = [ColouredPart("computation", COMPUTE), *talk, ColouredPart("idle", IDLE)]
     told = f"computation and communication of {len(rows)} ranks over {format_time(seconds(total))}"
     chart = SimpleNamespace(wide=_WIDE, high=_HIGH, idle=IDLE, rows=rows, ticks=_ticks(total))
-    drawn = Svg("pipeline.html", told, chart, [ColouredPart("computation", COMPUTE), *keys, ColouredPart("idle", IDLE)])
-    return drawn, _table([*zip(ranks, apart, strict=True)], total)
+    return drawing_block("pipeline.html", told, chart, keys), _table([*zip(ranks, apart, strict=True)], total)
 
 
 def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
@@ -122,7 +121,7 @@ def _ticks(total: int) -> list[tuple[float, str]]:
     return [(i * step_s * TICKS_PER_S / total, format_time(i * step_s)) for i in range(count + 1)]
 
 
-def _table(rows: Sequence[tuple[RepresentativeRank, RankTimes]], total: int) -> Table:
+def _table(rows: Sequence[tuple[RepresentativeRank, RankTimes]], total: int) -> Block:
     """Return a table of the parts of each rank's time."""
     axes = axes_in_order(axis for _, parts in rows for axis, ticks in parts.exposed_fs.items() if ticks)
     staged = any(rank.stage is not None for rank, _ in rows)
@@ -130,18 +129,16 @@ def _table(rows: Sequence[tuple[RepresentativeRank, RankTimes]], total: int) -> 
     def time(head: str, ticks: Callable[[RankTimes], int]) -> Column[tuple[RepresentativeRank, RankTimes]]:
         return figures(head, lambda row: seconds(ticks(row[1])), format_time)
 
+    def exposed(axis: str) -> Column[tuple[RepresentativeRank, RankTimes]]:
+        return time(f"{axis or 'other'} exposed", lambda parts: parts.exposed_fs.get(axis, 0))
+
     columns = [
         *([figures("stage", lambda row: row[0].stage or 0)] if staged else []),
         figures("rank", lambda row: row[0].rank),
         figures("stands for", lambda row: row[0].alike),
         time("computation", lambda parts: parts.compute_fs),
-        *(time(f"{axis or 'other'} exposed", partial(_exposed_fs, axis)) for axis in axes),
+        *map(exposed, axes),
         *([time("bubble", lambda parts: parts.bubble_fs)] if staged else []),
         time("idle", lambda parts: total - parts.compute_fs - sum(parts.exposed_fs.values())),
     ]
-    return Table(columns, rows)
-
-
-def _exposed_fs(axis: str, parts: RankTimes) -> int:
-    """Return the exposed communication of an axis in ticks."""
-    return parts.exposed_fs.get(axis, 0)
+    return table_block(columns, rows)

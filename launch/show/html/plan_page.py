@@ -2,20 +2,19 @@
 
 from types import SimpleNamespace
 
-from emu.study.planning.search.row import PROVED, PlanRow, PlanTable
+from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.units import format_size, format_time
-from launch.show.html.page import ChartAxis, ColouredPart, KeyFigure, Page, Section, Svg, Table, TextBlock, frame_of
-from launch.show.html.step_page import TimedStep, breakdown, rates, step_sections
+from launch.show.blocks import Block, ColouredPart, KeyFigure, Page, Section, drawing_block, key_figures, sentences, table_block
+from launch.show.html.page import ChartAxis, frame_of
+from launch.show.html.step_page import TimedStep, breakdown, step_sections
 from launch.show.step_parts import MEANS_TOLD, exposed_columns, means_of, part_column
-from launch.show.text.estimate_table import PLAN_COLUMNS, PROOF, not_searched_text, number_column, searched_text, undecided_text
+from launch.show.text.estimate_table import PLAN_COLUMNS, PROOF, number_column, searched_text, unsearched
+from launch.show.text.step_report import rate_facts
 from launch.show.text.table import Column, figures
 
 _PALE, _FRONT, _BEST, _YOURS = "#b9c6d2", "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's
 _FAR = 4  # a device's memory above so many times the largest plan is not drawn
 _ROOM = 1.06  # end of an axis in largest values, so that no mark is cut
-_SORTS = "Click on the head of a column to sort by it."
-_STAR = "A star marks a plan that you gave."
-_RANK = "Each reason compares a plan with the fastest plan."
 _POINTS = (
     "Each point is a plan that was timed. No plan beats those on the line in both MFU and memory. Point at a mark to read its "
     "plan."
@@ -36,50 +35,46 @@ def plans_page(planned: PlanTable, fastest: TimedStep) -> Page:
     )
 
 
-def _figures(planned: PlanTable) -> tuple[KeyFigure, ...]:
+def _figures(planned: PlanTable) -> list[KeyFigure]:
     """Return the key figures of the fastest plan and of the search."""
     row = planned.fastest
     memory = f"of {format_size(planned.memory_bytes)}" if planned.memory_bytes else "of the rank that holds most"
-    return (
+    return [
         KeyFigure("step_time_s", "fastest step", format_time(row.step_time_s), row.step_time_s),
-        *rates(row),
+        *key_figures(rate_facts(row)),
         KeyFigure("peak_memory_bytes", "memory a rank", format_size(row.peak_memory_bytes), row.peak_memory_bytes, memory),
         KeyFigure("npus", "NPUs", f"{planned.npus:,}", planned.npus, planned.device),
         KeyFigure("plans", "plans", f"{planned.plans:,}", planned.plans, f"{planned.timed:,} candidates had to be timed"),
-    )
+    ]
 
 
-def _sections(planned: PlanTable, fastest: TimedStep) -> tuple[Section, ...]:
+def _sections(planned: PlanTable, fastest: TimedStep) -> list[Section]:
     """Return all sections of the page."""
-    rows, stars = planned.rows, f" {_STAR}" if any(row.beside for row in planned.rows) else ""
+    rows, stars = planned.rows, " A star marks a plan that you gave." if any(row.beside for row in planned.rows) else ""
     names = [f"{number}{'*' if row.beside else ''}  {row.plan}" for number, row in enumerate(rows, 1)]
     notes = [f"{format_time(row.step_time_s)} · MFU {row.mfu:.3f}" for row in rows]
     own = [Section(f"The fastest plan: {each.title}", each.blocks, each.note) for each in step_sections(fastest)]
     told = set(fastest[0].assumptions)
     of_search = tuple(sentence for sentence in planned.assumptions if sentence not in told)
-    return (
-        Section(
-            "Plans, the fastest first",
-            (_table(planned),),
-            f"{_RANK} {PROOF}. {_SORTS} Parts of steps are {MEANS_TOLD}.{stars}",
-        ),
+    note = f"Each reason compares a plan with the fastest plan. {PROOF}. Click on the head of a column to sort by it."
+    sections = (
+        Section("Plans, the fastest first", (_table(planned),), f"{note} Parts of steps are {MEANS_TOLD}.{stars}"),
         Section("MFU against memory", (_scatter(planned),), _POINTS),
-        Section(
-            "Where the time goes", (breakdown([means_of(row) for row in rows], names, notes),), f"The parts are {MEANS_TOLD}."
-        ),
-        Section("What was searched", (TextBlock(_search_sentences(planned)),)),
+        Section("Where the time goes", (breakdown(list(map(means_of, rows)), names, notes),), f"The parts are {MEANS_TOLD}."),
+        Section("What was searched", (sentences(_search_sentences(planned)),)),
         *own,
-        *([Section("Assumptions of the search", (TextBlock(of_search),))] if of_search else []),
+        Section("Assumptions of the search", (sentences(of_search),) if of_search else ()),
     )
+    return [section for section in sections if section.blocks]
 
 
 def _search_sentences(planned: PlanTable) -> tuple[str, ...]:
     """Return what was searched, what was not searched, and what was not decided, a sentence each."""
-    left = () if planned.ended == PROVED else (f"not decided: {undecided_text(planned)}",)
-    return (searched_text(planned), f"not searched: {not_searched_text(planned)}", *left)
+    left = (f"{fact.label}: {fact.text}" for fact in unsearched(planned) if fact.text is not None)
+    return (searched_text(planned), *left)
 
 
-def _table(planned: PlanTable) -> Table:
+def _table(planned: PlanTable) -> Block:
     """Return the table of plans, the fastest first."""
     several = len({row.topology for row in planned.rows}) > 1
     columns: list[Column[PlanRow]] = [
@@ -91,10 +86,10 @@ def _table(planned: PlanTable) -> Table:
         *exposed_columns(planned.rows, "{} exposed".format),
         PLAN_COLUMNS["bubble"],
     ]
-    return Table(columns, planned.rows)
+    return table_block(columns, planned.rows)
 
 
-def _scatter(planned: PlanTable) -> Svg:
+def _scatter(planned: PlanTable) -> Block:
     """Return the chart of MFU against memory: all plans that were timed, and the line of those that no plan beats in both."""
     sizes = [size for size, _ in planned.seen] + [row.peak_memory_bytes for row in planned.rows]
     mfus = [mfu for _, mfu in planned.seen] + [row.mfu for row in planned.rows]
@@ -109,7 +104,7 @@ def _scatter(planned: PlanTable) -> Svg:
     told = f"MFU against the memory of the rank that holds most, of {len(planned.seen)} plans"
     named = {"plans that were timed": _PALE, "no plan beats these in both": _FRONT, "fastest": _BEST}
     yours = {"yours": _YOURS} if any(row.beside for row in planned.rows) else {}
-    return Svg("scatter.html", told, drawn, [ColouredPart(*each) for each in (named | yours).items()])
+    return drawing_block("scatter.html", told, drawn, [ColouredPart(*each) for each in (named | yours).items()])
 
 
 def _marks(planned: PlanTable, memory: ChartAxis, mfu: ChartAxis) -> list[tuple[str, str, int, str, str]]:

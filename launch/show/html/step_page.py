@@ -1,7 +1,4 @@
-"""The HTML page of a training step on one or several topologies, and the sections that other pages take from it.
-
-The key figures and the tables of a step's HTML page.
-"""
+"""The HTML page of a training step on one or several topologies, and the sections that other pages take from it."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,95 +14,23 @@ from emu.study.training.train import TrainingResult
 from emu.trace.report.activity import BusyLink, busiest
 from emu.trace.report.critical_path import COMPUTATION
 from emu.units import format_bandwidth, format_size, format_time
+from launch.show.blocks import Block, ColouredPart, KeyFigure, Page, Section, key_figures, sentences, table_block
 from launch.show.html.link_map import link_map
-from launch.show.html.page import ColouredPart, KeyFigure, Page, Section, StackedBars, Table, TextBlock
 from launch.show.html.pipeline import pipeline
-from launch.show.step_parts import (
-    COMPUTE,
-    IDLE,
-    MEANS_TOLD,
-    ComparedStep,
-    PartTimes,
-    StepPart,
-    colours_of,
-    exposed_columns,
-    means_of,
-    part_column,
-    step_parts,
-)
-from launch.show.text.step_report import COSTLIEST, path_part_text, path_text, step_choice_text, straggling_text
+from launch.show.step_parts import COMPUTE, IDLE, MEANS_TOLD, PartTimes, colours_of, comparison_columns, means_of, step_parts
+from launch.show.text.step_report import COSTLIEST, facts_of, loss_facts, path_part_text, path_text, step_choice_text
 from launch.show.text.table import Column, figures, spread_lines
 from launch.show.text.topology_facts import link_classes
 
 _LINKS = 20  # links in the table of the busiest
 
 
-def figures_of(step: Step) -> tuple[KeyFigure, ...]:
+def figures_of(step: Step) -> list[KeyFigure]:
     """Return the key figures of one step, the step time first."""
-    whole, peak = "whole script" if step.whole_script else "step", step.peak_memory_bytes
-    return (
-        KeyFigure("step_time_s", whole, format_time(step.step_time_s), step.step_time_s),
-        *rates(step),
-        _part("compute_s", "computation", step.compute_s, step),
-        _part("exposed_comm_s", "exposed communication", step.exposed_comm_s, step),
-        _part("idle_s", "idle", step.idle_s, step, _idle_note(step)),
-        KeyFigure("peak_memory_bytes", "peak memory", format_size(peak), peak, "of the rank that holds most"),
-        KeyFigure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device),
-        *_losses(step),
-    )
+    return key_figures([*facts_of(step), *(loss_facts(step) if isinstance(step, TrainingResult) else [])])
 
 
-def _idle_note(step: Step) -> str:
-    """Return the parts of the idle time in words; "" where there is none."""
-    bubble = [f"{format_time(step.bubble_s)} bubble"] if step.bubble_s else []
-    straggling = [f"straggling {straggling_text(step)}"] if step.straggling_by_rank_s else []
-    return f"of it {'; '.join([*bubble, *straggling])}" if bubble or straggling else ""
-
-
-def _part(name: str, label: str, time_s: float, step: Step, note: str = "") -> KeyFigure:
-    """Return the key figure of a part of the step; its note is the share of the step unless another note is given."""
-    share = f"{100 * time_s / (step.step_time_s or 1.0):.1f} % of the step"
-    return KeyFigure(name, label, format_time(time_s), time_s, note or share)
-
-
-def rates(step: ComparedStep) -> list[KeyFigure]:
-    """Return the key figures MFU and tokens per second; none where the step has no model."""
-    if step.tokens_per_s is None or step.mfu is None or step.hfu is None:
-        return []
-    return [
-        KeyFigure("mfu", "MFU", f"{step.mfu:.3f}", step.mfu, f"HFU {step.hfu:.3f}"),
-        KeyFigure("tokens_per_s", "tokens/s", f"{step.tokens_per_s:,.0f}", step.tokens_per_s),
-    ]
-
-
-def _losses(step: Step) -> list[KeyFigure]:
-    """Return the key figures of the last loss and of the gradients; none where nothing was trained."""
-    if not isinstance(step, TrainingResult):
-        return []
-    last, note = step.loss[-1], f"one process: {step.reference_loss[-1]:.6f}"
-    return [
-        KeyFigure("loss", "last loss", f"{last:.6f}", last, note),
-        KeyFigure("gradient_error", "gradient error", f"{step.gradient_error:.1e}", step.gradient_error, "against one process"),
-    ]
-
-
-def comparison_table(steps: Sequence[Step]) -> Table:
-    """Return a table of several steps, with a row for each topology."""
-    columns: list[Column[Step]] = [
-        Column("topology", lambda step: step.topology),
-        figures("NPUs", lambda step: step.ranks),
-        figures("step", lambda step: step.step_time_s, format_time),
-        part_column("computation", lambda of: of.compute_s),
-        *exposed_columns(steps, lambda axis: f"{axis or 'other'} exposed"),
-        part_column("bubble", lambda of: of.bubble_s),
-        part_column("idle", lambda of: of.idle_s),
-        *([figures("MFU", lambda step: step.mfu, "{:.3f}".format)] if all(step.mfu is not None for step in steps) else []),
-        figures("memory", lambda step: step.peak_memory_bytes, format_size),
-    ]
-    return Table(columns, steps)
-
-
-def steps_table(step: Step) -> Table:
+def steps_table(step: Step) -> Block:
     """Return a table of the time of every step of a run, with its loss where something was trained."""
     losses = {"loss": step.loss, "loss of one process": step.reference_loss} if isinstance(step, TrainingResult) else {}
     columns: list[Column[int]] = [
@@ -113,10 +38,10 @@ def steps_table(step: Step) -> Table:
         figures("virtual time", step.step_times_s.__getitem__, format_time),
         *(figures(name, partial(getitem, loss), "{:.6f}".format) for name, loss in losses.items()),
     ]
-    return Table(columns, range(len(step.step_times_s)))
+    return table_block(columns, range(len(step.step_times_s)))
 
 
-def links_table(timed: TimedTrace) -> Table:
+def links_table(timed: TimedTrace) -> Block:
     """Return a table of the 20 busiest links."""
     links, tiers = timed.topology.links, {each.dimension: each.title for each in link_classes(timed.topology)}
     columns: list[Column[BusyLink]] = [
@@ -127,10 +52,10 @@ def links_table(timed: TimedTrace) -> Table:
         figures("bandwidth", lambda each: float(links.bandwidth_Bps[each.link]), format_bandwidth),
         figures("busy", lambda each: each.busy, lambda share: f"{100 * share:.1f} %"),
     ]
-    return Table(columns, busiest(timed.shares, timed.topology, _LINKS))
+    return table_block(columns, busiest(timed.shares, timed.topology, _LINKS))
 
 
-def requests_table(timed: TimedTrace) -> Table:
+def requests_table(timed: TimedTrace) -> Block:
     """Return a table of the algorithm that served each operation, number of ranks and size, and how many requests that were."""
     asked: dict[tuple[str, int, str, str], list[int]] = {}
     for request, size, by in timed.replayed.services:
@@ -147,7 +72,7 @@ def requests_table(timed: TimedTrace) -> Table:
         Column("algorithm", lambda row: row[3]),
         figures("different requests", lambda row: row[4]),
     ]
-    return Table(columns, rows)
+    return table_block(columns, rows)
 
 
 def settings_of(step: Step) -> list[str]:
@@ -182,7 +107,7 @@ def step_page(title: str, subtitle: str, shown: Sequence[TimedStep]) -> Page:
     if len(shown) == 1:
         return Page(title, subtitle, figures_of(steps[0]), (_breakdown_section(steps), *step_sections(shown[0])))
     note = f"Click on the head of a column to sort by it. Parts of steps are {MEANS_TOLD}."
-    several = Section("Topologies compared", (comparison_table(steps),), note)
+    several = Section("Topologies compared", (table_block(comparison_columns(steps), steps),), note)
     each = [
         Section(f"{s.topology}: {part.title}", part.blocks, part.note)
         for s, one in zip(steps, shown, strict=True)
@@ -197,23 +122,21 @@ def step_sections(shown: TimedStep) -> list[Section]:
     chart, times = pipeline(timed)
     stage = "Each row is one rank, which stands for its stage of the pipeline or for all ranks of its role."
     busy = "The share of the step for which a link is busy at full rate. Point at a line to read its share."
-    return [
-        Section(
-            "When each stage computes and communicates",
-            (chart, times),
-            f"{stage} Computation is the upper half, communication the lower.",
-        ),
-        Section("Critical path", (TextBlock((path_text(step),)), _path(step)), _PATH_NOTE),
+    rows = f"{stage} Computation is the upper half, communication the lower."
+    sections = (
+        Section("When each stage computes and communicates", (chart, times), rows),
+        Section("Critical path", (sentences((path_text(step),)), _path(step)), _PATH_NOTE),
         Section("How busy the links are", (link_map(timed.topology, timed.shares),), busy),
         Section("Busiest links", (links_table(timed),)),
         Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
-        *([Section("Costliest requests", (Table(COSTLIEST, step.costliest),), _COSTLIEST_NOTE)] if step.costliest else []),
-        *([Section("Hints", (TextBlock(step.hints),))] if step.hints else []),
+        Section("Costliest requests", (table_block(COSTLIEST, step.costliest),) if step.costliest else (), _COSTLIEST_NOTE),
+        Section("Hints", (sentences(step.hints),) if step.hints else ()),
         Section("Algorithms that served the requests", (requests_table(timed),)),
-        *([Section("Steps", (steps_table(step),))] if len(step.step_times_s) > 1 else []),
-        Section("Settings", (TextBlock(settings_of(step)),)),
-        Section("Assumptions", (TextBlock(step.assumptions),)),
-    ]
+        Section("Steps", (steps_table(step),) if len(step.step_times_s) > 1 else ()),
+        Section("Settings", (sentences(settings_of(step)),)),
+        Section("Assumptions", (sentences(step.assumptions),)),
+    )
+    return [section for section in sections if section.blocks]
 
 
 _COSTLIEST_NOTE = (
@@ -226,7 +149,7 @@ _PATH_NOTE = (
 )
 
 
-def breakdown(steps: Sequence[PartTimes], names: Sequence[str], notes: Sequence[str]) -> StackedBars:
+def breakdown(steps: Sequence[PartTimes], names: Sequence[str], notes: Sequence[str]) -> Block:
     """Return stacked bars of the parts of each step, the longest as wide as the page.
 
     The legend has the times of the parts where there is one step.
@@ -238,14 +161,14 @@ def breakdown(steps: Sequence[PartTimes], names: Sequence[str], notes: Sequence[
     """
     parts, longest = step_parts(steps), max(step.step_time_s for step in steps) or 1.0
 
-    def part_of(part: StepPart, i: int) -> ColouredPart:
-        words = _part_text(part.name, part.times_s[i], steps[i].step_time_s)
-        return ColouredPart(part.name, part.colour, words, part.times_s[i] / longest)
+    def pieces(i: int) -> list[ColouredPart]:
+        whole = steps[i].step_time_s
+        return [ColouredPart(name, hue, _part_text(name, t[i], whole), t[i] / longest) for name, hue, t in parts]
 
-    bars = [(names[i], [part_of(part, i) for part in parts], notes[i]) for i in range(len(steps))]
+    bars = [(names[i], pieces(i), notes[i]) for i in range(len(steps))]
     one = len(steps) == 1
     keys = [part._replace(told=part.told.removeprefix(part.name).lstrip() if one else "") for part in bars[0][1]]
-    return StackedBars(bars, keys)
+    return Block(template="bars.html", bars=bars, keys=keys)
 
 
 def _breakdown_section(steps: Sequence[Step]) -> Section:
@@ -265,7 +188,7 @@ def _part_text(name: str, time_s: float, whole_s: float) -> str:
     return f"{name} {format_time(time_s)}, {share:.1f} %"
 
 
-def _path(step: Step) -> StackedBars:
+def _path(step: Step) -> Block:
     """Return a bar of the critical path: its eight longest parts, then the others as one segment.
 
     Parts of equal colour are told apart by their shade.
@@ -290,7 +213,7 @@ def _paler(colour: str, times: int) -> str:
     return to_hex((red, green, blue))
 
 
-def _memory(step: Step) -> StackedBars:
+def _memory(step: Step) -> Block:
     """Return one bar: the parts of the memory of the rank that holds most, at the moment when it holds most."""
     parts = {name.replace("_", " "): size for name, size in step.memory_by_part_bytes.items() if size}
     total = sum(parts.values()) or 1
@@ -301,11 +224,12 @@ def _memory(step: Step) -> StackedBars:
     return _one_bar(pieces, format_size(sum(parts.values())))
 
 
-def _one_bar(pieces: Sequence[ColouredPart], told: str = "") -> StackedBars:
+def _one_bar(pieces: Sequence[ColouredPart], told: str = "") -> Block:
     """Return one bar, with the text of each segment in its legend.
 
     Args:
         pieces: The segments.
         told: The text after the bar.
     """
-    return StackedBars([("", pieces, told)], [piece._replace(told=piece.told.removeprefix(piece.name)) for piece in pieces])
+    keys = [piece._replace(told=piece.told.removeprefix(piece.name)) for piece in pieces]
+    return Block(template="bars.html", bars=[("", pieces, told)], keys=keys)

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from launch.show.html.page import ChartAxis, ColouredPart, Page, Section, Svg, Table, TextBlock, frame_of
-from launch.show.text.waste_table import MEANING, MachineWaste, columns_of, machine_name
+from launch.show.blocks import Block, ColouredPart, Page, Section, drawing_block, sentences, table_block
+from launch.show.html.page import ChartAxis, frame_of
+from launch.show.text.machine_table import MEANING, MachineWaste, columns_of, machine_name
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7c8894", "#22313f", "#999933", "#882255")
 Line = tuple[str, Sequence[float], Sequence[float]]  # name, where each value begins and the last one ends, and the values
@@ -19,7 +20,7 @@ _WASTE = "The share of all NPUs that work but find no group. Point at a line to 
 _LEAST = 0.001  # end of the axis of waste, where nothing is wasted
 
 
-def stair_chart(told: str, rows: Sequence[Line], across: ChartAxis, up: ChartAxis) -> Svg:
+def stair_chart(told: str, rows: Sequence[Line], across: ChartAxis, up: ChartAxis) -> Block:
     """Return a chart of stair lines, which keep each value until the next, with its legend.
 
     Args:
@@ -34,7 +35,7 @@ def stair_chart(told: str, rows: Sequence[Line], across: ChartAxis, up: ChartAxi
         points = (f"{across.x(begin)},{up.y(value)} {across.x(end)},{up.y(value)}" for (begin, end), value in spans)
         drawn.append((" ".join(points), colour, name))
     keys = [ColouredPart(name, colour) for _, colour, name in drawn]
-    return Svg("lines.html", told, SimpleNamespace(frame=frame_of(across, up), lines=drawn), keys)
+    return drawing_block("lines.html", told, SimpleNamespace(frame=frame_of(across, up), lines=drawn), keys)
 
 
 def _merge_equal(spans: "zip[Span]") -> list[Span]:
@@ -59,16 +60,16 @@ def faults_page(rows: Sequence[MachineWaste], notes: Sequence[str]) -> Page:
     title = f"What faults leave for groups of {', '.join(map(str, sizes))} NPUs"
     machines = list(dict.fromkeys(f"{row.waste.topology} ({row.waste.npus:,} NPUs)" for row in rows))
     sections = (
-        Section("Machines compared", (Table(columns_of(rows), rows),), "Click on the head of a column to sort by it."),
+        Section("Machines compared", (table_block(columns_of(rows), rows),), "Click on the head of a column to sort by it."),
         Section("Waste over time", (_over_time(rows),), _WASTE),
         Section("Distribution of the waste", (_by_amount(rows),)),
-        Section("What the columns mean", (TextBlock((MEANING,)),)),
-        Section("Assumptions", (TextBlock(notes),)),
+        Section("What the columns mean", (sentences((MEANING,)),)),
+        Section("Assumptions", (sentences(notes),)),
     )
     return Page(title, ", ".join(machines), (), sections)
 
 
-def _over_time(rows: Sequence[MachineWaste]) -> Svg:
+def _over_time(rows: Sequence[MachineWaste]) -> Block:
     """Return the chart of waste over time, with a line for each row."""
     lines = []
     for row in rows:
@@ -84,7 +85,7 @@ def _end(row: MachineWaste) -> float:
     return float(begin[-1] + (begin[-1] - begin[0]) * share[-1] / max(1e-12, 1 - share[-1])) if len(begin) > 1 else 1.0
 
 
-def _by_amount(rows: Sequence[MachineWaste]) -> Svg:
+def _by_amount(rows: Sequence[MachineWaste]) -> Block:
     """Return the chart of the share of the time that has so much waste or less, with a line for each row."""
     lines = []
     for row in rows:

@@ -8,8 +8,6 @@ Colours and sizes that all pictures of topologies share.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -28,21 +26,14 @@ _SWITCHES = ("#7a1f3d", "#1f5c4f", "#4b3a8e", "#8a5a0b", "#2f6690", "#5b5b5b")
 _SMALLEST_PT, _LARGEST_PT = 3.0, 28.0
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
-    """The colours of a topology's tiers and of its kinds of switches."""
-
-    tiers: dict[int, str]  # colour of each dimension
-    switches: dict[str, str]  # colour of each kind, in order of appearance
+def tier_colours(topology: Topology) -> dict[int, str]:
+    """Return a colour for each dimension that has links."""
+    return {int(dimension): _TIERS[i % len(_TIERS)] for i, dimension in enumerate(np.unique(topology.links.dimension))}
 
 
-def palette(topology: Topology) -> Palette:
-    """Return a colour for each dimension that has links, and for each kind of switch."""
-    dimensions, names = np.unique(topology.links.dimension), dict.fromkeys(switch_names(topology))
-    return Palette(
-        {int(dimension): _TIERS[i % len(_TIERS)] for i, dimension in enumerate(dimensions)},
-        {name: _SWITCHES[i % len(_SWITCHES)] for i, name in enumerate(names)},
-    )
+def switch_colours(topology: Topology) -> dict[str, str]:
+    """Return a colour for each kind of switch, in order of appearance."""
+    return {name: _SWITCHES[i % len(_SWITCHES)] for i, name in enumerate(dict.fromkeys(switch_names(topology)))}
 
 
 def node_size_pt(at: F64, points: float) -> float:
@@ -147,23 +138,19 @@ _NEAR = 0.06  # distance, in gaps between NPUs, at which a node seems to be an e
 _CHUNK_WORK = 2**22  # cables times nodes of one chunk
 
 
-class _NodePairs(NamedTuple):
-    """The K pairs of nodes that links of one dimension join."""
+def _node_pairs(links: Links) -> tuple[I64, I64, I64, I64]:
+    """Return the K pairs of nodes that links of one dimension join.
 
-    dimension: I64  # [K] dimension of the links
-    there: I64  # [K] number of links from the lower node to the higher
-    back: I64  # [K] number of links from the higher node to the lower
-    of: I64  # [L] pair that each link joins
-
-
-def _node_pairs(links: Links) -> _NodePairs:
-    """Return the pairs of nodes that are joined in each dimension, and how many links lead each way."""
+    Returns:
+        [K] the dimension of the links; [K] how many lead from the lower node to the higher, and [K] how many back; [L] the pair
+        that each link joins.
+    """
     ends = _ends(links)
     key = links.dimension * (ends.max(initial=0) + 1) + ends
     _, first, of = np.unique(key, return_index=True, return_inverse=True)
     forward = links.src < links.dst
     there, back = (np.bincount(of[way], minlength=len(first)) for way in (forward, ~forward))
-    return _NodePairs(links.dimension[first].astype(np.int64), there, back, of)
+    return links.dimension[first].astype(np.int64), there, back, of
 
 
 def _ends(links: Links) -> I64:
@@ -175,17 +162,17 @@ def _ends(links: Links) -> I64:
 
 def cable_counts(links: Links) -> dict[int, tuple[int, int]]:
     """Return the number of cables of each dimension, and that of links without a link that leads back."""
-    found = _node_pairs(links)
-    both, more = np.minimum(found.there, found.back), np.abs(found.there - found.back)
-    of = {d: found.dimension == d for d in np.unique(found.dimension).tolist()}
+    dimension, there, back, _ = _node_pairs(links)
+    both, more = np.minimum(there, back), np.abs(there - back)
+    of = {d: dimension == d for d in np.unique(dimension).tolist()}
     return {d: (int(both[mine].sum()), int(more[mine].sum())) for d, mine in of.items()}
 
 
 def cables(links: Links) -> tuple[I64, F64]:
     """Return [C] a link of each cable, and [C] its place among the cables between the same two nodes, from -1 to 1."""
-    found = _node_pairs(links)
-    rows = np.flatnonzero((links.src < links.dst) == (found.there >= found.back)[found.of])
-    rows = rows[np.argsort(found.of[rows], kind="stable")]
+    _, there, back, of = _node_pairs(links)
+    rows = np.flatnonzero((links.src < links.dst) == (there >= back)[of])
+    rows = rows[np.argsort(of[rows], kind="stable")]
     _, pair, many = np.unique(_ends(links)[rows], return_inverse=True, return_counts=True)
     by_pair = np.argsort(pair, kind="stable")
     nth = np.empty(len(rows), np.int64)

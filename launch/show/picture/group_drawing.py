@@ -24,7 +24,7 @@ _SMALLEST_NAMES_PT = 4.5
 _HALO = [withStroke(linewidth=1.8, foreground="white")]
 
 
-def paint_all(axes: Axes, topology: Topology, drawing: Drawing, points: float, palette: cables.Palette) -> None:
+def paint_all(axes: Axes, topology: Topology, drawing: Drawing, points: float) -> None:
     """Draw every frame, cable and node of a topology.
 
     Args:
@@ -32,11 +32,10 @@ def paint_all(axes: Axes, topology: Topology, drawing: Drawing, points: float, p
         topology: The topology.
         drawing: The places of nodes, and the boxes.
         points: Points in a gap between NPUs.
-        palette: The colours.
     """
     _frames(axes, drawing, points)
-    _cables(axes, topology, drawing.at, palette)
-    _nodes(axes, topology, drawing.at, points, palette)
+    _cables(axes, topology, drawing.at)
+    _nodes(axes, topology, drawing.at, points)
 
 
 def _frames(axes: Axes, drawing: Drawing, points: float) -> None:
@@ -55,18 +54,18 @@ def _frames(axes: Axes, drawing: Drawing, points: float) -> None:
         axes.text(*at, words, fontsize=size_pt, **style)
 
 
-def _cables(axes: Axes, topology: Topology, at: F64, palette: cables.Palette) -> None:
+def _cables(axes: Axes, topology: Topology, at: F64) -> None:
     """Draw the cables, thinner where they are many or slow."""
-    links, course = topology.links, cables.curves(topology.links, at)
+    links, course, tiers = topology.links, cables.curves(topology.links, at), cables.tier_colours(topology)
     rows, _ = cables.cables(links)
     many, fastest = max(len(rows), 1), links.bandwidth_Bps.max(initial=1.0)
     wide = np.clip(2.2 * (120 / many) ** 0.35, 0.5, 1.6) * np.clip((links.bandwidth_Bps[rows] / fastest) ** 0.5, 0.35, 1.0)
-    colours = [palette.tiers[int(dimension)] for dimension in links.dimension[rows]]
+    colours = [tiers[int(dimension)] for dimension in links.dimension[rows]]
     alpha = float(np.clip((250 / many) ** 0.4, 0.3, 0.9))
     axes.add_collection(LineCollection(list(course), colors=colours, linewidths=wide, alpha=alpha, zorder=1, clip_on=False))
 
 
-def _nodes(axes: Axes, topology: Topology, at: F64, points: float, palette: cables.Palette) -> None:
+def _nodes(axes: Axes, topology: Topology, at: F64, points: float) -> None:
     """Draw the nodes, and write their numbers or names."""
     n = topology.n_npus
     npu_pt, switch_pt = (cables.node_size_pt(some, points) for some in (at[:n], at))
@@ -74,7 +73,7 @@ def _nodes(axes: Axes, topology: Topology, at: F64, points: float, palette: cabl
     if len(kinds) == 1:
         switch_pt = max(switch_pt, 34.0)
     axes.scatter(at[:n, 0], at[:n, 1], s=npu_pt**2, c=cables.NPU, edgecolors="white", linewidths=npu_pt / 24, zorder=3)
-    for name, colour in palette.switches.items():
+    for name, colour in cables.switch_colours(topology).items():
         x, y = at[n:][np.array([each == name for each in kinds])].T
         axes.scatter(x, y, s=switch_pt**2, c=colour, marker="s", edgecolors="white", linewidths=switch_pt / 24, zorder=3)
     for node in range(n):
@@ -154,7 +153,7 @@ def symbol_height(merged: GroupedTopology, groups: range) -> float:
     return LINE * (1.5 + max(len(words_of(merged, group)) for group in groups))
 
 
-def paint_groups(axes: Axes, merged: GroupedTopology, drawing: Drawing, points: float, palette: cables.Palette) -> None:
+def paint_groups(axes: Axes, merged: GroupedTopology, drawing: Drawing, points: float, topology: Topology) -> None:
     """Draw groups and bundles.
 
     Args:
@@ -162,15 +161,15 @@ def paint_groups(axes: Axes, merged: GroupedTopology, drawing: Drawing, points: 
         merged: The groups.
         drawing: The places of the groups.
         points: Points in a unit of the drawing.
-        palette: The colours.
+        topology: The whole topology, whose colours they have.
     """
     rows, _ = cables.cables(merged.graph.links)
     course = cables.curves(merged.graph.links, drawing.at, ROOM)
-    _bundles(axes, merged, rows, course, palette)
-    n, groups = merged.graph.n_npus, len(merged.names)
+    _bundles(axes, merged, rows, course, cables.tier_colours(topology))
+    n, groups, switches = merged.graph.n_npus, len(merged.names), cables.switch_colours(topology)
     high = [symbol_height(merged, some) if len(some) else 0.0 for some in (range(n), range(n, groups))]
     for group, at in enumerate(drawing.at):
-        colour = cables.NPU if group < n else palette.switches[merged.names[group]]
+        colour = cables.NPU if group < n else switches[merged.names[group]]
         _symbol(axes, at, high[group >= n], colour)
         _write(axes, at, words_of(merged, group), points)
     taken = [label_around(at, np.array((WIDE, high[group >= n]))) for group, at in enumerate(drawing.at)]
@@ -178,11 +177,11 @@ def paint_groups(axes: Axes, merged: GroupedTopology, drawing: Drawing, points: 
         taken.append(_write_bundle(axes, merged, int(rows[place]), course[place], points, taken))
 
 
-def _bundles(axes: Axes, merged: GroupedTopology, rows: I64, course: F64, palette: cables.Palette) -> None:
+def _bundles(axes: Axes, merged: GroupedTopology, rows: I64, course: F64, tiers: dict[int, str]) -> None:
     """Draw a line for each bundle, wider where it has more cables."""
     links, wide = merged.graph.links, merged.bundled[rows]
     widths = np.clip(5.0 * (wide / wide.max(initial=1)) ** 0.4, 0.9, 5.0)
-    colours = [palette.tiers[int(d)] for d in links.dimension[rows]]
+    colours = [tiers[int(d)] for d in links.dimension[rows]]
     lines = LineCollection(list(course), colors=colours, linewidths=widths, alpha=0.75, zorder=1, clip_on=False)
     axes.add_collection(lines)
 

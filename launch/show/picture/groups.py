@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import I64, column
 from emu.topology.builders.route_parts import mix
@@ -32,16 +34,10 @@ def layers(topology: Topology) -> I64:
 
     A node that no link joins is one layer above all others.
     """
-    links, found = topology.links, np.full(topology.n_nodes, topology.n_nodes)
-    found[: topology.n_npus] = 0
-    for _ in range(topology.n_nodes):
-        nearer = found.copy()
-        np.minimum.at(nearer, links.src, found[links.dst] + 1)
-        np.minimum.at(nearer, links.dst, found[links.src] + 1)
-        if np.array_equal(nearer, found):
-            break
-        found = nearer
-    joined = found < topology.n_nodes
+    links, n, npus = topology.links, topology.n_nodes, np.arange(topology.n_npus)
+    graph = csr_array((np.ones(len(links)), (links.src, links.dst)), shape=(n, n))
+    found = dijkstra(graph, directed=False, indices=npus, unweighted=True, min_only=True)
+    joined = np.isfinite(found)
     return column(np.where(joined, found, found[joined].max() + 1), np.int64)
 
 
@@ -77,7 +73,6 @@ class GroupedTopology:
     parts: tuple[Mapping[str, int], ...]  # [G] numbers of nodes of each kind
     bundled: I64  # [links of graph] number of links in each bundle
     bundle: I64  # [links of the whole topology] link of graph; -1: within a group
-    inside: I64  # [G] number of links between nodes of the group
     each: tuple[tuple[str, ...], ...] = ()  # [G] cables of each node of a group in words, where groups are tiers
 
 
@@ -135,10 +130,10 @@ def _merged(
     for (of, name), number in Counter(zip(group.tolist(), kind.tolist(), strict=True)).items():
         parts[of][name] = number
     names = (*_npu_names(npus, boxes), *(next(iter(part)) for part in parts[npus.count :]))
-    links, bundle, inside = _bundles(topology.links, group, count)
+    links, bundle = _bundles(topology.links, group)
     bundled = column(np.bincount(bundle[bundle >= 0], minlength=len(links)), np.int64)
     graph = Topology(topology.name, npus.count, count, links, shortest(links, count), npus.shape, tiers=topology.tiers)
-    return GroupedTopology(graph, group, names, tuple(parts), bundled, bundle, inside, each)
+    return GroupedTopology(graph, group, names, tuple(parts), bundled, bundle, each)
 
 
 def _each_of_tiers(topology: Topology, layer: I64, kind: np.ndarray) -> tuple[tuple[str, ...], ...]:
@@ -277,14 +272,13 @@ def _limit_groups(kinds: I64) -> I64:
     return column(np.unique(np.where(rest, len(kind) + kind, np.arange(len(kind))), return_inverse=True)[1], np.int64)
 
 
-def _bundles(links: Links, group: I64, groups: int) -> tuple[Links, I64, I64]:
-    """Return the bundles as links between groups, [L] the bundle of each link, and [G] the number of links within each group.
+def _bundles(links: Links, group: I64) -> tuple[Links, I64]:
+    """Return the bundles as links between groups, and [L] the bundle of each link.
 
     A bundle holds all links of one tier from one group to another; a link within a group has bundle -1.
     """
     src, dst = group[links.src], group[links.dst]
     within = src == dst
-    inside = np.bincount(src[within], minlength=groups)
     apart = np.stack((links.dimension, src, dst))[:, ~within]
     ends, bundle = np.unique(apart, axis=1, return_inverse=True)
     rate = np.bincount(bundle, links.bandwidth_Bps[~within], len(ends[0]))
@@ -292,4 +286,4 @@ def _bundles(links: Links, group: I64, groups: int) -> tuple[Links, I64, I64]:
     every[~within] = bundle
     np.maximum.at(latency, bundle, links.latency_fs[~within])
     merged = Links.of(ends[1], ends[2], rate, latency, ends[0])
-    return merged, column(every, np.int64), column(inside, np.int64)
+    return merged, column(every, np.int64)

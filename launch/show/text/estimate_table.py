@@ -12,8 +12,9 @@ from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTabl
 from emu.study.planning.search.search import AFTER_FIRST, MOST
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
+from launch.show.blocks import Fact, fact_lines
 from launch.show.step_parts import MEANS_TOLD, axes_in_order, exposed_columns, means_of, part_column
-from launch.show.text.step_report import expected_told, foot_lines, off_told, rate_lines, step_choice_text, step_lines
+from launch.show.text.step_report import off_told, step_choice_text, step_text
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
 
@@ -55,16 +56,14 @@ def _plan_columns(rows: Sequence[PlanRow]) -> list[Column[PlanRow]]:
 
 def plans_report(planned: PlanTable) -> str:
     """Return a table of plans, the fastest first, then the reason why each other one is slower, and the assumptions."""
-    rows, off = planned.rows, planned.either_way
+    rows, off, by = planned.rows, planned.either_way, planned.either_way_by
     topologies = dict.fromkeys(row.topology for row in rows)
     lines = [
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
         *("", column_table(_plan_columns(rows), rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
-        *([] if off is None else [f"expected        each step {off_told(planned.device, off, planned.either_way_by)}"]),
-        f"searched        {searched_text(planned)}, in {planned.wall_s:.1f} s",
-        f"not searched    {not_searched_text(planned)}",
-        *([f"not decided     {undecided_text(planned)}"] if planned.ended != PROVED else []),
+        *fact_lines([Fact("expected", None if off is None else f"each step {off_told(planned.device, off, by)}")]),
+        *fact_lines([Fact("searched", f"{searched_text(planned)}, in {planned.wall_s:.1f} s"), *unsearched(planned)]),
         *merged_assumption_lines([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
@@ -79,12 +78,13 @@ def searched_text(planned: PlanTable) -> str:
     )
 
 
-def not_searched_text(planned: PlanTable) -> str:
-    """Return the settings that no plan of the search has."""
-    return "; ".join(planned.not_searched)
+def unsearched(planned: PlanTable) -> list[Fact]:
+    """Return the settings that no plan of the search has, and the candidates that it did not decide."""
+    undecided = None if planned.ended == PROVED else _undecided_text(planned)
+    return [Fact("not searched", "; ".join(planned.not_searched)), Fact("not decided", undecided)]
 
 
-def undecided_text(planned: PlanTable) -> str:
+def _undecided_text(planned: PlanTable) -> str:
     """Return how many candidates are left of a search that ended early, and the least time that one of them can take."""
     least = "" if planned.least_s is None else f", none of which takes less than {format_time(planned.least_s)}"
     told = f"{planned.decided['undecided']:,} candidates{least}"
@@ -184,15 +184,10 @@ def estimate_report(r: StepEstimate) -> str:
     """Return the figures of one estimate as text."""
     ranks = "all ranks" if r.timed_ranks == r.ranks else f"{r.timed_ranks} of {r.ranks} ranks, which stand for all"
     software = f"software={r.software}{'' if find_software(r.software).is_executed else ' (generated, not executed)'}"
-    lines = [
-        f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}, {software}",
-        *([] if r.stack == f"software={r.software}" else [f"with {r.stack}"]),
-        "",
-        *step_lines(r),
-        f"expected        {expected_told(r)}",
-        *rate_lines(r),
-        *([f"placement       {r.axes}: neighbouring NPUs are on the first axis"] if r.axes else []),
-        f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.engine}), in {r.wall_s:.1f} s",
-        *foot_lines(r),
+    own = [] if r.stack == f"software={r.software}" else [f"with {r.stack}"]
+    more = [
+        Fact("placement", f"{r.axes}: neighbouring NPUs are on the first axis" if r.axes else None),
+        Fact("timed", f"{r.tasks:,} tasks of {ranks} (engine: {r.engine}), in {r.wall_s:.1f} s"),
     ]
-    return "\n".join(lines)
+    head = [f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}, {software}", *own, ""]
+    return step_text(r, head, more, of_kind=True)

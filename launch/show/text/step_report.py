@@ -1,4 +1,4 @@
-"""The figures of a step, of a script or of a training run as text; other reports take single groups of lines from here."""
+"""The figures of a step, of a script or of a training run: as text, and as the key figures of pages."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,6 +10,8 @@ from emu.study.training.step.rate import timed_told
 from emu.study.training.step.step import CostlyRequest, Step
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
+from launch.show.blocks import Fact, KeyFigure, fact_lines
+from launch.show.step_parts import ComparedStep
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 
 if TYPE_CHECKING:  # it loads torch
@@ -20,38 +22,47 @@ _GROUPS = 4  # most lines of other steps
 _PARTS, _LEAST = 5, 0.005  # parts or ranks that are listed; the least share that is
 
 
-def step_lines(step: Step) -> list[str]:
-    """Return lines that say where the time of the step, or of the whole script, went."""
-    what = (
-        f"step            {{}}{_equal_steps_text(step)}"
-        if not step.whole_script
-        else "whole script    {}, as it has no training step"
-    )
+def part_facts(step: Step) -> list[Fact]:
+    """Return where the time of the step, or of the whole script, went, and the times of other steps."""
+    what, took = "whole script" if step.whole_script else "step", format_time(step.step_time_s)
+    alike = ", as it has no training step" if step.whole_script else _equal_steps_text(step)
+    whole = f"{took}{alike}; its parts are of rank {step.rank}, which ended last"
+    bubble = format_time(step.bubble_s) if step.bubble_s else None
+    straggling = straggling_text(step) if step.straggling_by_rank_s else None
+    of_idle = [f"{bubble} bubble"] * bool(bubble) + [f"straggling {straggling}"] * bool(straggling)
+    idle = _part(step, "idle_s", "idle", f"of it {'; '.join(of_idle)}" if of_idle else "")
+    exposed = f"{format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all"
     return [
-        f"{what.format(format_time(step.step_time_s))}; its parts are of rank {step.rank}, which ended last",
-        f"  compute       {format_time(step.compute_s)}{_other_ranks_text(step)}",
-        *([] if step.optimizer_s is None else [f"    optimizer   {format_time(step.optimizer_s)}"]),
-        f"  exposed comm  {format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all",
-        f"  idle          {format_time(step.idle_s)}",
-        *([f"    bubble      {format_time(step.bubble_s)}, for other stages of the pipeline"] if step.bubble_s else []),
-        *([f"    straggling  {straggling_text(step)}"] if step.straggling_by_rank_s else []),
+        Fact(what, whole, KeyFigure("step_time_s", what, took, step.step_time_s)),
+        Fact("  compute", f"{format_time(step.compute_s)}{_other_ranks_text(step)}", _part(step, "compute_s", "computation")),
+        Fact("    optimizer", None if step.optimizer_s is None else format_time(step.optimizer_s)),
+        Fact("  exposed comm", exposed, _part(step, "exposed_comm_s", "exposed communication")),
+        Fact("  idle", format_time(step.idle_s), idle),
+        Fact("    bubble", bubble and f"{bubble}, for other stages of the pipeline"),
+        Fact("    straggling", straggling),
         *_other_steps(step),
     ]
 
 
-def read_lines(step: Step) -> list[str]:
-    """Return lines that say what was read of a profile; none where the step is of Emu's own trace."""
-    heads = ["read", *[""] * len(step.read or ())]
-    return [f"{head:<16}{line}" for head, line in zip(heads, step.read or (), strict=False)]
+def read_facts(step: Step) -> list[Fact]:
+    """Return what was read of a profile; nothing where the step is of Emu's own trace."""
+    return [Fact("" if i else "read", line) for i, line in enumerate(step.read or ())]
 
 
-def measured_lines(step: Step) -> list[str]:
-    """Return the line of the step's measured time, and how far the replay is from it; none where nobody measured it."""
+def measured_fact(step: Step) -> Fact:
+    """Return the step's measured time, and how far the replay is from it; without a text where nobody measured it."""
     measured_s = step.measured_step_s
     if measured_s is None:
-        return []
+        return Fact("measured", None)
     off = step.step_time_s / measured_s - 1
-    return [f"measured        {format_time(measured_s)}; the replay takes {abs(off):.1%} {'more' if off > 0 else 'less'}"]
+    return Fact("measured", f"{format_time(measured_s)}; the replay takes {abs(off):.1%} {'more' if off > 0 else 'less'}")
+
+
+def _part(step: Step, name: str, label: str, note: str = "") -> KeyFigure:
+    """Return the key figure of a part of the step; its note is the share of the step unless another note is given."""
+    time_s: float = getattr(step, name)
+    share = f"{100 * time_s / (step.step_time_s or 1.0):.1f} % of the step"
+    return KeyFigure(name, label, format_time(time_s), time_s, note or share)
 
 
 def expected_told(step: Step) -> str:
@@ -70,35 +81,63 @@ def off_told(device: str, either_way: float | None, by: str | None) -> str:
     return f"{either_way:.1%} either way: {by}"
 
 
-def expected_lines(step: Step) -> list[str]:
-    """Return the line of `expected_told`; none where no run of the kind is known."""
-    return [] if step.either_way is None else [f"expected        {expected_told(step)}"]
-
-
-def rate_lines(step: Step) -> list[str]:
-    """Return the lines of tokens per second, MFU and HFU; none where the step has no model."""
-    if step.tokens_per_s is None:
+def rate_facts(step: ComparedStep) -> list[Fact]:
+    """Return tokens per second, MFU and HFU; none where the step has no model."""
+    if step.tokens_per_s is None or step.mfu is None or step.hfu is None:
         return []
-    return [f"tokens/s        {step.tokens_per_s:,.0f}", f"MFU             {step.mfu:.3g}; HFU {step.hfu:.3g}"]
-
-
-def foot_lines(step: Step) -> list[str]:
-    """Return the lines of the critical path, busiest links, memory, algorithms and assumptions."""
+    tokens, mfu, hfu = f"{step.tokens_per_s:,.0f}", step.mfu, step.hfu
     return [
-        f"critical path   {path_text(step)}",
-        f"busiest links   {_links(step)}",
-        *_memory_lines(step),
-        f"algorithms      {', '.join(f'{op} {name}' for op, name in step.algorithms.items()) or 'none'}",
-        *([f"  auto          {step_choice_text(step)}"] if step.auto is not None else []),
-        "",
-        *assumption_lines(step.assumptions),
+        Fact("tokens/s", tokens, KeyFigure("tokens_per_s", "tokens/s", tokens, step.tokens_per_s)),
+        Fact("MFU", f"{mfu:.3g}; HFU {hfu:.3g}", KeyFigure("mfu", "MFU", f"{mfu:.3f}", mfu, f"HFU {hfu:.3f}")),
     ]
 
 
-def _memory_lines(step: Step) -> list[str]:
-    """Return the line of the memory; none of a profile, which does not have it."""
-    held = f"{format_size(step.peak_memory_bytes)} on the rank that holds most{_by_part(step)}"
-    return [] if step.read is not None else [f"peak memory     {held}"]
+def foot_facts(step: Step) -> list[Fact]:
+    """Return the critical path, busiest links, memory (a profile does not have it) and algorithms."""
+    peak, most = step.peak_memory_bytes, "the rank that holds most"
+    held = KeyFigure("peak_memory_bytes", "peak memory", format_size(peak), peak, f"of {most}")
+    return [
+        Fact("critical path", path_text(step)),
+        Fact("busiest links", _links(step)),
+        *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_by_part(step)}", held)]),
+        Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
+        Fact("  auto", None if step.auto is None else step_choice_text(step)),
+    ]
+
+
+def facts_of(step: Step) -> list[Fact]:
+    """Return all figures of a step: its parts, how fast it is, its path, links, memory and algorithms, and its ranks."""
+    ranks = Fact("NPUs", None, KeyFigure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device))
+    return [*part_facts(step), *rate_facts(step), *foot_facts(step), ranks]
+
+
+def loss_facts(trained: "TrainingResult") -> list[Fact]:
+    """Return the last loss of a training run, and the error of its gradients."""
+    last, error, one = trained.loss[-1], f"{trained.gradient_error:.1e}", f"one process: {trained.reference_loss[-1]:.6f}"
+    of_gradients = KeyFigure("gradient_error", "gradient error", error, trained.gradient_error, "against one process")
+    return [
+        Fact("loss", None, KeyFigure("loss", "last loss", f"{last:.6f}", last, one)),
+        Fact("gradients", f"within {error} of one process's, from the same weights", of_gradients),
+    ]
+
+
+def step_text(step: Step, head: Sequence[str], more: Sequence[Fact] = (), *, of_kind: bool = False) -> str:
+    """Return the figures of a step as text.
+
+    Args:
+        step: The step.
+        head: The lines before its parts.
+        more: Further figures, which come before the critical path.
+        of_kind: Whether to say so where no run of the kind is known, by which one could tell how far the step is off.
+    """
+    is_expected = of_kind or step.either_way is not None
+    lines = [
+        *(*pacing_warning(step.paced), *head, *fact_lines(part_facts(step))),
+        *fact_lines([measured_fact(step), Fact("expected", expected_told(step) if is_expected else None)]),
+        *(*spread_lines("the step", step.spread), *fact_lines(rate_facts(step)), *pacing_lines(step.paced), *fact_lines(more)),
+        *(*_programs(step), *fact_lines(foot_facts(step)), "", *assumption_lines(step.assumptions)),
+    ]
+    return "\n".join(lines)
 
 
 def _equal_steps_text(step: Step) -> str:
@@ -112,12 +151,12 @@ def _equal_steps_text(step: Step) -> str:
     return f", the median of {len(times)} equal steps ({least} to {most})"
 
 
-def _other_steps(step: Step) -> list[str]:
-    """Return a line for each group of steps that do other work; from the fourth group on they share a line."""
+def _other_steps(step: Step) -> list[Fact]:
+    """Return the times of each group of steps that do other work; from the fourth group on they share a line."""
     groups = [[step.step_times_s[number - 1] for number in group] for group in step.step_groups[1:]]
     if len(groups) > _GROUPS:
         groups[_GROUPS - 1 :] = [[time_s for times in groups[_GROUPS - 1 :] for time_s in times]]
-    return [f"{len(times)} other step{'s' * (len(times) > 1)}".ljust(16) + _first_times(times) for times in groups]
+    return [Fact(f"{len(times)} other step{'s' * (len(times) > 1)}", _first_times(times)) for times in groups]
 
 
 def _first_times(times_s: Sequence[float]) -> str:
@@ -183,18 +222,8 @@ def _by_axis(step: Step) -> str:
 def step_report(step: Step) -> str:
     """Return the figures of a step of a script on one topology as text."""
     timed = f"timed {timed_told(step.dtype, step.products, step.messages_in)}"
-    head = [*pacing_warning(step.paced), f"{step.ranks} {step.device} on {step.topology}", timed, ""]
-    head += read_lines(step)
-    if not step.whole_script:
-        head.append(f"steps           {_first_times(step.step_times_s)}")
-    timed_lines = [
-        *step_lines(step),
-        *measured_lines(step),
-        *expected_lines(step),
-        *spread_lines("the step", step.spread),
-        *rate_lines(step),
-    ]
-    return "\n".join([*head, *timed_lines, *pacing_lines(step.paced), *_programs(step), *foot_lines(step)])
+    times = fact_lines([*read_facts(step), Fact("steps", None if step.whole_script else _first_times(step.step_times_s))])
+    return step_text(step, [f"{step.ranks} {step.device} on {step.topology}", timed, "", *times])
 
 
 def _or_dash(show: Callable[[float], str]) -> Callable[[float | None], str]:
@@ -223,7 +252,7 @@ def _programs(step: Step) -> list[str]:
     """Return a table of the requests that take most time, by line of the program, and hints about them."""
     if not step.costliest:
         return []
-    hints = [f"hint            {hint}" for hint in step.hints or ()]
+    hints = fact_lines(Fact("hint", hint) for hint in step.hints or ())
     return ["", column_table(COSTLIEST, step.costliest), *([""] if hints else []), *hints, ""]
 
 
@@ -244,7 +273,9 @@ def pacing_lines(paced: PaceFigures | None) -> list[str]:
     worst = f"the worst {format_time(max(0.0, paced.wall_worst_late_s))} late"
     how = f", computation {format_time(paced.wall_compute_late_s)} late in all" if paced.computes else ", computation is not"
     met = ", ".join(paced.wall_met) or "none was met, as the ranks had ended before"
-    return [f"paced           x {paced.pace:g}: {share}, {worst}{how}", *[f"faults          {met}"] * bool(paced.faults)]
+    return fact_lines(
+        [Fact("paced", f"x {paced.pace:g}: {share}, {worst}{how}"), Fact("faults", met if paced.faults else None)]
+    )
 
 
 def step_choice_text(step: Step) -> str:
@@ -277,19 +308,11 @@ def changes_told(auto: StepChoice) -> str:
 def train_report(r: "TrainingResult") -> str:
     """Return the losses and times of a training run on one topology as text."""
     rows = zip(r.loss, r.reference_loss, r.step_times_s, strict=True)
-    lines = [
-        *pacing_warning(r.paced),
-        f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}",
-        "",
+    head = [
+        *(f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}", ""),
         f"{'step':>6}  {'loss':>10}  {'one process':>11}  {'virtual time':>12}",
         *(f"{i:>6}  {loss:>10.6f}  {one:>11.6f}  {format_time(t):>12}" for i, (loss, one, t) in enumerate(rows, 1)),
-        "",
-        f"gradients       within {r.gradient_error:.1e} of one process's, from the same weights",
-        *step_lines(r),
-        *expected_lines(r),
-        *rate_lines(r),
-        *pacing_lines(r.paced),
-        f"wall            {r.wall_run_s:.1f} s run, {r.wall_reference_s:.1f} s one process, {r.wall_fabric_s:.1f} s timing",
-        *foot_lines(r),
+        *("", *fact_lines(loss_facts(r))),
     ]
-    return "\n".join(lines)
+    wall = f"{r.wall_run_s:.1f} s run, {r.wall_reference_s:.1f} s one process, {r.wall_fabric_s:.1f} s timing"
+    return step_text(r, head, [Fact("wall", wall)])

@@ -5,7 +5,7 @@ Also here: the assumptions of a report as text.
 Also here: the spread of a chaotic time, in one line.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -70,6 +70,12 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 def _is_number(cell: str) -> bool:
     """Return whether a cell counts as a number; a lone "-" does."""
     return cell[:1].isdigit() or cell == "-" or (cell[:1] == "-" and cell[1:2].isdigit())
+
+
+def span_text(words: Iterable[str]) -> str:
+    """Return the first and the last of some figures in words, such as `8 to 64`; one of them where they are equal."""
+    found = list(words)
+    return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 
 
 def assumption_lines(assumptions: Sequence[str]) -> list[str]:

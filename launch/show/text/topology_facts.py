@@ -3,7 +3,7 @@
 The routes between two nodes in words: the channels that take each route, its links and its bandwidth.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from emu.topology.facts.facts import Summary
 from emu.topology.paths.shortest_paths import CHANNELS_ASKED, PairPath, paths_between
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
-from launch.show.text.table import table
+from launch.show.text.table import span_text, table
 
 _MOST_CHANNELS = 6  # channels that are listed
 
@@ -103,7 +103,7 @@ class LinkClass:
     @property
     def rate(self) -> str:
         """Bandwidth and latency in words, such as `50 GB/s, 500 ns`; ranges where links differ."""
-        return f"{_range(map(format_bandwidth, self.bandwidth_Bps))}, {_range(map(format_time, self.latency_s))}"
+        return f"{span_text(map(format_bandwidth, self.bandwidth_Bps))}, {span_text(map(format_time, self.latency_s))}"
 
     @property
     def title(self) -> str:
@@ -142,12 +142,6 @@ def _wiring(size: int, ports: float) -> str:
     return "full mesh" if ports == size - 1 else ""
 
 
-def _range(words: Iterable[str]) -> str:
-    """Return the least and the most in words; one of them where they are equal."""
-    least, most = words
-    return least if least == most else f"{least} to {most}"
-
-
 def topology_rows(topology: Topology, facts: Summary) -> list[tuple[str, str]]:
     """Return the labels and values that describe a topology."""
     shape = f" ({' x '.join(map(str, topology.dims))})" if len(topology.dims) > 1 else ""
@@ -157,10 +151,10 @@ def topology_rows(topology: Topology, facts: Summary) -> list[tuple[str, str]]:
         ("switches", str(facts.switches)),
         ("links", f"{facts.links}, one way each"),
         *(("", c.label) for c in link_classes(topology)),
-        ("degree", f"{_range(map(str, facts.degree))} links out of an NPU"),
+        ("degree", f"{span_text(map(str, facts.degree))} links out of an NPU"),
         ("diameter", _diameter(facts)),
         ("paths", f"{_many(facts.paths[0])} shortest between the NPUs farthest apart, {_many(facts.paths[1])} at most"),
-        ("injection", f"{_range(map(format_bandwidth, facts.injection_Bps))} out of an NPU"),
+        ("injection", f"{span_text(map(format_bandwidth, facts.injection_Bps))} out of an NPU"),
         ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
         ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),
         *(("assumed", sentence) for sentence in topology.assumptions),

@@ -9,7 +9,7 @@ from emu.model.stack.stack import parse_stack
 from emu.trace.device.device import BARE
 from launch.data.devices import DEVICES, LIKE, find_device
 from launch.data.fitted import read_fitted
-from launch.data.stacks import STACKS
+from launch.data.presets import STACKS
 
 SPARSE = 2  # FLOP/s that are printed with sparsity are twice those without
 TERA, PETA, GB = 1e12, 1e15, 10**9

@@ -8,11 +8,11 @@ import pytest
 from emu.errors import InputError
 from emu.study.cost.cost import cost
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from launch.data import prices
-from launch.data.prices import DEFAULT, find_book
+from launch.data import presets
+from launch.data.presets import DEFAULT, find_book
 
 BOOK = find_book(DEFAULT)
-GIVEN = tomllib.loads((Path(prices.__file__).with_name("prices") / f"{DEFAULT}.toml").read_text())
+GIVEN = tomllib.loads((Path(presets.__file__).with_name("prices") / f"{DEFAULT}.toml").read_text())
 WORDS = [f"{name}:{example}" if example else name for name, made in TOPOLOGIES for example in made.examples]
 # The parts of systems without a price, each with a word of the reason.
 UNPRICED = {

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from emu.fabric.run import run_graph
 from emu.trace.trace import Group
-from launch.show.lanes import lanes
-from launch.show.perfetto import write_perfetto
+from launch.show.lanes import lanes, write_perfetto
 from tests.trace.laid import MS_OF_FLOATS, Words, replayed, star_of, trace_of
 
 MS = 10**12  # ticks

@@ -6,7 +6,7 @@ from emu.errors import InputError
 from emu.study.cost.cost import cost
 from emu.study.cost.price_book import read_book
 from emu.topology.catalogue import build_topology
-from launch.data.prices import find_book
+from launch.data.presets import find_book
 
 HBD = {  # InfiniteHBD's Table 6: dollars and watts of a GPU, and of a GPU and GB/s
     "tpuv4:cubes=4x4x4": (1567.20, 19.39, 5.22, 0.06),

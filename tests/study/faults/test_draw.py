@@ -7,7 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.study.faults.source import FaultLog, PartLifetimes, divide_hosts, independent_states, renewals, states_of_log
-from launch.data.fault_logs import production_log
+from launch.data.presets import production_log
 
 
 def unavailable(log):

@@ -5,7 +5,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.study.faults.source import MOST_STATES, FaultLog, read_log, states_of_log
-from launch.data.fault_logs import production_log
+from launch.data.presets import production_log
 
 
 def write(path, *lines):

@@ -9,7 +9,7 @@ from emu.collective.algorithm import schedule
 from emu.collective.schedule import Schedule, Sends
 from launch.show.canvas import save
 from launch.show.chart.algorithm_chart import round_figure
-from launch.show.text.proof_table import round_lines
+from launch.show.text.collective_table import round_lines
 from tests.launch.show.drawn import outside
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from emu.study.faults.waste import Waste
 from launch.show.html.waste_page import faults_page
-from launch.show.text.waste_table import MachineWaste
+from launch.show.text.machine_table import MachineWaste
 
 MODEL = ("--model", "llama-tiny", "--seq", "32")
 STEP = ("--plan", "tp=2,pp=2,dp=2", "--global-batch", "8", "--topology", "ub-mesh:board")

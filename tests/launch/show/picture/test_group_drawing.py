@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from emu.topology.catalogue import build_topology
-from launch.show.picture.cables import palette
 from launch.show.picture.group_drawing import arrange, paint_groups
 from launch.show.picture.groups import group_nodes
 
@@ -16,7 +15,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 def _painted(line):
     topology = build_topology(line)
     merged, axes = group_nodes(topology), Figure().add_subplot()
-    paint_groups(axes, merged, arrange(merged), 50.0, palette(topology))
+    paint_groups(axes, merged, arrange(merged), 50.0, topology)
     symbols = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
     return merged, symbols, [text.get_text() for text in axes.texts]
 

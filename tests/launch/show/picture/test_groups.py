@@ -22,7 +22,7 @@ def test_no_node_no_link_and_no_rate_is_lost(line):
     merged = group_nodes(topology)
     links = merged.graph.links
     assert sum(map(Counter, merged.parts), Counter()) == Counter({"NPU": topology.n_npus}) + Counter(switch_names(topology))
-    assert merged.bundled.sum() + merged.inside.sum() == len(topology.links)
+    assert merged.bundled.sum() + (merged.bundle == -1).sum() == len(topology.links)
     src, dst = merged.group[topology.links.src], merged.group[topology.links.dst]
     assert np.isclose(links.bandwidth_Bps.sum(), topology.links.bandwidth_Bps[src != dst].sum())
     for row in range(0, len(links), max(1, len(links) // 8)):
@@ -60,7 +60,7 @@ def test_a_fat_tree_is_one_group_for_each_tier():
     between = ("32 cables down each", "32 cables up each")
     assert merged.each == (("1 cable up each",), between, between, ("64 cables down each",))
     assert merged.bundled.tolist() == [65536] * 6
-    assert not merged.inside.any()
+    assert not (merged.bundle == -1).any()
 
 
 LEAVES = "[npus]\ngpu = 512\n[switches]\nleaf = 16\nspine = {spines}\n[[links]]\nbetween = ['gpu', 'leaf']\n"

@@ -6,7 +6,8 @@ from emu.study.training.step.rate import Products
 from emu.study.training.step.step import Step
 from emu.trace.report.activity import BusyLink
 from emu.trace.report.critical_path import PathPart
-from launch.show.text.step_report import foot_lines, step_lines, step_report
+from launch.show.blocks import fact_lines
+from launch.show.text.step_report import foot_facts, part_facts, step_report
 
 STEP = Step(
     topology="ring:n=8", device="npu", dtype="bfloat16",
@@ -28,7 +29,7 @@ STEP = Step(
 
 
 def test_a_step_and_its_parts_have_a_line_each() -> None:
-    assert step_lines(STEP) == [
+    assert fact_lines(part_facts(STEP)) == [
         "step            2 ms; its parts are of rank 5, which ended last",
         "  compute       1 ms, and 4 us while the last rank was still in the step before; 500 us to 1.5 ms on the ranks",
         "    optimizer   100 us",
@@ -41,16 +42,16 @@ def test_a_step_and_its_parts_have_a_line_each() -> None:
 
 
 def test_what_the_rank_computed_of_another_step_is_told() -> None:
-    told = step_lines(replace(STEP, other_compute_s=1e-6))[1]
+    told = fact_lines(part_facts(replace(STEP, other_compute_s=1e-6)))[1]
     before = "4 us while the last rank was still in the step before"
     assert told == f"  compute       1 ms, of which 1 us belong to another step, and {before}; 500 us to 1.5 ms on the ranks"
 
 
 def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
     alike = replace(STEP, early_compute_s=0.0, compute_least_s=1e-3, compute_most_s=1e-3 + 1e-12, exposed_comm_s=0.0)
-    lines = step_lines(replace(alike, exposed_comm_by_axis_s={"dp": 0.0}))
+    lines = fact_lines(part_facts(replace(alike, exposed_comm_by_axis_s={"dp": 0.0})))
     assert lines[1:4:2] == ["  compute       1 ms; 1 ms on every rank", "  exposed comm  0 s; of 3 ms in all"]
-    foot = foot_lines(replace(STEP, algorithms={}, critical_path=(), busiest_links=()))
+    foot = fact_lines(foot_facts(replace(STEP, algorithms={}, critical_path=(), busiest_links=())))
     assert foot[:2] == ["critical path   none", "busiest links   none"]
     assert foot[3] == "algorithms      none"
 
@@ -58,8 +59,8 @@ def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
 def test_of_many_ranks_that_are_waited_for_those_are_named_that_are_waited_for_longest() -> None:
     many = replace(STEP, straggling_by_rank_s={rank: (10 - rank) * 1e-6 for rank in range(7)})
     each = "rank 0 (10 us), rank 1 (9 us), rank 2 (8 us), rank 3 (7 us), rank 4 (6 us), 2 more ranks"
-    assert step_lines(many)[6] == f"    straggling  49 us, for {each}"
-    assert not any("straggling" in line for line in step_lines(replace(STEP, straggling_by_rank_s={})))
+    assert fact_lines(part_facts(many))[6] == f"    straggling  49 us, for {each}"
+    assert not any("straggling" in line for line in fact_lines(part_facts(replace(STEP, straggling_by_rank_s={}))))
 
 
 def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> None:
@@ -70,7 +71,7 @@ def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> 
         "",
         "steps           7 ms, 2 ms",
     ]
-    assert lines[4:12] == step_lines(STEP)
+    assert lines[4:12] == fact_lines(part_facts(STEP))
     assert lines[12:] == [
         "critical path   50 % tp all_reduce in stage 3, 35 % computation in stage 0, 15 % dp all_reduce that waits for rank 5",
         "busiest links   NPU 0 to switch 8 75 %, switch 8 to NPU 1 50 %",
@@ -96,17 +97,17 @@ def test_a_script_without_a_training_step_is_told_so() -> None:
 
 def test_the_time_is_told_with_those_of_the_steps_that_do_as_much() -> None:
     times = (9e-3, 2e-3, 3e-3, 2.5e-3, 4e-3, 5e-3)
-    lines = step_lines(replace(STEP, step_times_s=times, step_groups=((2, 3, 4), (1,), (5, 6)), step_time_s=2.5e-3))
+    lines = fact_lines(part_facts(replace(STEP, step_times_s=times, step_groups=((2, 3, 4), (1,), (5, 6)), step_time_s=2.5e-3)))
     assert lines[0].startswith("step            2.5 ms, the median of 3 equal steps (2 ms to 3 ms); its parts are of rank 5")
     assert lines[-2:] == ["1 other step    9 ms", "2 other steps   4 ms, 5 ms"]
-    alike = step_lines(replace(STEP, step_times_s=(2e-3, 2e-3), step_groups=((1, 2),)))
+    alike = fact_lines(part_facts(replace(STEP, step_times_s=(2e-3, 2e-3), step_groups=((1, 2),))))
     assert alike[0].startswith("step            2 ms, as each of 2 equal steps; its parts")
     assert alike[-3] == "  idle          250 us"
 
 
 def test_of_many_other_works_the_last_share_a_line() -> None:
     times = tuple(k * 1e-3 for k in range(1, 8))
-    lines = step_lines(replace(STEP, step_times_s=times, step_groups=tuple((k,) for k in (7, 1, 2, 3, 4, 5, 6))))
+    lines = fact_lines(part_facts(replace(STEP, step_times_s=times, step_groups=tuple((k,) for k in (7, 1, 2, 3, 4, 5, 6)))))
     assert lines[-4:] == [
         "1 other step    1 ms",
         "1 other step    2 ms",
@@ -117,7 +118,7 @@ def test_of_many_other_works_the_last_share_a_line() -> None:
 
 def test_of_many_parts_of_the_path_the_longest_are_told() -> None:
     parts = tuple(PathPart("all_reduce", f"axis{k}", None, None, s * 1e-5) for k, s in enumerate((60, 50, 40, 30, 12, 5, 3)))
-    (line, *_) = foot_lines(replace(STEP, critical_path=parts))
+    (line, *_) = fact_lines(foot_facts(replace(STEP, critical_path=parts)))
     told = ", ".join(f"{share} % axis{k} all_reduce" for k, share in enumerate((30, 25, 20, 15, 6)))
     assert line == f"critical path   {told}, 4 % other"
 

@@ -3,7 +3,9 @@
 from dataclasses import fields, replace
 
 from emu.study.training.train import TrainingResult
-from launch.show.text.step_report import foot_lines, step_lines, train_report
+from launch.show.blocks import fact_lines
+from launch.show.text.step_report import foot_facts, part_facts, train_report
+from launch.show.text.table import assumption_lines
 from tests.launch.show.text.test_step_report import STEP
 
 RATED = replace(STEP, tokens_per_s=1234567.8, mfu=0.0123456, hfu=0.0151515)
@@ -26,10 +28,10 @@ def test_a_run_has_a_line_a_step_and_the_figures_of_the_last() -> None:
         "gradients       within 3.2e-06 of one process's, from the same weights",
     ]
     rest = lines[7:]
-    assert rest[:8] == step_lines(STEP)
+    assert rest[:8] == fact_lines(part_facts(STEP))
     assert rest[8:11] == [
         "tokens/s        1,234,568",
         "MFU             0.0123; HFU 0.0152",
         "wall            1.2 s run, 2.4 s one process, 3.5 s timing",
     ]
-    assert rest[11:] == foot_lines(STEP)
+    assert rest[11:] == [*fact_lines(foot_facts(STEP)), "", *assumption_lines(STEP.assumptions)]

@@ -1,5 +1,11 @@
-"""The questions of `emu show`: what are a topology, a collective and a timeline like?"""
+"""The questions of `emu show`: what are a topology, a collective and a timeline like?
 
+Also here: pictures of the parts of the library: `emu.draw` of a topology or a schedule, and what a notebook shows of them.
+"""
+
+import base64
+import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,28 +17,25 @@ from emu.collective.operation import Operation
 from emu.collective.operation import operation as find_operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, ranks_of, show_shape
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.files import write_file
 from emu.study.training.step.step import TimedTrace
 from emu.topology.facts.facts import Summary, summary
 from emu.topology.topology import Topology
-from emu.units import format_time, seconds
-from launch.front.inputs import DeviceLike, Words, build_topology, grid_of
-from launch.front.question import question
-from launch.front.result import PICTURES, Result, late
+from emu.trace.trace import Trace
+from emu.units import format_size, format_time, seconds
+from launch.front.inputs import DeviceLike, Topologies, TopologyLike, Words, build_topology, grid_of, question
+from launch.front.result import Result, late
 from launch.front.steps.replays import TraceLike, named_trace, timed_replays
-from launch.front.steps.timed_steps import write_timeline
-from launch.front.steps.trace_timing import TraceTiming
+from launch.front.steps.timed_steps import TraceTiming, write_timeline
 from launch.show.lanes import Lane, lanes
 from launch.show.progress import progress_bar
-from launch.show.text.proof_table import MOST_RANKS, round_lines
+from launch.show.text.collective_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
 from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
 
-if TYPE_CHECKING:  # they take long to load
-    from matplotlib.figure import Figure
-
-    from launch.front.inputs import Topologies, TopologyLike
+if TYPE_CHECKING:  # it takes long to load
+    from launch.show.canvas import ShownFigure
 
 _SHOWN_RANKS = 8
 _COLUMNS = ("round", "src", "dst", "slot", "written_slot", "reduce", "channel")
@@ -40,13 +43,14 @@ _TIER = ("dimension", "name", "links", "bandwidth_Bps", "latency_s")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class TopologyFacts(Result[Summary]):
-    """The counts, degree, diameter, bisection, bill and assumptions of a topology."""
+class TopologyFacts(Result[Summary], drawn_by="topology_picture:picture"):
+    """The counts, degree, diameter, bisection, bill and assumptions of a topology.
+
+    The picture is a drawing; a topology of more than 400 nodes is drawn as groups of nodes.
+    """
 
     topology: Topology
     name: str  # as it was given
-
-    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return a line for each figure."""
@@ -59,10 +63,8 @@ class TopologyFacts(Result[Summary]):
         more = {"tiers": tiers, "bill": built.bill, "assumptions": built.assumptions}
         return {"name": self.name, **asdict(self.rows[0]), **more}
 
-    def figure(self) -> "Figure":
-        """Return the drawing; a topology of more than 400 nodes is drawn as groups of nodes."""
-        drawn: Figure = late("topology_picture:picture")(self.topology, self.rows[0])
-        return drawn
+    def _shown(self) -> tuple[Any, ...]:
+        return self.topology, self.rows[0]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -82,7 +84,7 @@ class RouteFacts(Result[Mapping[str, Any]]):
 
 
 @question
-def show_topology(name: "TopologyLike", *, route: Sequence[int | str] | None = None) -> TopologyFacts | RouteFacts:
+def show_topology(name: TopologyLike, *, route: Sequence[int | str] | None = None) -> TopologyFacts | RouteFacts:
     """Return the figures of a topology, or the routes between two of its nodes.
 
     Args:
@@ -100,14 +102,15 @@ def show_topology(name: "TopologyLike", *, route: Sequence[int | str] | None = N
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ScheduleRounds(Result[Schedule]):
-    """A schedule: what each rank sends in each round."""
+class ScheduleRounds(Result[Schedule], drawn_by="chart.algorithm_chart:round_figure", files=(".xml",)):
+    """A schedule: what each rank sends in each round.
+
+    The picture has the rounds as arrows; with many ranks, the slots that each sends to each.
+    """
 
     operation: Operation
     algorithm: str
     title: str
-
-    FILES = (*Result.FILES, *PICTURES, ".xml")
 
     def text(self) -> str:
         """Return the rounds, where there are few ranks; `0>1 +3` means that rank 0 sends slot 3 to rank 1, which adds it."""
@@ -124,10 +127,8 @@ class ScheduleRounds(Result[Schedule]):
         """Return the rows of the schedule."""
         return self.records()
 
-    def figure(self) -> "Figure":
-        """Return the rounds as arrows; with many ranks, the slots that each sends to each."""
-        drawn: Figure = late("chart.algorithm_chart:round_figure")(self.rows[0], self.title)
-        return drawn
+    def _shown(self) -> tuple[Any, ...]:
+        return self.rows[0], self.title
 
     def save_xml(self, path: Path) -> None:
         """Write the schedule as MSCCL XML, to run it on GPUs."""
@@ -160,13 +161,14 @@ def show_collective(
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class StepTimeline(Result[Lane]):
-    """The spans of each rank and link during a step."""
+class StepTimeline(Result[Lane], drawn_by="chart.time_chart:timeline_figure"):
+    """The spans of each rank and link during a step.
+
+    The picture has the spans of the step that `emu.replay` reports, of 32 ranks at most.
+    """
 
     timed: TimedTrace
     title: str
-
-    FILES = (*Result.FILES, *PICTURES)
 
     def text(self) -> str:
         """Return a line for each stream of each rank, and for each link."""
@@ -175,17 +177,12 @@ class StepTimeline(Result[Lane]):
 
     def as_json(self) -> object:
         """Return the times of each lane in seconds."""
-        return [_times(lane) for lane in self.rows]
+        times = [dict(zip(("busy_s", "from_s", "to_s"), _spans(lane), strict=True)) for lane in self.rows]
+        lanes = zip(self.rows, times, strict=True)
+        return [{"who": of.owner, "what": of.stream, "spans": len(of.start), **spans} for of, spans in lanes]
 
-    def figure(self) -> "Figure":
-        """Return the spans of the step that `emu.replay` reports.
-
-        Raises:
-            InputError: there are too many ranks for a picture.
-        """
-        step = self.timed.report
-        drawn: Figure = late("chart.time_chart:timeline_figure")(self.rows, self.title, step.began_fs, step.ended_fs)
-        return drawn
+    def _shown(self) -> tuple[Any, ...]:
+        return self.rows, self.title, self.timed.report.began_fs, self.timed.report.ended_fs
 
     def save_timeline(self, path: str | Path, *, every_rank: bool = False) -> None:
         """Write a timeline for ui.perfetto.dev; arguments and errors as in `TimedSteps.save_timeline`."""
@@ -196,7 +193,7 @@ class StepTimeline(Result[Lane]):
 def show_timeline(
     trace: TraceLike,
     *,
-    topology: "Topologies",
+    topology: Topologies,
     device: DeviceLike | None = None,
     dtype: str | None = None,
     algorithm: Words = (),
@@ -231,7 +228,44 @@ def _spans(lane: Lane) -> tuple[float, float, float]:
     return seconds(int((lane.end - lane.start).sum())), seconds(first), seconds(last)
 
 
-def _times(lane: Lane) -> dict[str, object]:
-    """Return a lane as JSON fields."""
-    times = dict(zip(("busy_s", "from_s", "to_s"), _spans(lane), strict=True))
-    return {"who": lane.owner, "what": lane.stream, "spans": len(lane.start), **times}
+def draw(value: object) -> "ShownFigure":
+    """Return the picture of a topology or a schedule, a `Figure` of matplotlib; `.plot()` of an answer returns `Axes`.
+
+    Raises:
+        InputError: a value of this type has no picture.
+    """
+    if isinstance(value, Topology):
+        drawn: ShownFigure = late("topology_picture:picture")(value, summary(value))
+    elif isinstance(value, Schedule):
+        title = f"{value.n_ranks} ranks: {value.n_rounds} rounds, {value.n_rows} slots sent"
+        drawn = late("chart.algorithm_chart:round_figure")(value, title)
+    else:
+        mend = "draw a Topology or a Schedule, or use `.plot()` of an answer"
+        raise InputError(f"draw: a {type(value).__name__} has no picture; {mend}")
+    return drawn
+
+
+def view(value: object) -> str:
+    """Return what a notebook shows of a value, as HTML."""
+    if isinstance(value, Trace):
+        return _trace_view(value)
+    if not isinstance(value, Topology):
+        return _picture(draw(value))
+    rows = topology_rows(value, summary(value))
+    cells = "".join(f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>" for label, text in rows)
+    return f"{_picture(draw(value))}<table>{cells}</table>"
+
+
+def _trace_view(value: Trace) -> str:
+    """Return the table of the roles of a trace, below what is known of its run, as HTML."""
+    roles = Counter(value.role_of_rank.tolist())
+    peaks = value.peak_bytes.tolist()
+    rows = [(str(i), str(roles[i]), str(len(of.step)), format_size(peaks[i])) for i, of in enumerate(value.events)]
+    told = "\n".join(f"{key}: {text}" for key, text in value.meta)
+    return f"<pre>{html.escape(told)}\n\n{html.escape(table(('role', 'ranks', 'events', 'memory'), rows))}</pre>"
+
+
+def _picture(figure: "ShownFigure") -> str:
+    """Return a figure as an image of HTML."""
+    drawn: bytes = figure._repr_png_()
+    return f'<img style="max-width:100%" src="data:image/png;base64,{base64.b64encode(drawn).decode()}">'
