@@ -15,9 +15,9 @@ from benchmarks.composed.drawn import Drawn, several
 from emu.errors import InputError
 from emu.model.model_file import find_model
 from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.generated_step import GeneratedStep
 from emu.study.training.step_choice.options import Coordinate
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
+from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 

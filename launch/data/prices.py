@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from emu.registry import unknown
-from emu.study.cost.price_book import PriceBook, read_book
+from emu.study.cost import PriceBook, read_book
 
 _FOLDER = Path(__file__).with_name("prices")
 DEFAULT = "emu"

@@ -22,8 +22,16 @@ from emu.fabric.lowering.edges import TornError
 from emu.sources import of_edition
 from emu.study.choice import algorithm_cache
 from emu.study.choice.site import Requirement, Selection, Site, fitting_algorithms, has_helpers
-from emu.study.timing.collective import CollectiveJob, time_collective
-from emu.study.timing.time_bound import LIGHT, ROUNDING, TimeBound, claimed_bytes_fs, claimed_fs, time_bound
+from emu.study.timing import (
+    LIGHT,
+    ROUNDING,
+    CollectiveJob,
+    TimeBound,
+    claimed_bytes_fs,
+    claimed_fs,
+    time_bound,
+    time_collective,
+)
 
 MOST_MESSAGES = 2**19  # limit of messages of an algorithm that is timed in a race: some seconds
 WORTH = 0.01  # share of the best time that an algorithm of many messages must promise to save, as to time it takes long

@@ -23,8 +23,7 @@ from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
 from emu.study.job_pool import THIS_PROCESS, JobPool, KnownResult, OpenPool, PendingResult, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
-from emu.study.timing.collective import spread_collective, time_collective
-from emu.study.timing.time_bound import LIGHT, ROUNDING, time_bound
+from emu.study.timing import LIGHT, ROUNDING, spread_collective, time_bound, time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds
 

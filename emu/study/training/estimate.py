@@ -17,10 +17,10 @@ from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack, spell_stack
 from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, operations_by_axis
 from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.generated_step import GeneratedStep, roles_of
 from emu.study.training.room import check_room
 from emu.study.training.step.step import Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.step_to_serve import TimingEffort
+from emu.study.training.timed_step import GeneratedStep, roles_of
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import Step, TimedTrace
-from emu.study.training.traced_step import time_replay
+from emu.study.training.timed_step import time_replay
 from emu.trace.comparison.comparison import Comparison
 from emu.trace.comparison.comparison import compare as compared
 from emu.trace.device.dtypes import usual_dtype

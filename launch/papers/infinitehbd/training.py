@@ -15,7 +15,7 @@ from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.chart import Charts
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.rates import Rates, Requests, RequestTime
+from emu.study.planning.bound.requests import Rates, Requests, RequestTime
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.catalogue import build_topology

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from emu.study.cost.cost import Cost, cost
+from emu.study.cost import Cost, cost
 from emu.topology.catalogue import build_topology
 from launch.data.prices import find_book
 

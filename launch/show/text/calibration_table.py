@@ -1,6 +1,6 @@
 """The constants of a device that was measured, and its kernels, as text."""
 
-from emu.study.calibrate.calibrate import Calibration
+from emu.study.calibrate import Calibration
 from emu.units import format_bandwidth, format_flops, format_time
 from launch.show.text.table import table
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emu.study.cost.cost import Cost, OwnershipCost
+from emu.study.cost import Cost, OwnershipCost
 from launch.show.text.table import Column, column_table
 
 if TYPE_CHECKING:

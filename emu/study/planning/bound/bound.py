@@ -31,7 +31,7 @@ from emu.model.stack.pytorch import PYTORCH
 from emu.model.stack.software import Software
 from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.pytorch_paths import PytorchPaths
-from emu.study.planning.bound.rates import Requests
+from emu.study.planning.bound.requests import Requests
 from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, TapePath, TapePaths
 
 T = TypeVar("T")

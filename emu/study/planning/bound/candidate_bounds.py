@@ -34,10 +34,16 @@ from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import ROUNDED, Outline, Outlines
 from emu.study.planning.bound.chart import Charts
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.rates import Rates, Requests, RequestTime
+from emu.study.planning.bound.requests import (
+    MissingTime,
+    PlacedGroups,
+    PlacedRequest,
+    PlacedRequests,
+    Rates,
+    Requests,
+    RequestTime,
+)
 from emu.study.planning.bound.tape_paths import TapePaths
-from emu.study.planning.search.groups import PlacedGroups
-from emu.study.planning.search.requests import MissingTime, PlacedRequest, PlacedRequests
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology

@@ -30,7 +30,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.bound import ROUNDED, Outline
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.rates import Requests
+from emu.study.planning.bound.requests import Requests
 from emu.units import TICKS_PER_S, seconds
 
 AXES = 2  # A: what all tokens see, and experts

@@ -23,21 +23,22 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.job_pool import KnownResult, OpenPool, PendingResult, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
-from emu.study.planning.bound.rates import RequestTime
-from emu.study.planning.search.requests import PlacedRequest
-from emu.study.planning.search.row import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Candidate, Entry, Frontier, PlanRow
-from emu.study.planning.search.search_state import NO_TIME, Progress, SearchState
-from emu.study.planning.search.timer import (
+from emu.study.planning.bound.requests import PlacedRequest, RequestTime
+from emu.study.planning.search.results import (
     COMPOSED,
     FULL,
+    NO_TIME,
     QUICK,
     REFUSED,
     Job,
     JobResult,
+    Progress,
     RequestJob,
     ResultCache,
+    SearchState,
     StepJob,
 )
+from emu.study.planning.search.row import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Candidate, Entry, Frontier, PlanRow
 from emu.study.planning.space import placements
 
 

@@ -13,7 +13,7 @@ from emu.model.stack.megatron import MEGATRON
 from emu.model.stack.software import CHUNKED, OVERLAPPED
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.candidate_bounds import MemoryFloors
-from emu.study.planning.bound.rates import Rates
+from emu.study.planning.bound.requests import Rates
 from emu.study.planning.search.row import Candidate
 from tests.study.planning.spaces import asked, candidates, of, step_s, there_s, times
 

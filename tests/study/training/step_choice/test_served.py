@@ -9,10 +9,10 @@ from benchmarks.composed.drawn import Drawn, several
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
 from emu.study.choice import algorithm_cache
+from emu.study.training import timed_step
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
-from emu.study.training.step_choice import served_steps
-from emu.study.training.step_choice.served_steps import algorithm_changes
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
+from emu.study.training.timed_step import algorithm_changes
 from emu.topology.catalogue import build_topology
 from emu.value_table import ValueTable
 from launch.data.devices import find_device
@@ -87,7 +87,7 @@ def test_a_choice_is_kept_and_gives_the_same_bits_without_a_search(served, tmp_p
 
 @pytest.mark.parametrize("damaged", [None, 3, [], [[], 1.0], [[["dp", "all_gather"]], 1.0, {}], [[], 1.0, 5]])
 def test_what_is_kept_and_cannot_be_read_is_found_again(damaged):
-    assert served_steps._read(damaged) is None
+    assert timed_step._read(damaged) is None
 
 
 def test_a_word_for_an_axis_is_not_changed_and_nothing_is_chosen_where_words_name_all():

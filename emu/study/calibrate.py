@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from emu.arrays import I64
-from emu.study.calibrate.layers import LayerStep, rows_of
-from emu.study.calibrate.probe import SIZES, Probe
+from emu.study.probe import SIZES, LayerStep, Probe, rows_of
 from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.trace import Events
