@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from emu.arrays import digest
 from emu.sources import code_digest
-from emu.study.job_pool import JobPool, KnownResult, results_of
+from emu.study.job_pool import JobPool, known_result, results_of
 from emu.study.planning.search.results import ResultCache
 from launch.papers.paper import Paper
 from launch.papers.targets import Answer, Target
@@ -107,7 +107,7 @@ def answers(makers: Mapping[str, Make], asked: Sequence[RowRequest], kept: Resul
     known = [worker.recall(group) for group in groups]
     with pool.open(worker, kept, known.count(None)) as opened:
         pending = (
-            opened.submit(group) if told is None else KnownResult(told) for group, told in zip(groups, known, strict=True)
+            opened.submit(group) if told is None else known_result(told) for group, told in zip(groups, known, strict=True)
         )
         for _, found in results_of(((None, each) for each in pending), len(groups)):
             yield from found

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from emu.errors import RunError
-from emu.study.job_pool import LocalJob, OpenPool
+from emu.study.job_pool import OpenPool, PendingResult
 from emu.value_table import ValueTable
 from launch.ray.process import RayOptions, RayProcess
 from launch.ray.task_work import TaskWork, by_value
@@ -50,7 +50,7 @@ class RayPool:
             RunError: Ray does not start.
         """
         if jobs == 0:
-            yield OpenPool(partial(LocalJob, work))
+            yield OpenPool(partial(partial, work))
             return
         sent = by_value(TaskWork(work, kept))
         with late_notice("joining the Ray" if self.address else "starting Ray"):
@@ -66,13 +66,6 @@ def _options(*, joined: bool) -> RayOptions:
     """Return the options of Ray: processes of other machines get the settings of this one, those of this machine have them."""
     settings = {"OMP_NUM_THREADS": "1"} | {name: os.environ[name] for name in _SETTINGS if name in os.environ}
     return RayOptions(runtime_env={"env_vars": settings} if joined else {})
-
-
-@dataclass(frozen=True)
-class RayJob:
-    """A job that is a task of a Ray."""
-
-    get: Callable[[], Any]  # waits for the result
 
 
 class _RayTasks:
@@ -96,14 +89,14 @@ class _RayTasks:
         self._process.send(work)
         return int(self._process.receive())
 
-    def submit(self, job: Any) -> RayJob:
-        """Start a task."""
+    def submit(self, job: Any) -> PendingResult[Any]:
+        """Start a task, and return its result to wait for."""
         self._take_all()
         number = self._started
         self._started += 1
         of = "" if self._jobs is None else f"/{self._jobs}"
         self._process.send((number, f"{self._label} {self._started}{of}", by_value(job)))
-        return RayJob(partial(self._result, number))
+        return partial(self._result, number)
 
     def _result(self, number: int) -> Any:
         """Return the result of a task, after it has come.

@@ -16,7 +16,7 @@ from emu.model.model_file import find_model
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
-from emu.study.job_pool import JobPool, KnownResult, results_of
+from emu.study.job_pool import JobPool, known_result, results_of
 from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
@@ -243,7 +243,7 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
     rows = _SweepRows([(point, _resolved(said, built)) for point, said in where], timer.timed)
     known = [rows.known(number, timer.recall) for number in range(len(where))]
     with timer.pool.open(rows, timer.kept, known.count(None)) as opened:
-        pending = ((number, opened.submit(number) if row is None else KnownResult(row)) for number, row in enumerate(known))
+        pending = ((number, opened.submit(number) if row is None else known_result(row)) for number, row in enumerate(known))
         done = (row for _, row in results_of(pending, len(where)))
         told = with_progress(done, timer.label, len(where), sweep_told, sweep_record) if timer.label else _rows_as_known(done)
         found = tuple(told)

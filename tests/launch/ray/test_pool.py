@@ -62,7 +62,7 @@ def test_an_error_of_a_job_is_raised_here_as_it_is(nodes):
     with RayPool("emu test", nodes[0]).open(refuse) as opened:
         pending = opened.submit(3)
         with pytest.raises(InputError, match="job: seed must be even, got 3"):
-            pending.get()
+            pending()
 
 
 def test_a_node_that_is_lost_costs_only_its_tasks(nodes, tmp_path, caplog):

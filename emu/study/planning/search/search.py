@@ -21,7 +21,7 @@ from emu.model.generate.generate import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
-from emu.study.job_pool import KnownResult, OpenPool, PendingResult, results_of
+from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.bound.requests import PlacedRequest, RequestTime
 from emu.study.planning.search.results import (
@@ -117,7 +117,7 @@ class Search:
             while self._goes_on() or self._waits():
                 if len(self.under_way) == _AHEAD or not self._goes_on():
                     candidate, waiting = self.under_way[0]
-                    self._take(candidate, waiting.get())
+                    self._take(candidate, waiting())
                     self.under_way.popleft()
                     self._bounded()
                     self.state.save([*self.known()])
@@ -288,7 +288,7 @@ class Search:
     def _asked(self, job: StepJob | RequestJob) -> PendingResult[JobResult]:
         """Return the pending result of a job, which may be in the cache."""
         known = self.kept.read(self.name_of(job))
-        return self.pool.submit(job) if known is None else KnownResult(known)
+        return self.pool.submit(job) if known is None else known_result(known)
 
     def time_all(self, candidates: Sequence[Candidate], how: str) -> list[Candidate]:
         """Time more candidates in one of the ways of `timer`, and return those that could be timed, the fastest first."""
