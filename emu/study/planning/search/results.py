@@ -104,19 +104,11 @@ class ResultCache(ValueTable):
             raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
 
 
-@dataclass(frozen=True, eq=False)
-class KeptTimer:
-    """A timer whose results are kept at once, by the process that times them, so that no interruption loses one."""
-
-    timer: Timer
-    kept: ResultCache
-    name_of: Callable[[Job], str]  # the name of a job's result in the cache
-
-    def __call__(self, job: Job) -> JobResult:
-        """Return the result of a job."""
-        found = self.timer(job)
-        self.kept.write(self.name_of(job), found)
-        return found
+def kept_result(timer: Timer, kept: ResultCache, name_of: Callable[[Job], str], job: Job) -> JobResult:
+    """Return the result of a job, after the process that does it has kept it, so that no interruption loses one."""
+    found = timer(job)
+    kept.write(name_of(job), found)
+    return found
 
 
 def search_name(request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...]) -> str:
@@ -185,6 +177,11 @@ class SearchState:
     before: dict[Candidate, PlanRow] = field(default_factory=dict)  # the fastest of an interrupted search
     _told_s: float = NO_TIME  # the time of the best that was told
 
+    def recall(self, job: Job) -> JobResult | None:
+        """Return the result of a job that the cache has; None: it has none."""
+        found: JobResult | None = self.kept.read(self.name_of(job))
+        return found
+
     def load(self) -> None:
         """Take over what an interrupted search knew, if all its results are there."""
         found = self.kept.read(self.name)
@@ -239,7 +236,7 @@ class SearchState:
 
     def _rows(self, candidate: Candidate) -> list[PlanRow]:
         """Return the rows of a candidate, that of the best way first and that of the quick way last; none if this is lost."""
-        *better, quick = (self.kept.read(self.name_of(StepJob(candidate, how))) for how in (FULL, COMPOSED, QUICK))
+        *better, quick = (self.recall(StepJob(candidate, how)) for how in (FULL, COMPOSED, QUICK))
         return [PlanRow.stored(row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
 
 

@@ -10,7 +10,7 @@ done depends neither on the number of processes nor on how fast they are.
 
 import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,7 +20,6 @@ from emu.errors import InputError
 from emu.model.generate.generate import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.stack.stack import Stack
 from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.bound.requests import PlacedRequest, RequestTime
@@ -34,12 +33,25 @@ from emu.study.planning.search.results import (
     JobResult,
     Progress,
     RequestJob,
-    ResultCache,
     SearchState,
     StepJob,
 )
-from emu.study.planning.search.row import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Candidate, Entry, Frontier, PlanRow
+from emu.study.planning.search.row import (
+    ANYWHERE,
+    PLACED,
+    PLAN,
+    READY,
+    REDUCED,
+    WORKS,
+    Candidate,
+    Entry,
+    Frontier,
+    PlanRequest,
+    PlanRow,
+)
 from emu.study.planning.space import placements
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
 
 
 class Work(NamedTuple):
@@ -67,18 +79,18 @@ PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, an
 class Search:
     """A search, with all that is known so far."""
 
+    request: PlanRequest
     model: Model
-    stack: Stack
-    has: int  # bytes of the device's memory; 0: not known
-    most: int  # plans that are wanted
-    proves_all: bool  # whether the search goes on until all of these are proved
+    topologies: Sequence[Topology]
+    device: Device
     chooses: bool  # whether algorithms are chosen for a step: no word names all of them
-    name_of: Callable[[Job], str]  # the name of a job's result in the cache
-    kept: ResultCache
+    began_s: float  # by the clock of `time.perf_counter`
     placed: CandidateBounds
     floors: MemoryFloors
     state: SearchState
     progress: Progress
+    plans: Sequence[Plan] = ()  # those that are searched
+    not_searched: tuple[str, ...] = ()  # what else the words that all plans have could say
     pool: OpenPool[Job, JobResult] = field(init=False)  # it is set once processes are there
     frontier: Frontier = field(default_factory=Frontier)
     under_way: deque[tuple[Candidate, PendingResult[JobResult]]] = field(default_factory=deque)  # steps that were asked for
@@ -100,10 +112,15 @@ class Search:
     left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many
     left_s: float = NO_TIME  # the least bound of these
 
-    def add(self, plans: Sequence[Plan]) -> None:
-        """Add plans to those that are searched; each may be placed in several ways."""
-        with self.progress(f"bounding {len(plans):,} plans", len(plans)) as advance:
-            for plan in plans:
+    @property
+    def has(self) -> int:
+        """Bytes of the device's memory; 0: not known."""
+        return self.device.memory_bytes
+
+    def bound_plans(self) -> None:
+        """Add the plans to the frontier; each may be placed in several ways."""
+        with self.progress(f"bounding {len(self.plans):,} plans", len(self.plans)) as advance:
+            for plan in self.plans:
                 self.frontier.add(self.placed.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
                 advance()
 
@@ -136,13 +153,13 @@ class Search:
     @property
     def _most(self) -> Work:
         """The most work of the search."""
-        return _ALL if self.proves_all else MOST
+        return _ALL if self.request.prove_all else MOST
 
     def _goes_on(self) -> bool:
         """Return whether an entry that may be among the best is left, and no limit of the work is reached."""
         if not self.frontier.has(self.limit_s) or len(self.bounds_s) >= self._most.steps:
             return False
-        if self.proves_all or self.first_took is None:
+        if self.request.prove_all or self.first_took is None:
             return True
         return all(now - first < most for now, first, most in zip(self._work(), self.first_took, AFTER_FIRST, strict=True))
 
@@ -170,27 +187,27 @@ class Search:
         placed = {entry.candidate.plan for entry in entries if entry.known <= ANYWHERE}
         left = len(placed) + sum(entry.known > ANYWHERE for entry in entries)
         done = f"{len(self.rows):,} steps and {self.requests:,} requests timed"
-        return f"{self.state.told()}; {done}; {left:,} plans left that may be among the best {self.most}"
+        return f"{self.state.told()}; {done}; {left:,} plans left that may be among the best {self.request.best}"
 
     def _look_at(self, entries: Sequence[Entry]) -> None:
         """Ask for the step of an entry, or compute the next, better bounds of several."""
         if entries[0].known == READY:
             self.under_way.extend(self._timed(entries[0]))
         else:
-            self._look(entries, self.frontier)
+            self._look(entries)
 
     def _timed(self, ready: Entry) -> list[tuple[Candidate, PendingResult[JobResult]]]:
         """Return a candidate with its pending step; an empty list if it does not fit the memory."""
         plan = ready.candidate.plan
         if plan not in self.fits:
-            self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(_FIRST, plan.pp))
+            self.fits[plan] = self._fits(plan, range(_FIRST, plan.pp))
         if not self.fits[plan]:
             self.large.append((ready.bound_s, 1))
             return []
         self.bounds_s[ready.candidate] = ready.bound_s
         return [(ready.candidate, self._asked(StepJob(ready.candidate, QUICK)))]
 
-    def _look(self, entries: Sequence[Entry], frontier: Frontier) -> None:
+    def _look(self, entries: Sequence[Entry]) -> None:
         """Compute the next, better bounds of some entries and add these to the frontier again."""
         leaves = [entry for entry in entries if self._leaves(entry)]
         self.left += leaves
@@ -199,14 +216,14 @@ class Search:
         for entry in entries:
             if entry.known == PLAN:
                 works_s = self.placed.quick.seconds(entry.candidate.plan)
-                frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
+                self.frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
             if entry.known == REDUCED or (entry.known == WORKS and not self.placed.reduces):
-                self._bound(entry, frontier)
-        self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces], frontier)
+                self._bound(entry)
+        self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces])
         together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
         found = self.placed.nearer([candidate for _, candidate in together], self._times)
         for (bound_s, candidate), (least_s, is_told) in zip(together, found, strict=True):
-            frontier.add(max(bound_s, least_s), READY if is_told else PLACED, candidate)
+            self.frontier.add(max(bound_s, least_s), READY if is_told else PLACED, candidate)
 
     def _leaves(self, entry: Entry) -> bool:
         """Return whether a plan is left out because a limit of the search is reached."""
@@ -215,24 +232,24 @@ class Search:
         most = self._most
         return self.generated >= most.plans or (self.requests >= most.requests and entry.known != REDUCED)
 
-    def _reduce(self, entries: Sequence[Entry], frontier: Frontier) -> None:
+    def _reduce(self, entries: Sequence[Entry]) -> None:
         """Bound the plans that may fit by the times of their reductions of gradients."""
         fit = [entry for entry in entries if not self.has or self.floors.bytes(entry.candidate.plan) <= self.has]
         found = dict(zip(fit, self.placed.reduced([entry.candidate.plan for entry in fit], self._times), strict=True))
         for entry in entries:
-            frontier.add(max(entry.bound_s, found.get(entry, 0.0)), REDUCED, entry.candidate)
+            self.frontier.add(max(entry.bound_s, found.get(entry, 0.0)), REDUCED, entry.candidate)
 
     def _placed(self, entry: Entry) -> list[Candidate]:
         """Return the candidates of an entry to be bounded by their own requests: itself, or all placements of its plan."""
         candidate = entry.candidate
         if entry.known != ANYWHERE:
             return [candidate] * (entry.known == PLACED)
-        if self._may_fit(candidate.plan):
+        if self._fits(candidate.plan, range(min(_FIRST, candidate.plan.pp))):  # one of which mostly holds the most
             return [candidate._replace(axes=axes) for axes in placements(candidate.plan)]
         self.large.append((entry.bound_s, len(placements(candidate.plan))))
         return []
 
-    def _bound(self, entry: Entry, frontier: Frontier) -> None:
+    def _bound(self, entry: Entry) -> None:
         """Bound a plan in any placement on each topology, unless it does not fit the memory."""
         plan, bounds = entry.candidate.plan, list[float]()
         self.generated += 1
@@ -240,10 +257,10 @@ class Search:
             with suppress(InputError):  # it cannot be generated
                 bounds = [max(entry.bound_s, each) for each in self.placed.anywhere_s(plan)]
         for number, bound_s in enumerate(bounds):
-            frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
+            self.frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
         places = len(placements(plan))
         self.anywhere += [(bound_s, places) for bound_s in bounds]
-        self.without += [(entry.bound_s, places)] * (len(self.placed.topologies) - len(bounds))
+        self.without += [(entry.bound_s, places)] * (len(self.topologies) - len(bounds))
 
     def _times(self, topology: int, wanted: Mapping[Hashable, PlacedRequest]) -> dict[Hashable, RequestTime]:
         """Return times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
@@ -264,7 +281,7 @@ class Search:
         """
         entries = [entry for entry in (*self.left, *self.frontier.entries) if entry.bound_s <= self.limit_s]
         places = [(entry.known, len(placements(entry.candidate.plan))) for entry in entries]
-        of_plans = len(self.placed.topologies) * sum(n for known, n in places if known > ANYWHERE)
+        of_plans = len(self.topologies) * sum(n for known, n in places if known > ANYWHERE)
         placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
         return of_plans, placed, min((entry.bound_s for entry in entries), default=NO_TIME)
 
@@ -277,17 +294,17 @@ class Search:
         """Return the rows of candidates that had to be timed, each plan in its best placement."""
         best: dict[tuple[int, Plan], PlanRow] = {}
         for each in (each for each in self.needed() if each in self.rows):
-            row, key = self.rows[each], (each.topology, each.plan)
+            row, key = self.rows[each], each[:2]
             best[key] = min(row, best.get(key, row), key=lambda one: (one.step_time_s, one.axes))
         return list(best.values())
 
-    def _may_fit(self, plan: Plan) -> bool:
-        """Return whether the first places of a plan's pipelines fit the memory, one of which mostly holds the most."""
-        return not self.has or holds(self.model, plan, self.stack, self.has, range(min(_FIRST, plan.pp)))
+    def _fits(self, plan: Plan, places: range) -> bool:
+        """Return whether some places of a plan's pipelines fit the memory."""
+        return not self.has or holds(self.model, plan, self.request.stack, self.has, places)
 
     def _asked(self, job: StepJob | RequestJob) -> PendingResult[JobResult]:
         """Return the pending result of a job, which may be in the cache."""
-        known = self.kept.read(self.name_of(job))
+        known = self.state.recall(job)
         return self.pool.submit(job) if known is None else known_result(known)
 
     def time_all(self, candidates: Sequence[Candidate], how: str) -> list[Candidate]:
@@ -308,7 +325,7 @@ class Search:
         near = [each for each, time_s in self.quick_s.items() if time_s <= (1 + _NEAR) * self.worst_s]
         best: dict[tuple[int, Plan], tuple[float, Candidate]] = {}
         for candidate in self.time_all(near, COMPOSED):
-            best.setdefault((candidate.topology, candidate.plan), (self.rows[candidate].step_time_s, candidate))
+            best.setdefault(candidate[:2], (self.rows[candidate].step_time_s, candidate))
         self.best = best
 
     def reached(self, found: Sequence[Candidate]) -> bool:
@@ -316,7 +333,7 @@ class Search:
 
         A step in full may take longer than the composed one. Then the search is to go on until its bound is above it.
         """
-        proved = found if self.proves_all else found[:1]
+        proved = found if self.request.prove_all else found[:1]
         self.reach_s = max((self.rows[each].step_time_s for each in proved), default=0.0)
         if self.reach_s < self.least_s:
             return True
@@ -326,16 +343,17 @@ class Search:
     def ranked(self) -> list[Candidate]:
         """Return the best candidates that are known, each plan in its best placement."""
         every = sorted(self.best.values(), key=lambda each: (each[0], each[1].words))
-        return [candidate for _, candidate in every[: self.most]]
+        return [candidate for _, candidate in every[: self.request.best]]
 
     def known(self) -> dict[Candidate, PlanRow]:
         """Return the rows of the best candidates that are known, also from before an interruption, the fastest first."""
         rows, best = {**self.state.before, **self.rows}, dict[tuple[int, Plan], Candidate]()
         for candidate, row in rows.items():
-            key = candidate.topology, candidate.plan
+            key = candidate[:2]
             if key not in best or row.step_time_s < rows[best[key]].step_time_s:
                 best[key] = candidate
-        return {each: rows[each] for each in sorted(best.values(), key=lambda each: rows[each].step_time_s)[: self.most]}
+        by_time = sorted(best.values(), key=lambda each: rows[each].step_time_s)
+        return {each: rows[each] for each in by_time[: self.request.best]}
 
     def interrupted(self) -> list[Candidate]:
         """Add what was known before to what an interrupted search knows, keep both, and return the best candidates."""
@@ -349,10 +367,10 @@ class Search:
         if REFUSED in found:
             return
         row = self.rows[candidate] = PlanRow.stored(found)
-        key, mine = (candidate.topology, candidate.plan), (row.step_time_s, candidate)
+        key, mine = candidate[:2], (row.step_time_s, candidate)
         self.best[key] = min(mine, self.best.get(key, mine), key=lambda each: (each[0], each[1].words))
         self.quick_s[candidate] = row.step_time_s
         self.first_s = min(self.first_s, row.step_time_s)
-        if len(self.best) >= self.most:
-            self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.most - 1]
+        if len(self.best) >= self.request.best:
+            self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.request.best - 1]
         self.state.timed(row.step_time_s, candidate)
