@@ -27,7 +27,7 @@ from emu.registry import unknown
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site
 from emu.study.job_pool import THIS_PROCESS, JobPool
-from emu.study.planning.bound.bound import PATHS, Outlines
+from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.search.results import (
     COMPOSED,
@@ -164,7 +164,7 @@ def _search(
     model = replace(model, part=partial(_known_part, model.part))
     paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
     axes = frozenset(axes_named(request.algorithms))
-    placed = CandidateBounds(Outlines(paths), [topology_under(stack, each) for each in topologies], axes)
+    placed = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes)
     name_of = result_namer(model, stack, device, request.algorithms, tuple(topologies))
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
     state = SearchState(kept, search_name(request, model, device, tuple(topologies)), name_of)

@@ -9,7 +9,7 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
-from emu.study.planning.bound.bound import PATHS, Outlines
+from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.requests import RequestTime
 from emu.study.planning.find import find_plans
@@ -69,7 +69,7 @@ def held(request: PlanRequest, plan: Plan) -> int:
 def of(request, line):
     device = device_under(request.stack, H100).over(request.npus)
     ways = PATHS[request.stack.software](find_model(request.model), request.stack, device)
-    return CandidateBounds(Outlines(ways), [topology_under(request.stack, topology_of(line))])
+    return CandidateBounds(ways, [topology_under(request.stack, topology_of(line))])
 
 
 def there_s(placed: CandidateBounds, each: Candidate, times) -> float:

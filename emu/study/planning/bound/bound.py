@@ -15,38 +15,26 @@ P places, V stages of each, S stages, K kinds of parts of the model, H kinds of 
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import F64
 from emu.dtypes import item_bytes
-from emu.model.model import EMBEDDING, HEAD
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
 from emu.model.stack.megatron import MEGATRON
 from emu.model.stack.pytorch import PYTORCH
 from emu.model.stack.software import Software
 from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.pytorch_paths import PytorchPaths
 from emu.study.planning.bound.requests import Requests
-from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, TapePath, TapePaths
+from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, StageCut, TapePath, TapePaths
 
 T = TypeVar("T")
 PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}
 _NOTHING = (0.0, 0.0, 0.0)  # times of the passes of a part that is not there
 ROUNDED = 1e-9  # share of a bound that is more than the rounding of all its ticks
-
-
-class StageCut(NamedTuple):
-    """The cut of a model into stages."""
-
-    stages: I64  # [P, V]
-    counts: F64  # [P, V, K] parts of each
-    held: I64  # [H, K] parts of a place, of places that differ in them
-    holds: tuple[int, ...]  # [P] which of these
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,9 +47,20 @@ class Outline:
     ends: tuple[EndPaths, ...]  # [H]
     message_bytes: int
     waits: bool  # a rank waits until a message has left it
-    reduces: tuple[
-        TapePath, ...
-    ] = ()  # [P] what gradients take that are reduced after the last backward began; (): `ends` has it
+    reduces: tuple[TapePath, ...] = ()  # [P] what gradients take that are reduced after the last backward; (): `ends` has it
+
+    @staticmethod
+    def of(paths: TapePaths, plan: Plan) -> "Outline":
+        """Return the outline of a plan.
+
+        Raises:
+            InputError: the plan cannot be generated.
+        """
+        cut, share = paths.cut(plan), paths.stack.boundary_share(plan.tp, sp=plan.sp)
+        size = plan.pass_batch * plan.rank_seq * paths.model.hidden // share * item_bytes(paths.dtype)
+        turns = tuple(paths.of_layer(plan, name) for name in paths.names)
+        ends = tuple(paths.of_ends(plan, dict(zip(paths.names, held, strict=True))) for held in cut.held.tolist())
+        return Outline(plan, cut, turns, ends, size, paths.waits(plan), paths.reductions(plan, last=True))
 
     def seconds(self, requests: Requests) -> float:
         """Return the bound of the plan's step in seconds, by the least times of its requests."""
@@ -126,39 +125,3 @@ class Outline:
 def _passed(steps: F64) -> F64:
     """Return [P] the time at which something that goes from place to place, in steps of these times, reaches each place."""
     return np.concatenate(([0.0], np.cumsum(steps)))
-
-
-@dataclass(eq=False)
-class Outlines:
-    """The outlines of the plans of one model by one software."""
-
-    paths: TapePaths
-    _cuts: dict[Hashable, StageCut] = field(default_factory=dict)
-
-    def of(self, plan: Plan) -> Outline:
-        """Return the outline of a plan.
-
-        Raises:
-            InputError: the plan cannot be generated.
-        """
-        cut, share = self.cut(plan), self.paths.stack.boundary_share(plan.tp, sp=plan.sp)
-        size = plan.pass_batch * plan.rank_seq * self.paths.model.hidden // share * item_bytes(self.paths.dtype)
-        turns = tuple(self.paths.of_layer(plan, name) for name in self.names)
-        ends = tuple(self.paths.of_ends(plan, dict(zip(self.names, held, strict=True))) for held in cut.held.tolist())
-        return Outline(plan, cut, turns, ends, size, self.paths.waits(plan), self.paths.reductions(plan, last=True))
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """[K] names of the parts of the model."""
-        return tuple(dict.fromkeys((EMBEDDING, *self.paths.model.kinds, HEAD)))
-
-    def cut(self, plan: Plan) -> StageCut:
-        """Return the cut of the model into a plan's stages."""
-        key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
-        if key not in self._cuts:
-            stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
-            parts = [part_names(plan, self.paths.model, number) for number in range(plan.stages)]
-            counts = np.array([[own.count(name) for name in self.names] for own in parts])[stages]
-            held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
-            self._cuts[key] = StageCut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
-        return self._cuts[key]

@@ -31,8 +31,8 @@ from emu.model.pipeline.turns import turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound.bound import ROUNDED, Outline, Outlines
-from emu.study.planning.bound.chart import Charts
+from emu.study.planning.bound.bound import ROUNDED, Outline
+from emu.study.planning.bound.chart import chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.requests import (
     MissingTime,
@@ -113,7 +113,7 @@ TimeRequests = Callable[[int, Mapping[Hashable, PlacedRequest]], Mapping[Hashabl
 class QuickBounds:
     """The quick bounds of the plans of one search."""
 
-    outlines: Outlines
+    paths: TapePaths  # of the device
     rates: Sequence[Rates]  # of each topology
     _layers: dict[Hashable, tuple[F64, F64, F64]] = field(default_factory=dict)
     _passes: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class QuickBounds:
 
         The bound is 0 where one pass does not stand for plans of all microbatches.
         """
-        if self._paths.pass_settings(plan):
+        if self.paths.pass_settings(plan):
             return 0.0
         key = plan.layer_settings
         if key not in self._sequences:
@@ -137,9 +137,9 @@ class QuickBounds:
 
     def seconds(self, plan: Plan) -> float:
         """Return a bound of a plan's step on all topologies, in seconds, by the time of its own passes."""
-        key = self._paths.key(replace(plan, recompute="none"), self._kind)
+        key = self.paths.key(replace(plan, recompute="none"), self._kind)
         if key not in self._passes:
-            self._passes[key] = self._pass_s(self._paths, plan)
+            self._passes[key] = self._pass_s(self.paths, plan)
         return self._step_s(plan, *self._passes[key])
 
     def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
@@ -149,20 +149,15 @@ class QuickBounds:
         takes = plan.passes * (forward + backward) * own + forward * before + backward * after
         return float(takes.max())
 
-    @property
-    def _paths(self) -> TapePaths:
-        """The paths through tapes of the device."""
-        return self.outlines.paths
-
     @cached_property
     def _filled(self) -> TapePaths:
         """The paths through tapes of a device whose cores are all busy to the end."""
-        return type(self._paths)(self._paths.model, self._paths.stack, replace(self._paths.device, cores=0))
+        return type(self.paths)(self.paths.model, self.paths.stack, replace(self.paths.device, cores=0))
 
     @cached_property
     def _kind(self) -> str:
         """The most frequent kind of layer."""
-        kinds = self._paths.model.kinds
+        kinds = self.paths.model.kinds
         return max(dict.fromkeys(kinds), key=kinds.count)
 
     def _pass_s(self, paths: TapePaths, plan: Plan) -> tuple[float, float]:
@@ -178,7 +173,7 @@ class QuickBounds:
         """Return the layers at each place, of the first stages of the places before it, and of the smallest of these [P]."""
         key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
         if key not in self._layers:
-            counts = self.outlines.cut(plan).counts[..., self.outlines.names.index(self._kind)]
+            counts = self.paths.cut(plan).counts[..., self.paths.names.index(self._kind)]
             self._layers[key] = counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1))
         return self._layers[key]
 
@@ -192,10 +187,9 @@ def _before(counts: F64) -> F64:
 class CandidateBounds:
     """The bounds of the candidates of one search."""
 
-    outlines: Outlines
+    paths: TapePaths
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # for which what serves them is named
-    charts: Charts | None = field(init=False)  # None: the software has none
     quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
     _known: list[dict[Hashable, RequestTime]] = field(init=False)  # times of requests by name, of each topology
@@ -204,10 +198,8 @@ class CandidateBounds:
     _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        paths = self.outlines.paths
-        self.charts = Charts(paths) if isinstance(paths, MegatronPaths) else None
         self._rates = [Rates.of(topology) for topology in self.topologies]
-        self.quick = QuickBounds(self.outlines, self._rates)
+        self.quick = QuickBounds(self.paths, self._rates)
         self._known = [{} for _ in self.topologies]
 
     def anywhere_s(self, plan: Plan) -> list[float]:
@@ -221,7 +213,7 @@ class CandidateBounds:
     @property
     def reduces(self) -> bool:
         """True where ranks reduce gradients beside their passes, so that `reduced` may be above the bound of their passes."""
-        return self.outlines.paths.reduces
+        return self.paths.reduces
 
     def reduced(self, plans: Sequence[Plan], times: TimeRequests) -> list[float]:
         """Return [plans] bounds of steps by their reductions of gradients, on any topology and in any placement, in seconds."""
@@ -237,7 +229,7 @@ class CandidateBounds:
 
     def _reduced_s(self, there: PlacedRequests) -> float:
         """Return the bound of a candidate by its reductions, as far as times are known; the others are noted as missing."""
-        paths = self.outlines.paths.reductions(there.plan, last=False)
+        paths = self.paths.reductions(there.plan, last=False)
         return max((path.seconds(there, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)
 
     def _there(self, candidate: Candidate) -> PlacedRequests:
@@ -267,8 +259,8 @@ class CandidateBounds:
         there, outline = self._there(candidate), self._outlined(candidate.plan)
         least_s = max(outline.seconds(there), self._reduced_s(there))
         charted = candidate in self._timed
-        if charted and self.charts is not None:
-            least_s = max(least_s, self.charts.seconds(outline, there))
+        if charted and isinstance(self.paths, MegatronPaths):  # other software has no charts
+            least_s = max(least_s, chart_s(self.paths, outline, there))
         self._timed.update([candidate] * (not there.missing))
         return least_s, there.missing, charted and not there.missing
 
@@ -282,5 +274,5 @@ class CandidateBounds:
     def _outlined(self, plan: Plan) -> Outline:
         """Return the outline of a plan."""
         if plan not in self._outline:
-            self._outline[plan] = self.outlines.of(plan)
+            self._outline[plan] = Outline.of(self.paths, plan)
         return self._outline[plan]

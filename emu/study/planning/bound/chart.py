@@ -10,7 +10,7 @@ the last gradients of each stage are counted, as the others come earlier.
 P places, V stages of each, A axes of copies at most, M messages, X turns.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -22,14 +22,11 @@ from emu.errors import InputError
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
-from emu.model.generate.item import Ask
-from emu.model.generate.megatron.buffers import Buffer
 from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, stages_of
 from emu.model.pipeline.turns import all_turns, message_for
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.bound import ROUNDED, Outline
-from emu.study.planning.bound.megatron_paths import MegatronPaths
+from emu.study.planning.bound.megatron_paths import MegatronPaths, OverlappedRequests
 from emu.study.planning.bound.requests import Requests
 from emu.units import TICKS_PER_S, seconds
 
@@ -158,81 +155,44 @@ class _ChartBuilder:
         return builder.graph(), np.array(self.code)
 
 
-class OverlappedRequests(NamedTuple):
-    """Gradient and weight communication of one group of ranks with copies of a stage's parameters, beside the passes."""
+def chart_s(paths: MegatronPaths, outline: Outline, requests: Requests) -> float:
+    """Return the bound of a step by its chart, in seconds; 0 where no chart is made."""
+    plan = outline.plan
+    if 2 * plan.stages * plan.passes > MOST:
+        return 0.0
+    try:
+        times = _times(paths, outline, requests)
+        return pipeline_end_s(times, plan.pipeline, plan.passes, waits=outline.waits) * (1 - ROUNDED)
+    except InputError:  # longer than the clock counts
+        return 0.0
 
-    axis: str
-    cleared_s: float  # gradients are set to 0
-    gather: Ask | None  # weights that are used first
-    reduce: Ask | None  # gradients that come last
-    moved_s: float  # to scale all of its gradients
-    names: tuple[str, ...]  # parts from that on whose gradients come last
+
+def _times(paths: MegatronPaths, outline: Outline, requests: Requests) -> PipelineTimes:
+    """Return the times of a plan's chart."""
+    spans, plan = outline.spans(requests), outline.plan
+    ends = np.array(outline.ends_s(requests))
+    ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(requests)
+    shape = (plan.pp, plan.vp)
+    weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
+    if paths.stack.overlaps_gradients:
+        for place in range(plan.pp):
+            of = [paths.overlapped(plan, int(stage)) for stage in outline.cut.stages[place]]
+            weights[place] = _gathered(of, requests, place)
+            moved[place] = [sum(each.moved_s for each in asides) for asides in of]
+            for v, asides in enumerate(of):
+                for a, each in enumerate(asides):
+                    arrive[place, v, a] = _arrives_s(paths, plan, each, requests, place)
+                    reduce[place, v, a] = 0.0 if each.reduce is None else requests.collective(place, each.reduce).there_s
+    passes = spans[..., 0], spans[..., 2], spans[..., 2] + moved
+    left, there = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
+    return PipelineTimes(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
 
 
-@dataclass(eq=False)
-class Charts:
-    """The charts of the plans of one model by one software."""
-
-    paths: MegatronPaths
-    _asides: dict[Hashable, tuple[OverlappedRequests, ...]] = field(default_factory=dict)
-
-    def seconds(self, outline: Outline, requests: Requests) -> float:
-        """Return the bound of a step by its chart, in seconds; 0 where no chart is made."""
-        plan = outline.plan
-        if 2 * plan.stages * plan.passes > MOST:
-            return 0.0
-        try:
-            times = self._times(outline, requests)
-            return pipeline_end_s(times, plan.pipeline, plan.passes, waits=outline.waits) * (1 - ROUNDED)
-        except InputError:  # longer than the clock counts
-            return 0.0
-
-    def _times(self, outline: Outline, requests: Requests) -> PipelineTimes:
-        """Return the times of a plan's chart."""
-        spans, plan = outline.spans(requests), outline.plan
-        ends = np.array(outline.ends_s(requests))
-        ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(requests)
-        shape = (plan.pp, plan.vp)
-        weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
-        if self.paths.stack.overlaps_gradients:
-            for place in range(plan.pp):
-                of = [self._of(plan, int(stage)) for stage in outline.cut.stages[place]]
-                weights[place] = _gathered(of, requests, place)
-                moved[place] = [sum(each.moved_s for each in asides) for asides in of]
-                for v, asides in enumerate(of):
-                    for a, each in enumerate(asides):
-                        arrive[place, v, a] = self._arrives_s(outline, each, requests, place)
-                        reduce[place, v, a] = 0.0 if each.reduce is None else requests.collective(place, each.reduce).there_s
-        passes = spans[..., 0], spans[..., 2], spans[..., 2] + moved
-        left, there = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
-        return PipelineTimes(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
-
-    def _arrives_s(self, outline: Outline, aside: OverlappedRequests, requests: Requests, place: int) -> float:
-        """Return the time from the beginning of the last backward until the last gradients may be reduced, in seconds."""
-        plan = outline.plan
-        first, *after = aside.names
-        passed = sum(self.paths.of_layer(plan, name).later.seconds(requests, place) for name in after)
-        return passed + self.paths.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
-
-    def _of(self, plan: Plan, number: int) -> tuple[OverlappedRequests, ...]:
-        """Return the overlapped requests of a stage."""
-        names = part_names(plan, self.paths.model, number)
-        key = (*plan.layer_settings, *plan.sizes.values(), plan.sharding, plan.pp > 1, names, number == 0)
-        if key not in self._asides:
-            self._asides[key] = tuple(self._aside(plan, buffer, names) for buffer in self.paths.buffers_of_stage(plan, number))
-        return self._asides[key]
-
-    def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
-        """Return the overlapped requests of a buffer."""
-        first = next(i for i, name in enumerate(names) if self.paths.elements(plan, name).get(buffer.axis))
-        asks, scattered, precision = buffer.ranks > 1, buffer.scattered, buffer.precision
-        last = Ask(buffer.axis, "reduce_scatter" if scattered else "all_reduce", buffer.buckets[-1], precision.gradient)
-        gather = buffer.weights(buffer.buckets[-1])
-        moved_s = self.paths.moved_s(2 * buffer.elements) if asks else 0.0
-        cleared_s = self.paths.moved_s(buffer.elements)
-        return OverlappedRequests(
-            buffer.axis, cleared_s, gather if asks and scattered else None, last if asks else None, moved_s, names[first:]
-        )
+def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, requests: Requests, place: int) -> float:
+    """Return the time from the beginning of the last backward until the last gradients may be reduced, in seconds."""
+    first, *after = aside.names
+    passed = sum(paths.of_layer(plan, name).later.seconds(requests, place) for name in after)
+    return passed + paths.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
 
 
 def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], requests: Requests, place: int) -> list[float]:

@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from emu.arrays import F64, I64
 from emu.collective.operation import ROOTED
 from emu.model.generate.gradients import gradient_work
 from emu.model.generate.item import Ask
@@ -22,6 +23,7 @@ from emu.model.generate.states import adamw
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.requests import Requests, ranks_of
 from emu.trace.device.device import Device
@@ -90,6 +92,15 @@ EndPaths = tuple[TapePath, TapePath, TapePath]
 HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the parameters of which they have copies
 
 
+class StageCut(NamedTuple):
+    """The cut of a model into stages."""
+
+    stages: I64  # [P, V]
+    counts: F64  # [P, V, K] parts of each
+    held: I64  # [H, K] parts of a place, of places that differ in them
+    holds: tuple[int, ...]  # [P] which of these
+
+
 @dataclass(eq=False)
 class TapePaths(ABC):
     """The paths of the plans of one model by one software on one device, with the software's costs, over all NPUs.
@@ -104,6 +115,23 @@ class TapePaths(ABC):
     _turns: dict[object, LayerPaths] = field(default_factory=dict)
     _ends: dict[object, EndPaths] = field(default_factory=dict)
     _held: dict[object, Mapping[str, int]] = field(default_factory=dict)
+    _cuts: dict[object, StageCut] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """[K] names of the parts of the model."""
+        return tuple(dict.fromkeys((EMBEDDING, *self.model.kinds, HEAD)))
+
+    def cut(self, plan: Plan) -> StageCut:
+        """Return the cut of the model into a plan's stages."""
+        key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
+        if key not in self._cuts:
+            stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
+            parts = [part_names(plan, self.model, number) for number in range(plan.stages)]
+            counts = np.array([[own.count(name) for name in self.names] for own in parts])[stages]
+            held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
+            self._cuts[key] = StageCut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
+        return self._cuts[key]
 
     def of_layer(self, plan: Plan, name: str) -> LayerPaths:
         """Return the paths of the passes of a part of the model."""
