@@ -59,7 +59,8 @@ class Outline:
         cut, share = paths.cut(plan), paths.stack.boundary_share(plan.tp, sp=plan.sp)
         size = plan.pass_batch * plan.rank_seq * paths.model.hidden // share * item_bytes(paths.dtype)
         turns = tuple(paths.of_layer(plan, name) for name in paths.names)
-        ends = tuple(paths.of_ends(plan, dict(zip(paths.names, held, strict=True))) for held in cut.held.tolist())
+        held = [paths.held(plan, dict(zip(paths.names, parts, strict=True))) for parts in cut.held.tolist()]
+        ends = tuple(paths.of_ends(plan, of_place) for of_place in held)
         return Outline(plan, cut, turns, ends, size, paths.waits(plan), paths.reductions(plan, last=True))
 
     def seconds(self, requests: Requests) -> float:

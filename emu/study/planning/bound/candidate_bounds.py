@@ -24,6 +24,7 @@ from cachetools import LRUCache
 from emu.arrays import F64
 from emu.dtypes import item_bytes
 from emu.errors import InputError
+from emu.memo import kept_by
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import Model
 from emu.model.pipeline.pipeline_order import FORWARD
@@ -59,8 +60,6 @@ class MemoryFloors:
 
     model: Model
     stack: Stack
-    _pieces: dict[object, _PartMemory] = field(default_factory=dict)
-    _parts: dict[object, Sequence[_PartCount]] = field(default_factory=dict)
 
     def bytes(self, plan: Plan) -> int:
         """Return the lower bound of the memory of the fullest rank of a plan, in bytes."""
@@ -74,24 +73,20 @@ class MemoryFloors:
         beside = max(kept, item_bytes(precision.gradient) * whole)
         return item_bytes(precision.weight) * whole + precision.kept_bytes * states + beside
 
+    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes))
     def _of_place(self, plan: Plan) -> Sequence[_PartCount]:
         """Return the parts of place 0."""
-        key = (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes)
-        if key not in self._parts:
-            stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
-            ahead, every = _ahead(plan), sum(stages, Counter())
-            forwards = {name: sum(n * own[name] for n, own in zip(ahead, stages, strict=True)) for name in every}
-            self._parts[key] = [(name, times, forwards[name]) for name, times in every.items()]
-        return self._parts[key]
+        stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
+        ahead, every = _ahead(plan), sum(stages, Counter())
+        forwards = {name: sum(n * own[name] for n, own in zip(ahead, stages, strict=True)) for name in every}
+        return [(name, times, forwards[name]) for name, times in every.items()]
 
+    @kept_by(lambda _, plan, name: (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1))
     def _piece(self, plan: Plan, name: str) -> _PartMemory:
         """Return the memory of a part."""
-        key = (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1)
-        if key not in self._pieces:
-            piece = LayerMemory(self.model, plan, self.stack, name)
-            largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
-            self._pieces[key] = piece.kept, piece.parameters, largest
-        return self._pieces[key]
+        piece = LayerMemory(self.model, plan, self.stack, name)
+        largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
+        return piece.kept, piece.parameters, largest
 
 
 def _ahead(plan: Plan) -> Sequence[int]:
@@ -115,9 +110,6 @@ class QuickBounds:
 
     paths: TapePaths  # of the device
     rates: Sequence[Rates]  # of each topology
-    _layers: dict[Hashable, tuple[F64, F64, F64]] = field(default_factory=dict)
-    _passes: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
-    _sequences: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
 
     def quickly_s(self, plan: Plan) -> float:
         """Return a bound of a plan's step on all topologies, in seconds, by the time of a sequence in the largest passes.
@@ -126,21 +118,25 @@ class QuickBounds:
         """
         if self.paths.pass_settings(plan):
             return 0.0
-        key = plan.layer_settings
-        if key not in self._sequences:
-            batch = plan.global_batch  # no pass has more
-            largest = replace(plan, microbatch=batch, global_batch=plan.dp * plan.passes * batch)
-            forward, backward = self._pass_s(self._filled, largest)
-            self._sequences[key] = forward / batch * (1 - _CUT), backward / batch * (1 - _CUT)
-        forward, backward = self._sequences[key]
+        forward, backward = self._sequence_s(plan)
         return self._step_s(plan, plan.pass_batch * forward, plan.pass_batch * backward)
 
     def seconds(self, plan: Plan) -> float:
         """Return a bound of a plan's step on all topologies, in seconds, by the time of its own passes."""
-        key = self.paths.key(replace(plan, recompute="none"), self._kind)
-        if key not in self._passes:
-            self._passes[key] = self._pass_s(self.paths, plan)
-        return self._step_s(plan, *self._passes[key])
+        return self._step_s(plan, *self._own_pass_s(plan))
+
+    @kept_by(lambda _, plan: plan.layer_settings)
+    def _sequence_s(self, plan: Plan) -> tuple[float, float]:
+        """Return the least times of a sequence in the largest forward and backward of a layer."""
+        batch = plan.global_batch  # no pass has more
+        largest = replace(plan, microbatch=batch, global_batch=plan.dp * plan.passes * batch)
+        forward, backward = self._pass_s(self._filled, largest)
+        return forward / batch * (1 - _CUT), backward / batch * (1 - _CUT)
+
+    @kept_by(lambda self, plan: self.paths.key(replace(plan, recompute="none"), self._kind))
+    def _own_pass_s(self, plan: Plan) -> tuple[float, float]:
+        """Return the least times of a forward and of a backward of a layer in the plan's own passes."""
+        return self._pass_s(self.paths, plan)
 
     def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
         """Return the bound of a step by the times of a forward and of a backward of a layer."""
@@ -169,13 +165,11 @@ class QuickBounds:
         found = [turns.seconds(Requests(rates, plan), 0) for rates in self.rates]
         return min(forward for forward, _, _ in found), min(min(backwards) for _, *backwards in found)
 
+    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))
     def _of_places(self, plan: Plan) -> tuple[F64, F64, F64]:
         """Return the layers at each place, of the first stages of the places before it, and of the smallest of these [P]."""
-        key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
-        if key not in self._layers:
-            counts = self.paths.cut(plan).counts[..., self.paths.names.index(self._kind)]
-            self._layers[key] = counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1))
-        return self._layers[key]
+        counts = self.paths.cut(plan).counts[..., self.paths.names.index(self._kind)]
+        return counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1))
 
 
 def _before(counts: F64) -> F64:
@@ -195,7 +189,6 @@ class CandidateBounds:
     _known: list[dict[Hashable, RequestTime]] = field(init=False)  # times of requests by name, of each topology
     _where: LRUCache[Hashable, PlacedGroups] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
     _timed: set[Candidate] = field(default_factory=set)  # whose own requests are
-    _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._rates = [Rates.of(topology) for topology in self.topologies]
@@ -271,8 +264,7 @@ class CandidateBounds:
             wanted = {name: request for name, (after, request) in of.items() if after == first}
             self._known[number].update(times(number, wanted))
 
+    @kept_by(lambda _, plan: plan)
     def _outlined(self, plan: Plan) -> Outline:
         """Return the outline of a plan."""
-        if plan not in self._outline:
-            self._outline[plan] = Outline.of(self.paths, plan)
-        return self._outline[plan]
+        return Outline.of(self.paths, plan)

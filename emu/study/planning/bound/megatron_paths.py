@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from emu.memo import kept_by
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import buffers_of, layers_of, leave_gradient, parts_of
@@ -32,9 +33,6 @@ class OverlappedRequests(NamedTuple):
 class MegatronPaths(TapePaths):
     """The paths of plans by Megatron-LM."""
 
-    _arrivals: dict[object, Mapping[str, TapePath]] = field(default_factory=dict)
-    _asides: dict[object, tuple[OverlappedRequests, ...]] = field(default_factory=dict)
-
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
         """Return the paths of a part's passes; all backwards are alike."""
         layer = MegatronLayer(self.model, plan, self.stack, name)
@@ -44,14 +42,12 @@ class MegatronPaths(TapePaths):
         later = self.path_of(backward)
         return LayerPaths(self.path_of(forward), later, later)
 
+    @kept_by(lambda self, plan, name: (*self.key(plan, name), plan.copy_axes))
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
         """Return by axis the path of the last backward of a part, until all gradients of the axis are there."""
-        key = (*self.key(plan, name), plan.copy_axes)
-        if key not in self._arrivals:
-            layer, tape, came = MegatronLayer(self.model, plan, self.stack, name), Tape(self.dtype), dict[str, Tape]()
-            layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
-            self._arrivals[key] = {axis: self.path_of(each) for axis, each in came.items()}
-        return self._arrivals[key]
+        layer, tape, came = MegatronLayer(self.model, plan, self.stack, name), Tape(self.dtype), dict[str, Tape]()
+        layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
+        return {axis: self.path_of(each) for axis, each in came.items()}
 
     def waits(self, plan: Plan) -> bool:
         """Return whether a rank waits until a message has left it."""
@@ -97,11 +93,12 @@ class MegatronPaths(TapePaths):
 
     def overlapped(self, plan: Plan, number: int) -> tuple[OverlappedRequests, ...]:
         """Return the overlapped requests of a stage."""
-        names = part_names(plan, self.model, number)
-        key = (*plan.layer_settings, *plan.sizes.values(), plan.sharding, plan.pp > 1, names, number == 0)
-        if key not in self._asides:
-            self._asides[key] = tuple(self._aside(plan, buffer, names) for buffer in self.buffers_of_stage(plan, number))
-        return self._asides[key]
+        return self._overlapped(plan, part_names(plan, self.model, number), number)
+
+    @kept_by(lambda _, plan, names, n: (*plan.layer_settings, *plan.sizes.values(), plan.sharding, plan.pp > 1, names, n == 0))
+    def _overlapped(self, plan: Plan, names: tuple[str, ...], number: int) -> tuple[OverlappedRequests, ...]:
+        """Return the overlapped requests of a stage with parts of these names."""
+        return tuple(self._aside(plan, buffer, names) for buffer in self.buffers_of_stage(plan, number))
 
     def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
         """Return the overlapped requests of a buffer."""

@@ -27,6 +27,7 @@ from emu.errors import InputError
 from emu.fabric.floor import least_fs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count
+from emu.memo import kept_by
 from emu.model.generate.generate import members
 from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
@@ -141,9 +142,6 @@ class PlacedGroups:
     messages: dict[Hashable, Sequence[RequestTime]] = field(
         default_factory=dict
     )  # known times of messages by distance and size
-    _members: dict[str, I64] = field(default_factory=dict)
-    _groups: dict[Hashable, Groups] = field(default_factory=dict)
-    _names: dict[Hashable, Hashable] = field(default_factory=dict)
 
     @staticmethod
     def of(topology: Topology, plan: Plan, axes: tuple[str, ...]) -> "PlacedGroups":
@@ -152,32 +150,28 @@ class PlacedGroups:
             topology, plan, npus_of(topology, plan, axes), _communicators(plan) if routes_spread(topology) else 1
         )
 
+    @kept_by(lambda _, *asked: asked)
     def at(self, place: int, axis: str) -> Groups:
         """Return the groups of an axis at one place of a pipeline; all groups if the axis crosses places."""
-        if (place, axis) not in self._groups:
-            self._groups[place, axis] = self._of(self._own(place, axis), self._every(axis))
-        return self._groups[place, axis]
+        return self._of(self._own(place, axis), self._every(axis))
 
+    @kept_by(lambda _, *asked: asked)
     def neighbours(self, place: int, axis: str) -> Groups:
         """Return pairs: each rank of a place with the next member of its group of an axis."""
-        if ("neighbours", place, axis) not in self._groups:
-            own = self._own(place, axis)
-            rows = np.stack((own, np.roll(own, -1, axis=1)), axis=-1).reshape(-1, 2)
-            self._groups["neighbours", place, axis] = self._of(rows, rows)
-        return self._groups["neighbours", place, axis]
+        own = self._own(place, axis)
+        rows = np.stack((own, np.roll(own, -1, axis=1)), axis=-1).reshape(-1, 2)
+        return self._of(rows, rows)
 
+    @kept_by(lambda _, *asked: asked)
     def between(self, src: int, dst: int) -> Groups:
         """Return pairs: each rank of a place with the rank of its pipeline at another place."""
-        if (src, dst) not in self._groups:
-            rows = self._every("pp")[:, [src, dst]]
-            self._groups[src, dst] = self._of(rows, rows)
-        return self._groups[src, dst]
+        rows = self._every("pp")[:, [src, dst]]
+        return self._of(rows, rows)
 
+    @kept_by(lambda _, *asked: asked)
     def names(self, place: int, axes: tuple[str, ...]) -> Hashable:
         """Return the names of the groups of several axes; equal for equal groups."""
-        if (place, axes) not in self._names:
-            self._names[place, axes] = tuple(self.at(place, axis).name for axis in axes)
-        return self._names[place, axes]
+        return tuple(self.at(place, axis).name for axis in axes)
 
     def _own(self, place: int, axis: str) -> I64:
         """Return the ranks of the groups of an axis at one place."""
@@ -185,11 +179,10 @@ class PlacedGroups:
         across = every[0, 0] // of_place != every[0, -1] // of_place
         return every if across else every[every[:, 0] // of_place == place]
 
+    @kept_by(lambda _, *asked: asked)
     def _every(self, axis: str) -> I64:
         """Return the ranks of all groups of an axis."""
-        if axis not in self._members:
-            self._members[axis] = members(self.plan, axis)
-        return self._members[axis]
+        return members(self.plan, axis)
 
     def _of(self, ranks: I64, every: I64) -> Groups:
         """Return groups of ranks, as NPUs that stand for all equal ones."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.collective.operation import ROOTED
+from emu.memo import kept_by
 from emu.model.generate.gradients import gradient_work
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
@@ -112,41 +113,30 @@ class TapePaths(ABC):
     model: Model
     stack: Stack
     device: Device
-    _turns: dict[object, LayerPaths] = field(default_factory=dict)
-    _ends: dict[object, EndPaths] = field(default_factory=dict)
-    _held: dict[object, Mapping[str, int]] = field(default_factory=dict)
-    _cuts: dict[object, StageCut] = field(default_factory=dict)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """[K] names of the parts of the model."""
         return tuple(dict.fromkeys((EMBEDDING, *self.model.kinds, HEAD)))
 
+    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))
     def cut(self, plan: Plan) -> StageCut:
         """Return the cut of the model into a plan's stages."""
-        key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
-        if key not in self._cuts:
-            stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
-            parts = [part_names(plan, self.model, number) for number in range(plan.stages)]
-            counts = np.array([[own.count(name) for name in self.names] for own in parts])[stages]
-            held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
-            self._cuts[key] = StageCut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
-        return self._cuts[key]
+        stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
+        parts = [part_names(plan, self.model, number) for number in range(plan.stages)]
+        counts = np.array([[own.count(name) for name in self.names] for own in parts])[stages]
+        held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
+        return StageCut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
 
+    @kept_by(lambda self, plan, name: self.key(plan, name))
     def of_layer(self, plan: Plan, name: str) -> LayerPaths:
         """Return the paths of the passes of a part of the model."""
-        key = self.key(plan, name)
-        if key not in self._turns:
-            self._turns[key] = self._layer_paths(plan, name)
-        return self._turns[key]
+        return self._layer_paths(plan, name)
 
-    def of_ends(self, plan: Plan, parts: Mapping[str, int]) -> EndPaths:
-        """Return the paths of a rank with this number of each part before its first pass and after its last."""
-        held = self.held(plan, parts)
-        key = (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp)
-        if key not in self._ends:
-            self._ends[key] = self._end_paths(plan, held)
-        return self._ends[key]
+    @kept_by(lambda _, plan, held: (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp))
+    def of_ends(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
+        """Return the paths of a rank that holds these parameters before its first pass and after its last."""
+        return self._end_paths(plan, held)
 
     def held(self, plan: Plan, parts: Mapping[str, int]) -> tuple[HeldElements, ...]:
         """Return the parameters on a rank with this number of each part, by the axis of the ranks that have copies."""
@@ -161,12 +151,10 @@ class TapePaths(ABC):
         ends = (plan.pp == 1, plan.ends_meet) if self.model.tied else ()
         return (name, plan.pass_batch, *plan.layer_settings, again, *ends, *self.pass_settings(plan))
 
+    @kept_by(lambda _, plan, name: (name, *plan.layer_settings, plan.copy_axes, plan.pp > 1, plan.ends_meet))
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Return the parameters of a layer on a rank, by the axis of the ranks that have copies."""
-        key = (name, *plan.layer_settings, plan.copy_axes, plan.pp > 1, plan.ends_meet)
-        if key not in self._held:
-            self._held[key] = self._elements(plan, name)
-        return self._held[key]
+        return self._elements(plan, name)
 
     def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
         """Return further settings on which the passes of a layer depend; (): one pass stands for plans of all microbatches."""

@@ -10,7 +10,7 @@ Q is the number of different requests of a step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
 from emu.errors import InputError
+from emu.memo import kept_by
 from emu.study.choice.site import canonical_group
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import composition
@@ -90,7 +91,6 @@ class StepToServe:
     npus: I64
     device: Device
     most_steps: int = TimingEffort().most_steps
-    _known_groups: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)  # by the kind of request
 
     def find(self) -> DescentResult:
         """Search for the best options of the step and return them with the times of the step.
@@ -190,14 +190,13 @@ class StepToServe:
         counts = np.bincount(self.asked.request_of_call, minlength=len(self.asked.requests)).tolist()
         return {id(request): n for request, n in zip(self.asked.requests, counts, strict=True)}
 
+    @kept_by(lambda _, asked: asked.kind)
     def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
         """Return the ranks of the first of equal groups that choose; requests of one kind have equal groups."""
-        if asked.kind not in self._known_groups:
-            first: dict[tuple[int, ...], tuple[int, ...]] = {}
-            for group in map(tuple, asked.choosing.tolist()):
-                first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
-            self._known_groups[asked.kind] = list(first.values())
-        return self._known_groups[asked.kind]
+        first: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for group in map(tuple, asked.choosing.tolist()):
+            first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
+        return list(first.values())
 
     @cached_property
     def fabric(self) -> ServedFabric:
