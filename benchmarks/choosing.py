@@ -7,17 +7,16 @@ Steps are those that `benchmarks.composed` draws. Of more than five coordinates 
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import quantiles
 
 from benchmarks.composed.drawn import Drawn, several
 from emu.errors import InputError
-from emu.model.model_file import find_model
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import device_under
+from emu.study.training.estimate import prepare
 from emu.study.training.step_choice.options import Coordinate
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
-from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -63,10 +62,7 @@ def to_serve(drawn: Drawn) -> StepToServe | None:
     """The step as one to choose for."""
     request, stack = drawn.request, drawn.request.stack
     device = find_device("h100", stack.precision.activation).over(request.plan.world)
-    topology = topology_under(stack, build_topology(drawn.topology))
-    step = GeneratedStep(
-        find_model(request.model), request.plan, stack, request.algorithms, request.axes, topology, ALWAYS_COMPOSED, None
-    )
+    step = prepare(request, build_topology(drawn.topology), replace(device, memory_bytes=0), ALWAYS_COMPOSED)
     return step.to_serve(device_under(stack, device))
 
 

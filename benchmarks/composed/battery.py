@@ -19,8 +19,8 @@ from emu.study.training.axes import npus_of, with_axes
 from emu.study.training.composed.composed import MOST_TASKS, composition
 from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
+from emu.study.training.estimate import roles_of, standing_of
 from emu.study.training.step.step import TimedTrace, time_trace
-from emu.study.training.timed_step import roles_of, standing_of
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.replay.replay import TraceLayout

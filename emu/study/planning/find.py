@@ -48,10 +48,10 @@ from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed import composed
 from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.estimate import roles_of
 from emu.study.training.room import parts_told
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.study.training.step.step import shared_fields
-from emu.study.training.timed_step import roles_of
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

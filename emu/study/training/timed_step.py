@@ -1,34 +1,26 @@
-"""The time of a generated step or of a recorded run on a topology, by named algorithms or by the best ones for the step.
+"""The choices of algorithms for a step that is to be timed, and the time of a recorded run, as a whole graph or composed.
 
-It is timed as a whole graph or composed. The choice of algorithms for a step is searched once, and kept in a cache between
-commands. Each choice lists how it differs from the one that takes the fastest algorithm for each request alone.
+A choice for a step is searched once, and kept in a cache between commands. Each choice lists how it differs from the one that
+takes the fastest algorithm for each request alone.
 
 N ranks, R roles.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, column, digest
+from emu.arrays import I64, column, digest
 from emu.collective.algorithm import Choice, Chooser
-from emu.errors import InputError, must_be
-from emu.model.generate.generate import meta_of, roles_by_place, trace_of
-from emu.model.generate.states import Role
-from emu.model.model import Model
-from emu.model.plan.plan import Plan
-from emu.model.stack.stack import Stack
+from emu.errors import InputError
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.chooser import choice_on, is_automatic
-from emu.study.training.axes import npus_of, with_axes
-from emu.study.training.composed.composed import composition, representative_tapes
-from emu.study.training.composed.place_requests import Axis, Representatives, representatives_of_plan
+from emu.study.training.composed.composed import composition
+from emu.study.training.composed.place_requests import Axis, Representatives
 from emu.study.training.step.choices import AlgorithmChange, StepChoice, choice_for, choice_of, is_noted, words_of
-from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import TimedTrace, time_trace, time_whole_or_composed
 from emu.study.training.step_choice.descent import NEVER
 from emu.study.training.step_choice.options import Coordinate, other_choosers
@@ -40,104 +32,6 @@ from emu.trace.matching.call_batch import communicators
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import equal_steps, one_step
 from emu.trace.trace import Trace
-
-
-@lru_cache(maxsize=1)  # the placements of one plan are asked for one after another
-def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
-    """Return the roles at each place of a pipeline, from a cache of the last plan."""
-    return roles_by_place(model, plan, stack)
-
-
-@lru_cache(maxsize=1)
-def standing_of(model: Model, plan: Plan, stack: Stack) -> Representatives:
-    """Return one rank of each place with its events, from a cache of the last plan."""
-    return representatives_of_plan(
-        representative_tapes(roles_of(model, plan, stack)), plan, (*meta_of(model, plan, stack), *work_of(model, plan))
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class GeneratedStep:
-    """A step on a topology; its trace has the dtypes of its precision, and none of them is timed as another.
-
-    Args:
-        model: The model that is trained.
-        plan: The plan.
-        stack: The software.
-        algorithms: Words of --algorithm.
-        axes: Axes of the plan, the one with neighbouring NPUs first.
-        topology: The topology, with the changes of the software.
-        effort: How much work is put into its time.
-        speed: [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed.
-    """
-
-    model: Model
-    plan: Plan
-    stack: Stack
-    algorithms: tuple[str, ...]
-    axes: tuple[str, ...]
-    topology: Topology
-    effort: TimingEffort
-    speed: F64 | None
-
-    def timed(self, device: Device) -> TimedTrace:
-        """Return the step timed with a device; algorithms that no word names are chosen for the whole step.
-
-        Raises:
-            InputError: A request cannot be timed, or a step is composed while ranks compute at several speeds.
-        """
-        step = self.to_serve(device)
-        if step is None:
-            return self._timed(self.choice, device)
-        key = self.model.digest(), repr(self.plan), self.stack, replace(device, memory_bytes=0), self.algorithms, self._npus
-        return fastest_step(choices_for(step, *key), lambda choice: self._timed(choice, device), self.effort.near)
-
-    def to_serve(self, device: Device) -> StepToServe | None:
-        """Return the step as the search for its algorithms takes it; None: words name all algorithms."""
-        alone = self.choice.chooser
-        if alone is None or not is_automatic(alone):
-            return None
-        by = other_choosers(self.topology, "float32", self._npus)
-        return StepToServe(self._standing, self.choice, alone, by, self.topology, self._npus, device, self.effort.most_steps)
-
-    @cached_property
-    def choice(self) -> Choice:
-        """The algorithms that words name; for all other requests, the fastest algorithm of each alone."""
-        return choice_on(self.topology, self.algorithms, "float32", npus=self._npus)
-
-    @cached_property
-    def _npus(self) -> I64:
-        """The NPU of each rank, [ranks]."""
-        return npus_of(self.topology, self.plan, self.axes)
-
-    @property
-    def _standing(self) -> Representatives:
-        """One rank of each place of a pipeline, with its events."""
-        return standing_of(self.model, self.plan, self.stack)
-
-    @cached_property
-    def _trace(self) -> Trace:
-        """The trace of all ranks."""
-        roles = roles_of(self.model, self.plan, self.stack)
-        return with_work(trace_of(roles, self.model, self.plan, self.stack), self.model, self.plan)
-
-    def _timed(self, choice: Choice, device: Device) -> TimedTrace:
-        """Return the step by the whole graph of its ranks, or of those that stand for all; if that is too large, composed."""
-
-        def whole() -> TimedTrace:
-            placed = with_axes(self.topology, self.plan, self.axes)
-            return time_trace(TraceLayout(self._trace, choice, placed, device, "float32", self.speed), delays=True)
-
-        roles = roles_of(self.model, self.plan, self.stack)
-        events = self.plan.stage_ranks * sum(len(of_place[0].tape) for of_place in roles)
-        return time_whole_or_composed(events, self.effort.most_events, whole, lambda: self._composed(choice, device))
-
-    def _composed(self, choice: Choice, device: Device) -> TimedTrace:
-        """Return the composed step; refuse several speeds."""
-        if self.speed is not None and (self.speed != 1).any():
-            what = "one, as the step is composed of one rank a stage"
-            raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
-        return composition(self._standing, choice, self.topology, device.request_overhead_fs, self._npus).timed(device)
 
 
 def time_step(laying: TraceLayout, most_events: int = TimingEffort().most_events) -> TimedTrace:
@@ -202,22 +96,22 @@ def time_replay(
     if words_of(trace, topology, dtype) == tuple(words):
         return timed(choice_on(topology, words, dtype))
     choice = choice_for(trace, words, topology, dtype)
-    if choice.chooser is None or not is_automatic(choice.chooser):
+    if not is_automatic(choice.chooser):
         return timed(choice)
     try:
-        step = _step_to_serve(trace, choice, choice.chooser, topology, device, dtype)
+        step = _step_to_serve(trace, choice, topology, device, dtype)
         choices = choices_for(step, trace.digest(), dtype, device, words)
     except InputError:  # one rank of each role cannot represent all: each request is chosen for alone
         return timed(choice)
     return fastest_step(choices, timed)
 
 
-def _step_to_serve(trace: Trace, choice: Choice, alone: Chooser, topology: Topology, device: Device, dtype: str) -> StepToServe:
+def _step_to_serve(trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str) -> StepToServe:
     """Return one of the equal steps of a run, as a step whose algorithms are to be chosen."""
     (about, *_) = equal_steps(trace)
     standing, npus = by_roles(one_step(trace, about[0]), dtype), column(place(topology, trace.n_ranks), np.int64)
     by = other_choosers(topology, dtype, npus, _chooser_of_run(trace))
-    return StepToServe(standing, choice, alone, by, topology, npus, device)
+    return StepToServe(standing, choice, by, topology, npus, device)
 
 
 def _chooser_of_run(trace: Trace) -> Chooser | None:

@@ -55,12 +55,12 @@ class Option(NamedTuple):
     chooser: Chooser
 
 
-def step_chooser(alone: Chooser, options: Mapping[Coordinate, Option]) -> Chooser:
+def step_chooser(alone: Chooser | None, options: Mapping[Coordinate, Option]) -> Chooser:
     """Return a chooser for a whole step: the option of a request's coordinate, or else the fastest algorithm alone."""
 
     def choose(request: Request) -> AlgorithmOnDims | None:
         option = options.get(Coordinate.of(request))
-        return (option.chooser(request) if option is not None else None) or alone(request)
+        return (option.chooser(request) if option is not None else None) or (alone(request) if alone else None)
 
     return choose
 
@@ -111,7 +111,6 @@ class ServedFabric:
 
     def served_by(self, asked: DistinctRequest, option: Option) -> Self:
         """Return the fabric with an option for an open request; groups that it cannot serve keep their algorithm."""
-        assert self.choice.chooser is not None, "it is open"
         chooser = step_chooser(self.choice.chooser, {Coordinate.of(first_request(asked)): option})
         return replace(self, choice=replace(self.choice, chooser=chooser))
 

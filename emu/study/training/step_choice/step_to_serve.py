@@ -74,8 +74,7 @@ class StepToServe:
 
     Args:
         standing: The ranks that represent their places of the pipeline.
-        choice: The choice where nothing is changed.
-        alone: The chooser of that choice; it takes the fastest algorithm for each request alone.
+        choice: The choice where nothing is changed; its chooser takes the fastest algorithm for each request alone.
         others: Other choosers by name, such as libraries of collectives, at which descents start, too.
         topology: The topology on which the step runs.
         npus: [ranks] the NPU of each rank.
@@ -85,7 +84,6 @@ class StepToServe:
 
     standing: Representatives
     choice: Choice
-    alone: Chooser
     others: Mapping[str, Chooser]
     topology: Topology
     npus: I64
@@ -134,7 +132,7 @@ class StepToServe:
         """Return the choice that gives coordinates the options of these names."""
         own = {c: name for c, name in names.items() if name != ALONE}
         options = {c: self._choosers.get(name) or self.fabric.algorithm(name) for c, name in own.items()}
-        return replace(self.choice, chooser=step_chooser(self.alone, options)) if options else self.choice
+        return replace(self.choice, chooser=step_chooser(self.choice.chooser, options)) if options else self.choice
 
     @cached_property
     def asked(self) -> PlaceRequests:
@@ -240,8 +238,8 @@ class StepToServe:
     @cached_property
     def _choosers(self) -> Mapping[str, Option]:
         """Options that are choosers, which can serve the requests of any coordinate, by name."""
-        every = {ALONE: self.alone, **self.others}
-        return {name: Option(name, chooser) for name, chooser in every.items()}
+        every = {ALONE: self.choice.chooser, **self.others}
+        return {name: Option(name, chooser) for name, chooser in every.items() if chooser}
 
     def _step_time(self, choice: Choice) -> StepTime:
         """Return the time of the composed step.
