@@ -221,19 +221,6 @@ def _quickest_fs(topology: Topology) -> float:
     return float(least_between_fs(links.latency_fs, links.src < n, links.dst < n))
 
 
-class _Messages(NamedTuple):
-    """The messages of a schedule in order, and the rows that they carry."""
-
-    first: I64  # [M] rows
-    of_row: I64  # [S]
-    queue: I64  # [M] (sender, channel) as a number
-    body_fs: F64  # [M] at the full rate of its route
-    alpha_fs: F64  # [M]
-    reads: I64  # [S] (sender, slot) as a number
-    writes: I64  # [S] (receiver, slot)
-    round_of: I32  # [S]
-
-
 def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
     """Return the ticks of the longest chain of messages that wait for one another, each as quick as if it were alone.
 
@@ -248,17 +235,18 @@ def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> floa
     """
     if plan.n_participants * len(sizes) > _MOST_SLOTS:
         return 0.0
-    found = _messages(plan, sizes, topology, nodes)
-    held, left = np.zeros(plan.n_participants * len(sizes)), np.zeros(int(found.queue.max(initial=0)) + 1)
-    rows = np.flatnonzero(np.diff(found.round_of, append=-1))
+    of_row, reads, writes, round_of, messages = _messages(plan, sizes, topology, nodes)
+    firsts, queues, body_fs, alpha_fs = messages
+    held, left = np.zeros(plan.n_participants * len(sizes)), np.zeros(int(queues.max(initial=0)) + 1)
+    rows = np.flatnonzero(np.diff(round_of, append=-1))
     low, m = 0, 0
     for high in (rows + 1).tolist():
-        last = int(found.of_row[high - 1]) + 1
-        first, queue = found.first[m:last], found.queue[m:last]
-        begin = np.maximum(np.maximum.reduceat(held[found.reads[low:high]], first - low), left[queue])
-        gone = begin + found.body_fs[m:last]
-        arrived = (gone + found.alpha_fs[m:last])[found.of_row[low:high] - m]
-        np.maximum.at(held, found.writes[low:high], arrived)
+        last = int(of_row[high - 1]) + 1
+        first, queue = firsts[m:last], queues[m:last]
+        begin = np.maximum(np.maximum.reduceat(held[reads[low:high]], first - low), left[queue])
+        gone = begin + body_fs[m:last]
+        arrived = (gone + alpha_fs[m:last])[of_row[low:high] - m]
+        np.maximum.at(held, writes[low:high], arrived)
         np.maximum.at(left, queue, gone)
         low, m = high, last
     return float(held.max(initial=0.0))
@@ -274,8 +262,18 @@ def message_count(plan: Schedule) -> int:
     return int(np.count_nonzero(new))
 
 
-def _messages(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> _Messages:
-    """Return the messages without slots of no bytes; a copy inside a rank is a message of no time in a queue of its own."""
+def _messages(
+    plan: Schedule, sizes: I64, topology: Topology, nodes: I64
+) -> tuple[I64, I64, I64, I32, tuple[I64, I64, F64, F64]]:
+    """Return the messages of a schedule in order, without slots of no bytes.
+
+    A copy inside a rank is a message of no time in a queue of its own.
+
+    Returns:
+        For each row that is sent, its message, the number of (sender, slot), that of (receiver, slot), and its round; and for
+        each message its first row, the number of its queue (sender, channel), its ticks at the full rate of its route, and
+        those of its latency.
+    """
     rows = np.flatnonzero(sizes[plan.slot] > 0)
     src, dst, channel = (c[rows].astype(np.int64) for c in (plan.src, plan.dst, plan.channel))
     slot, written, round_of = plan.slot[rows], plan.written_slot[rows], plan.round_column()[rows]
@@ -290,7 +288,7 @@ def _messages(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> _Me
     alpha_fs, fs_per_byte = _ways(pair, plan.n_participants, topology, nodes)
     queue = np.unique(((src * CHANNELS + channel) * 2 + inside)[first], return_inverse=True)[1]
     reads, writes = src * len(sizes) + slot, dst * len(sizes) + written
-    return _Messages(first, of_row, queue, bytes_of * fs_per_byte, alpha_fs, reads, writes, round_of)
+    return of_row, reads, writes, round_of, (first, queue, bytes_of * fs_per_byte, alpha_fs)
 
 
 def _ways(pair: I64, n: int, topology: Topology, nodes: I64) -> tuple[F64, F64]:

@@ -143,8 +143,9 @@ def choices_for(step: StepToServe, *key: object) -> list[ServedStep]:
     found = _read(recall_entry(step.topology, name))
     if found is None:
         found = step.find()
-        names = [[*coordinate, option] for coordinate, option in found.names.items()]
-        keep_entry(step.topology, name, [names, found.time_s, dict(found.times_s)])
+        named, time_s, times_s = found
+        names = [[*coordinate, option] for coordinate, option in named.items()]
+        keep_entry(step.topology, name, [names, time_s, dict(times_s)])
     return served_steps(step, found)
 
 
@@ -153,7 +154,7 @@ def _read(kept: Any) -> DescentResult | None:
     with suppress(ValueError, TypeError, AttributeError):
         named, time_s, times_s = kept
         names = {Coordinate(*coordinate): option for *coordinate, option in named}
-        return DescentResult(names, float(time_s), {name: float(each_s) for name, each_s in times_s.items()})
+        return names, float(time_s), {name: float(each_s) for name, each_s in times_s.items()}
     return None
 
 
@@ -176,8 +177,8 @@ def fastest_step(
 
 def served_steps(step: StepToServe, found: DescentResult) -> list[ServedStep]:
     """Return the choice that a descent found, then the fastest alone, then those of other choosers; each different one once."""
-    every = step.by_coordinate
-    by_names = [(found.names, found.time_s), *((dict.fromkeys(every, name), s) for name, s in found.times_s.items())]
+    every, (names, found_s, times_s) = step.by_coordinate, found
+    by_names = [(names, found_s), *((dict.fromkeys(every, name), each_s) for name, each_s in times_s.items())]
     choices = [(step.choice_of(names), time_s) for names, time_s in by_names if time_s < NEVER]
     first = {
         tuple(step.served(coordinate, choice) for coordinate in every): (choice, time_s) for choice, time_s in reversed(choices)

@@ -65,12 +65,9 @@ def step_chooser(alone: Chooser | None, options: Mapping[Coordinate, Option]) ->
     return choose
 
 
-class AlgorithmTime(NamedTuple):
-    """An algorithm with the time of its request; several are tried in the order of these fields."""
-
-    ticks: int
-    flows: float  # messages that cross the busiest link at one time
-    name: str
+# An algorithm, several of which are tried in this order: the ticks of its request, its messages that cross the busiest link at
+# one time, and its name.
+AlgorithmTime = tuple[float, float, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +129,9 @@ class ServedFabric:
         for bound in self.bounds(asked, SLOWER * self.isolated(asked).ticks):
             if bound.messages <= _MESSAGES:
                 once = self.served_by(asked, self.algorithm(bound.name)).isolated(asked)
-                found.append(AlgorithmTime(once.ticks, once.flows, bound.name))
+                found.append((once.ticks, once.flows, bound.name))
         worth = sorted({*pareto_front(found), *sorted(found)[:fastest]})
-        return [self.algorithm(each.name) for each in worth]
+        return [self.algorithm(name) for _, _, name in worth]
 
     def least_ticks(self, asked: DistinctRequest, others: Iterable[Chooser]) -> int:
         """Return the least time of a request by itself, all groups at once, in ticks.
@@ -165,7 +162,7 @@ def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:
     """Return algorithms that none beats in both time and messages, the fastest first; of equal ones the first by name."""
     found: list[AlgorithmTime] = []
     for each in sorted(candidates):
-        if not found or each.flows < found[-1].flows:
+        if not found or each[1] < found[-1][1]:
             found.append(each)
     return found
 

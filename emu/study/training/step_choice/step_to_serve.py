@@ -60,12 +60,9 @@ class TimingEffort(NamedTuple):
 ALWAYS_COMPOSED = TimingEffort(most_events=0)
 
 
-class DescentResult(NamedTuple):
-    """The result of a descent: the name of each coordinate's option, and times of composed steps."""
-
-    names: Mapping[Coordinate, str]  # coordinates that get another option than ALONE
-    time_s: float
-    times_s: Mapping[str, float]  # times of the step where one chooser serves all requests
+# The result of a descent: the name of the option of each coordinate that gets another than ALONE, the time of the step, and the
+# times of the step where one chooser serves all requests.
+DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,13 +97,13 @@ class StepToServe:
         # The time of the step if its requests shared no link, each with the fastest algorithm for it.
         floor_s = self._unshared_s(self._shares())
         if alone_s <= floor_s * (1 + WORTH):
-            return DescentResult({}, alone_s, {ALONE: alone_s})
+            return {}, alone_s, {ALONE: alone_s}
         names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descent_result(floor_s * (1 + _ENOUGH))
         times_s = {name: self.composed_s(dict.fromkeys(self.by_coordinate, name)) for name in self._choosers}
         first = min(times_s, key=lambda name: times_s[name])
         if times_s[first] < time_s:  # it also serves the requests of negligible coordinates
-            return DescentResult({c: first for c in self.by_coordinate if first != ALONE}, times_s[first], times_s)
-        return DescentResult(names, time_s, times_s)
+            return {c: first for c in self.by_coordinate if first != ALONE}, times_s[first], times_s
+        return names, time_s, times_s
 
     def _descent_result(self, floor_s: float) -> tuple[dict[Coordinate, str], float]:
         """Return the options by coordinate that a descent changes, and the time of the step with them."""
