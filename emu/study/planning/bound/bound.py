@@ -14,7 +14,7 @@ induction in the order of time: each task ends no earlier than the longest path 
 P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by their parts.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -29,7 +29,7 @@ from emu.model.stack.software import Software
 from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.pytorch_paths import PytorchPaths
 from emu.study.planning.bound.requests import Requests
-from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, StageCut, TapePath, TapePaths
+from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, StageCut, TapePath, TapePaths, times_s
 
 T = TypeVar("T")
 PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}
@@ -80,7 +80,7 @@ class Outline:
 
     def _reduced_s(self, requests: Requests, spans: F64) -> F64:
         """Return [P] the times of reductions less the last backward, as no gradient is there before this begins."""
-        took = [way.seconds(requests, place) for place, way in enumerate(self.reduces)]
+        took = [path.seconds(requests, place) for place, path in enumerate(self.reduces)]
         last = spans[..., 1 if self.plan.passes == 1 else 2].sum(axis=1)
         return np.array(took) - last if took else np.zeros(self.plan.pp)
 
@@ -97,16 +97,14 @@ class Outline:
                 known[key] = of_place(requests, place, key[1])
         return [known[key] for key in keys]
 
-    def _parts_s(self, requests: Requests, place: int, held: int) -> list[tuple[float, ...]]:
+    def _parts_s(self, requests: Requests, place: int, held: int) -> list[Sequence[float]]:
         """Return [K, 3] the times of the passes of each part at a place."""
         has = self.cut.held[held] > 0
-        return [turns.seconds(requests, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
+        return [times_s(turns, requests, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
 
     def ends_s(self, requests: Requests) -> list[list[float]]:
         """Return [P, 3] the times of each place before its passes, after them, and after them without overlap with passes."""
-        return self._of_places(
-            requests, lambda requests, place, held: [way.seconds(requests, place) for way in self.ends[held]]
-        )
+        return self._of_places(requests, lambda requests, place, held: times_s(self.ends[held], requests, place))
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
         """Return [P] the time that a rank waits until its messages have left, without the last one."""

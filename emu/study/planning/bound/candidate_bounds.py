@@ -44,7 +44,7 @@ from emu.study.planning.bound.requests import (
     Requests,
     RequestTime,
 )
-from emu.study.planning.bound.tape_paths import TapePaths
+from emu.study.planning.bound.tape_paths import TapePaths, times_s
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
@@ -162,7 +162,7 @@ class QuickBounds:
             turns = paths.of_layer(replace(plan, recompute="none"), self._kind)
         except InputError:  # it is told when the plan is looked at
             return 0.0, 0.0
-        found = [turns.seconds(Requests(rates, plan), 0) for rates in self.rates]
+        found = [times_s(turns, Requests(rates, plan), 0) for rates in self.rates]
         return min(forward for forward, _, _ in found), min(min(backwards) for _, *backwards in found)
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))

@@ -191,7 +191,7 @@ def _times(paths: MegatronPaths, outline: Outline, requests: Requests) -> Pipeli
 def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, requests: Requests, place: int) -> float:
     """Return the time from the beginning of the last backward until the last gradients may be reduced, in seconds."""
     first, *after = aside.names
-    passed = sum(paths.of_layer(plan, name).later.seconds(requests, place) for name in after)
+    passed = sum(paths.of_layer(plan, name)[2].seconds(requests, place) for name in after)
     return passed + paths.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
 
 

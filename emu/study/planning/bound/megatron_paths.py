@@ -40,7 +40,7 @@ class MegatronPaths(TapePaths):
         layer.forward(forward)
         layer.backward(backward, leave_gradient)
         later = self.path_of(backward)
-        return LayerPaths(self.path_of(forward), later, later)
+        return self.path_of(forward), later, later
 
     @kept_by(lambda self, plan, name: (*self.key(plan, name), plan.copy_axes))
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:

@@ -75,22 +75,17 @@ class TapePath:
         return ends[-1]
 
 
-class LayerPaths(NamedTuple):
-    """The paths through the passes of a layer."""
-
-    forward: TapePath
-    first: TapePath  # backward
-    later: TapePath  # ... of another microbatch, which adds to the gradients of the first
-
-    def seconds(self, requests: Requests, place: int) -> tuple[float, ...]:
-        """Return the least times of the forward, the first backward and a later backward, in seconds."""
-        forward, first = self.forward.seconds(requests, place), self.first.seconds(requests, place)
-        return forward, first, first if self.later is self.first else self.later.seconds(requests, place)
-
-
+# The paths through a layer's forward, its first backward, and that of another microbatch, which adds to the gradients.
+LayerPaths = tuple[TapePath, TapePath, TapePath]
 # The paths through the events of a step before a rank's passes, after them, and of these what nothing of its passes is beside.
 EndPaths = tuple[TapePath, TapePath, TapePath]
 HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the parameters of which they have copies
+
+
+def times_s(paths: Sequence[TapePath], requests: Requests, place: int) -> list[float]:
+    """Return the least time of each of several paths at a place, in seconds; some may be one and the same."""
+    known = {path: path.seconds(requests, place) for path in dict.fromkeys(paths)}
+    return [known[path] for path in paths]
 
 
 class StageCut(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from emu.arrays import digest
 from emu.errors import InputError
@@ -140,26 +140,16 @@ NO_TIME = float("inf")
 Advance = Callable[..., None]  # advances by one, and tells a line if one is given
 
 
-class Progress(Protocol):
-    """A function that shows the progress of one part of a search while a context lasts."""
-
-    def __call__(
-        self, label: str, total: int | None, state: Callable[[], str] | None = None, /
-    ) -> AbstractContextManager[Advance]:
-        """Return the context.
-
-        Args:
-            label: The name of the part.
-            total: The number of advances; None: it is not known.
-            state: A function that says in words what is done and what is left; None: the number of advances says it.
-        """
+# A function that shows the progress of one part of a search while a context lasts. It is given the name of the part, the number
+# of advances (None: it is not known), and a function that says in words what is done and left (None: the number says it).
+Progress = Callable[[str, int | None, Callable[[], str] | None], AbstractContextManager[Advance]]
 
 
 def _hidden(told: str = "") -> None:
     """Show nothing."""
 
 
-def quiet(label: str, total: int | None, state: Callable[[], str] | None = None, /) -> AbstractContextManager[Advance]:
+def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> AbstractContextManager[Advance]:
     """Return a context for progress that is not shown."""
     return nullcontext(_hidden)
 

@@ -119,7 +119,7 @@ class Search:
 
     def bound_plans(self) -> None:
         """Add the plans to the frontier; each may be placed in several ways."""
-        with self.progress(f"bounding {len(self.plans):,} plans", len(self.plans)) as advance:
+        with self.progress(f"bounding {len(self.plans):,} plans", len(self.plans), None) as advance:
             for plan in self.plans:
                 self.frontier.add(self.placed.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
                 advance()
@@ -312,7 +312,7 @@ class Search:
         timed = list[Candidate]()
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
         asked = ((each, self._asked(StepJob(each, how))) for each in candidates)
-        with self.progress(label, len(candidates)) as advance:
+        with self.progress(label, len(candidates), None) as advance:
             for candidate, found in results_of(asked, 2 * self.pool.side_by_side):
                 if REFUSED not in found:
                     self.rows[candidate] = PlanRow.stored(found)
