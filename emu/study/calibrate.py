@@ -61,13 +61,11 @@ def calibrate(device: str, found: Sequence[Probe], ran: Sequence[LayerStep] = ()
     fitted = fit(found, known, cores, SIZES[device].dtype)
     checked = [KernelCheck(p.what, _shape(p), p.time_s, seconds_of(fitted, p)) for p in found]
     fitted = replace(fitted, memory_bytes=memory_bytes, capability=capability)
-    return Calibration(_with_kernels(fitted, ran) if ran else fitted, tuple(checked))
-
-
-def _with_kernels(device: Device, ran: Sequence[LayerStep]) -> Device:
-    """Return the device with a row for each kernel that ran; each row has the host's time for a kernel added."""
-    besides_s = max(0.0, median(each.besides_s for each in ran))
-    return replace(device, launch_overhead_s=max(device.launch_overhead_s, besides_s), measured=rows_of(ran, besides_s))
+    if ran:  # each row has the host's time for a kernel added
+        besides_s = max(0.0, median(each.besides_s for each in ran))
+        launch_s = max(fitted.launch_overhead_s, besides_s)
+        fitted = replace(fitted, launch_overhead_s=launch_s, measured=rows_of(ran, besides_s))
+    return Calibration(fitted, tuple(checked))
 
 
 def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Device:

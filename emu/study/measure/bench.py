@@ -133,17 +133,13 @@ def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
 
 def _chosen(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
     """Return the chosen algorithm of a size, the algorithms that were not tried, and the library's own words."""
-    by, operation = asked.request.algorithm, asked.operation.name
+    by, op = asked.request.algorithm, asked.operation
     if by == AUTO:
-        return *fastest(asked.site, requirement_of(asked, size)), ""
-    found = library_choice(by, asked.site.topology, asked.site.npus, operation, size)
-    return (found.served, (), found.told) if found else (AlgorithmOnDims(Choice().name(operation)), (), "nothing of its own")
-
-
-def requirement_of(asked: PlacedBench, size: int) -> Requirement:
-    """Return the requirement that a size in bytes sets for an algorithm."""
-    op = asked.operation
-    return Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, asked.request.send_overhead_fs)
+        overhead_fs = asked.request.send_overhead_fs
+        wanted = Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, overhead_fs)
+        return *fastest(asked.site, wanted), ""
+    found = library_choice(by, asked.site.topology, asked.site.npus, op.name, size)
+    return (found.served, (), found.told) if found else (AlgorithmOnDims(Choice().name(op.name)), (), "nothing of its own")
 
 
 def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:

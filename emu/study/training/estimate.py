@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from math import gcd, lcm
+from typing import Any
 
 import numpy as np
 
@@ -131,7 +132,35 @@ class PreparedEstimate:
         began = time.perf_counter()
         timed = self.timed(device_under(self.request.stack, device))
         wall_s = self.wall_s + time.perf_counter() - began
-        return _estimated(self.request, self.model, timed, self.memory, wall_s, briefly=briefly), timed
+        plan, stack = self.request.plan, self.request.stack
+        return StepEstimate(
+            **self._of_step(timed.step(briefly=briefly)),
+            model=self.model.name,
+            plan=spell(plan),
+            dp=plan.dp,
+            global_batch=plan.global_batch,
+            axes=",".join(axes_of(plan, self.request.axes)),
+            software=stack.software.name,
+            stack=spell_stack(stack),
+            how=timed.how,
+            domain=timed.replayed.timed_ranks,
+            tasks=len(timed.timeline.end_fs),
+            wall_s=wall_s,
+        ), timed
+
+    def _of_step(self, step: Step) -> dict[str, Any]:
+        """Return the figures of a step, with the memory, the dtypes and the assumptions of the estimate."""
+        plan, stack = self.request.plan, self.request.stack
+        said = {f.name: getattr(stack.precision, f.name) for f in fields(stack.precision)}
+        own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
+        told = *padding_note(plan, self.model, stack), _memory_told(plan, stack)
+        return {
+            **shared_fields(step, Step),
+            "dtype": stack.precision.activation,
+            "memory_by_part_bytes": dict(self.memory),
+            "peak_memory_bytes": sum(self.memory.values()),
+            "assumptions": (*(s for s in step.assumptions if "peak memory" not in s), own, *told),
+        }
 
     def timed(self, device: Device) -> TimedTrace:
         """Return the step timed with a device; algorithms that no word names are chosen for the whole step.
@@ -276,34 +305,6 @@ def check_words(request: EstimateRequest, model: Model, topology: Topology) -> N
     groups = {axis: npus[members(plan, axis)] for tape in tapes for axis in tape.axes}
     operations = operations_by_axis((tape.events(), tuple(tape.axes)) for tape in tapes)
     check_axes(request.algorithms, groups, operations, topology)
-
-
-def _estimated(
-    request: EstimateRequest, model: Model, timed: TimedTrace, memory: Mapping[str, int], wall_s: float, *, briefly: bool
-) -> StepEstimate:
-    """Return the estimate with all its figures and assumptions."""
-    plan, precision = request.plan, request.stack.precision
-    step, activation = timed.step(briefly=briefly), precision.activation
-    of_step = {**shared_fields(step, Step), "dtype": activation}
-    of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = dict(memory), sum(memory.values())
-    said = {f.name: getattr(precision, f.name) for f in fields(precision)}
-    own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
-    told = *padding_note(plan, model, request.stack), _memory_told(plan, request.stack)
-    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, *told)
-    return StepEstimate(
-        **of_step,
-        model=model.name,
-        plan=spell(plan),
-        dp=plan.dp,
-        global_batch=plan.global_batch,
-        axes=",".join(axes_of(plan, request.axes)),
-        software=request.stack.software.name,
-        stack=spell_stack(request.stack),
-        how=timed.how,
-        domain=timed.replayed.timed_ranks,
-        tasks=len(timed.timeline.end_fs),
-        wall_s=wall_s,
-    )
 
 
 def _memory_told(plan: Plan, stack: Stack) -> str:

@@ -49,17 +49,14 @@ def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[Re
     if asked.name == MESSAGE:
         none = Request(MESSAGE, ())
         return [RequestPart(BatchKey(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
-    each = len(asked.choosing) == len(asked.ranks)
     alike: dict[AlgorithmOnDims, list[int]] = {}
-    first = Request(asked.name, (), asked.root, asked.elements, asked.dtype, axis=asked.axis_name)
-    asks = [first._replace(ranks=tuple(ranks)) for ranks in asked.choosing.tolist()]
+    asks = [asked.of_group(i) for i in range(len(asked.choosing))]
     for i, request in enumerate(asks):
-        of = request if each else request._replace(groups=len(asked.ranks))
-        alike.setdefault(choice.served(of), []).append(i)
+        alike.setdefault(choice.served(request), []).append(i)
     amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
     for by, groups in alike.items():
         ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
-        parts.append(RequestPart(BatchKey(communicator, by, *amounts), ranks, asks[groups[0]]))
+        parts.append(RequestPart(BatchKey(communicator, by, *amounts), ranks, asks[groups[0]]._replace(groups=1)))
     return parts
 
 

@@ -108,7 +108,7 @@ class ServedFabric:
 
     def served_by(self, asked: DistinctRequest, option: Option) -> Self:
         """Return the fabric with an option for an open request; groups that it cannot serve keep their algorithm."""
-        chooser = step_chooser(self.choice.chooser, {Coordinate.of(first_request(asked)): option})
+        chooser = step_chooser(self.choice.chooser, {Coordinate.of(asked.of_group(0)): option})
         return replace(self, choice=replace(self.choice, chooser=chooser))
 
     def bounds(self, asked: DistinctRequest, within_fs: float) -> Iterator[Entrant]:
@@ -154,7 +154,7 @@ class ServedFabric:
 
 def is_open(asked: DistinctRequest, choice: Choice) -> bool:
     """Return whether a request is a collective whose algorithm may be chosen, as the user names none for it."""
-    request = first_request(asked)
+    request = asked.of_group(0)
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
 
 
@@ -165,13 +165,6 @@ def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:
         if not found or each[1] < found[-1][1]:
             found.append(each)
     return found
-
-
-def first_request(asked: DistinctRequest) -> Request:
-    """Return the request of the first group that chooses, as a composed step has it."""
-    request = Request(asked.name, tuple(asked.choosing[0].tolist()), asked.root, asked.elements, asked.dtype)
-    each = len(asked.choosing) == len(asked.ranks)
-    return request._replace(axis=asked.axis_name, groups=1 if each else len(asked.ranks))
 
 
 def other_choosers(topology: Topology, dtype: str, npus: I64, ran: Chooser | None = None) -> Mapping[str, Chooser]:

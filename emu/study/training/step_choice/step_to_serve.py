@@ -32,7 +32,6 @@ from emu.study.training.step_choice.options import (
     Coordinate,
     Option,
     ServedFabric,
-    first_request,
     is_open,
     step_chooser,
 )
@@ -142,7 +141,7 @@ class StepToServe:
         found: dict[Coordinate, list[DistinctRequest]] = {}
         for asked in self.asked.requests:
             if is_open(asked, self.choice):
-                found.setdefault(Coordinate.of(first_request(asked)), []).append(asked)
+                found.setdefault(Coordinate.of(asked.of_group(0)), []).append(asked)
         return found
 
     def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
@@ -165,7 +164,7 @@ class StepToServe:
 
     def algorithms_of(self, asked: DistinctRequest, choice: Choice) -> list[AlgorithmOnDims]:
         """Return the algorithm of a request in each group that chooses; groups equal by symmetry count once."""
-        request = first_request(asked)
+        request = asked.of_group(0)
         return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
 
     def _shares(self) -> dict[int, float]:
