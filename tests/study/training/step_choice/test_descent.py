@@ -117,7 +117,7 @@ def test_candidates_are_those_that_no_other_beats_in_time_and_in_messages_at_onc
         ("slow", 99, 1.0),
     ]
     found = pareto_front([(ticks, flows, name) for name, ticks, flows in rows])
-    assert [each.name for each in found] == ["direct", "bruck", "ring"]
+    assert [name for _, _, name in found] == ["direct", "bruck", "ring"]
 
 
 def test_the_twelve_cheapest_moves_of_a_whole_axis_are_tried_and_no_more():
