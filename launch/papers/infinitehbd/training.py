@@ -12,8 +12,7 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.generate.item import Ask
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.bound import Outline
-from emu.study.planning.bound.chart import chart_s
+from emu.study.planning.bound.bound import Outline, chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.requests import Rates, Requests, RequestTime
 from emu.study.planning.search.row import PlanRow

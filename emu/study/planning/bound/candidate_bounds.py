@@ -32,8 +32,7 @@ from emu.model.pipeline.turns import turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound.bound import ROUNDED, Outline
-from emu.study.planning.bound.chart import chart_s
+from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.requests import (
     MissingTime,
