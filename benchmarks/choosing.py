@@ -48,14 +48,14 @@ def compare(drawn: Drawn) -> Compared | None:
     if step is None:
         return None
     began = time.process_time()
-    found = step.find()
+    _, found_s, _ = step.find()
     between = time.process_time()
     fastest = {c: _fastest(step, c) for c in sorted(step.coordinates, key=step.weight_s, reverse=True)[:MOST]}
     every = [dict(zip(fastest, names, strict=True)) for names in product(*fastest.values())]
     brute_s = min(step.composed_s(names) for names in every)
     taken = between - began, time.process_time() - between
     by_others = [step.composed_s(dict.fromkeys(step.by_coordinate, name)) for name in step.others]
-    return Compared(found.time_s, step.composed_s({}), min(by_others), brute_s, len(every), taken)
+    return Compared(found_s, step.composed_s({}), min(by_others), brute_s, len(every), taken)
 
 
 def to_serve(drawn: Drawn) -> StepToServe | None:

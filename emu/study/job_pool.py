@@ -19,7 +19,6 @@ from emu.cluster.rank_state.child_processes import end_with_parent
 from emu.value_table import ValueTable
 
 J = TypeVar("J")
-K = TypeVar("K")
 R = TypeVar("R")
 
 
@@ -103,13 +102,12 @@ def _end(pool: Pool) -> None:
     ended.join(_PATIENCE_S)
 
 
-def results_of(asked: Iterator[tuple[K, PendingResult[R]]], most: int) -> Iterator[tuple[K, R]]:
+def results_of(asked: Iterator[PendingResult[R]], most: int) -> Iterator[R]:
     """Yield the results in the order of the jobs; at most `most` jobs run at a time."""
-    under_way: deque[tuple[K, PendingResult[R]]] = deque()
+    under_way: deque[PendingResult[R]] = deque()
     for each in asked:
         under_way.append(each)
         if len(under_way) >= most:
-            name, waiting = under_way.popleft()
-            yield name, waiting()
-    for name, waiting in under_way:
-        yield name, waiting()
+            yield under_way.popleft()()
+    for waiting in under_way:
+        yield waiting()

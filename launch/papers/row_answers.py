@@ -109,5 +109,5 @@ def answers(makers: Mapping[str, Make], asked: Sequence[RowRequest], kept: Resul
         pending = (
             opened.submit(group) if told is None else known_result(told) for group, told in zip(groups, known, strict=True)
         )
-        for _, found in results_of(((None, each) for each in pending), len(groups)):
+        for found in results_of(pending, len(groups)):
             yield from found

@@ -13,7 +13,7 @@ from emu.value_table import ValueTable
 
 def in_order(pool, work, jobs, kept=None):
     with pool.open(work, kept, len(jobs)) as opened:
-        return [found for _, found in results_of(((job, opened.submit(job)) for job in jobs), len(jobs))]
+        return [*results_of(map(opened.submit, jobs), len(jobs))]
 
 
 def later_first(number):
@@ -70,8 +70,7 @@ def test_processes_of_this_machine_keep_what_they_find_themselves(tmp_path):
 
 
 def test_known_results_stand_among_others():
-    pending = iter([(0, known_result("known")), (1, known_result("too"))])
-    assert [*results_of(pending, 1)] == [(0, "known"), (1, "too")]
+    assert [*results_of(iter([known_result("known"), known_result("too")]), 1)] == ["known", "too"]
 
 
 def test_a_table_that_is_sent_is_empty_and_gives_what_is_written_there_once(tmp_path):

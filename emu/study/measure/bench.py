@@ -234,8 +234,8 @@ def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchR
     sizes, found = asked.request.sizes, _by_bound(asked)
     best = dict.fromkeys(sizes, float("inf"))
     with pool.open(partial(_timed, asked)) as opened:
-        quick = ((name, opened.submit((name, sizes))) for heavy, name in found if not heavy)
-        for row in chain.from_iterable(rows for _, rows in results_of(quick, len(found))):
+        quick = (opened.submit((name, sizes)) for heavy, name in found if not heavy)
+        for row in chain.from_iterable(results_of(quick, len(found))):
             best[row.size_bytes] = min(best[row.size_bytes], row.time_s)
             yield row
         for name in (name for heavy, name in found if heavy):

@@ -169,8 +169,7 @@ def verify(cases: Iterable[tuple[Algorithm, Shape]], pool: JobPool = THIS_PROCES
     """Prove and time each algorithm on its shape, by the processes of a pool; a refusal is a row, not an exception."""
     every = tuple(cases)
     with pool.open(partial(_verified, every), jobs=len(every)) as opened:
-        asked = ((number, opened.submit(number)) for number in range(len(every)))
-        yield from (row for _, row in results_of(asked, 16 * opened.side_by_side))
+        yield from results_of(map(opened.submit, range(len(every))), 16 * opened.side_by_side)
 
 
 def _verified(cases: Sequence[tuple[Algorithm, Shape]], number: int) -> VerificationRow:

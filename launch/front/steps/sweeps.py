@@ -243,8 +243,8 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
     rows = _SweepRows([(point, _resolved(said, built)) for point, said in where], timer.timed)
     known = [rows.known(number, timer.recall) for number in range(len(where))]
     with timer.pool.open(rows, timer.kept, known.count(None)) as opened:
-        pending = ((number, opened.submit(number) if row is None else known_result(row)) for number, row in enumerate(known))
-        done = (row for _, row in results_of(pending, len(where)))
+        pending = (opened.submit(number) if row is None else known_result(row) for number, row in enumerate(known))
+        done = results_of(pending, len(where))
         told = with_progress(done, timer.label, len(where), sweep_told, sweep_record) if timer.label else _rows_as_known(done)
         found = tuple(told)
     if all(row.step is None for row in found):

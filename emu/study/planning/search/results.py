@@ -185,7 +185,8 @@ class SearchState:
 
     def save(self, best: Sequence[Candidate]) -> None:
         """Keep the bound and the fastest candidates."""
-        self.kept.write(self.name, {"least_s": finite(self.least_s), "best": [_words(each) for each in best]})
+        words = [{"topology": number, "plan": asdict(plan), "axes": axes} for number, plan, axes in best]
+        self.kept.write(self.name, {"least_s": finite(self.least_s), "best": words})
 
     def timed(self, time_s: float, candidate: Candidate) -> None:
         """Note the time of a candidate, and tell it if it is the best."""
@@ -235,12 +236,7 @@ def finite(time_s: float) -> float | None:
     return None if time_s == NO_TIME else time_s
 
 
-def _words(candidate: Candidate) -> dict[str, Any]:
-    """Return a candidate as JSON."""
-    return {"topology": candidate.topology, "plan": asdict(candidate.plan), "axes": candidate.axes}
-
-
 def _candidate(found: Mapping[str, Any]) -> Candidate:
-    """Return the candidate of `_words`."""
+    """Return the candidate of its words in the cache."""
     plan = Plan(**{**found["plan"], "layers": tuple(found["plan"]["layers"])})
     return Candidate(found["topology"], plan, tuple(found["axes"]))

@@ -267,8 +267,8 @@ class Search:
         asked = dict(islice(wanted.items(), self._most.requests - self.requests))
         found = {name: RequestTime(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)
-        jobs = ((name, RequestJob(topology, request)) for name, request in asked.items())
-        for name, took in results_of(((name, self._asked(job)) for name, job in jobs), 32 * self.pool.side_by_side):
+        pending = (self._asked(RequestJob(topology, request)) for request in asked.values())
+        for name, took in zip(asked, results_of(pending, 32 * self.pool.side_by_side), strict=True):
             found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
         return found
 
@@ -311,9 +311,9 @@ class Search:
         """Time more candidates in one of the ways of `timer`, and return those that could be timed, the fastest first."""
         timed = list[Candidate]()
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
-        asked = ((each, self._asked(StepJob(each, how))) for each in candidates)
+        asked = (self._asked(StepJob(each, how)) for each in candidates)
         with self.progress(label, len(candidates), None) as advance:
-            for candidate, found in results_of(asked, 2 * self.pool.side_by_side):
+            for candidate, found in zip(candidates, results_of(asked, 2 * self.pool.side_by_side), strict=True):
                 if REFUSED not in found:
                     self.rows[candidate] = PlanRow.stored(found)
                     timed.append(candidate)
