@@ -18,20 +18,9 @@ from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
-from emu.study.training.step.rate import (
-    AS_RAN_TOLD,
-    MFU_ASSUMED,
-    Products,
-    has_work,
-    kind_of,
-    messages_of,
-    peaks_told,
-    products_of,
-    rate,
-)
+from emu.study.training.step.rate import Products, dtype_told, kind_of, messages_of, peaks_told, products_of, rate
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN
 from emu.trace.replay.brief_replay import brief_replay, replay_timeline
 from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, event_name
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
@@ -236,13 +225,13 @@ class TimedTrace:
         chooser = self.choice.chooser
         if self.auto is None and (is_automatic(chooser) or isinstance(chooser, RecordedChooser)):
             own.append(EACH_ALONE)
-        if self.dtype == AS_RAN:
-            own.append(AS_RAN_TOLD)
-        elif self.dtype != "float32":
-            own.append(f"what ran in float32 is timed as {self.dtype}")
-        if has_work(self.trace):
-            own.append(MFU_ASSUMED)
-        return (*self.topology.assumptions, *self.replayed.assumptions, *own, *self.composing)
+        return (
+            *self.topology.assumptions,
+            *self.replayed.assumptions,
+            *own,
+            *dtype_told(self.trace, self.dtype),
+            *self.composing,
+        )
 
 
 def with_means(step: S, timed: TimedTrace) -> S:

@@ -26,15 +26,7 @@ from emu.study.training.composed.composed import composition
 from emu.study.training.composed.composed_graph import StepFrame, composed_and_run
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests, Representatives, place_requests
 from emu.study.training.step_choice.descent import NEVER, WORTH, Descent, OptionByCoordinate, StepTime
-from emu.study.training.step_choice.options import (
-    FEW,
-    MANY,
-    Coordinate,
-    Option,
-    ServedFabric,
-    is_open,
-    step_chooser,
-)
+from emu.study.training.step_choice.options import FEW, MANY, Coordinate, Option, ServedFabric, is_open, step_chooser
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.report.report import report
