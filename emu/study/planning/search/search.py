@@ -17,6 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from emu.errors import InputError
+from emu.memo import kept_by
 from emu.model.generate.generate import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
@@ -101,7 +102,6 @@ class Search:
     anywhere: list[PlanBound] = field(default_factory=list)  # of plans that may fit
     without: list[PlanBound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
     large: list[PlanBound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
-    fits: dict[Plan, bool] = field(default_factory=dict)  # those of which a candidate was to be timed
     first_s: float = NO_TIME  # of the best plan
     worst_s: float = NO_TIME  # of the plans that are wanted, once there are as many
     reach_s: float = 0.0  # a time in full below which nothing may be left
@@ -199,9 +199,7 @@ class Search:
     def _timed(self, ready: Entry) -> list[tuple[Candidate, PendingResult[JobResult]]]:
         """Return a candidate with its pending step; an empty list if it does not fit the memory."""
         plan = ready.candidate.plan
-        if plan not in self.fits:
-            self.fits[plan] = self._fits(plan, range(_FIRST, plan.pp))
-        if not self.fits[plan]:
+        if not self._fits(plan, range(_FIRST, plan.pp)):
             self.large.append((ready.bound_s, 1))
             return []
         self.bounds_s[ready.candidate] = ready.bound_s
@@ -298,6 +296,7 @@ class Search:
             best[key] = min(row, best.get(key, row), key=lambda one: (one.step_time_s, one.axes))
         return list(best.values())
 
+    @kept_by(lambda _, *asked: asked)
     def _fits(self, plan: Plan, places: range) -> bool:
         """Return whether some places of a plan's pipelines fit the memory."""
         return not self.has or holds(self.model, plan, self.request.stack, self.has, places)
