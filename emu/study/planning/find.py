@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import product
+from math import inf
 from typing import Any
 
 from emu.collective.algorithm import operation_of
@@ -29,19 +30,7 @@ from emu.study.choice.site import Site
 from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
-from emu.study.planning.search.results import (
-    COMPOSED,
-    FULL,
-    Progress,
-    ResultCache,
-    SearchState,
-    Timer,
-    finite,
-    kept_result,
-    quiet,
-    result_namer,
-    search_name,
-)
+from emu.study.planning.search.results import COMPOSED, FULL, Progress, ResultCache, SearchState, Timer, kept_result, quiet
 from emu.study.planning.search.row import BY, INTERRUPTED, PROVED, WORKED, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Search
 from emu.study.planning.space import Space, check, placements
@@ -165,10 +154,8 @@ def _search(
     paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
     axes = frozenset(axes_named(request.algorithms))
     placed = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes)
-    name_of = result_namer(model, stack, device, request.algorithms, tuple(topologies))
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
-    state = SearchState(kept, search_name(request, model, device, tuple(topologies)), name_of)
-    state.load()
+    state = SearchState.of(request, model, device, tuple(topologies), kept)
     return Search(request, model, topologies, device, chooses, began_s, placed, MemoryFloors(model, stack), state, progress)
 
 
@@ -259,7 +246,7 @@ def known_table(search: Search) -> PlanTable | None:
     every = len(search.topologies) * sum(len(placements(plan)) for plan in search.plans)
     timed, memory = len(search.needed()), sum(places for _, places in (*search.without, *search.large))
     decided = {**dict.fromkeys(BY, 0), "memory": memory, "composed": timed, "undecided": every - memory - timed}
-    counted = {"ended": INTERRUPTED, "least_s": finite(search.least_s), "decided": decided}
+    counted = {"ended": INTERRUPTED, "least_s": search.least_s, "decided": decided}
     return _table(search, _rows(search, best, ()), counted) if best else None
 
 
@@ -267,9 +254,10 @@ def _table(search: Search, rows: tuple[PlanRow, ...], counted: Mapping[str, Any]
     """Return the table of rows, and of the fields that say how the search has ended."""
     request, device, seen, decided = search.request, search.device, search.seen(), counted["decided"]
     off = device.step_error(RunKind(bool(search.model.experts), request.stack.fp8 != NOTHING))
+    least_s = None if counted["least_s"] == inf else counted["least_s"]
     named = {"model": search.model.name, "device": device.name, "software": request.stack.software.name}
     return PlanTable(
-        **{**shared_fields(request, PlanTable), **named, **counted},
+        **{**shared_fields(request, PlanTable), **named, **counted, "least_s": least_s},
         memory_bytes=device.memory_bytes,
         either_way=off and off.share,
         either_way_by=off and off.text,
@@ -304,7 +292,7 @@ def _decided(search: Search) -> Mapping[str, Any]:
     bound, requests = every - without - near - of_plans, near - large - timed - placed
     by = (without + large, bound, requests, timed, of_plans + placed)
     ended = WORKED if of_plans + placed else PROVED
-    return {"ended": ended, "least_s": finite(least_s), "decided": dict(zip(BY, by, strict=True))}
+    return {"ended": ended, "least_s": least_s, "decided": dict(zip(BY, by, strict=True))}
 
 
 def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:

@@ -34,15 +34,7 @@ from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.requests import (
-    MissingTime,
-    PlacedGroups,
-    PlacedRequest,
-    PlacedRequests,
-    Rates,
-    Requests,
-    RequestTime,
-)
+from emu.study.planning.bound.requests import Missing, PlacedGroups, PlacedRequest, PlacedRequests, Rates, Requests, RequestTime
 from emu.study.planning.bound.tape_paths import TapePaths, times_s
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
@@ -211,7 +203,7 @@ class CandidateBounds:
         """Return [plans] bounds of steps by their reductions of gradients, on any topology and in any placement, in seconds."""
         numbers = range(len(self.topologies))
         every = [[Candidate(number, plan, axes) for number in numbers for axes in placements(plan)] for plan in plans]
-        missing: list[dict[Hashable, MissingTime]] = [{} for _ in numbers]
+        missing: list[Missing] = [{} for _ in numbers]
         for candidate in chain(*every):
             there = self._there(candidate)
             self._reduced_s(there)
@@ -238,7 +230,7 @@ class CandidateBounds:
         Returns:
             For each candidate the bound in seconds, and whether it is final: all times of its requests are known.
         """
-        missing: list[dict[Hashable, MissingTime]] = [{} for _ in self.topologies]
+        missing: list[Missing] = [{} for _ in self.topologies]
         found = [self._bound(each) for each in candidates]
         for each, (_, untold, _) in zip(candidates, found, strict=True):
             missing[each.topology] |= untold
@@ -246,7 +238,7 @@ class CandidateBounds:
         nearest = (self._bound(each) if bound[1] else bound for each, bound in zip(candidates, found, strict=True))
         return [(least_s, is_told) for least_s, _, is_told in nearest]
 
-    def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, MissingTime], bool]:
+    def _bound(self, candidate: Candidate) -> tuple[float, Missing, bool]:
         """Return the bound by known times, the missing times, and whether it is final; the slower chart is computed last."""
         there, outline = self._there(candidate), self._outlined(candidate.plan)
         least_s = max(outline.seconds(there), self._reduced_s(there))
@@ -256,7 +248,7 @@ class CandidateBounds:
         self._timed.update([candidate] * (not there.missing))
         return least_s, there.missing, charted and not there.missing
 
-    def _time(self, missing: Sequence[Mapping[Hashable, MissingTime]], times: TimeRequests) -> None:
+    def _time(self, missing: Sequence[Missing], times: TimeRequests) -> None:
         """Time the missing requests that come first in order."""
         first = min((after for of in missing for after, _ in of.values()), default=0)
         for number, of in enumerate(missing):

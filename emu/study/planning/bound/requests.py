@@ -231,8 +231,8 @@ class PlacedRequest(NamedTuple):
         return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
 
 
-# A request whose time is asked for and not known, after its rank in the order of timing: the least number is timed first.
-MissingTime = tuple[int, PlacedRequest]
+# Requests whose times are asked for and not known, by name, each after its rank in the order of timing: the least comes first.
+Missing = dict[Hashable, tuple[int, PlacedRequest]]
 
 
 def time_request(request: PlacedRequest, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> RequestTime:
@@ -348,7 +348,7 @@ class PlacedRequests(Requests):
     where: PlacedGroups
     times: Mapping[Hashable, RequestTime]  # known ones, by name of the request
     axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
-    missing: dict[Hashable, MissingTime] = field(default_factory=dict)  # what was asked for and is not known, by name
+    missing: Missing = field(default_factory=dict)  # what was asked for and is not known, by name
 
     def place_key(self, place: int) -> Hashable:
         """Return the key of a place, as in `Requests`; each place has its own."""

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ class StepJob(NamedTuple):
     """A job that times a step of a candidate."""
 
     candidate: Candidate
-    how: str
+    how: str = QUICK
 
 
 class RequestJob(NamedTuple):
@@ -134,9 +135,6 @@ def result_namer(
     return name_of
 
 
-NO_TIME = float("inf")
-
-
 Advance = Callable[..., None]  # advances by one, and tells a line if one is given
 
 
@@ -165,7 +163,17 @@ class SearchState:
     least_s: float = 0.0  # no candidate that is not timed takes less
     best: tuple[float, Candidate] | None = None  # the fastest by the quick way, and its time
     before: dict[Candidate, PlanRow] = field(default_factory=dict)  # the fastest of an interrupted search
-    _told_s: float = NO_TIME  # the time of the best that was told
+    _told_s: float = inf  # the time of the best that was told
+
+    @staticmethod
+    def of(
+        request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...], kept: ResultCache
+    ) -> "SearchState":
+        """Return what a search knows as it begins: what it knew when it was interrupted, if all its results are there."""
+        name_of = result_namer(model, request.stack, device, request.algorithms, topologies)
+        state = SearchState(kept, search_name(request, model, device, topologies), name_of)
+        state.load()
+        return state
 
     def recall(self, job: Job) -> JobResult | None:
         """Return the result of a job that the cache has; None: it has none."""
@@ -178,15 +186,16 @@ class SearchState:
         rows = {candidate: self._rows(candidate) for candidate in map(_candidate, found["best"])} if found else {}
         if not found or not all(rows.values()):
             return
-        self.least_s = NO_TIME if found["least_s"] is None else found["least_s"]
+        self.least_s = inf if found["least_s"] is None else found["least_s"]
         for candidate, own in rows.items():
             self.before[candidate] = own[0]
             self._improve(own[-1].step_time_s, candidate)
 
     def save(self, best: Sequence[Candidate]) -> None:
         """Keep the bound and the fastest candidates."""
+        least_s = None if self.least_s == inf else self.least_s
         words = [{"topology": number, "plan": asdict(plan), "axes": axes} for number, plan, axes in best]
-        self.kept.write(self.name, {"least_s": finite(self.least_s), "best": words})
+        self.kept.write(self.name, {"least_s": least_s, "best": words})
 
     def timed(self, time_s: float, candidate: Candidate) -> None:
         """Note the time of a candidate, and tell it if it is the best."""
@@ -197,7 +206,7 @@ class SearchState:
         """Note that no candidate that is not timed takes less than a time, and tell it where this proves the best."""
         was_proved, self.least_s = self.is_proved, max(self.least_s, least_s)
         if self.is_proved and not was_proved:
-            self._told_s = NO_TIME
+            self._told_s = inf
         self._tell()
 
     @property
@@ -207,7 +216,7 @@ class SearchState:
 
     def told(self) -> str:
         """Return in words the best and the bound."""
-        least = "" if self.least_s == NO_TIME else f" takes less than {format_time(self.least_s)}"
+        least = "" if self.least_s == inf else f" takes less than {format_time(self.least_s)}"
         rest = f"no plan that is left{least}" if least else "no plan is left"
         if self.best is None:
             return rest
@@ -229,11 +238,6 @@ class SearchState:
         """Return the rows of a candidate, that of the best way first and that of the quick way last; none if this is lost."""
         *better, quick = (self.recall(StepJob(candidate, how)) for how in (FULL, COMPOSED, QUICK))
         return [PlanRow.stored(row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
-
-
-def finite(time_s: float) -> float | None:
-    """Return a time; None for one without end."""
-    return None if time_s == NO_TIME else time_s
 
 
 def _candidate(found: Mapping[str, Any]) -> Candidate:

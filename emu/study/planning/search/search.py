@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from emu.errors import InputError
@@ -24,19 +25,7 @@ from emu.model.plan.plan import Plan
 from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.bound.requests import PlacedRequest, RequestTime
-from emu.study.planning.search.results import (
-    COMPOSED,
-    FULL,
-    NO_TIME,
-    QUICK,
-    REFUSED,
-    Job,
-    JobResult,
-    Progress,
-    RequestJob,
-    SearchState,
-    StepJob,
-)
+from emu.study.planning.search.results import COMPOSED, FULL, REFUSED, JobResult, Progress, RequestJob, SearchState, StepJob
 from emu.study.planning.search.row import (
     ANYWHERE,
     PLACED,
@@ -92,7 +81,7 @@ class Search:
     progress: Progress
     plans: Sequence[Plan] = ()  # those that are searched
     not_searched: tuple[str, ...] = ()  # what else the words that all plans have could say
-    pool: OpenPool[Job, JobResult] = field(init=False)  # it is set once processes are there
+    pool: OpenPool[StepJob | RequestJob, JobResult] = field(init=False)  # it is set once processes are there
     frontier: Frontier = field(default_factory=Frontier)
     under_way: deque[tuple[Candidate, PendingResult[JobResult]]] = field(default_factory=deque)  # steps that were asked for
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
@@ -102,15 +91,15 @@ class Search:
     anywhere: list[PlanBound] = field(default_factory=list)  # of plans that may fit
     without: list[PlanBound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
     large: list[PlanBound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
-    first_s: float = NO_TIME  # of the best plan
-    worst_s: float = NO_TIME  # of the plans that are wanted, once there are as many
+    first_s: float = inf  # of the best plan
+    worst_s: float = inf  # of the plans that are wanted, once there are as many
     reach_s: float = 0.0  # a time in full below which nothing may be left
     least_s: float = 0.0  # no candidate that is not timed takes less
     first_took: Work | None = None  # the work until the first plan was proved, but for what was left; None: it is not
     requests: int = 0  # of which times were asked for
     generated: int = 0  # plans whose passes were
     left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many
-    left_s: float = NO_TIME  # the least bound of these
+    left_s: float = inf  # the least bound of these
 
     @property
     def has(self) -> int:
@@ -175,7 +164,7 @@ class Search:
         """Compute the bound of what is left, and note when nothing in the frontier may be as fast as the first plan."""
         asked = (self.bounds_s[candidate] for candidate, _ in self.under_way)
         first = (entry.bound_s for entry in self.frontier.entries[:1])
-        least_s = min((*asked, *first), default=NO_TIME)
+        least_s = min((*asked, *first), default=inf)
         self.least_s = min(least_s, self.left_s)
         if self.first_took is None and least_s > max(self.first_s, self.reach_s):
             self.first_took = self._work()
@@ -203,7 +192,7 @@ class Search:
             self.large.append((ready.bound_s, 1))
             return []
         self.bounds_s[ready.candidate] = ready.bound_s
-        return [(ready.candidate, self._asked(StepJob(ready.candidate, QUICK)))]
+        return [(ready.candidate, self._asked(StepJob(ready.candidate)))]
 
     def _look(self, entries: Sequence[Entry]) -> None:
         """Compute the next, better bounds of some entries and add these to the frontier again."""
@@ -281,7 +270,7 @@ class Search:
         places = [(entry.known, len(placements(entry.candidate.plan))) for entry in entries]
         of_plans = len(self.topologies) * sum(n for known, n in places if known > ANYWHERE)
         placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
-        return of_plans, placed, min((entry.bound_s for entry in entries), default=NO_TIME)
+        return of_plans, placed, min((entry.bound_s for entry in entries), default=inf)
 
     def needed(self) -> list[Candidate]:
         """Return the candidates that had to be timed; a few more may have been, side by side with these."""
