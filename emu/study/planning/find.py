@@ -32,7 +32,7 @@ from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.search.results import COMPOSED, FULL, Progress, ResultCache, SearchState, Timer, kept_result, quiet
 from emu.study.planning.search.row import BY, INTERRUPTED, PROVED, WORKED, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
-from emu.study.planning.search.search import Search
+from emu.study.planning.search.search import ANYWHERE, Search
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed import composed
@@ -283,12 +283,26 @@ def _assumptions(search: Search, rows: Sequence[PlanRow]) -> tuple[str, ...]:
     return (*of_topologies, *search.device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED)
 
 
+def _undecided(search: Search) -> tuple[int, int, float]:
+    """Return what is left undecided of a search that has ended.
+
+    Returns:
+        The number of undecided candidates that have no placement yet, the number of those that have one, and the least
+        bound of all of them, in seconds.
+    """
+    entries = [entry for entry in (*search.left, *search.frontier.entries) if entry.bound_s <= search.limit_s]
+    places = [(entry.known, len(placements(entry.candidate.plan))) for entry in entries]
+    of_plans = len(search.topologies) * sum(n for known, n in places if known > ANYWHERE)
+    placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
+    return of_plans, placed, min((entry.bound_s for entry in entries), default=inf)
+
+
 def _decided(search: Search) -> Mapping[str, Any]:
     """Return the fields of a table that say how a search has ended, and what decides its candidates."""
     every = len(search.topologies) * sum(len(placements(plan)) for plan in search.plans)
     timed, bounds = len(search.needed()), (search.without, search.anywhere, search.large)
     without, near, large = (sum(places for least_s, places in of if least_s <= search.limit_s) for of in bounds)
-    of_plans, placed, least_s = search.undecided()
+    of_plans, placed, least_s = _undecided(search)
     bound, requests = every - without - near - of_plans, near - large - timed - placed
     by = (without + large, bound, requests, timed, of_plans + placed)
     ended = WORKED if of_plans + placed else PROVED

@@ -139,9 +139,7 @@ class PlacedGroups:
     plan: Plan  # one of the plans
     npus: I64  # [ranks] the NPU of each rank
     numbers: int  # possible numbers of communicators, as in `Groups`
-    messages: dict[Hashable, Sequence[RequestTime]] = field(
-        default_factory=dict
-    )  # known times of messages by distance and size
+    messages: dict[Hashable, Sequence[RequestTime]] = field(default_factory=dict)  # known times by distance and size
 
     @staticmethod
     def of(topology: Topology, plan: Plan, axes: tuple[str, ...]) -> "PlacedGroups":

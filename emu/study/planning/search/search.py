@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 from typing import NamedTuple
@@ -26,19 +27,7 @@ from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.bound.requests import PlacedRequest, RequestTime
 from emu.study.planning.search.results import COMPOSED, FULL, REFUSED, JobResult, Progress, RequestJob, SearchState, StepJob
-from emu.study.planning.search.row import (
-    ANYWHERE,
-    PLACED,
-    PLAN,
-    READY,
-    REDUCED,
-    WORKS,
-    Candidate,
-    Entry,
-    Frontier,
-    PlanRequest,
-    PlanRow,
-)
+from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -52,14 +41,61 @@ class Work(NamedTuple):
     plans: int  # whose passes are generated
 
 
-MOST = Work(
-    1_000, 6_000, 5_000
-)  # of a search, so that it ends where bounds say little; plans count where their passes are long
+# Of a search, so that it ends where bounds say little; plans count where their passes are long.
+MOST = Work(1_000, 6_000, 5_000)
 AFTER_FIRST = Work(40, 1_000, 2_000)  # once the first plan is proved
 _ALL = Work(*[sys.maxsize] * 3)
 _AHEAD = 4  # steps that are asked for before the first of them is looked at, whatever the number of processes
 _NEAR = 0.01  # share by which a quickly timed plan may be slower than the last of the table, and is timed once more
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
+
+
+READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
+_TOGETHER = 64  # limit of entries that are looked at together
+_AS_LEAST = 1.005  # times the least bound: limit of their bounds
+
+
+class Entry(NamedTuple):
+    """A candidate, or a plan in any placement, with the bound of its time."""
+
+    bound_s: float
+    known: int  # the kind of the bound: READY, PLACED and so on
+    number: int  # unique
+    candidate: Candidate
+
+
+@dataclass
+class Frontier:
+    """A heap of entries."""
+
+    entries: list[Entry] = field(default_factory=list)
+    added: int = 0
+
+    def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
+        """Add an entry, numbered after all entries before it.
+
+        Args:
+            bound_s: The lower bound of its time.
+            known: How this bound was found, one of the constants from READY on.
+            candidate: The candidate, or a plan in any placement.
+        """
+        self.added += 1
+        heappush(self.entries, Entry(bound_s, known, self.added, candidate))
+
+    def has(self, most_s: float) -> bool:
+        """Return whether there is an entry whose bound is at most `most_s`."""
+        return bool(self.entries) and self.entries[0].bound_s <= most_s
+
+    def first(self, most_s: float) -> list[Entry]:
+        """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
+        found, ready = [heappop(self.entries)], list[Entry]()
+        most_s = min(most_s, found[0].bound_s * _AS_LEAST)
+        while found[0].known != READY and self.has(most_s) and len(found) < _TOGETHER:
+            entry = heappop(self.entries)
+            (ready if entry.known == READY else found).append(entry)
+        for entry in ready:
+            heappush(self.entries, entry)
+        return found
 
 
 PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, and the number of candidates that it is of
@@ -258,19 +294,6 @@ class Search:
         for name, took in zip(asked, results_of(pending, 32 * self.pool.side_by_side), strict=True):
             found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
         return found
-
-    def undecided(self) -> tuple[int, int, float]:
-        """Return what is left undecided of a search that has ended.
-
-        Returns:
-            The number of undecided candidates that have no placement yet, the number of those that have one, and the least
-            bound of all of them, in seconds.
-        """
-        entries = [entry for entry in (*self.left, *self.frontier.entries) if entry.bound_s <= self.limit_s]
-        places = [(entry.known, len(placements(entry.candidate.plan))) for entry in entries]
-        of_plans = len(self.topologies) * sum(n for known, n in places if known > ANYWHERE)
-        placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
-        return of_plans, placed, min((entry.bound_s for entry in entries), default=inf)
 
     def needed(self) -> list[Candidate]:
         """Return the candidates that had to be timed; a few more may have been, side by side with these."""

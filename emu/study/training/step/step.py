@@ -98,9 +98,7 @@ class Step:
     between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
     wall_fabric_s: float
-    costliest: tuple[CostlyRequest, ...] | None = field(
-        default=None, metadata=LEFT_OUT
-    )  # requests; None: no line is known of them
+    costliest: tuple[CostlyRequest, ...] | None = field(default=None, metadata=LEFT_OUT)  # None: no line is known of any
     hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
     paced: PaceFigures | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
     whole: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
