@@ -16,8 +16,8 @@ from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.model import anywhere
 from emu.model.plan.plan import Plan
-from emu.study.calibrate.calibrate import calibrate
-from emu.study.calibrate.probe import layers, probes
+from emu.study.calibrate import calibrate
+from emu.study.probe import layers, probes
 from emu.study.training.learn.program import Program, read_text
 from emu.trace.device.device import Device
 from emu.trace.steps import equal_steps, one_step

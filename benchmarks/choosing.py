@@ -7,15 +7,14 @@ Steps are those that `benchmarks.composed` draws. Of more than five coordinates 
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import quantiles
 
 from benchmarks.composed.drawn import Drawn, several
 from emu.errors import InputError
-from emu.model.model import find_model
-from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.generated_step import GeneratedStep
+from emu.study.training.composed.software_costs import device_under
+from emu.study.training.estimate import prepare
 from emu.study.training.step_choice.options import Coordinate
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
 from emu.topology.catalogue import build_topology
@@ -49,24 +48,21 @@ def compare(drawn: Drawn) -> Compared | None:
     if step is None:
         return None
     began = time.process_time()
-    found = step.find()
+    _, found_s, _ = step.find()
     between = time.process_time()
     fastest = {c: _fastest(step, c) for c in sorted(step.coordinates, key=step.weight_s, reverse=True)[:MOST]}
     every = [dict(zip(fastest, names, strict=True)) for names in product(*fastest.values())]
     brute_s = min(step.composed_s(names) for names in every)
     taken = between - began, time.process_time() - between
     by_others = [step.composed_s(dict.fromkeys(step.by_coordinate, name)) for name in step.others]
-    return Compared(found.time_s, step.composed_s({}), min(by_others), brute_s, len(every), taken)
+    return Compared(found_s, step.composed_s({}), min(by_others), brute_s, len(every), taken)
 
 
 def to_serve(drawn: Drawn) -> StepToServe | None:
     """The step as one to choose for."""
     request, stack = drawn.request, drawn.request.stack
     device = find_device("h100", stack.precision.activation).over(request.plan.world)
-    topology = topology_under(stack, build_topology(drawn.topology))
-    step = GeneratedStep(
-        find_model(request.model), request.plan, stack, request.algorithms, request.axes, topology, ALWAYS_COMPOSED, None
-    )
+    step = prepare(request, build_topology(drawn.topology), replace(device, memory_bytes=0), ALWAYS_COMPOSED)
     return step.to_serve(device_under(stack, device))
 
 

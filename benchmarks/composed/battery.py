@@ -16,11 +16,10 @@ from emu.model.generate.generate import trace_of
 from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of, with_axes
-from emu.study.training.composed.composed import composition
+from emu.study.training.composed.composed import MOST_TASKS, composition
 from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
-from emu.study.training.composed.stretches import MOST_TASKS
-from emu.study.training.generated_step import roles_of, standing_of
+from emu.study.training.estimate import roles_of, standing_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

@@ -16,7 +16,7 @@ from benchmarks.fidelity.row import Row
 from emu.arrays import F64
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.builders.wiring import star
 from emu.topology.placement import place
 from emu.units import format_bandwidth, format_size, format_time, ticks

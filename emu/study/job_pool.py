@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.pool import Pool
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -18,39 +19,15 @@ from emu.cluster.child_processes import end_with_parent
 from emu.store import ValueTable
 
 J = TypeVar("J")
-K = TypeVar("K")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
 
-class PendingResult(Protocol[R_co]):
-    """The result of a job that may still run."""
-
-    def get(self) -> R_co:
-        """Return the result; wait for it if needed."""
+PendingResult = Callable[[], R]  # a function that returns the result of a job that may still run; it waits for it if needed
 
 
-@dataclass(frozen=True)
-class LocalJob(Generic[J, R]):
-    """A job that this process does when its result is wanted."""
-
-    work: Callable[[J], R]
-    job: J
-
-    def get(self) -> R:
-        """Return the result."""
-        return self.work(self.job)
-
-
-@dataclass(frozen=True)
-class KnownResult(Generic[R]):
-    """The result of a job that need not be done, because it is known."""
-
-    found: R
-
-    def get(self) -> R:
-        """Return the result."""
-        return self.found
+def known_result(found: R) -> PendingResult[R]:
+    """Return the result of a job that need not be done, because it is known."""
+    return lambda: found
 
 
 @dataclass(frozen=True)
@@ -101,12 +78,12 @@ class LocalPool:
         n = self.processes if jobs is None else min(self.processes, jobs)
         served = multiprocessing.current_process().daemon  # by another's pool: it may start no processes of its own
         if n <= 1 or served or "fork" not in multiprocessing.get_all_start_methods():
-            yield OpenPool(lambda job: LocalJob(work, job))
+            yield OpenPool(partial(partial, work))
             return
         _WORK[:] = [work]
         pool = multiprocessing.get_context("fork").Pool(n, _begin)
         try:
-            yield OpenPool(lambda job: pool.apply_async(_do, (job,)), n)
+            yield OpenPool(lambda job: pool.apply_async(_do, (job,)).get, n)
         finally:
             _end(pool)
             _WORK.clear()
@@ -125,13 +102,12 @@ def _end(pool: Pool) -> None:
     ended.join(_PATIENCE_S)
 
 
-def results_of(asked: Iterator[tuple[K, PendingResult[R]]], most: int) -> Iterator[tuple[K, R]]:
+def results_of(asked: Iterator[PendingResult[R]], most: int) -> Iterator[R]:
     """Yield the results in the order of the jobs; at most `most` jobs run at a time."""
-    under_way: deque[tuple[K, PendingResult[R]]] = deque()
+    under_way: deque[PendingResult[R]] = deque()
     for each in asked:
         under_way.append(each)
         if len(under_way) >= most:
-            name, waiting = under_way.popleft()
-            yield name, waiting.get()
-    for name, waiting in under_way:
-        yield name, waiting.get()
+            yield under_way.popleft()()
+    for waiting in under_way:
+        yield waiting()

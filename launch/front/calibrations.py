@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from emu.study.calibrate.calibrate import Calibration
-from emu.study.calibrate.calibrate import calibrate as calibrated
-from emu.study.calibrate.probe import here, layers, probes
+from emu.study.calibrate import Calibration
+from emu.study.calibrate import calibrate as calibrated
+from emu.study.probe import here, layers, probes
 from emu.trace.device.device import Device
 from emu.trace.device.file import write_device
 from emu.units import format_bandwidth, format_flops, format_time

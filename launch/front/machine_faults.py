@@ -9,9 +9,8 @@ from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.registry import parse_call
-from emu.study.cost.cost import Cost
-from emu.study.cost.cost import cost as network_cost
-from emu.study.cost.price_book import Price
+from emu.study.cost import Cost, Price
+from emu.study.cost import cost as network_cost
 from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
 from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
 from emu.units import parse_time, seconds

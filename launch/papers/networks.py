@@ -11,7 +11,7 @@ from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import Shape
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run_graph
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S

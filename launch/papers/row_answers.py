@@ -17,9 +17,9 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import parse_stack
 from emu.sources import code_digest
-from emu.study.job_pool import JobPool, KnownResult, results_of
+from emu.study.job_pool import JobPool, known_result, results_of
+from emu.study.planning.search.results import ResultCache
 from emu.study.planning.search.row import PlanRow
-from emu.study.planning.search.timer import ResultCache
 from emu.study.training.estimate import EstimateRequest, prepare
 from emu.study.training.step_choice.step_to_serve import TimingEffort
 from emu.topology.topology import Topology
@@ -120,9 +120,9 @@ def answers(makers: Mapping[str, Make], asked: Sequence[RowRequest], kept: Resul
     known = [worker.recall(group) for group in groups]
     with pool.open(worker, kept, known.count(None)) as opened:
         pending = (
-            opened.submit(group) if told is None else KnownResult(told) for group, told in zip(groups, known, strict=True)
+            opened.submit(group) if told is None else known_result(told) for group, told in zip(groups, known, strict=True)
         )
-        for _, found in results_of(((None, each) for each in pending), len(groups)):
+        for found in results_of(pending, len(groups)):
             yield from found
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from emu.errors import RunError
 from emu.store import ValueTable
-from emu.study.job_pool import LocalJob, OpenPool
+from emu.study.job_pool import OpenPool, PendingResult
 from launch.ray.process import RayOptions, RayProcess
 from launch.ray.task_work import TaskWork, by_value
 from launch.ray.tasks import TaskResult
@@ -50,7 +50,7 @@ class RayPool:
             RunError: Ray does not start.
         """
         if jobs == 0:
-            yield OpenPool(partial(LocalJob, work))
+            yield OpenPool(partial(partial, work))
             return
         sent = by_value(TaskWork(work, kept))
         with late_notice("joining the Ray" if self.address else "starting Ray"):
@@ -89,14 +89,14 @@ class _RayTasks:
         self._process.send(work)
         return int(self._process.receive())
 
-    def submit(self, job: Any) -> LocalJob[int, Any]:
-        """Start a task; return what waits for its result."""
+    def submit(self, job: Any) -> PendingResult[Any]:
+        """Start a task, and return its result to wait for."""
         self._take_all()
         number = self._started
         self._started += 1
         of = "" if self._jobs is None else f"/{self._jobs}"
         self._process.send((number, f"{self._label} {self._started}{of}", by_value(job)))
-        return LocalJob(self._result, number)
+        return partial(self._result, number)
 
     def _result(self, number: int) -> Any:
         """Return the result of a task, after it has come.

@@ -23,7 +23,7 @@ from emu.fabric.lowering.dependencies import TornError
 from emu.study.choice.site import Site, candidates
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.placement import place
 

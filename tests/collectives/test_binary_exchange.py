@@ -7,7 +7,7 @@ from collectives import exchange, relayed
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.errors import InputError
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 

@@ -13,7 +13,7 @@ from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.collective.shape import PartialGrid
 from emu.errors import InputError
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 

@@ -12,7 +12,7 @@ import pytest
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.transform import on_channels
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 

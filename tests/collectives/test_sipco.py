@@ -12,7 +12,7 @@ from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run_graph
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S, ticks
 

@@ -13,7 +13,7 @@ from emu.model.generate.generate import generate
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
-from emu.study.calibrate.calibrate import Calibration
+from emu.study.calibrate import Calibration
 from emu.trace.trace_file import save
 from launch.data.devices import DEVICES
 from launch.front import calibrations, publications

@@ -9,8 +9,8 @@ import pytest
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.sources import _of_folders
-from emu.study.planning.search import timer
-from emu.study.planning.search.timer import ResultCache
+from emu.study.planning.search import results
+from emu.study.planning.search.results import ResultCache
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from launch.papers import row_answers as rows
@@ -46,8 +46,8 @@ def step_s(emu, tmp_path, monkeypatch):
     """Return a function that tells what a plan takes by the files that are there, and how much of that had to be timed."""
     monkeypatch.chdir(tmp_path)
     jobs = []
-    real = timer.Timer.__call__
-    monkeypatch.setattr(timer.Timer, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
+    real = results.Timer.__call__
+    monkeypatch.setattr(results.Timer, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
     monkeypatch.setattr("launch.front.steps.searches._PROCESSES", 1)
     for name, text in FILES.items():
         Path(name).write_text(text)

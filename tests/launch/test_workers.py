@@ -9,7 +9,7 @@ import pytest
 
 import emu as library
 from emu import sources
-from emu.study.job_pool import KnownResult, OpenPool
+from emu.study.job_pool import OpenPool, known_result
 from launch.ray import task_work
 from launch.ray.task_work import TaskWork, by_value
 from tests.launch.answers import without_wall
@@ -63,7 +63,7 @@ class FarPool:
             found, fresh = pickle.loads(told)
             for key, value in fresh:
                 kept.write(key, value)
-            return KnownResult(found)
+            return known_result(found)
 
         yield OpenPool(submit, 2)
 

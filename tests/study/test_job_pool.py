@@ -8,12 +8,12 @@ import pytest
 
 from emu.errors import InputError
 from emu.store import ValueTable
-from emu.study.job_pool import KnownResult, LocalPool, results_of
+from emu.study.job_pool import LocalPool, known_result, results_of
 
 
 def in_order(pool, work, jobs, kept=None):
     with pool.open(work, kept, len(jobs)) as opened:
-        return [found for _, found in results_of(((job, opened.submit(job)) for job in jobs), len(jobs))]
+        return [*results_of(map(opened.submit, jobs), len(jobs))]
 
 
 def later_first(number):
@@ -37,7 +37,7 @@ def test_a_job_of_this_process_is_done_when_its_result_is_wanted():
     with LocalPool().open(done.append) as opened:
         pending = [opened.submit(number) for number in range(3)]
         assert done == []
-        pending[1].get()
+        pending[1]()
     assert done == [1]
 
 
@@ -54,7 +54,7 @@ def test_an_error_of_a_job_comes_where_its_result_is_wanted():
     with LocalPool(2).open(refuse) as opened:
         pending = [opened.submit(number) for number in range(2)]
         with pytest.raises(InputError, match="job 1: seed must be even"):
-            pending[1].get()
+            pending[1]()
 
 
 def test_processes_of_this_machine_keep_what_they_find_themselves(tmp_path):
@@ -70,8 +70,7 @@ def test_processes_of_this_machine_keep_what_they_find_themselves(tmp_path):
 
 
 def test_known_results_stand_among_others():
-    pending = iter([(0, KnownResult("known")), (1, KnownResult("too"))])
-    assert [*results_of(pending, 1)] == [(0, "known"), (1, "too")]
+    assert [*results_of(iter([known_result("known"), known_result("too")]), 1)] == ["known", "too"]
 
 
 def test_a_table_that_is_sent_is_empty_and_gives_what_is_written_there_once(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.errors import InputError
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from launch.papers.infinitehbd.counts import fibre_neighbours
 from tests.topologies import counted

@@ -11,7 +11,7 @@ import pytest
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.errors import InputError
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 from topologies.infinitehbd.orchestration import (

@@ -9,11 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from emu.arrays import digest
-from emu.collective.algorithm import AlgorithmOnDims
-from emu.errors import InputError
 from emu.sources import code_digest
 from emu.store import ValueTable, user_folder
-from emu.study.choice.site import Requirement, Selection, Site
 from emu.topology.topology import Topology
 
 _MOST = 2**16  # choices that are kept, the last made
@@ -34,26 +31,6 @@ def keep_in(table: ValueTable | None) -> None:
 def user_table() -> ValueTable:
     """Return the table in the user's cache folder."""
     return ValueTable(user_folder() / "choices" / "choices.sqlite", _MOST, private=True)
-
-
-def recall(site: Site, wanted: Requirement) -> Selection | None:
-    """Return the choice that the cache has for an operation on a group's NPUs; None if it has none that can be read."""
-    found = recall_entry(site.topology, _key(site, wanted))
-    with suppress(InputError, ValueError, TypeError):
-        word, passed = found
-        return Selection(AlgorithmOnDims.parse(wanted.operation, word), tuple(passed))
-    return None
-
-
-def keep(site: Site, wanted: Requirement, chosen: Selection) -> None:
-    """Write the choice for an operation on a group's NPUs to the cache; do nothing if its folder cannot be written.
-
-    Args:
-        site: The NPUs of the group.
-        wanted: The operation, with its size.
-        chosen: The algorithm that was chosen.
-    """
-    keep_entry(site.topology, _key(site, wanted), (str(chosen.served), chosen.passed))
 
 
 def recall_entry(topology: Topology, key: str) -> Any:
@@ -83,11 +60,6 @@ def _give_up(table: ValueTable, error: Exception) -> None:
     if table.path is not None and not isinstance(error, OSError | sqlite3.OperationalError):
         with suppress(OSError):
             table.path.unlink()
-
-
-def _key(site: Site, wanted: Requirement) -> str:
-    """Return the key of an operation, with its size, on a group's NPUs."""
-    return digest((site.npus, site.grid, site.only, *wanted))
 
 
 def _whole_key(topology: Topology, key: str) -> str:

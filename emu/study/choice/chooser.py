@@ -3,7 +3,7 @@
 A choice depends on the request and the topology alone. So every rank, every engine and every replay gets the same algorithm.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -123,7 +123,9 @@ def choice_on(
     known = choosers()
     last = {word.partition("=")[0]: word for word in words if word not in known}
     chosen = {asked: word.partition("=")[2] for asked, word in last.items() if word.partition("=")[2] in known}
-    _check_operations(chosen)
+    for operation in map(operation_of, sorted(chosen)):
+        if operation not in OPERATIONS:
+            raise unknown("operation", operation, OPERATIONS)
     named = Choice.parse(tuple(word for asked, word in last.items() if asked not in chosen))
     own = {**named.by_operation, **{asked: AUTO for asked in sorted(chosen) if asked != operation_of(asked)}}
     whole = [word for word in words if word in known][-1:]
@@ -147,10 +149,3 @@ def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[s
 def _other_entries(asked: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
     """Return the entries that no word names, neither for their axis nor for all axes."""
     return {word: of for word, of in rest.items() if word not in asked and operation_of(word) not in asked}
-
-
-def _check_operations(asked: Iterable[str]) -> None:
-    """Check that each word names a known operation."""
-    for word in sorted(asked):
-        if operation_of(word) not in OPERATIONS:
-            raise unknown("operation", operation_of(word), OPERATIONS)

@@ -6,6 +6,7 @@ the least bound is looked at first.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from threading import Lock
@@ -14,16 +15,25 @@ from typing import NamedTuple
 import numpy as np
 from cachetools import LRUCache, cached
 
+from emu.arrays import digest
 from emu.collective.algorithm import Algorithm, AlgorithmOnDims, schedule, stored
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
 from emu.fabric.lowering.dependencies import TornError
 from emu.sources import of_edition
-from emu.study.choice import algorithm_cache
+from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import Requirement, Selection, Site, fitting_algorithms, has_helpers
-from emu.study.timing.collective import CollectiveJob, time_collective
-from emu.study.timing.time_bound import LIGHT, ROUNDING, TimeBound, claimed_bytes_fs, claimed_fs, time_bound
+from emu.study.timing import (
+    LIGHT,
+    ROUNDING,
+    CollectiveJob,
+    TimeBound,
+    claimed_bytes_fs,
+    claimed_fs,
+    time_bound,
+    time_collective,
+)
 
 MOST_MESSAGES = 2**19  # limit of messages of an algorithm that is timed in a race: some seconds
 WORTH = 0.01  # share of the best time that an algorithm of many messages must promise to save, as to time it takes long
@@ -61,11 +71,13 @@ def fastest(site: Site, wanted: Requirement) -> Selection:
     Raises:
         InputError: no algorithm fits.
     """
-    known = algorithm_cache.recall(site, wanted)
-    if known is None:
-        known = _race(site, wanted)
-        algorithm_cache.keep(site, wanted, known)
-    return known
+    key = digest((site.npus, site.grid, site.only, *wanted))
+    with suppress(InputError, ValueError, TypeError):  # nothing is kept, or nothing that can be read
+        word, passed = recall_entry(site.topology, key)
+        return Selection(AlgorithmOnDims.parse(wanted.operation, word), tuple(passed))
+    chosen = _race(site, wanted)
+    keep_entry(site.topology, key, (str(chosen.served), chosen.passed))
+    return chosen
 
 
 def bounds(site: Site, wanted: Requirement) -> Iterator[Entrant]:

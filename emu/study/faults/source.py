@@ -269,7 +269,9 @@ class LoggedFaults:
         rate = states_of_log(self.log).mean_faulty
         found = self._placed(units, each, wanted, rate)
         if self.parts:
-            found = _merge_logs(found, renewals(self.parts, units, found.days, self.seed))
+            both = found, renewals(self.parts, units, found.days, self.seed)
+            columns = [np.concatenate([getattr(log, name) for log in both]) for name in ("unit", "start", "end")]
+            found = FaultLog(units, found.days, *columns)
         return _with_notes(found, self._notes(each, wanted, rate))
 
     def _placed(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
@@ -301,11 +303,6 @@ def _with_notes(log: FaultLog, notes: tuple[str, ...]) -> Faults:
     found = states_of_log(log)
     sampled = f"the machine is looked at at {MOST_STATES} even moments, as it changes more often"
     return Faults(found, len(log.unit) / log.days, (*notes, *([sampled] if len(found.share) == MOST_STATES else [])))
-
-
-def _merge_logs(one: FaultLog, other: FaultLog) -> FaultLog:
-    unit, start, end = (np.concatenate([getattr(log, name) for log in (one, other)]) for name in ("unit", "start", "end"))
-    return FaultLog(one.units, one.days, unit, start, end)
 
 
 def _nodes(npus: int, node: int) -> int:

@@ -4,8 +4,7 @@ Its checkpoints are in a folder, so that a later run goes on from there, too.
 A leg is the work of a job from a checkpoint until it loses a rank, or until its end. A loss counts as its step begins.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -282,21 +281,14 @@ def train_with_checkpoints(
     make_folder("--checkpoint", keeping.folder)
     kept = CheckpointFolder(str(keeping.folder.resolve()), keeping.every, job)
     program = replace(program, kept=kept, dies=keeping.dies)
-    with _telling_what_is_kept(kept):
-        done = run_elastic(program, choice, run_on, topology, known, goes_on=keeping.goes_on)
-    asked = device_under(stack, device)
-    chosen, traces = partial(choice_on, words=request.algorithms, dtype=request.dtype), traces_by_plan(done, choice, run_on)
-    times = {plan: times_of_trace(trace, chosen, asked, request.dtype, stack) for plan, trace in traces.items()}
-    return time_elastic(done, topology, known, times, device.name)
-
-
-@contextmanager
-def _telling_what_is_kept(kept: CheckpointFolder) -> Iterator[None]:
-    """Add to an error that ends a job the last step whose checkpoint exists."""
     try:
-        yield
-    except RunError as error:
+        done = run_elastic(program, choice, run_on, topology, known, goes_on=keeping.goes_on)
+    except RunError as error:  # it says the last step whose checkpoint exists
         found = last(Path(kept.folder), kept.job)
         if found is not None:
             error.args = (f"{error}; {found[0]} steps are kept, the last with loss {found[1][-1]:.6f}",)
         raise
+    asked = device_under(stack, device)
+    chosen, traces = partial(choice_on, words=request.algorithms, dtype=request.dtype), traces_by_plan(done, choice, run_on)
+    times = {plan: times_of_trace(trace, chosen, asked, request.dtype, stack) for plan, trace in traces.items()}
+    return time_elastic(done, topology, known, times, device.name)

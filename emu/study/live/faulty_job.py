@@ -43,9 +43,8 @@ ASSUMED = (
     "algorithms are chosen anew for the fabric that is left",
 )
 StepTimes = Callable[[MachineState], Sequence[float]]  # seconds of every step of a job on a fabric; of one step: of each alike
-_On = Callable[
-    [tuple[Fault, ...]], tuple[MachineState, Sequence[float]]
-]  # what is left around faults, and the steps' times there
+# What is left around faults, and the steps' times there.
+_On = Callable[[tuple[Fault, ...]], tuple[MachineState, Sequence[float]]]
 
 
 @dataclass(frozen=True, slots=True)

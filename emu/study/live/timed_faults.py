@@ -4,13 +4,12 @@ V tasks, L links, N ranks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from emu.arrays import F64, I64, Bool
-from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
 from emu.fabric.engine.solver.state import State
 from emu.fabric.run import run_graph
@@ -19,8 +18,6 @@ from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_re
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_state import MachineHistory, MachineMoment, MachineState, why_stopped
-from emu.topology.topology import Topology
-from emu.trace.device.device import Device
 from emu.trace.replay.replay import ReplayGraph, TraceLayout
 from emu.trace.report.report import step_ends
 from emu.trace.trace import Trace
@@ -33,54 +30,38 @@ ASSUMED = (
 )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RecordedSteps:
-    """Recorded steps, and the settings by which they are timed.
+def laid(steps: TraceLayout, stack: Stack, found: MachineState, speed: F64) -> ReplayGraph:
+    """Return the graph of recorded steps on a machine with every rank by itself, at shares [N] of the device's speed."""
+    topology, device = topology_under(stack, found.topology), steps.device.over(steps.trace.n_ranks)
+    return replace(steps, topology=topology, device=device, speed=speed).build_graph(None)
 
-    Args:
-        trace: The trace of the steps.
-        choice: The algorithms of its collectives.
-        device: The device that computes.
-        dtype: The dtype that float32 is timed as.
-        stack: The software, with its time for messages.
-    """
 
-    trace: Trace
-    choice: Choice
-    device: Device
-    dtype: str
-    stack: Stack
-
-    def laid(self, found: MachineState, speed: F64) -> ReplayGraph:
-        """Return the graph of the steps on a machine with every rank by itself, at shares [N] of the device's speed."""
-        topology, ranks = topology_under(self.stack, found.topology), self.trace.n_ranks
-        return TraceLayout(self.trace, self.choice, topology, self.device.over(ranks), self.dtype, speed).build_graph(None)
-
-    def ends_fs(self, replayed: ReplayGraph, end_fs: I64) -> I64:
-        """Return the tick at which each step has ended on all ranks; the last tick of the clock: it has not ended."""
-        return np.maximum.accumulate(step_ends(self.trace, replayed, end_fs).max(axis=0))
+def ends_fs(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
+    """Return the tick at which each step has ended on all ranks; the last tick of the clock: it has not ended."""
+    return np.maximum.accumulate(step_ends(trace, replayed, end_fs).max(axis=0))
 
 
 class RunningSteps:
     """Steps under way on a machine, from moment to moment.
 
     Args:
-        ran: The steps.
-        topology: The whole machine.
+        steps: The recorded steps on the whole machine.
+        stack: The software, with its time for messages.
         faults: The faults, all with times.
 
     Raises:
         InputError: Optical switches turn while messages are under way.
     """
 
-    def __init__(self, ran: RecordedSteps, topology: Topology, faults: Sequence[Fault]) -> None:
-        if topology.circuits is not None:
+    def __init__(self, steps: TraceLayout, stack: Stack, faults: Sequence[Fault]) -> None:
+        if steps.topology.circuits is not None:
             mend = "its switches turn for each message; take steps, such as `at step 1`"
-            raise must_be("fault", "the topology of faults at times", "one with lasting links", topology.name, mend)
-        self._ran, self.course = ran, MachineHistory(topology, faults, ran.trace.n_ranks)
+            raise must_be("fault", "the topology of faults at times", "one with lasting links", steps.topology.name, mend)
+        self._steps, self._stack = steps, stack
+        self.course = MachineHistory(steps.topology, faults, steps.trace.n_ranks)
         self.now = self.course.whole
         self.moments = [self.now]
-        self.replayed = ran.laid(self.now.found, self.now.speed)
+        self.replayed = laid(steps, stack, self.now.found, self.now.speed)
         self.state = State(self.replayed.graph.capacity_Bps)
         self.state.admit(self.replayed.graph)
         self._from_step: int | None = None  # that is lost, and begins anew once the system has mended itself
@@ -104,7 +85,7 @@ class RunningSteps:
 
     def ends_fs(self) -> I64:
         """Return the tick at which each step has ended."""
-        return self._ran.ends_fs(self.replayed, self.state.end_fs)
+        return ends_fs(self._steps.trace, self.replayed, self.state.end_fs)
 
     def _meet(self, moment: MachineMoment) -> None:
         """Let the machine change to a new moment: other routes, speeds and shares of links."""
@@ -113,7 +94,7 @@ class RunningSteps:
         before, self.now = self.now, moment
         rerouted = moment.found is not before.found
         if rerouted or not np.array_equal(moment.speed, before.speed):
-            self.replayed = self._ran.laid(moment.found, moment.speed)
+            self.replayed = laid(self._steps, self._stack, moment.found, moment.speed)
             self.state = self.state.moved(self.replayed.graph, anew=self._lost() if rerouted else None)
             shares_before = np.ones(len(moment.share))
         else:
@@ -126,7 +107,7 @@ class RunningSteps:
         """Return [V] whether each task is of the step that is lost, or of a later one; None: no step is lost."""
         if self._from_step is None:
             return None
-        lost, self._from_step = steps_of_tasks(self._ran.trace, self.replayed) >= self._from_step, None
+        lost, self._from_step = steps_of_tasks(self._steps.trace, self.replayed) >= self._from_step, None
         return lost
 
 
@@ -144,19 +125,19 @@ def steps_of_tasks(trace: Trace, replayed: ReplayGraph) -> I64:
     return of_task
 
 
-def run_through_timed_faults(ran: RecordedSteps, topology: Topology, faults: Sequence[Fault]) -> FaultyJob:
+def run_through_timed_faults(recorded: TraceLayout, stack: Stack, faults: Sequence[Fault]) -> FaultyJob:
     """Return the steps of a trace on a machine whose faults come and go at times counted from the first step's begin.
 
     Args:
-        ran: The recorded steps.
-        topology: The whole machine.
+        recorded: The recorded steps on the whole machine.
+        stack: The software, with its time for messages.
         faults: Faults that `check_faults` has accepted.
 
     Raises:
         InputError: Optical switches turn, or the trace cannot be timed.
     """
-    job = RunningSteps(ran, topology, faults)
-    whole = ran.ends_fs(job.replayed, run_graph(job.replayed.graph).end_fs)
+    job, trace = RunningSteps(recorded, stack, faults), recorded.trace
+    whole = ends_fs(trace, job.replayed, run_graph(job.replayed.graph).end_fs)
     stopped = job.go()
     ends = job.ends_fs()
     ends = ends[ends <= job.state.now_fs] if stopped is not None else ends
@@ -164,8 +145,8 @@ def run_through_timed_faults(ran: RecordedSteps, topology: Topology, faults: Seq
     wanted_s = seconds(int(whole[len(steps) - 1])) if steps else 0.0
     if stopped is not None:
         stopped = f"step {len(steps) + 1}, at {format_time(seconds(job.state.now_fs))}: {stopped}"
-    known = {"device": ran.device.name, "ranks": ran.trace.n_ranks, "stopped": stopped}
-    return job_of_steps(topology, faults, steps, wanted_s, ASSUMED, **known)
+    known = {"device": recorded.device.name, "ranks": trace.n_ranks, "stopped": stopped}
+    return job_of_steps(recorded.topology, faults, steps, wanted_s, ASSUMED, **known)
 
 
 def _why(moment: MachineMoment) -> str | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,9 @@ from emu.fabric.run import Spread
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
-from emu.study.job_pool import THIS_PROCESS, JobPool, KnownResult, OpenPool, PendingResult, results_of
+from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, known_result, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
-from emu.study.timing.collective import spread_collective, time_collective
-from emu.study.timing.time_bound import LIGHT, ROUNDING, time_bound
+from emu.study.timing import LIGHT, ROUNDING, spread_collective, time_bound, time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds
 
@@ -133,17 +133,13 @@ def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
 
 def _chosen(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
     """Return the chosen algorithm of a size, the algorithms that were not tried, and the library's own words."""
-    by, operation = asked.request.algorithm, asked.operation.name
+    by, op = asked.request.algorithm, asked.operation
     if by == AUTO:
-        return *fastest(asked.site, requirement_of(asked, size)), ""
-    found = library_choice(by, asked.site.topology, asked.site.npus, operation, size)
-    return (found.served, (), found.told) if found else (AlgorithmOnDims(Choice().name(operation)), (), "nothing of its own")
-
-
-def requirement_of(asked: PlacedBench, size: int) -> Requirement:
-    """Return the requirement that a size in bytes sets for an algorithm."""
-    op = asked.operation
-    return Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, asked.request.send_overhead_fs)
+        overhead_fs = asked.request.send_overhead_fs
+        wanted = Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, overhead_fs)
+        return *fastest(asked.site, wanted), ""
+    found = library_choice(by, asked.site.topology, asked.site.npus, op.name, size)
+    return (found.served, (), found.told) if found else (AlgorithmOnDims(Choice().name(op.name)), (), "nothing of its own")
 
 
 def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:
@@ -214,18 +210,12 @@ def _named_case(case: Case, size: int) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class _AlgorithmTimer:
-    """A function that returns the rows of an algorithm at some sizes, up to one at which it cannot be timed."""
-
-    asked: PlacedBench
-
-    def __call__(self, job: tuple[str, tuple[int, ...]]) -> list[BenchRow]:
-        """Return the rows of the name and the sizes of a job."""
-        rows: list[BenchRow] = []
-        with suppress(RowsError, TornError):
-            rows.extend(measure(_named(self.asked, *job)))  # an error leaves the rows before it
-        return rows
+def _timed(asked: PlacedBench, job: tuple[str, tuple[int, ...]]) -> list[BenchRow]:
+    """Return the rows of the algorithm and the sizes of a job, up to a size at which it cannot be timed."""
+    (name, sizes), rows = job, list[BenchRow]()
+    with suppress(RowsError, TornError):  # an error leaves the rows before it
+        rows.extend(measure(replace(asked, request=replace(asked.request, algorithm=name, sizes=sizes))))
+    return rows
 
 
 def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchRow | UntimedRow]:
@@ -243,9 +233,9 @@ def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchR
     """
     sizes, found = asked.request.sizes, _by_bound(asked)
     best = dict.fromkeys(sizes, float("inf"))
-    with pool.open(_AlgorithmTimer(asked)) as opened:
-        quick = ((name, opened.submit((name, sizes))) for heavy, name in found if not heavy)
-        for row in chain.from_iterable(rows for _, rows in results_of(quick, len(found))):
+    with pool.open(partial(_timed, asked)) as opened:
+        quick = (opened.submit((name, sizes)) for heavy, name in found if not heavy)
+        for row in chain.from_iterable(results_of(quick, len(found))):
             best[row.size_bytes] = min(best[row.size_bytes], row.time_s)
             yield row
         for name in (name for heavy, name in found if heavy):
@@ -275,11 +265,6 @@ def algorithm_names(asked: PlacedBench) -> list[str]:
     return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]
 
 
-def _named(asked: PlacedBench, name: str, sizes: tuple[int, ...]) -> PlacedBench:
-    """Return the bench of one algorithm and some sizes."""
-    return replace(asked, request=replace(asked.request, algorithm=name, sizes=sizes))
-
-
 def _bounded(
     asked: PlacedBench, name: str, best: dict[int, float], opened: OpenPool[tuple[str, tuple[int, ...]], list[BenchRow]]
 ) -> Iterator[BenchRow | UntimedRow]:
@@ -291,10 +276,10 @@ def _bounded(
             known = time_bound(case.job(size))
             at_least_s = known.end_fs * (1 - ROUNDING) / TICKS_PER_S
             if known.messages > LIGHT and at_least_s > best[size]:
-                pending.append(KnownResult([UntimedRow(**_named_case(case, size), at_least_s=at_least_s)]))
+                pending.append(known_result([UntimedRow(**_named_case(case, size), at_least_s=at_least_s)]))
             else:
                 pending.append(opened.submit((name, (size,))))
-    yield from chain.from_iterable(takewhile(bool, (each.get() for each in pending)))
+    yield from chain.from_iterable(takewhile(bool, (each() for each in pending)))
 
 
 def best_rows(rows: Iterable[BenchRow | UntimedRow]) -> dict[int, BenchRow]:

@@ -1,23 +1,201 @@
-"""The movement of real data by a collective, in this process or between ranks; every element is checked."""
+"""The movement of real data by a collective, in this process or between ranks; every element of its result is checked.
+
+Each rank's input is a window of one sequence of small integers, shifted by its rank: it costs no memory, is different on
+every rank, and has sums that every dtype holds exactly, in whatever order they are taken.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce as fold_all
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
-from emu.backend.executor.executor import execute
+from emu.arrays import I64, ramps
+from emu.backend.executor.executor import Buffers, execute
+from emu.backend.executor.wire import FOLDS, unwritten_mark
 from emu.backend.rank.process_group import EmuProcessGroup
 from emu.backend.rank.rank_requests import KnownBlocks, RankRequest
 from emu.collective.algorithm import Choice
-from emu.collective.operation import ROUTED, operation
+from emu.collective.operation import ROUTED, Operation, operation
+from emu.dtypes import item_bytes
 from emu.host_memory import check_free
-from emu.study.measure.payload import Payload, dtype_of
 from emu.study.measure.request import Case, PlacedBench
 from emu.units import format_size
+
+Fold = Callable[[Tensor, Tensor], Tensor]
+_SHIFT = 7  # elements between the windows of neighbouring ranks
+_WIDEST = 2**15
+_EXACT_BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+_EXACT_BITS |= {torch.float8_e4m3fn: 4, torch.float8_e5m2: 3, torch.complex128: 53, torch.complex64: 24}
+_INTEGER_OF = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}  # by bytes; 16: two of them
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """Return the torch dtype of a name.
+
+    Raises:
+        InputError: The name is none of `emu.dtypes.DTYPES`.
+    """
+    item_bytes(name)
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Payload:
+    """Inputs of every rank, outputs that nobody has written, and the values that the outputs must get."""
+
+    operation: Operation
+    block_counts: I64
+    reduce: str
+    sequence: Tensor
+    inputs: tuple[Tensor, ...]  # [N] windows of the sequence; nothing writes them
+    here: Sequence[int]  # the ranks that have an output here
+    outputs: Tensor  # [ranks here, widest output]
+
+    @staticmethod
+    def make(operation: Operation, count: int, dtype: torch.dtype, reduce: str, here: Sequence[int] | None = None) -> "Payload":
+        """Return a payload of `count` elements (the operation's size), with outputs of the ranks in `here`; None: all."""
+        here = range(operation.n_ranks) if here is None else here
+        counts = operation.block_counts(count)
+        sides = (operation.have, operation.want)
+        widths = [np.bincount(s[:, 0], counts[s[:, 1]], operation.n_ranks).astype(np.int64) for s in sides]
+        sequence = _sequence(operation, int(widths[0].max()), dtype, reduce)
+        inputs = tuple(sequence[rank * _SHIFT : rank * _SHIFT + w] for rank, w in enumerate(widths[0].tolist()))
+        outputs = torch.full((len(here), int(widths[1].max())), unwritten_mark(dtype, reduce), dtype=dtype)
+        return Payload(operation, counts, reduce, sequence, inputs, here, outputs)
+
+    def buffers(self) -> dict[int, Buffers]:
+        """Return the input and the output of each rank in `here`."""
+        return {rank: Buffers(self.inputs[rank], self._output(rank)) for rank in self.here}
+
+    def _output(self, rank: int) -> Tensor:
+        return self.outputs[self.here.index(rank), : int(self.block_counts[self.operation.output_blocks(rank)].sum())]
+
+    def wrong(self) -> int:
+        """Return the number of output elements that differ from the values they must have."""
+        whole = self._reduced() if self.operation.holders > 1 else self.sequence
+        start, cut, op = self._starts(), _cutter(whole), self.operation
+        wanted = ((rank, op.output_blocks(rank)) for rank in self.here)
+        return sum(_different(self._output(rank), cut(start[of], self.block_counts[of])) for rank, of in wanted)
+
+    def _starts(self) -> I64:
+        """Return [B] the element at which each block begins.
+
+        If several ranks have the same block, blocks are counted end to end, as in the result of `_reduced`. If only one has it,
+        the block begins at its place in `sequence`.
+        """
+        if self.operation.holders > 1:
+            return np.asarray(np.cumsum(self.block_counts) - self.block_counts)
+        start = np.empty(self.operation.n_blocks, np.int64)
+        start[self.operation.have[:, 1]] = self._places()
+        return start
+
+    def _places(self) -> I64:
+        """Return [H] the element of `sequence` at which each pair (rank, block) of `operation.have` begins."""
+        rank, block = self.operation.have[:, 0].astype(np.int64), self.operation.have[:, 1]
+        sizes = self.block_counts[block]
+        ends = np.cumsum(sizes)
+        width = np.bincount(rank, sizes, self.operation.n_ranks).astype(np.int64)
+        return np.asarray(ends - sizes - (np.cumsum(width) - width)[rank] + rank * _SHIFT)
+
+    def _reduced(self) -> Tensor:
+        """Return all blocks reduced over the ranks that have them, in exact integers, then rounded to the dtype."""
+        parts = torch.view_as_real(self.sequence) if self.sequence.is_complex() else self.sequence
+        total = self._folded(parts.to(torch.int64), FOLDS[self.reduce])
+        held = total.to(parts.dtype)
+        held = held / self.operation.holders if self.reduce == "avg" else held
+        return torch.view_as_complex(held) if self.sequence.is_complex() else held
+
+    def _folded(self, exact: Tensor, fold: Fold) -> Tensor:
+        """Return the reduction of all blocks, laid end to end."""
+        n, holders = self.operation.n_ranks, self.operation.holders
+        if len(self.operation.have) == n * self.operation.n_blocks:  # every rank has all of them
+            return _over_windows(exact, n, fold)[: len(self.inputs[0])]
+        by_block = self._places()[np.argsort(self.operation.have[:, 1], kind="stable")].reshape(-1, holders)
+        return fold_all(fold, (exact[torch.from_numpy(ramps(place, self.block_counts))] for place in by_block.T))
+
+
+def _over_windows(exact: Tensor, n: int, fold: Fold) -> Tensor:
+    """Return, at each position, the reduction of n elements that lie _SHIFT apart, over 1, 2, 4, ... ranks at a time."""
+    some, folded, width = exact, 0, 1
+    total = exact[:0]
+    while width <= n:
+        if n & width:
+            more = some[folded * _SHIFT :]
+            total = fold(total[: len(more)], more[: len(total)]) if folded else more
+            folded += width
+        some = fold(some[: -width * _SHIFT], some[width * _SHIFT :])
+        width *= 2
+    return total
+
+
+def _cutter(whole: Tensor) -> Callable[[I64, I64], Tensor]:
+    """Return a function that cuts stretches, given their starts and sizes, out of a tensor and lays them end to end.
+
+    The result is a view where the stretches lie at a constant stride; else the last result is kept for equal stretches.
+    """
+    last = np.empty(0, np.int64), np.empty(0, np.int64), whole[:0]
+
+    def cut(start: I64, sizes: I64) -> Tensor:
+        nonlocal last
+        step = int(start[1] - start[0]) if len(start) > 1 else 0
+        if len(start) and step >= 0 and (np.diff(start) == step).all() and (sizes == sizes[0]).all():
+            return whole.as_strided((len(start), int(sizes[0])), (step, 1), int(start[0]))
+        if not (np.array_equal(start, last[0]) and np.array_equal(sizes, last[1])):
+            last = start, sizes, whole[torch.from_numpy(ramps(start, sizes))]
+        return last[2]
+
+    return cut
+
+
+def _different(output: Tensor, expected: Tensor) -> int:
+    """Return the number of elements that differ."""
+    laid = output.view(expected.shape)
+    if np.array_equal(_bits(laid), _bits(expected)):
+        return 0
+    return int((laid != expected).sum())
+
+
+def _bits(values: Tensor) -> NDArray[np.signedinteger[Any]]:
+    """Return the memory as integers, which NumPy compares in less time than torch compares floats."""
+    return np.asarray(values.view(_INTEGER_OF[values.element_size()]).numpy())
+
+
+def _sequence(operation: Operation, width: int, dtype: torch.dtype, reduce: str) -> Tensor:
+    """Return small integers whose reduction over the ranks is exact in `dtype`, in every order."""
+    length = width + operation.n_ranks * _SHIFT
+    generator = torch.Generator().manual_seed(0)
+    terms = operation.holders if reduce in ("sum", "avg") else 1
+    if dtype is torch.bool or reduce in ("and", "or", "xor"):
+        return _flags(length, operation.holders, dtype, reduce, generator)
+    limit = 2 ** _EXACT_BITS[dtype] if dtype in _EXACT_BITS else torch.iinfo(dtype).max
+    if reduce == "product":
+        signs = torch.randint(0, 2, (length,), generator=generator)
+        return (signs * 2 - 1 if dtype.is_signed else signs).to(dtype)
+    if limit < terms:
+        period = -(-terms // limit)  # ones so far apart that no more than `limit` ranks have one at the same place
+        return (torch.arange(length) // _SHIFT % period == 0).to(dtype)
+    highest = min(limit // terms, _WIDEST)
+    if dtype.is_complex:
+        parts = torch.randint(0, highest + 1, (length, 2), generator=generator)
+        return torch.view_as_complex(parts.to(dtype.to_real()))
+    return torch.randint(0, highest + 1, (length,), generator=generator).to(dtype)
+
+
+def _flags(length: int, holders: int, dtype: torch.dtype, reduce: str, generator: torch.Generator) -> Tensor:
+    """Return elements of which mostly one bit, or none, differs from all others, so that single ranks decide the result."""
+    bits = 1 if dtype is torch.bool else torch.iinfo(dtype).bits - dtype.is_signed
+    marked = torch.rand(length, generator=generator) < bits / max(2, holders)
+    marks = marked.to(torch.int64) << torch.randint(0, bits, (length,), generator=generator)
+    return (marks ^ (2**bits - 1) if reduce in ("and", "min", "product") else marks).to(dtype)
+
 
 # A function that runs `program(rank)` on every rank with PyTorch's default group; it returns results in rank order.
 RankRunner = Callable[[int, Choice, Callable[[int], Any]], list[Any]]

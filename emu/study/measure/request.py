@@ -14,7 +14,7 @@ from emu.errors import must_be
 from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
-from emu.study.timing.collective import CollectiveJob
+from emu.study.timing import CollectiveJob
 from emu.topology.placement import by_axes, order, switches_add_assumption
 from emu.topology.topology import Topology
 from emu.units import format_time

@@ -63,7 +63,8 @@ class Space:
 
     def _of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:
         """Yield the plans with these sizes of axes, with all other settings."""
-        sharding = [each for each in product(self._sharded(dp * cp), self._shards(dp)) if each[0] != "ddp" or not each[1]]
+        ways = self.stack.software.shardings if dp * cp > 1 else ("ddp",)
+        sharding = [each for each in product(self._of("sharding", ways), self._shards(dp)) if each[0] != "ddp" or not each[1]]
         sequence = self._of("sp", (False, True) if tp > 1 else (False,))
         recompute = self._of("recompute", [how for how in CHOICES["recompute"] if how != OPS])
         keys = self._of("cp_comm", CHOICES["cp_comm"] if cp > 1 else ("p2p",))
@@ -80,10 +81,6 @@ class Space:
                 self.refused.extend([] if self.refused else [str(error)])
             else:
                 yield plan
-
-    def _sharded(self, copies: int) -> Sequence[str]:
-        """Return the ways of sharding for a number of copies."""
-        return self._of("sharding", self.stack.software.shardings) if copies > 1 else self._of("sharding", ("ddp",))
 
     def _shards(self, dp: int) -> Sequence[int]:
         """Return the numbers of ranks of dp over which states are sharded: 0 for all of them, or a part."""

@@ -165,28 +165,16 @@ def _tried(found: Algorithm, n: int) -> Iterable[Shape]:
     return best.values()
 
 
-@dataclass(frozen=True)
-class _Cases:
-    """A function that returns the row of a case by its number: all cases are sent once."""
-
-    cases: Sequence[tuple[Algorithm, Shape]]
-
-    def __call__(self, number: int) -> VerificationRow:
-        """Return the row of a case."""
-        return _verified(*self.cases[number])
-
-
 def verify(cases: Iterable[tuple[Algorithm, Shape]], pool: JobPool = THIS_PROCESS) -> Iterator[VerificationRow]:
     """Prove and time each algorithm on its shape, by the processes of a pool; a refusal is a row, not an exception."""
     every = tuple(cases)
-    with pool.open(_Cases(every), jobs=len(every)) as opened:
-        asked = ((number, opened.submit(number)) for number in range(len(every)))
-        yield from (row for _, row in results_of(asked, 16 * opened.side_by_side))
+    with pool.open(partial(_verified, every), jobs=len(every)) as opened:
+        yield from results_of(map(opened.submit, range(len(every))), 16 * opened.side_by_side)
 
 
-def _verified(found: Algorithm, shape: Shape) -> VerificationRow:
-    """Return the row of one algorithm on one shape."""
-    started = time.perf_counter()
+def _verified(cases: Sequence[tuple[Algorithm, Shape]], number: int) -> VerificationRow:
+    """Return the row of the case of a number: all cases are sent once."""
+    started, (found, shape) = time.perf_counter(), cases[number]
     done = prove_algorithm(found, shape)
     claim, taken_fs, claimed_fs = _claim(found, shape, done)
     return VerificationRow(

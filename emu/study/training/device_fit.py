@@ -13,6 +13,7 @@ R rows, C constants, E events of a role.
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,7 +123,7 @@ class Ladder:
         return np.asarray(logs - logs.mean())
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class DeviceFit:
     """Measured steps of one device, and the constants to fit to them."""
 
@@ -133,15 +134,41 @@ class DeviceFit:
     models: Sequence[Hashable]  # [R] rows of one model count as one
     ladders: Sequence[Ladder] = ()  # none: the spread of the device's speeds is not fitted
 
-    def found(self) -> "FittedConstants":
-        """Return the constants that fit all rows best, and the steps near the device with these constants."""
+    @cached_property
+    def found(self) -> tuple[dict[str, float], list[StepNearDevice]]:
+        """The constants that fit all rows best, and the steps near the device with these constants."""
         best = {c.name: c.expected for c in self.constants}
         near: list[StepNearDevice] = []
         for _ in range(_TIMES):
             device = with_constants(self.device, best)
             near = [each(device) for each in self.near]
             best = self.best(near, range(len(near)))
-        return FittedConstants(self, best, near)
+        return best, near
+
+    def without(self) -> dict[Hashable, dict[str, float]]:
+        """Return, by model, the constants that best fit the rows of all other models."""
+        models, (_, near) = self.models, self.found
+        others = {model: [row for row, of in enumerate(models) if of != model] for model in dict.fromkeys(models)}
+        return {model: self.best(near, rows) for model, rows in others.items() if rows}
+
+    def blind(self, draws: int, seed: int) -> list[list[tuple[int, float]]]:
+        """Return, by draw, the rows of one half of the models with estimate / measurement, by a fit on the other half.
+
+        Args:
+            draws: The number of draws. If the number of models is odd, the fit has the larger half.
+            seed: The seed of the draws.
+        """
+        models, random = sorted(set(map(str, self.models))), np.random.default_rng(seed)
+        return [self._drawn(set(random.permutation(models)[: -(-len(models) // 2)].tolist())) for _ in range(draws)]
+
+    def _drawn(self, seen: set[str]) -> list[tuple[int, float]]:
+        """Return each row of the models not in `seen`, with estimate / measurement by a fit on the models in `seen`."""
+        _, near = self.found
+        rows = range(len(near))
+        known = [row for row in rows if str(self.models[row]) in seen]
+        device = with_constants(self.device, self.best(near, known))
+        unseen = (row for row in rows if str(self.models[row]) not in seen)
+        return [(row, near[row].estimated_s(device) / float(self.measured_s[row])) for row in unseen]
 
     def best(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
         """Return the constants that fit some rows best, with the spread that fits the ladders of their models best."""
@@ -179,39 +206,6 @@ class DeviceFit:
     def _named(self, values: F64, digits: int = 4) -> dict[str, float]:
         """Return the constants by name, rounded."""
         return {c.name: round(float(value), digits) for c, value in zip(self.constants, values, strict=True)}
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class FittedConstants:
-    """The constants of a fit, and the steps near the device that has them."""
-
-    fit: DeviceFit
-    best: Mapping[str, float]
-    near: Sequence[StepNearDevice]
-
-    def without(self) -> dict[Hashable, dict[str, float]]:
-        """Return, by model, the constants that best fit the rows of all other models."""
-        models = self.fit.models
-        others = {model: [row for row, of in enumerate(models) if of != model] for model in dict.fromkeys(models)}
-        return {model: self.fit.best(self.near, rows) for model, rows in others.items() if rows}
-
-    def blind(self, draws: int, seed: int) -> list[list[tuple[int, float]]]:
-        """Return, by draw, the rows of one half of the models with estimate / measurement, by a fit on the other half.
-
-        Args:
-            draws: The number of draws. If the number of models is odd, the fit has the larger half.
-            seed: The seed of the draws.
-        """
-        models, random = sorted(set(map(str, self.fit.models))), np.random.default_rng(seed)
-        return [self._drawn(set(random.permutation(models)[: -(-len(models) // 2)].tolist())) for _ in range(draws)]
-
-    def _drawn(self, seen: set[str]) -> list[tuple[int, float]]:
-        """Return each row of the models not in `seen`, with estimate / measurement by a fit on the models in `seen`."""
-        rows = range(len(self.near))
-        known = [row for row in rows if str(self.fit.models[row]) in seen]
-        device = with_constants(self.fit.device, self.fit.best(self.near, known))
-        unseen = (row for row in rows if str(self.fit.models[row]) not in seen)
-        return [(row, self.near[row].estimated_s(device) / float(self.fit.measured_s[row])) for row in unseen]
 
 
 def with_constants(device: Device, constants: Mapping[str, Any]) -> Device:

@@ -1,28 +1,41 @@
 """An estimate of a training step, from the model and the plan alone: nothing runs, so any size can be estimated."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from math import gcd, lcm
+from typing import Any
 
-from emu.arrays import F64
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.collective.algorithm import Choice
 from emu.errors import must_be
-from emu.model.generate.generate import certain, members
+from emu.model.generate.generate import certain, members, meta_of, roles_by_place, trace_of
+from emu.model.generate.states import Role
 from emu.model.layer_on_rank import padding_note
 from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_world
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack, spell_stack
-from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, operations_by_axis
+from emu.study.choice.chooser import choice_on, is_automatic
+from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, operations_by_axis, with_axes
+from emu.study.training.composed.composed import composition, representative_tapes
+from emu.study.training.composed.place_requests import Representatives, representatives_of_plan
 from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.generated_step import GeneratedStep, roles_of
 from emu.study.training.room import check_room
-from emu.study.training.step.step import Step, TimedTrace, shared_fields
-from emu.study.training.step_choice.step_to_serve import TimingEffort
+from emu.study.training.step.rate import with_work, work_of
+from emu.study.training.step.step import Step, TimedTrace, shared_fields, time_trace, time_whole_or_composed
+from emu.study.training.step_choice.options import other_choosers
+from emu.study.training.step_choice.step_to_serve import StepToServe, TimingEffort
+from emu.study.training.timed_step import choices_for, fastest_step
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.trace import Trace
 
 DEFAULT = Stack()
 DEFAULT_EFFORT = TimingEffort()
@@ -83,14 +96,30 @@ class StepEstimate(Step):
     wall_s: float  # of all this
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@lru_cache(maxsize=1)  # the placements of one plan are asked for one after another
+def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
+    """Return the roles at each place of a pipeline, from a cache of the last plan."""
+    return roles_by_place(model, plan, stack)
+
+
+@lru_cache(maxsize=1)
+def standing_of(model: Model, plan: Plan, stack: Stack) -> Representatives:
+    """Return one rank of each place with its events, from a cache of the last plan."""
+    return representatives_of_plan(
+        representative_tapes(roles_of(model, plan, stack)), plan, (*meta_of(model, plan, stack), *work_of(model, plan))
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class PreparedEstimate:
-    """An estimate of which all is known but the times of computations."""
+    """An estimate of which all is known but the times of computations; its trace has the dtypes of its precision."""
 
     request: EstimateRequest
     model: Model
+    topology: Topology  # with the changes of the software
     memory: Mapping[str, int]  # bytes by part, of the rank that holds most
-    timed: Callable[[Device], TimedTrace]
+    effort: TimingEffort
+    speed: F64 | None  # [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed
     wall_s: float  # that it took
 
     def moments(self, device: Device, *, briefly: bool = False) -> tuple[StepEstimate, TimedTrace]:
@@ -102,7 +131,99 @@ class PreparedEstimate:
         began = time.perf_counter()
         timed = self.timed(device_under(self.request.stack, device))
         wall_s = self.wall_s + time.perf_counter() - began
-        return _estimated(self.request, self.model, timed, self.memory, wall_s, briefly=briefly), timed
+        plan, stack = self.request.plan, self.request.stack
+        return StepEstimate(
+            **self._of_step(timed.step(briefly=briefly)),
+            model=self.model.name,
+            plan=spell(plan),
+            dp=plan.dp,
+            global_batch=plan.global_batch,
+            axes=",".join(axes_of(plan, self.request.axes)),
+            software=stack.software.name,
+            stack=spell_stack(stack),
+            engine=timed.how,
+            timed_ranks=timed.replayed.timed_ranks,
+            tasks=len(timed.timeline.end_fs),
+            wall_s=wall_s,
+        ), timed
+
+    def _of_step(self, step: Step) -> dict[str, Any]:
+        """Return the figures of a step, with the memory, the dtypes and the assumptions of the estimate."""
+        plan, stack = self.request.plan, self.request.stack
+        said = {f.name: getattr(stack.precision, f.name) for f in fields(stack.precision)}
+        own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
+        told = *padding_note(plan, self.model, stack), _memory_told(plan, stack)
+        return {
+            **shared_fields(step, Step),
+            "dtype": stack.precision.activation,
+            "memory_by_part_bytes": dict(self.memory),
+            "peak_memory_bytes": sum(self.memory.values()),
+            "assumptions": (*(s for s in step.assumptions if "peak memory" not in s), own, *told),
+        }
+
+    def timed(self, device: Device) -> TimedTrace:
+        """Return the step timed with a device; algorithms that no word names are chosen for the whole step.
+
+        Raises:
+            InputError: A request cannot be timed, or a step is composed while ranks compute at several speeds.
+        """
+        step = self.to_serve(device)
+        if step is None:
+            return self._timed(self.choice, device)
+        request = self.request
+        asked = self.model.digest(), repr(request.plan), request.stack, replace(device, memory_bytes=0), request.algorithms
+        choices = choices_for(step, *asked, self._npus)
+        return fastest_step(choices, lambda choice: self._timed(choice, device), self.effort.near)
+
+    def to_serve(self, device: Device) -> StepToServe | None:
+        """Return the step as the search for its algorithms takes it; None: words name all algorithms."""
+        if not is_automatic(self.choice.chooser):
+            return None
+        by = other_choosers(self.topology, "float32", self._npus)
+        return StepToServe(self._standing, self.choice, by, self.topology, self._npus, device, self.effort.most_steps)
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The algorithms that words name; for all other requests, the fastest algorithm of each alone."""
+        return choice_on(self.topology, self.request.algorithms, "float32", npus=self._npus)
+
+    @cached_property
+    def _npus(self) -> I64:
+        """The NPU of each rank, [ranks]."""
+        return npus_of(self.topology, self.request.plan, self.request.axes)
+
+    @property
+    def _standing(self) -> Representatives:
+        """One rank of each place of a pipeline, with its events."""
+        return standing_of(self.model, self.request.plan, self.request.stack)
+
+    @property
+    def _roles(self) -> list[list[Role]]:
+        """The roles at each place of a pipeline."""
+        return roles_of(self.model, self.request.plan, self.request.stack)
+
+    @cached_property
+    def _trace(self) -> Trace:
+        """The trace of all ranks."""
+        model, plan = self.model, self.request.plan
+        return with_work(trace_of(self._roles, model, plan, self.request.stack), model, plan)
+
+    def _timed(self, choice: Choice, device: Device) -> TimedTrace:
+        """Return the step by the whole graph of its ranks, or of those that stand for all; if that is too large, composed."""
+
+        def whole() -> TimedTrace:
+            placed = with_axes(self.topology, self.request.plan, self.request.axes)
+            return time_trace(TraceLayout(self._trace, choice, placed, device, "float32", self.speed), delays=True)
+
+        events = self.request.plan.stage_ranks * sum(len(of_place[0].tape) for of_place in self._roles)
+        return time_whole_or_composed(events, self.effort.most_events, whole, lambda: self._composed(choice, device))
+
+    def _composed(self, choice: Choice, device: Device) -> TimedTrace:
+        """Return the composed step; refuse several speeds."""
+        if self.speed is not None and (self.speed != 1).any():
+            what = "one, as the step is composed of one rank a stage"
+            raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
+        return composition(self._standing, choice, self.topology, device.request_overhead_fs, self._npus).timed(device)
 
 
 def estimate(
@@ -166,10 +287,8 @@ def prepare(
     npus_of(topology, plan, request.axes)
     check_fits(plan, model, request.stack)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
-    under = request.stack, request.algorithms, request.axes
-    step = GeneratedStep(model, plan, *under, topology, effort, speed)
     roles_of(model, plan, request.stack)
-    return PreparedEstimate(request, model, memory, step.timed, time.perf_counter() - began)
+    return PreparedEstimate(request, model, topology, memory, effort, speed, time.perf_counter() - began)
 
 
 def check_words(request: EstimateRequest, model: Model, topology: Topology) -> None:
@@ -185,34 +304,6 @@ def check_words(request: EstimateRequest, model: Model, topology: Topology) -> N
     groups = {axis: npus[members(plan, axis)] for tape in tapes for axis in tape.axes}
     operations = operations_by_axis((tape.events(), tuple(tape.axes)) for tape in tapes)
     check_axes(request.algorithms, groups, operations, topology)
-
-
-def _estimated(
-    request: EstimateRequest, model: Model, timed: TimedTrace, memory: Mapping[str, int], wall_s: float, *, briefly: bool
-) -> StepEstimate:
-    """Return the estimate with all its figures and assumptions."""
-    plan, precision = request.plan, request.stack.precision
-    step, activation = timed.step(briefly=briefly), precision.activation
-    of_step = {**shared_fields(step, Step), "dtype": activation}
-    of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = dict(memory), sum(memory.values())
-    said = {f.name: getattr(precision, f.name) for f in fields(precision)}
-    own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
-    told = *padding_note(plan, model, request.stack), _memory_told(plan, request.stack)
-    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, *told)
-    return StepEstimate(
-        **of_step,
-        model=model.name,
-        plan=spell(plan),
-        dp=plan.dp,
-        global_batch=plan.global_batch,
-        axes=",".join(axes_of(plan, request.axes)),
-        software=request.stack.software.name,
-        stack=spell_stack(request.stack),
-        engine=timed.how,
-        timed_ranks=timed.replayed.timed_ranks,
-        tasks=len(timed.timeline.end_fs),
-        wall_s=wall_s,
-    )
 
 
 def _memory_told(plan: Plan, stack: Stack) -> str:

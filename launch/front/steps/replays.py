@@ -8,7 +8,7 @@ from emu.cluster.pace.timeliness import PaceFigures
 from emu.errors import InputError
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import Step, TimedTrace
-from emu.study.training.traced_step import time_replay
+from emu.study.training.timed_step import time_replay
 from emu.trace.comparison import Comparison
 from emu.trace.comparison import compare as compared
 from emu.trace.formats.trace_formats import read_foreign

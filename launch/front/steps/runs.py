@@ -13,7 +13,7 @@ from emu.errors import must_be
 from emu.study.choice.chooser import choice_on
 from emu.study.training.step.choices import check_words, with_choice, with_words
 from emu.study.training.step.step import Step, time_trace
-from emu.study.training.traced_step import time_step
+from emu.study.training.timed_step import time_step
 from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.replay.replay import TraceLayout

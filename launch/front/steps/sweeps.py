@@ -17,7 +17,7 @@ from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
 from emu.store import ValueTable
-from emu.study.job_pool import JobPool, KnownResult, results_of
+from emu.study.job_pool import JobPool, known_result, results_of
 from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
@@ -235,8 +235,8 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
     steps = [(swept, point, timer.recall(point)) for swept, point in found]
     known = [None if step is None else SweepRow(of.topology.name, swept, "", step) for swept, of, step in steps]
     with timer.pool.open(partial(_row, found, timer.timed), timer.kept, known.count(None)) as opened:
-        pending = ((number, opened.submit(number) if row is None else KnownResult(row)) for number, row in enumerate(known))
-        done = (row for _, row in results_of(pending, len(where)))
+        pending = (opened.submit(number) if row is None else known_result(row) for number, row in enumerate(known))
+        done = results_of(pending, len(where))
         told = with_progress(done, timer.label, len(where), sweep_told, sweep_record) if timer.label else _rows_as_known(done)
         rows = tuple(told)
     if all(row.step is None for row in rows):

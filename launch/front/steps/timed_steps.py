@@ -15,7 +15,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, losses, time_faulty_job, times_of_trace
-from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
+from emu.study.live.timed_faults import run_through_timed_faults
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.step.choices import choice_for
 from emu.study.training.step.rate import messages_of, products_of, timed_told
@@ -26,6 +26,7 @@ from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device, measured_device
 from emu.trace.formats.reading import reading_of
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace, usual_dtype
 from emu.trace.trace_file import save
@@ -219,14 +220,14 @@ class TraceTiming:
             return choice_for(recorded, self.algorithms, topology, dtype)
 
         if at_times(faults):
-            ran = [RecordedSteps(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in self.machines]
-            told = [run_through_timed_faults(*each) for each in zip(ran, self.machines, known, strict=True)]
+            on = [TraceLayout(recorded, chosen(topology_under(stack, each)), each, found, dtype) for each in self.machines]
+            told = [run_through_timed_faults(each, stack, own) for each, own in zip(on, known, strict=True)]
             for each in told:
                 if each.stopped is None:  # a fault after the end of the job is refused
                     check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
         else:
-            timed, on = times_of_trace(recorded, chosen, found, dtype, stack), zip(self.machines, known, strict=True)
-            told = [time_faulty_job(*each, ranks, steps, timed, found.name) for each in on]
+            timed, pairs = times_of_trace(recorded, chosen, found, dtype, stack), zip(self.machines, known, strict=True)
+            told = [time_faulty_job(*each, ranks, steps, timed, found.name) for each in pairs]
         how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
         return [replace(each, timed=how) for each in told]
 

@@ -20,12 +20,13 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import parse_stack
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job
-from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
+from emu.study.live.timed_faults import run_through_timed_faults
 from emu.study.training.composed.software_costs import device_under
 from emu.study.training.step.choices import choice_for
 from emu.topology.fault_injection.fault import Fault, nic_of
 from emu.topology.fault_injection.machine_state import MachineState
 from emu.topology.topology import Topology
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S
 from launch.data.devices import find_device
@@ -174,8 +175,8 @@ def _played(topology: Topology, hosts: int, *faults: Fault) -> FaultyJob:
     """Return the step as it goes with faults."""
     stack, trace = parse_stack(STACK, STACKS), _step(hosts)
     choice = choice_for(trace, ALGORITHMS, topology, _DTYPE)
-    ran = RecordedSteps(trace, choice, device_under(stack, find_device(DEVICE, _DTYPE)), _DTYPE, stack)
-    return run_through_timed_faults(ran, topology, faults)
+    recorded = TraceLayout(trace, choice, topology, device_under(stack, find_device(DEVICE, _DTYPE)), _DTYPE)
+    return run_through_timed_faults(recorded, stack, faults)
 
 
 def _words(hosts: int) -> tuple[str, ...]:

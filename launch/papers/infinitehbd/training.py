@@ -12,10 +12,9 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.generate.item import Ask
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.bound import Outlines
-from emu.study.planning.bound.chart import Charts
+from emu.study.planning.bound.bound import Outline, chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.rates import Rates, Requests, RequestTime
+from emu.study.planning.bound.requests import Rates, Requests, RequestTime
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.catalogue import build_topology
@@ -94,16 +93,15 @@ def _states(training: Training, plan: Plan) -> int:
 
 def _least_s(training: Training, plans: Sequence[Plan]) -> Iterator[float]:
     """Yield a lower bound of the step time of each plan, in seconds; parts that plans share are computed once."""
-    known: dict[int, tuple[Outlines, Charts]] = {}
+    known: dict[int, MegatronPaths] = {}
     for plan in plans:
         stack, model = stack_of(plan), MODELS.find(training.model)
         computes = device_under(stack, unlimited_device()).over(plan.world)
         if plan.world not in known:
-            ways = MegatronPaths(model, stack, computes)
-            known[plan.world] = Outlines(ways), Charts(ways)
-        outlines, charts = known[plan.world]
-        outline, rings = outlines.of(plan), _Rings.under(plan, topology_under(stack, build_topology(topology_of(plan))))
-        yield max(outline.seconds(rings), charts.seconds(outline, rings))
+            known[plan.world] = MegatronPaths(model, stack, computes)
+        ways = known[plan.world]
+        outline, rings = Outline.of(ways, plan), _Rings.under(plan, topology_under(stack, build_topology(topology_of(plan))))
+        yield max(outline.seconds(rings), chart_s(ways, outline, rings))
 
 
 @dataclass(frozen=True, eq=False)

@@ -185,12 +185,12 @@ def fit(rows: Sequence[PreparedRun], others: Sequence[PreparedRun] = ()) -> dict
     for device in dict.fromkeys(of.run_request.run.device for of in rows):
         own = [of for of in rows if of.run_request.run.device == device]
         models = [of.run_request.model for of in own]
-        of = fit_of(device, own, others).found()
+        of = fit_of(device, own, others)
         without = {str(model): constants for model, constants in of.without().items()}
         blind = (
             dict(_blind(of.blind(_DRAWS, _SEED), [each.run_request.run.kind for each in own])) if len(set(models)) > 1 else {}
         )
-        found[device] = Fitted(tuple(dict.fromkeys(models)), of.best, without, blind)
+        found[device] = Fitted(tuple(dict.fromkeys(models)), of.found[0], without, blind)
     return found
 
 

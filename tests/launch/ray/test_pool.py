@@ -62,18 +62,18 @@ def test_an_error_of_a_job_is_raised_here_as_it_is(nodes):
     with RayPool("emu test", nodes[0]).open(refuse) as opened:
         pending = opened.submit(3)
         with pytest.raises(InputError, match="job: seed must be even, got 3"):
-            pending.get()
+            pending()
 
 
 def test_a_node_that_is_lost_costs_only_its_tasks(nodes, tmp_path, caplog):
     address, second = nodes
     work, kept = halting(tmp_path)
     with caplog.at_level(logging.INFO, "emu"), RayPool("emu test", address).open(work, kept, 12) as opened:
-        pending = [(job, opened.submit(job)) for job in range(12)]
+        pending = [opened.submit(job) for job in range(12)]
         wait_for(lambda: [*tmp_path.glob("* runs")], 120)
         kill_raylet(second)
         found = [*results_of(iter(pending), 12)]
-    assert found == [(job, job / 3) for job in range(12)]
+    assert found == [job / 3 for job in range(12)]
     assert [kept.read(str(job)) for job in range(12)] == [[job / 3] for job in range(12)]
     kept.close()
     again, rest = caplog.messages[-1].split(" ", 1)

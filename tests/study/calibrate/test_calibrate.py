@@ -11,10 +11,9 @@ import torch
 
 from emu.backend.rank.count import Count, Operator
 from emu.errors import InputError
-from emu.study.calibrate import probe
-from emu.study.calibrate.calibrate import calibrate, fit, seconds_of
-from emu.study.calibrate.layers import LayerSizes, LayerStep, row_of, rows_of, run, step_of
-from emu.study.calibrate.probe import SIZES, Probe, here, layers, probes
+from emu.study import probe
+from emu.study.calibrate import calibrate, fit, seconds_of
+from emu.study.probe import SIZES, LayerSizes, LayerStep, Probe, here, layers, probes, row_of, rows_of, run, step_of
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device, write_device
 from emu.trace.device.measured import events_of

@@ -4,7 +4,7 @@ import pytest
 
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
-from emu.study.timing.collective import time_collective
+from emu.study.timing import time_collective
 
 
 @pytest.fixture

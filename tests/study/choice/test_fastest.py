@@ -18,8 +18,7 @@ from emu.fabric.lowering.dependencies import TornError
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site
-from emu.study.timing.collective import CollectiveJob, time_collective
-from emu.study.timing.time_bound import MOST_PARTS, chain_fs, claimed_bytes_fs, claimed_fs, time_bound
+from emu.study.timing import MOST_PARTS, CollectiveJob, chain_fs, claimed_bytes_fs, claimed_fs, time_bound, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.topology.topology import Circuits

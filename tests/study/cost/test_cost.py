@@ -3,8 +3,7 @@
 import pytest
 
 from emu.errors import InputError
-from emu.study.cost.cost import cost
-from emu.study.cost.price_book import read_book
+from emu.study.cost import cost, read_book
 from emu.topology.catalogue import build_topology
 from launch.data.presets import find_book
 

@@ -12,12 +12,13 @@ from emu.errors import InputError
 from emu.fabric.run import CapacityEvent, run_graph
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, times_of_trace
-from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
+from emu.study.live.timed_faults import ends_fs, laid, run_through_timed_faults
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import check_before_end, parse_fault
 from emu.topology.fault_injection.fault_script import faults_of
 from emu.topology.fault_injection.machine_state import MachineHistory, machine_state
 from emu.topology.topology import Topology
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
 from emu.units import seconds
 from launch.data.devices import find_device
@@ -47,7 +48,7 @@ def trace() -> Trace:
 
 def job(trace: Trace, topology: Topology, *texts: str) -> FaultyJob:
     faults = faults_of(texts, topology, 8, STEPS, clock=True)
-    return run_through_timed_faults(RecordedSteps(trace, CHOICE, DEVICE, "bfloat16", Stack()), topology, faults)
+    return run_through_timed_faults(TraceLayout(trace, CHOICE, topology, DEVICE, "bfloat16"), Stack(), faults)
 
 
 def times(found: FaultyJob) -> list[float]:
@@ -76,14 +77,14 @@ def test_a_fault_from_the_first_tick_on_is_a_fabric_built_so(trace: Trace, what:
 
 
 def test_a_link_halved_in_the_middle_is_what_the_engine_has_for_such_a_change(trace: Trace) -> None:
-    ran = RecordedSteps(trace, CHOICE, DEVICE, "bfloat16", Stack())
+    recorded = TraceLayout(trace, CHOICE, TORUS, DEVICE, "bfloat16")
     whole = MachineHistory(TORUS, (), 8).whole
-    replayed, at_fs = ran.laid(whole.found, whole.speed), 10**10
+    replayed, at_fs = laid(recorded, Stack(), whole.found, whole.speed), 10**10
     links = TORUS.links
     pair = np.flatnonzero(np.isin(links.src, (0, 1)) & np.isin(links.dst, (0, 1)))
     events = [CapacityEvent(int(link), at_fs, 25e9) for link in pair]
     events += [CapacityEvent(int(link), 2 * at_fs, 50e9) for link in pair]
-    ends = ran.ends_fs(replayed, run_graph(replayed.graph, events).end_fs)
+    ends = ends_fs(trace, replayed, run_graph(replayed.graph, events).end_fs)
     found = job(trace, TORUS, "link 0-1 slow 0.5 from 10us to 20us")
     assert times(found) == [seconds(t) for t in np.diff(ends, prepend=0).tolist()]
     assert times(found) != on(trace, TORUS)

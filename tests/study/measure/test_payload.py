@@ -12,8 +12,8 @@ from emu.backend.executor.wire import REDUCE_OPERATIONS, check_reduces
 from emu.collective.operation import OPERATIONS, REDUCING, Operation, operation
 from emu.dtypes import DTYPES
 from emu.errors import InputError
-from emu.study.measure import payload as payload_module
-from emu.study.measure.payload import Payload, dtype_of
+from emu.study.measure import move as payload_module
+from emu.study.measure.move import Payload, dtype_of
 
 COUNT = 40 * 8  # tokens are all of one size
 BITWISE = {"and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor}

@@ -9,12 +9,12 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
-from emu.study.planning.bound.bound import PATHS, Outlines
+from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
-from emu.study.planning.bound.rates import RequestTime
+from emu.study.planning.bound.requests import RequestTime
 from emu.study.planning.find import find_plans
+from emu.study.planning.search.results import RequestJob, ResultCache, Timer
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
-from emu.study.planning.search.timer import RequestJob, ResultCache, Timer
 from emu.study.planning.space import Space, placements
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import EstimateRequest, estimate
@@ -69,7 +69,7 @@ def held(request: PlanRequest, plan: Plan) -> int:
 def of(request, line):
     device = device_under(request.stack, H100).over(request.npus)
     ways = PATHS[request.stack.software](find_model(request.model), request.stack, device)
-    return CandidateBounds(Outlines(ways), [topology_under(request.stack, topology_of(line))])
+    return CandidateBounds(ways, [topology_under(request.stack, topology_of(line))])
 
 
 def there_s(placed: CandidateBounds, each: Candidate, times) -> float:

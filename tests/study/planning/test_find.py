@@ -11,9 +11,9 @@ from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.job_pool import LocalPool
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
-from emu.study.planning.search import search, timer
+from emu.study.planning.search import results, search
+from emu.study.planning.search.results import ResultCache
 from emu.study.planning.search.row import PROVED, WORKED, Candidate, parts_s, reason_of
-from emu.study.planning.search.timer import ResultCache
 from launch.show.text.estimate_table import plans_report
 from tests.study.planning.spaces import (
     H100,
@@ -165,15 +165,15 @@ def test_a_device_of_little_memory_has_only_plans_that_fit():
 
 def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_path, monkeypatch):
     whole, began, most = found(*SMALL), [], [7]
-    real = timer.Timer.__call__
+    real = results.Timer.__call__
 
     def stopping(own, job):
         if len(began) == most[0]:
             raise KeyboardInterrupt
-        began.append(job.request.name if isinstance(job, timer.RequestJob) else job)
+        began.append(job.request.name if isinstance(job, results.RequestJob) else job)
         return real(own, job)
 
-    monkeypatch.setattr(timer.Timer, "__call__", stopping)
+    monkeypatch.setattr(results.Timer, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt) as stopped:
         found(*SMALL, kept=ResultCache(tmp_path))
     [told] = stopped.value.cause.__notes__
@@ -303,7 +303,7 @@ def test_bounds_that_are_too_high_are_seen(monkeypatch):
     """Were candidates dropped whose bounds are not above the last of the table, the search would differ."""
     request, line = replace(SMALL[0], best=2), SMALL[1]
     anywhere, nearer, right = CandidateBounds.anywhere_s, CandidateBounds.nearer, exhaustive(*SMALL)[:2]
-    monkeypatch.setattr("emu.study.planning.search.row._TOGETHER", 1)
+    monkeypatch.setattr("emu.study.planning.search.search._TOGETHER", 1)
     assert table(found(request, line)) == right
     with monkeypatch.context() as wrong:
         wrong.setattr(CandidateBounds, "anywhere_s", lambda self, plan: [1 / each for each in anywhere(self, plan)])

@@ -8,11 +8,10 @@ import pytest
 from emu.model.plan.plan_text import spell
 from emu.study.job_pool import LocalPool
 from emu.study.planning.find import InterruptedSearch
-from emu.study.planning.search import search, timer
+from emu.study.planning.search import results, search
+from emu.study.planning.search.results import QUICK, ResultCache, SearchState, StepJob
 from emu.study.planning.search.row import INTERRUPTED, PROVED, WORKED
 from emu.study.planning.search.search import Search, Work
-from emu.study.planning.search.search_state import SearchState
-from emu.study.planning.search.timer import QUICK, ResultCache, StepJob
 from launch.show.html.plan_page import _search_sentences, _table
 from launch.show.text.estimate_table import PROOF, plans_report, proof_text
 from tests.study.planning.spaces import H100, asked, enumerated, found, step_s, table
@@ -25,13 +24,13 @@ PYTORCH = (replace(asked("llama-tiny", 2, 1, 64, "pytorch", best=12), prove_all=
 @pytest.fixture
 def steps(monkeypatch):
     """The candidates whose steps have been timed."""
-    timed, real = [], timer.Timer.__call__
+    timed, real = [], results.Timer.__call__
 
     def noting(own, job):
         timed.extend([job.candidate] if isinstance(job, StepJob) and job.how == QUICK else [])
         return real(own, job)
 
-    monkeypatch.setattr(timer.Timer, "__call__", noting)
+    monkeypatch.setattr(results.Timer, "__call__", noting)
     return timed
 
 
@@ -81,14 +80,14 @@ def test_requests_and_passes_count_as_work_too(kind, monkeypatch):
 def test_a_step_in_full_that_takes_longer_than_composed_is_proved_too(monkeypatch):
     """The search goes on until nothing is left below the time that the table has."""
     request, line = SMALL
-    first, real, slower = found(replace(request, best=1), line), timer.Timer.__call__, 1.3
+    first, real, slower = found(replace(request, best=1), line), results.Timer.__call__, 1.3
 
     def slow(own, job):
         done = real(own, job)
-        in_full = isinstance(job, StepJob) and job.how == timer.FULL
+        in_full = isinstance(job, StepJob) and job.how == results.FULL
         return done | {"step_time_s": slower * done["step_time_s"]} if in_full else done
 
-    monkeypatch.setattr(timer.Timer, "__call__", slow)
+    monkeypatch.setattr(results.Timer, "__call__", slow)
     planned = found(replace(request, best=1), line, kept=ResultCache(None))
     assert (planned.ended, planned.rows[0].least_untimed_s) == (PROVED, None)
     assert planned.rows[0].step_time_s == slower * first.rows[0].step_time_s
@@ -99,7 +98,7 @@ class Signal:
     """A signal that comes at the `after`-th job, or when the search begins to look."""
 
     def __init__(self, monkeypatch):
-        self._patch, self._jobs, self._look = monkeypatch, timer.Timer.__call__, Search._look
+        self._patch, self._jobs, self._look = monkeypatch, results.Timer.__call__, Search._look
 
     def at_job(self, after):
         came = []
@@ -110,7 +109,7 @@ class Signal:
                 raise KeyboardInterrupt
             return self._jobs(own, job)
 
-        self._patch.setattr(timer.Timer, "__call__", stopping)
+        self._patch.setattr(results.Timer, "__call__", stopping)
         self._patch.setattr(Search, "_look", self._look)
 
     def at_first_look(self):
@@ -120,7 +119,7 @@ class Signal:
         self._patch.setattr(Search, "_look", stopping)
 
     def never(self):
-        self._patch.setattr(timer.Timer, "__call__", self._jobs)
+        self._patch.setattr(results.Timer, "__call__", self._jobs)
         self._patch.setattr(Search, "_look", self._look)
 
 

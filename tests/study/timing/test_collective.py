@@ -10,8 +10,7 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lowering.classes import invariant
-from emu.study.timing.collective import CollectiveJob, even_counts, spread_collective, time_collective
-from emu.study.timing.time_bound import time_bound
+from emu.study.timing import CollectiveJob, even_counts, spread_collective, time_bound, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.topology.topology import Circuits

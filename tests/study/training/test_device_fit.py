@@ -79,8 +79,8 @@ def measured(ready):
 
 
 def fitted(ready, times):
-    found = fit_of(ready, times).found()
-    return found.best, found.without()
+    found = fit_of(ready, times)
+    return found.found[0], found.without()
 
 
 def fit_of(ready, times):
@@ -89,7 +89,7 @@ def fit_of(ready, times):
 
 
 def test_a_blind_draw_predicts_the_models_that_its_fit_has_not_seen_and_is_the_same_each_time(ready):
-    found = fit_of(ready, measured(ready)).found()
+    found = fit_of(ready, measured(ready))
     draws = found.blind(4, seed=1)
     assert [len(draw) for draw in draws] == [1] * 4  # of three models the larger half is fitted on
     assert all(ratio == pytest.approx(1, abs=0.01) for draw in draws for _, ratio in draw)
@@ -100,7 +100,7 @@ def test_a_blind_draw_predicts_the_models_that_its_fit_has_not_seen_and_is_the_s
 def test_a_blind_draw_is_off_by_what_only_its_own_model_has(ready):
     times = measured(ready)
     times[1] *= 1.25
-    draws = fit_of(ready, times).found().blind(12, seed=3)
+    draws = fit_of(ready, times).blind(12, seed=3)
     assert {row for draw in draws for row, _ in draw} == {0, 1, 2}
     assert all(ratio == pytest.approx(0.8, abs=0.02) for draw in draws for row, ratio in draw if row == 1)
 

@@ -5,46 +5,48 @@ out. So the longest path through the rest ends no later than the step, even if o
 induction in the order of time: each task ends no earlier than the longest path to it. The bound counts:
 
 - The passes of a stage take the passes of its layers (`tape_paths`, beside this file), one after another. Their requests take
-  the least time of any NPU for the bytes that it sends and receives (`rates`), or of a rank of theirs (`emu.fabric.floor`).
+  the least time of any NPU for the bytes that it sends and receives (`requests`), or of a rank of theirs (`emu.fabric.floor`).
 - A step may contain the messages of every rank of a stage. Then each time here is that of the first rank of the stage to come
   so far: all ranks do the same, each enters a request no sooner than the first, and leaves it no sooner than the least after.
 - The rank at place p of a pipeline begins when the stages before it have passed one microbatch on. Then it takes all its
   passes, and ends its step. Where backwards are whole, its last one is followed by those of the stages before it, too.
 
-P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by their parts.
+The chart of a pipeline's turns counts more: its earliest end by the times of its passes and messages. A turn begins when the
+turn before it at its place has ended, and its messages have come. A message leaves when both its ends have reached it in their
+turns. A stack may reduce gradients beside the last backward, and gather weights beside the first forward. Then the first
+forward of a stage waits for its weights, and the end of the step for the gradients. Charts are for software that keeps
+gradients in buffers. Of the requests that overlap with passes only the first weights and the last gradients of each stage are
+counted, as the others come earlier.
+
+P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by their parts, A axes of copies at most.
 """
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from emu.arrays import F64, I64
 from emu.dtypes import item_bytes
-from emu.model.model import EMBEDDING, HEAD
+from emu.errors import InputError
+from emu.fabric.build import Builder
+from emu.fabric.graph import Graph
+from emu.fabric.run import run_graph
+from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns, message_for, stages_of
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
 from emu.model.stack.software import MEGATRON, PYTORCH, Software
-from emu.study.planning.bound.megatron_paths import MegatronPaths
+from emu.study.planning.bound.megatron_paths import MegatronPaths, OverlappedRequests
 from emu.study.planning.bound.pytorch_paths import PytorchPaths
-from emu.study.planning.bound.rates import Requests
-from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, TapePath, TapePaths
+from emu.study.planning.bound.requests import Requests
+from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, StageCut, TapePath, TapePaths, times_s
+from emu.units import TICKS_PER_S, seconds
 
 T = TypeVar("T")
 PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}
 _NOTHING = (0.0, 0.0, 0.0)  # times of the passes of a part that is not there
 ROUNDED = 1e-9  # share of a bound that is more than the rounding of all its ticks
-
-
-class StageCut(NamedTuple):
-    """The cut of a model into stages."""
-
-    stages: I64  # [P, V]
-    counts: F64  # [P, V, K] parts of each
-    held: I64  # [H, K] parts of a place, of places that differ in them
-    holds: tuple[int, ...]  # [P] which of these
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,9 +59,21 @@ class Outline:
     ends: tuple[EndPaths, ...]  # [H]
     message_bytes: int
     waits: bool  # a rank waits until a message has left it
-    reduces: tuple[
-        TapePath, ...
-    ] = ()  # [P] what gradients take that are reduced after the last backward began; (): `ends` has it
+    reduces: tuple[TapePath, ...] = ()  # [P] what gradients take that are reduced after the last backward; (): `ends` has it
+
+    @staticmethod
+    def of(paths: TapePaths, plan: Plan) -> "Outline":
+        """Return the outline of a plan.
+
+        Raises:
+            InputError: the plan cannot be generated.
+        """
+        cut, share = paths.cut(plan), paths.stack.boundary_share(plan.tp, sp=plan.sp)
+        size = plan.pass_batch * plan.rank_seq * paths.model.hidden // share * item_bytes(paths.dtype)
+        turns = tuple(paths.of_layer(plan, name) for name in paths.names)
+        held = [paths.held(plan, dict(zip(paths.names, parts, strict=True))) for parts in cut.held.tolist()]
+        ends = tuple(paths.of_ends(plan, of_place) for of_place in held)
+        return Outline(plan, cut, turns, ends, size, paths.waits(plan), paths.reductions(plan, last=True))
 
     def seconds(self, requests: Requests) -> float:
         """Return the bound of the plan's step in seconds, by the least times of its requests."""
@@ -78,7 +92,7 @@ class Outline:
 
     def _reduced_s(self, requests: Requests, spans: F64) -> F64:
         """Return [P] the times of reductions less the last backward, as no gradient is there before this begins."""
-        took = [way.seconds(requests, place) for place, way in enumerate(self.reduces)]
+        took = [path.seconds(requests, place) for place, path in enumerate(self.reduces)]
         last = spans[..., 1 if self.plan.passes == 1 else 2].sum(axis=1)
         return np.array(took) - last if took else np.zeros(self.plan.pp)
 
@@ -95,16 +109,14 @@ class Outline:
                 known[key] = of_place(requests, place, key[1])
         return [known[key] for key in keys]
 
-    def _parts_s(self, requests: Requests, place: int, held: int) -> list[tuple[float, ...]]:
+    def _parts_s(self, requests: Requests, place: int, held: int) -> list[Sequence[float]]:
         """Return [K, 3] the times of the passes of each part at a place."""
         has = self.cut.held[held] > 0
-        return [turns.seconds(requests, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
+        return [times_s(turns, requests, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
 
     def ends_s(self, requests: Requests) -> list[list[float]]:
         """Return [P, 3] the times of each place before its passes, after them, and after them without overlap with passes."""
-        return self._of_places(
-            requests, lambda requests, place, held: [way.seconds(requests, place) for way in self.ends[held]]
-        )
+        return self._of_places(requests, lambda requests, place, held: times_s(self.ends[held], requests, place))
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
         """Return [P] the time that a rank waits until its messages have left, without the last one."""
@@ -126,37 +138,177 @@ def _passed(steps: F64) -> F64:
     return np.concatenate(([0.0], np.cumsum(steps)))
 
 
-@dataclass(eq=False)
-class Outlines:
-    """The outlines of the plans of one model by one software."""
+AXES = 2  # A: what all tokens see, and experts
+MOST = 2**18  # turns of a pipeline that are laid out
 
-    paths: TapePaths
-    _cuts: dict[Hashable, StageCut] = field(default_factory=dict)
 
-    def of(self, plan: Plan) -> Outline:
-        """Return the outline of a plan.
+class PipelineTimes(NamedTuple):
+    """The times of the ranks of each place, in seconds."""
 
-        Raises:
-            InputError: the plan cannot be generated.
-        """
-        cut, share = self.cut(plan), self.paths.stack.boundary_share(plan.tp, sp=plan.sp)
-        size = plan.pass_batch * plan.rank_seq * self.paths.model.hidden // share * item_bytes(self.paths.dtype)
-        turns = tuple(self.paths.of_layer(plan, name) for name in self.names)
-        ends = tuple(self.paths.of_ends(plan, dict(zip(self.names, held, strict=True))) for held in cut.held.tolist())
-        return Outline(plan, cut, turns, ends, size, self.paths.waits(plan), self.paths.reductions(plan, last=True))
+    begin: F64  # [P] before the first pass
+    forward: F64  # [P, V]
+    backward: F64  # [P, V]
+    last: F64  # [P, V] of the last microbatch
+    left: F64  # [2, P] until a message to the place after, or before, has left
+    there: F64  # [2, P] until it is there besides
+    weights: F64  # [P, V] since the step began, until those that a stage uses first are gathered
+    arrive: F64  # [P, V, A] from the beginning of the last backward until gradients are to be reduced
+    reduce: F64  # [P, V, A]
+    end: F64  # [P] after all
 
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """[K] names of the parts of the model."""
-        return tuple(dict.fromkeys((EMBEDDING, *self.paths.model.kinds, HEAD)))
 
-    def cut(self, plan: Plan) -> StageCut:
-        """Return the cut of the model into a plan's stages."""
-        key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
-        if key not in self._cuts:
-            stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
-            parts = [part_names(plan, self.paths.model, number) for number in range(plan.stages)]
-            counts = np.array([[own.count(name) for name in self.names] for own in parts])[stages]
-            held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
-            self._cuts[key] = StageCut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
-        return self._cuts[key]
+def pipeline_end_s(times: PipelineTimes, order: str, microbatches: int, *, waits: bool) -> float:
+    """Return the earliest end of a pipeline, in seconds; `waits`: a rank waits until a message has left it."""
+    graph, code = _chart_graph(order, *times.forward.shape, microbatches, waits)
+    ticks = np.floor(np.concatenate([each.ravel() for each in times]) * TICKS_PER_S).astype(np.int64)
+    return seconds(int(run_graph(replace(graph, alpha_fs=ticks[code])).end_fs.max()))
+
+
+@lru_cache(maxsize=32)
+def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits: bool) -> tuple[Graph, I64]:
+    """Return the graph of a pipeline, and the index in its times, one after another, of each task's time."""
+    alone = [[Turn(0, what, number) for number in range(microbatches) for what in (FORWARD, BACKWARD)]]
+    stages = [stages_of(place, places, virtual, order) for place in range(places)] if places > 1 else [(0,)]
+    laying = _ChartBuilder(stages, microbatches, waits)
+    for place, own in enumerate(all_turns(order, places, virtual, microbatches) if places > 1 else alone):
+        laying.place(place, own)
+    return laying.graph()
+
+
+@dataclass(slots=True)
+class _ChartBuilder:
+    """A builder of the graph of a chart; each message is two tasks: until it has left, and until it is there."""
+
+    stages: Sequence[tuple[int, ...]]  # [P] stages of each place
+    microbatches: int
+    waits: bool
+    code: list[int] = field(default_factory=list)
+    edges: list[tuple[int, int]] = field(default_factory=list)  # a task and one that it waits for
+    messages: dict[Turn, int] = field(default_factory=dict)  # the first task of each, by the turn that receives it
+    first: dict[str, int] = field(init=False)  # of the times of each kind
+
+    def __post_init__(self) -> None:
+        of_place, of_stage = len(self.stages), sum(map(len, self.stages))
+        sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * AXES] * 2, of_place)
+        self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist(), strict=False))
+
+    def place(self, place: int, own: Sequence[Turn]) -> None:
+        """Add the turns of one place."""
+        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [-1] * AXES
+        for turn in own:
+            if turn.what.startswith(SEND):
+                message = self._sent(turn)
+                self.edges.append((message, last))
+                (held if self.waits else sent).append(message)
+            elif turn.what.startswith(RECEIVE):
+                self.edges.append((self._message(turn), last))
+            elif turn.what in (FORWARD, BACKWARD):
+                at, before = place * len(self.stages[place]) + self.stages[place].index(turn.stage), last
+                last = self._turn(turn, at, before, held)
+                if turn.what == BACKWARD and turn.microbatch == self.microbatches - 1:
+                    reduces = self._reduced(turn, at, before, reduces)
+                held = []
+        self._task("end", place, last, *(each for each in reduces if each >= 0), *held, *sent)
+
+    def _turn(self, turn: Turn, at: int, before: int, held: Sequence[int]) -> int:
+        """Add a turn that waits until the held messages have left, and return its task."""
+        last = turn.what == BACKWARD and turn.microbatch == self.microbatches - 1
+        kind = "last" if last else "forward" if turn.what == FORWARD else "backward"
+        task = self._task(kind, at, before, *held, *self._needed(turn))
+        if turn.what == FORWARD and not turn.microbatch:
+            self.edges.append((task, self._task("weights", at)))
+        return task
+
+    def _reduced(self, turn: Turn, at: int, before: int, reduces: Sequence[int]) -> list[int]:
+        """Add a reduction of each axis, after its gradients and the reduction before, and return the tasks."""
+        found = []
+        for axis, earlier in enumerate(reduces):
+            arrived = self._task("arrive", at * AXES + axis, before, *self._needed(turn))
+            found.append(self._task("reduce", at * AXES + axis, arrived, *([earlier] if earlier >= 0 else [])))
+        return found
+
+    def _needed(self, turn: Turn) -> list[int]:
+        """Return the task until the message that a turn needs is there; an empty list if it needs none."""
+        first = self.messages.get(message_for(turn))
+        return [] if first is None else [first + 1]
+
+    def _sent(self, turn: Turn) -> int:
+        """Return the first task of the message that a turn sends."""
+        kind = turn.what.removeprefix(SEND)
+        return self._message(Turn(turn.stage + (1 if kind == FORWARD else -1), RECEIVE + kind, turn.microbatch))
+
+    def _message(self, received: Turn) -> int:
+        """Return the first task of the message that a turn receives; add both its tasks if there are none."""
+        if received not in self.messages:
+            back = not received.what.endswith(FORWARD)
+            sender = received.stage + (1 if back else -1)
+            src = next(place for place, own in enumerate(self.stages) if sender in own)
+            self.messages[received] = self._task("left", back * len(self.stages) + src)
+            self._task("there", back * len(self.stages) + src, self.messages[received])
+        return self.messages[received]
+
+    def _task(self, kind: str, at: int, *after: int) -> int:
+        """Add a task that waits for others, and return its number."""
+        self.code.append(self.first[kind] + at)
+        self.edges += [(len(self.code) - 1, each) for each in after]
+        return len(self.code) - 1
+
+    def graph(self) -> tuple[Graph, I64]:
+        """Return the graph of all tasks, and the index of each task's time."""
+        builder, edges = Builder(np.ones(1)), np.array(self.edges, np.int64)
+        builder.tasks(np.zeros(len(self.code), np.int64))
+        builder.wait(edges[:, 0], edges[:, 1])
+        return builder.graph(), np.array(self.code)
+
+
+def chart_s(paths: MegatronPaths, outline: Outline, requests: Requests) -> float:
+    """Return the bound of a step by its chart, in seconds; 0 where no chart is made."""
+    plan = outline.plan
+    if 2 * plan.stages * plan.passes > MOST:
+        return 0.0
+    try:
+        times = _times(paths, outline, requests)
+        return pipeline_end_s(times, plan.pipeline, plan.passes, waits=outline.waits) * (1 - ROUNDED)
+    except InputError:  # longer than the clock counts
+        return 0.0
+
+
+def _times(paths: MegatronPaths, outline: Outline, requests: Requests) -> PipelineTimes:
+    """Return the times of a plan's chart."""
+    spans, plan = outline.spans(requests), outline.plan
+    ends = np.array(outline.ends_s(requests))
+    ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(requests)
+    shape = (plan.pp, plan.vp)
+    weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
+    if paths.stack.overlaps_gradients:
+        for place in range(plan.pp):
+            of = [paths.overlapped(plan, int(stage)) for stage in outline.cut.stages[place]]
+            weights[place] = _gathered(of, requests, place)
+            moved[place] = [sum(each.moved_s for each in asides) for asides in of]
+            for v, asides in enumerate(of):
+                for a, each in enumerate(asides):
+                    arrive[place, v, a] = _arrives_s(paths, plan, each, requests, place)
+                    reduce[place, v, a] = 0.0 if each.reduce is None else requests.collective(place, each.reduce).there_s
+    passes = spans[..., 0], spans[..., 2], spans[..., 2] + moved
+    left, there = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
+    return PipelineTimes(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
+
+
+def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, requests: Requests, place: int) -> float:
+    """Return the time from the beginning of the last backward until the last gradients may be reduced, in seconds."""
+    first, *after = aside.names
+    passed = sum(paths.of_layer(plan, name)[2].seconds(requests, place) for name in after)
+    return passed + paths.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
+
+
+def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], requests: Requests, place: int) -> list[float]:
+    """Return [V] the time from the step's beginning until each stage has its first weights; one axis gathers one at a time."""
+    cleared, there, found = 0.0, dict[str, float](), list[float]()
+    for asides in of_stages:
+        for each in asides:
+            cleared += each.cleared_s
+            if each.gather is not None:
+                taken_s = requests.collective(place, each.gather).there_s
+                there[each.axis] = max(there.get(each.axis, 0.0), cleared) + taken_s
+        found.append(max((there[each.axis] for each in asides if each.gather is not None), default=0.0))
+    return found

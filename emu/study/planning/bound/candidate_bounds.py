@@ -24,19 +24,17 @@ from cachetools import LRUCache
 from emu.arrays import F64
 from emu.dtypes import item_bytes
 from emu.errors import InputError
+from emu.memo import kept_by
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import Model
 from emu.model.pipeline_order import FORWARD, turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound.bound import ROUNDED, Outline, Outlines
-from emu.study.planning.bound.chart import Charts
+from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.rates import Rates, Requests, RequestTime
-from emu.study.planning.bound.tape_paths import TapePaths
-from emu.study.planning.search.groups import PlacedGroups
-from emu.study.planning.search.requests import MissingTime, PlacedRequest, PlacedRequests
+from emu.study.planning.bound.requests import Missing, PlacedGroups, PlacedRequest, PlacedRequests, Rates, Requests, RequestTime
+from emu.study.planning.bound.tape_paths import TapePaths, times_s
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
@@ -52,8 +50,6 @@ class MemoryFloors:
 
     model: Model
     stack: Stack
-    _pieces: dict[object, _PartMemory] = field(default_factory=dict)
-    _parts: dict[object, Sequence[_PartCount]] = field(default_factory=dict)
 
     def bytes(self, plan: Plan) -> int:
         """Return the lower bound of the memory of the fullest rank of a plan, in bytes."""
@@ -67,24 +63,20 @@ class MemoryFloors:
         beside = max(kept, item_bytes(precision.gradient) * whole)
         return item_bytes(precision.weight) * whole + precision.kept_bytes * states + beside
 
+    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes))
     def _of_place(self, plan: Plan) -> Sequence[_PartCount]:
         """Return the parts of place 0."""
-        key = (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes)
-        if key not in self._parts:
-            stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
-            ahead, every = _ahead(plan), sum(stages, Counter())
-            forwards = {name: sum(n * own[name] for n, own in zip(ahead, stages, strict=True)) for name in every}
-            self._parts[key] = [(name, times, forwards[name]) for name, times in every.items()]
-        return self._parts[key]
+        stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
+        ahead, every = _ahead(plan), sum(stages, Counter())
+        forwards = {name: sum(n * own[name] for n, own in zip(ahead, stages, strict=True)) for name in every}
+        return [(name, times, forwards[name]) for name, times in every.items()]
 
+    @kept_by(lambda _, plan, name: (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1))
     def _piece(self, plan: Plan, name: str) -> _PartMemory:
         """Return the memory of a part."""
-        key = (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1)
-        if key not in self._pieces:
-            piece = LayerMemory(self.model, plan, self.stack, name)
-            largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
-            self._pieces[key] = piece.kept, piece.parameters, largest
-        return self._pieces[key]
+        piece = LayerMemory(self.model, plan, self.stack, name)
+        largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
+        return piece.kept, piece.parameters, largest
 
 
 def _ahead(plan: Plan) -> Sequence[int]:
@@ -106,34 +98,35 @@ TimeRequests = Callable[[int, Mapping[Hashable, PlacedRequest]], Mapping[Hashabl
 class QuickBounds:
     """The quick bounds of the plans of one search."""
 
-    outlines: Outlines
+    paths: TapePaths  # of the device
     rates: Sequence[Rates]  # of each topology
-    _layers: dict[Hashable, tuple[F64, F64, F64]] = field(default_factory=dict)
-    _passes: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
-    _sequences: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
 
     def quickly_s(self, plan: Plan) -> float:
         """Return a bound of a plan's step on all topologies, in seconds, by the time of a sequence in the largest passes.
 
         The bound is 0 where one pass does not stand for plans of all microbatches.
         """
-        if self._paths.pass_settings(plan):
+        if self.paths.pass_settings(plan):
             return 0.0
-        key = plan.layer_settings
-        if key not in self._sequences:
-            batch = plan.global_batch  # no pass has more
-            largest = replace(plan, microbatch=batch, global_batch=plan.dp * plan.passes * batch)
-            forward, backward = self._pass_s(self._filled, largest)
-            self._sequences[key] = forward / batch * (1 - _CUT), backward / batch * (1 - _CUT)
-        forward, backward = self._sequences[key]
+        forward, backward = self._sequence_s(plan)
         return self._step_s(plan, plan.pass_batch * forward, plan.pass_batch * backward)
 
     def seconds(self, plan: Plan) -> float:
         """Return a bound of a plan's step on all topologies, in seconds, by the time of its own passes."""
-        key = self._paths.key(replace(plan, recompute="none"), self._kind)
-        if key not in self._passes:
-            self._passes[key] = self._pass_s(self._paths, plan)
-        return self._step_s(plan, *self._passes[key])
+        return self._step_s(plan, *self._own_pass_s(plan))
+
+    @kept_by(lambda _, plan: plan.layer_settings)
+    def _sequence_s(self, plan: Plan) -> tuple[float, float]:
+        """Return the least times of a sequence in the largest forward and backward of a layer."""
+        batch = plan.global_batch  # no pass has more
+        largest = replace(plan, microbatch=batch, global_batch=plan.dp * plan.passes * batch)
+        forward, backward = self._pass_s(self._filled, largest)
+        return forward / batch * (1 - _CUT), backward / batch * (1 - _CUT)
+
+    @kept_by(lambda self, plan: self.paths.key(replace(plan, recompute="none"), self._kind))
+    def _own_pass_s(self, plan: Plan) -> tuple[float, float]:
+        """Return the least times of a forward and of a backward of a layer in the plan's own passes."""
+        return self._pass_s(self.paths, plan)
 
     def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
         """Return the bound of a step by the times of a forward and of a backward of a layer."""
@@ -142,20 +135,15 @@ class QuickBounds:
         takes = plan.passes * (forward + backward) * own + forward * before + backward * after
         return float(takes.max())
 
-    @property
-    def _paths(self) -> TapePaths:
-        """The paths through tapes of the device."""
-        return self.outlines.paths
-
     @cached_property
     def _filled(self) -> TapePaths:
         """The paths through tapes of a device whose cores are all busy to the end."""
-        return type(self._paths)(self._paths.model, self._paths.stack, replace(self._paths.device, cores=0))
+        return type(self.paths)(self.paths.model, self.paths.stack, replace(self.paths.device, cores=0))
 
     @cached_property
     def _kind(self) -> str:
         """The most frequent kind of layer."""
-        kinds = self._paths.model.kinds
+        kinds = self.paths.model.kinds
         return max(dict.fromkeys(kinds), key=kinds.count)
 
     def _pass_s(self, paths: TapePaths, plan: Plan) -> tuple[float, float]:
@@ -164,16 +152,14 @@ class QuickBounds:
             turns = paths.of_layer(replace(plan, recompute="none"), self._kind)
         except InputError:  # it is told when the plan is looked at
             return 0.0, 0.0
-        found = [turns.seconds(Requests(rates, plan), 0) for rates in self.rates]
+        found = [times_s(turns, Requests(rates, plan), 0) for rates in self.rates]
         return min(forward for forward, _, _ in found), min(min(backwards) for _, *backwards in found)
 
+    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))
     def _of_places(self, plan: Plan) -> tuple[F64, F64, F64]:
         """Return the layers at each place, of the first stages of the places before it, and of the smallest of these [P]."""
-        key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
-        if key not in self._layers:
-            counts = self.outlines.cut(plan).counts[..., self.outlines.names.index(self._kind)]
-            self._layers[key] = counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1))
-        return self._layers[key]
+        counts = self.paths.cut(plan).counts[..., self.paths.names.index(self._kind)]
+        return counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1))
 
 
 def _before(counts: F64) -> F64:
@@ -185,22 +171,18 @@ def _before(counts: F64) -> F64:
 class CandidateBounds:
     """The bounds of the candidates of one search."""
 
-    outlines: Outlines
+    paths: TapePaths
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # for which what serves them is named
-    charts: Charts | None = field(init=False)  # None: the software has none
     quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
     _known: list[dict[Hashable, RequestTime]] = field(init=False)  # times of requests by name, of each topology
     _where: LRUCache[Hashable, PlacedGroups] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
     _timed: set[Candidate] = field(default_factory=set)  # whose own requests are
-    _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        paths = self.outlines.paths
-        self.charts = Charts(paths) if isinstance(paths, MegatronPaths) else None
         self._rates = [Rates.of(topology) for topology in self.topologies]
-        self.quick = QuickBounds(self.outlines, self._rates)
+        self.quick = QuickBounds(self.paths, self._rates)
         self._known = [{} for _ in self.topologies]
 
     def anywhere_s(self, plan: Plan) -> list[float]:
@@ -214,13 +196,13 @@ class CandidateBounds:
     @property
     def reduces(self) -> bool:
         """True where ranks reduce gradients beside their passes, so that `reduced` may be above the bound of their passes."""
-        return self.outlines.paths.reduces
+        return self.paths.reduces
 
     def reduced(self, plans: Sequence[Plan], times: TimeRequests) -> list[float]:
         """Return [plans] bounds of steps by their reductions of gradients, on any topology and in any placement, in seconds."""
         numbers = range(len(self.topologies))
         every = [[Candidate(number, plan, axes) for number in numbers for axes in placements(plan)] for plan in plans]
-        missing: list[dict[Hashable, MissingTime]] = [{} for _ in numbers]
+        missing: list[Missing] = [{} for _ in numbers]
         for candidate in chain(*every):
             there = self._there(candidate)
             self._reduced_s(there)
@@ -230,7 +212,7 @@ class CandidateBounds:
 
     def _reduced_s(self, there: PlacedRequests) -> float:
         """Return the bound of a candidate by its reductions, as far as times are known; the others are noted as missing."""
-        paths = self.outlines.paths.reductions(there.plan, last=False)
+        paths = self.paths.reductions(there.plan, last=False)
         return max((path.seconds(there, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)
 
     def _there(self, candidate: Candidate) -> PlacedRequests:
@@ -247,7 +229,7 @@ class CandidateBounds:
         Returns:
             For each candidate the bound in seconds, and whether it is final: all times of its requests are known.
         """
-        missing: list[dict[Hashable, MissingTime]] = [{} for _ in self.topologies]
+        missing: list[Missing] = [{} for _ in self.topologies]
         found = [self._bound(each) for each in candidates]
         for each, (_, untold, _) in zip(candidates, found, strict=True):
             missing[each.topology] |= untold
@@ -255,25 +237,24 @@ class CandidateBounds:
         nearest = (self._bound(each) if bound[1] else bound for each, bound in zip(candidates, found, strict=True))
         return [(least_s, is_told) for least_s, _, is_told in nearest]
 
-    def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, MissingTime], bool]:
+    def _bound(self, candidate: Candidate) -> tuple[float, Missing, bool]:
         """Return the bound by known times, the missing times, and whether it is final; the slower chart is computed last."""
         there, outline = self._there(candidate), self._outlined(candidate.plan)
         least_s = max(outline.seconds(there), self._reduced_s(there))
         charted = candidate in self._timed
-        if charted and self.charts is not None:
-            least_s = max(least_s, self.charts.seconds(outline, there))
+        if charted and isinstance(self.paths, MegatronPaths):  # other software has no charts
+            least_s = max(least_s, chart_s(self.paths, outline, there))
         self._timed.update([candidate] * (not there.missing))
         return least_s, there.missing, charted and not there.missing
 
-    def _time(self, missing: Sequence[Mapping[Hashable, MissingTime]], times: TimeRequests) -> None:
+    def _time(self, missing: Sequence[Missing], times: TimeRequests) -> None:
         """Time the missing requests that come first in order."""
         first = min((after for of in missing for after, _ in of.values()), default=0)
         for number, of in enumerate(missing):
             wanted = {name: request for name, (after, request) in of.items() if after == first}
             self._known[number].update(times(number, wanted))
 
+    @kept_by(lambda _, plan: plan)
     def _outlined(self, plan: Plan) -> Outline:
         """Return the outline of a plan."""
-        if plan not in self._outline:
-            self._outline[plan] = self.outlines.of(plan)
-        return self._outline[plan]
+        return Outline.of(self.paths, plan)

@@ -2,8 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from emu.memo import kept_by
+from emu.model.generate.item import Ask
 from emu.model.generate.megatron.chunk import Buffer, Tensor, buffers_of, layers_of, leave_gradient, parts_of
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
 from emu.model.generate.megatron.megatron_step import overlaps_messages
@@ -14,11 +17,20 @@ from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.tape_paths import EndPaths, HeldElements, LayerPaths, TapePath, TapePaths
 
 
+class OverlappedRequests(NamedTuple):
+    """Gradient and weight communication of one group of ranks with copies of a stage's parameters, beside the passes."""
+
+    axis: str
+    cleared_s: float  # gradients are set to 0
+    gather: Ask | None  # weights that are used first
+    reduce: Ask | None  # gradients that come last
+    moved_s: float  # to scale all of its gradients
+    names: tuple[str, ...]  # parts from that on whose gradients come last
+
+
 @dataclass(eq=False)
 class MegatronPaths(TapePaths):
     """The paths of plans by Megatron-LM."""
-
-    _arrivals: dict[object, Mapping[str, TapePath]] = field(default_factory=dict)
 
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
         """Return the paths of a part's passes; all backwards are alike."""
@@ -27,16 +39,14 @@ class MegatronPaths(TapePaths):
         layer.forward(forward)
         layer.backward(backward, leave_gradient)
         later = self.path_of(backward)
-        return LayerPaths(self.path_of(forward), later, later)
+        return self.path_of(forward), later, later
 
+    @kept_by(lambda self, plan, name: (*self.key(plan, name), plan.copy_axes))
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
         """Return by axis the path of the last backward of a part, until all gradients of the axis are there."""
-        key = (*self.key(plan, name), plan.copy_axes)
-        if key not in self._arrivals:
-            layer, tape, came = MegatronLayer(self.model, plan, self.stack, name), Tape(self.dtype), dict[str, Tape]()
-            layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
-            self._arrivals[key] = {axis: self.path_of(each) for axis, each in came.items()}
-        return self._arrivals[key]
+        layer, tape, came = MegatronLayer(self.model, plan, self.stack, name), Tape(self.dtype), dict[str, Tape]()
+        layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
+        return {axis: self.path_of(each) for axis, each in came.items()}
 
     def waits(self, plan: Plan) -> bool:
         """Return whether a rank waits until a message has left it."""
@@ -79,3 +89,24 @@ class MegatronPaths(TapePaths):
         if stage and not shares:
             return self._buffers(tape, plan, self.held(plan, Counter(names)))
         return [*buffers_of(tape, layers_of(parts_of(model, plan, self.stack), stage), stage).values()]
+
+    def overlapped(self, plan: Plan, number: int) -> tuple[OverlappedRequests, ...]:
+        """Return the overlapped requests of a stage."""
+        return self._overlapped(plan, part_names(plan, self.model, number), number)
+
+    @kept_by(lambda _, plan, names, n: (*plan.layer_settings, *plan.sizes.values(), plan.sharding, plan.pp > 1, names, n == 0))
+    def _overlapped(self, plan: Plan, names: tuple[str, ...], number: int) -> tuple[OverlappedRequests, ...]:
+        """Return the overlapped requests of a stage with parts of these names."""
+        return tuple(self._aside(plan, buffer, names) for buffer in self.buffers_of_stage(plan, number))
+
+    def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
+        """Return the overlapped requests of a buffer."""
+        first = next(i for i, name in enumerate(names) if self.elements(plan, name).get(buffer.axis))
+        asks, scattered, precision = buffer.ranks > 1, buffer.scattered, buffer.precision
+        last = Ask(buffer.axis, "reduce_scatter" if scattered else "all_reduce", buffer.buckets[-1], precision.gradient)
+        gather = buffer.weights(buffer.buckets[-1])
+        moved_s = self.moved_s(2 * buffer.elements) if asks else 0.0
+        cleared_s = self.moved_s(buffer.elements)
+        return OverlappedRequests(
+            buffer.axis, cleared_s, gather if asks and scattered else None, last if asks else None, moved_s, names[first:]
+        )

@@ -49,7 +49,8 @@ class PytorchPaths(TapePaths):
                 run(tape, (item for item in items if isinstance(item, Computation) and item.later == PARAMETER))
             else:
                 passes.once_backward(pass_ if not plan.shards_weights else 0)
-        return LayerPaths(*map(self.path_of, tapes))
+        forward, first, later = map(self.path_of, tapes)
+        return forward, first, later
 
     def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
         """Return [P] the paths of the requests beside the passes of each place, one after another in each group."""

@@ -14,7 +14,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from emu.arrays import F64, I64
 from emu.collective.operation import ROOTED
+from emu.memo import kept_by
 from emu.model.generate.gradients import gradient_work
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
@@ -22,8 +24,9 @@ from emu.model.generate.states import adamw
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound.rates import Requests, ranks_of
+from emu.study.planning.bound.requests import Requests, ranks_of
 from emu.trace.device.device import Device
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.steps import computes, queue_order
@@ -72,22 +75,26 @@ class TapePath:
         return ends[-1]
 
 
-class LayerPaths(NamedTuple):
-    """The paths through the passes of a layer."""
-
-    forward: TapePath
-    first: TapePath  # backward
-    later: TapePath  # ... of another microbatch, which adds to the gradients of the first
-
-    def seconds(self, requests: Requests, place: int) -> tuple[float, ...]:
-        """Return the least times of the forward, the first backward and a later backward, in seconds."""
-        forward, first = self.forward.seconds(requests, place), self.first.seconds(requests, place)
-        return forward, first, first if self.later is self.first else self.later.seconds(requests, place)
-
-
+# The paths through a layer's forward, its first backward, and that of another microbatch, which adds to the gradients.
+LayerPaths = tuple[TapePath, TapePath, TapePath]
 # The paths through the events of a step before a rank's passes, after them, and of these what nothing of its passes is beside.
 EndPaths = tuple[TapePath, TapePath, TapePath]
 HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the parameters of which they have copies
+
+
+def times_s(paths: Sequence[TapePath], requests: Requests, place: int) -> list[float]:
+    """Return the least time of each of several paths at a place, in seconds; some may be one and the same."""
+    known = {path: path.seconds(requests, place) for path in dict.fromkeys(paths)}
+    return [known[path] for path in paths]
+
+
+class StageCut(NamedTuple):
+    """The cut of a model into stages."""
+
+    stages: I64  # [P, V]
+    counts: F64  # [P, V, K] parts of each
+    held: I64  # [H, K] parts of a place, of places that differ in them
+    holds: tuple[int, ...]  # [P] which of these
 
 
 @dataclass(eq=False)
@@ -101,24 +108,30 @@ class TapePaths(ABC):
     model: Model
     stack: Stack
     device: Device
-    _turns: dict[object, LayerPaths] = field(default_factory=dict)
-    _ends: dict[object, EndPaths] = field(default_factory=dict)
-    _held: dict[object, Mapping[str, int]] = field(default_factory=dict)
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """[K] names of the parts of the model."""
+        return tuple(dict.fromkeys((EMBEDDING, *self.model.kinds, HEAD)))
+
+    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))
+    def cut(self, plan: Plan) -> StageCut:
+        """Return the cut of the model into a plan's stages."""
+        stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
+        parts = [part_names(plan, self.model, number) for number in range(plan.stages)]
+        counts = np.array([[own.count(name) for name in self.names] for own in parts])[stages]
+        held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
+        return StageCut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
+
+    @kept_by(lambda self, plan, name: self.key(plan, name))
     def of_layer(self, plan: Plan, name: str) -> LayerPaths:
         """Return the paths of the passes of a part of the model."""
-        key = self.key(plan, name)
-        if key not in self._turns:
-            self._turns[key] = self._layer_paths(plan, name)
-        return self._turns[key]
+        return self._layer_paths(plan, name)
 
-    def of_ends(self, plan: Plan, parts: Mapping[str, int]) -> EndPaths:
-        """Return the paths of a rank with this number of each part before its first pass and after its last."""
-        held = self.held(plan, parts)
-        key = (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp)
-        if key not in self._ends:
-            self._ends[key] = self._end_paths(plan, held)
-        return self._ends[key]
+    @kept_by(lambda _, plan, held: (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp))
+    def of_ends(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
+        """Return the paths of a rank that holds these parameters before its first pass and after its last."""
+        return self._end_paths(plan, held)
 
     def held(self, plan: Plan, parts: Mapping[str, int]) -> tuple[HeldElements, ...]:
         """Return the parameters on a rank with this number of each part, by the axis of the ranks that have copies."""
@@ -133,12 +146,10 @@ class TapePaths(ABC):
         ends = (plan.pp == 1, plan.ends_meet) if self.model.tied else ()
         return (name, plan.pass_batch, *plan.layer_settings, again, *ends, *self.pass_settings(plan))
 
+    @kept_by(lambda _, plan, name: (name, *plan.layer_settings, plan.copy_axes, plan.pp > 1, plan.ends_meet))
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Return the parameters of a layer on a rank, by the axis of the ranks that have copies."""
-        key = (name, *plan.layer_settings, plan.copy_axes, plan.pp > 1, plan.ends_meet)
-        if key not in self._held:
-            self._held[key] = self._elements(plan, name)
-        return self._held[key]
+        return self._elements(plan, name)
 
     def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
         """Return further settings on which the passes of a layer depend; (): one pass stands for plans of all microbatches."""

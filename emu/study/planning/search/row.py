@@ -1,11 +1,7 @@
-"""The request of a search, its candidates, the rows and the table of its result, and why one row is slower than another.
-
-The frontier of a search: the candidates and plans that it has still to look at, the least bound first.
-"""
+"""The request of a search, its candidates, the rows and the table of its result, and why one row is slower than another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from emu.model.model import Model
@@ -164,51 +160,3 @@ def _computes(row: PlanRow, best: PlanRow) -> str:
 def _recomputes(row: PlanRow) -> str:
     """Return what a plan works out again."""
     return dict(word.partition("=")[::2] for word in row.plan.split(",")).get("recompute", "none")
-
-
-READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
-_TOGETHER = 64  # limit of entries that are looked at together
-_NEAR = 1.005  # times the least bound: limit of their bounds
-
-
-class Entry(NamedTuple):
-    """A candidate, or a plan in any placement, with the bound of its time."""
-
-    bound_s: float
-    known: int  # the kind of the bound: READY, PLACED and so on
-    number: int  # unique
-    candidate: Candidate
-
-
-@dataclass
-class Frontier:
-    """A heap of entries."""
-
-    entries: list[Entry] = field(default_factory=list)
-    added: int = 0
-
-    def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
-        """Add an entry, numbered after all entries before it.
-
-        Args:
-            bound_s: The lower bound of its time.
-            known: How this bound was found, one of the constants from READY on.
-            candidate: The candidate, or a plan in any placement.
-        """
-        self.added += 1
-        heappush(self.entries, Entry(bound_s, known, self.added, candidate))
-
-    def has(self, most_s: float) -> bool:
-        """Return whether there is an entry whose bound is at most `most_s`."""
-        return bool(self.entries) and self.entries[0].bound_s <= most_s
-
-    def first(self, most_s: float) -> list[Entry]:
-        """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
-        found, ready = [heappop(self.entries)], list[Entry]()
-        most_s = min(most_s, found[0].bound_s * _NEAR)
-        while found[0].known != READY and self.has(most_s) and len(found) < _TOGETHER:
-            entry = heappop(self.entries)
-            (ready if entry.known == READY else found).append(entry)
-        for entry in ready:
-            heappush(self.entries, entry)
-        return found

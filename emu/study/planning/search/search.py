@@ -10,35 +10,27 @@ done depends neither on the number of processes nor on how fast they are.
 
 import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from emu.errors import InputError
+from emu.memo import kept_by
 from emu.model.generate.generate import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.stack.stack import Stack
-from emu.study.job_pool import KnownResult, OpenPool, PendingResult, results_of
+from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
-from emu.study.planning.bound.rates import RequestTime
-from emu.study.planning.search.requests import PlacedRequest
-from emu.study.planning.search.row import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Candidate, Entry, Frontier, PlanRow
-from emu.study.planning.search.search_state import NO_TIME, Progress, SearchState
-from emu.study.planning.search.timer import (
-    COMPOSED,
-    FULL,
-    QUICK,
-    REFUSED,
-    Job,
-    JobResult,
-    RequestJob,
-    ResultCache,
-    StepJob,
-)
+from emu.study.planning.bound.requests import PlacedRequest, RequestTime
+from emu.study.planning.search.results import COMPOSED, FULL, REFUSED, JobResult, Progress, RequestJob, SearchState, StepJob
+from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.planning.space import placements
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
 
 
 class Work(NamedTuple):
@@ -49,14 +41,61 @@ class Work(NamedTuple):
     plans: int  # whose passes are generated
 
 
-MOST = Work(
-    1_000, 6_000, 5_000
-)  # of a search, so that it ends where bounds say little; plans count where their passes are long
+# Of a search, so that it ends where bounds say little; plans count where their passes are long.
+MOST = Work(1_000, 6_000, 5_000)
 AFTER_FIRST = Work(40, 1_000, 2_000)  # once the first plan is proved
 _ALL = Work(*[sys.maxsize] * 3)
 _AHEAD = 4  # steps that are asked for before the first of them is looked at, whatever the number of processes
 _NEAR = 0.01  # share by which a quickly timed plan may be slower than the last of the table, and is timed once more
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
+
+
+READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
+_TOGETHER = 64  # limit of entries that are looked at together
+_AS_LEAST = 1.005  # times the least bound: limit of their bounds
+
+
+class Entry(NamedTuple):
+    """A candidate, or a plan in any placement, with the bound of its time."""
+
+    bound_s: float
+    known: int  # the kind of the bound: READY, PLACED and so on
+    number: int  # unique
+    candidate: Candidate
+
+
+@dataclass
+class Frontier:
+    """A heap of entries."""
+
+    entries: list[Entry] = field(default_factory=list)
+    added: int = 0
+
+    def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
+        """Add an entry, numbered after all entries before it.
+
+        Args:
+            bound_s: The lower bound of its time.
+            known: How this bound was found, one of the constants from READY on.
+            candidate: The candidate, or a plan in any placement.
+        """
+        self.added += 1
+        heappush(self.entries, Entry(bound_s, known, self.added, candidate))
+
+    def has(self, most_s: float) -> bool:
+        """Return whether there is an entry whose bound is at most `most_s`."""
+        return bool(self.entries) and self.entries[0].bound_s <= most_s
+
+    def first(self, most_s: float) -> list[Entry]:
+        """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
+        found, ready = [heappop(self.entries)], list[Entry]()
+        most_s = min(most_s, found[0].bound_s * _AS_LEAST)
+        while found[0].known != READY and self.has(most_s) and len(found) < _TOGETHER:
+            entry = heappop(self.entries)
+            (ready if entry.known == READY else found).append(entry)
+        for entry in ready:
+            heappush(self.entries, entry)
+        return found
 
 
 PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, and the number of candidates that it is of
@@ -66,19 +105,19 @@ PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, an
 class Search:
     """A search, with all that is known so far."""
 
+    request: PlanRequest
     model: Model
-    stack: Stack
-    has: int  # bytes of the device's memory; 0: not known
-    most: int  # plans that are wanted
-    proves_all: bool  # whether the search goes on until all of these are proved
+    topologies: Sequence[Topology]
+    device: Device
     chooses: bool  # whether algorithms are chosen for a step: no word names all of them
-    name_of: Callable[[Job], str]  # the name of a job's result in the cache
-    kept: ResultCache
+    began_s: float  # by the clock of `time.perf_counter`
     placed: CandidateBounds
     floors: MemoryFloors
     state: SearchState
     progress: Progress
-    pool: OpenPool[Job, JobResult] = field(init=False)  # it is set once processes are there
+    plans: Sequence[Plan] = ()  # those that are searched
+    not_searched: tuple[str, ...] = ()  # what else the words that all plans have could say
+    pool: OpenPool[StepJob | RequestJob, JobResult] = field(init=False)  # it is set once processes are there
     frontier: Frontier = field(default_factory=Frontier)
     under_way: deque[tuple[Candidate, PendingResult[JobResult]]] = field(default_factory=deque)  # steps that were asked for
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
@@ -88,21 +127,25 @@ class Search:
     anywhere: list[PlanBound] = field(default_factory=list)  # of plans that may fit
     without: list[PlanBound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
     large: list[PlanBound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
-    fits: dict[Plan, bool] = field(default_factory=dict)  # those of which a candidate was to be timed
-    first_s: float = NO_TIME  # of the best plan
-    worst_s: float = NO_TIME  # of the plans that are wanted, once there are as many
+    first_s: float = inf  # of the best plan
+    worst_s: float = inf  # of the plans that are wanted, once there are as many
     reach_s: float = 0.0  # a time in full below which nothing may be left
     least_s: float = 0.0  # no candidate that is not timed takes less
     first_took: Work | None = None  # the work until the first plan was proved, but for what was left; None: it is not
     requests: int = 0  # of which times were asked for
     generated: int = 0  # plans whose passes were
     left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many
-    left_s: float = NO_TIME  # the least bound of these
+    left_s: float = inf  # the least bound of these
 
-    def add(self, plans: Sequence[Plan]) -> None:
-        """Add plans to those that are searched; each may be placed in several ways."""
-        with self.progress(f"bounding {len(plans):,} plans", len(plans)) as advance:
-            for plan in plans:
+    @property
+    def has(self) -> int:
+        """Bytes of the device's memory; 0: not known."""
+        return self.device.memory_bytes
+
+    def bound_plans(self) -> None:
+        """Add the plans to the frontier; each may be placed in several ways."""
+        with self.progress(f"bounding {len(self.plans):,} plans", len(self.plans), None) as advance:
+            for plan in self.plans:
                 self.frontier.add(self.placed.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
                 advance()
 
@@ -116,7 +159,7 @@ class Search:
             while self._goes_on() or self._waits():
                 if len(self.under_way) == _AHEAD or not self._goes_on():
                     candidate, waiting = self.under_way[0]
-                    self._take(candidate, waiting.get())
+                    self._take(candidate, waiting())
                     self.under_way.popleft()
                     self._bounded()
                     self.state.save([*self.known()])
@@ -135,13 +178,13 @@ class Search:
     @property
     def _most(self) -> Work:
         """The most work of the search."""
-        return _ALL if self.proves_all else MOST
+        return _ALL if self.request.prove_all else MOST
 
     def _goes_on(self) -> bool:
         """Return whether an entry that may be among the best is left, and no limit of the work is reached."""
         if not self.frontier.has(self.limit_s) or len(self.bounds_s) >= self._most.steps:
             return False
-        if self.proves_all or self.first_took is None:
+        if self.request.prove_all or self.first_took is None:
             return True
         return all(now - first < most for now, first, most in zip(self._work(), self.first_took, AFTER_FIRST, strict=True))
 
@@ -157,7 +200,7 @@ class Search:
         """Compute the bound of what is left, and note when nothing in the frontier may be as fast as the first plan."""
         asked = (self.bounds_s[candidate] for candidate, _ in self.under_way)
         first = (entry.bound_s for entry in self.frontier.entries[:1])
-        least_s = min((*asked, *first), default=NO_TIME)
+        least_s = min((*asked, *first), default=inf)
         self.least_s = min(least_s, self.left_s)
         if self.first_took is None and least_s > max(self.first_s, self.reach_s):
             self.first_took = self._work()
@@ -169,27 +212,25 @@ class Search:
         placed = {entry.candidate.plan for entry in entries if entry.known <= ANYWHERE}
         left = len(placed) + sum(entry.known > ANYWHERE for entry in entries)
         done = f"{len(self.rows):,} steps and {self.requests:,} requests timed"
-        return f"{self.state.told()}; {done}; {left:,} plans left that may be among the best {self.most}"
+        return f"{self.state.told()}; {done}; {left:,} plans left that may be among the best {self.request.best}"
 
     def _look_at(self, entries: Sequence[Entry]) -> None:
         """Ask for the step of an entry, or compute the next, better bounds of several."""
         if entries[0].known == READY:
             self.under_way.extend(self._timed(entries[0]))
         else:
-            self._look(entries, self.frontier)
+            self._look(entries)
 
     def _timed(self, ready: Entry) -> list[tuple[Candidate, PendingResult[JobResult]]]:
         """Return a candidate with its pending step; an empty list if it does not fit the memory."""
         plan = ready.candidate.plan
-        if plan not in self.fits:
-            self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(_FIRST, plan.pp))
-        if not self.fits[plan]:
+        if not self._fits(plan, range(_FIRST, plan.pp)):
             self.large.append((ready.bound_s, 1))
             return []
         self.bounds_s[ready.candidate] = ready.bound_s
-        return [(ready.candidate, self._asked(StepJob(ready.candidate, QUICK)))]
+        return [(ready.candidate, self._asked(StepJob(ready.candidate)))]
 
-    def _look(self, entries: Sequence[Entry], frontier: Frontier) -> None:
+    def _look(self, entries: Sequence[Entry]) -> None:
         """Compute the next, better bounds of some entries and add these to the frontier again."""
         leaves = [entry for entry in entries if self._leaves(entry)]
         self.left += leaves
@@ -198,14 +239,14 @@ class Search:
         for entry in entries:
             if entry.known == PLAN:
                 works_s = self.placed.quick.seconds(entry.candidate.plan)
-                frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
+                self.frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
             if entry.known == REDUCED or (entry.known == WORKS and not self.placed.reduces):
-                self._bound(entry, frontier)
-        self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces], frontier)
+                self._bound(entry)
+        self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces])
         together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
         found = self.placed.nearer([candidate for _, candidate in together], self._times)
         for (bound_s, candidate), (least_s, is_told) in zip(together, found, strict=True):
-            frontier.add(max(bound_s, least_s), READY if is_told else PLACED, candidate)
+            self.frontier.add(max(bound_s, least_s), READY if is_told else PLACED, candidate)
 
     def _leaves(self, entry: Entry) -> bool:
         """Return whether a plan is left out because a limit of the search is reached."""
@@ -214,24 +255,24 @@ class Search:
         most = self._most
         return self.generated >= most.plans or (self.requests >= most.requests and entry.known != REDUCED)
 
-    def _reduce(self, entries: Sequence[Entry], frontier: Frontier) -> None:
+    def _reduce(self, entries: Sequence[Entry]) -> None:
         """Bound the plans that may fit by the times of their reductions of gradients."""
         fit = [entry for entry in entries if not self.has or self.floors.bytes(entry.candidate.plan) <= self.has]
         found = dict(zip(fit, self.placed.reduced([entry.candidate.plan for entry in fit], self._times), strict=True))
         for entry in entries:
-            frontier.add(max(entry.bound_s, found.get(entry, 0.0)), REDUCED, entry.candidate)
+            self.frontier.add(max(entry.bound_s, found.get(entry, 0.0)), REDUCED, entry.candidate)
 
     def _placed(self, entry: Entry) -> list[Candidate]:
         """Return the candidates of an entry to be bounded by their own requests: itself, or all placements of its plan."""
         candidate = entry.candidate
         if entry.known != ANYWHERE:
             return [candidate] * (entry.known == PLACED)
-        if self._may_fit(candidate.plan):
+        if self._fits(candidate.plan, range(min(_FIRST, candidate.plan.pp))):  # one of which mostly holds the most
             return [candidate._replace(axes=axes) for axes in placements(candidate.plan)]
         self.large.append((entry.bound_s, len(placements(candidate.plan))))
         return []
 
-    def _bound(self, entry: Entry, frontier: Frontier) -> None:
+    def _bound(self, entry: Entry) -> None:
         """Bound a plan in any placement on each topology, unless it does not fit the memory."""
         plan, bounds = entry.candidate.plan, list[float]()
         self.generated += 1
@@ -239,33 +280,20 @@ class Search:
             with suppress(InputError):  # it cannot be generated
                 bounds = [max(entry.bound_s, each) for each in self.placed.anywhere_s(plan)]
         for number, bound_s in enumerate(bounds):
-            frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
+            self.frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
         places = len(placements(plan))
         self.anywhere += [(bound_s, places) for bound_s in bounds]
-        self.without += [(entry.bound_s, places)] * (len(self.placed.topologies) - len(bounds))
+        self.without += [(entry.bound_s, places)] * (len(self.topologies) - len(bounds))
 
     def _times(self, topology: int, wanted: Mapping[Hashable, PlacedRequest]) -> dict[Hashable, RequestTime]:
         """Return times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
         asked = dict(islice(wanted.items(), self._most.requests - self.requests))
         found = {name: RequestTime(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)
-        jobs = ((name, RequestJob(topology, request)) for name, request in asked.items())
-        for name, took in results_of(((name, self._asked(job)) for name, job in jobs), 32 * self.pool.side_by_side):
+        pending = (self._asked(RequestJob(topology, request)) for request in asked.values())
+        for name, took in zip(asked, results_of(pending, 32 * self.pool.side_by_side), strict=True):
             found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
         return found
-
-    def undecided(self) -> tuple[int, int, float]:
-        """Return what is left undecided of a search that has ended.
-
-        Returns:
-            The number of undecided candidates that have no placement yet, the number of those that have one, and the least
-            bound of all of them, in seconds.
-        """
-        entries = [entry for entry in (*self.left, *self.frontier.entries) if entry.bound_s <= self.limit_s]
-        places = [(entry.known, len(placements(entry.candidate.plan))) for entry in entries]
-        of_plans = len(self.placed.topologies) * sum(n for known, n in places if known > ANYWHERE)
-        placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
-        return of_plans, placed, min((entry.bound_s for entry in entries), default=NO_TIME)
 
     def needed(self) -> list[Candidate]:
         """Return the candidates that had to be timed; a few more may have been, side by side with these."""
@@ -276,26 +304,27 @@ class Search:
         """Return the rows of candidates that had to be timed, each plan in its best placement."""
         best: dict[tuple[int, Plan], PlanRow] = {}
         for each in (each for each in self.needed() if each in self.rows):
-            row, key = self.rows[each], (each.topology, each.plan)
+            row, key = self.rows[each], each[:2]
             best[key] = min(row, best.get(key, row), key=lambda one: (one.step_time_s, one.axes))
         return list(best.values())
 
-    def _may_fit(self, plan: Plan) -> bool:
-        """Return whether the first places of a plan's pipelines fit the memory, one of which mostly holds the most."""
-        return not self.has or holds(self.model, plan, self.stack, self.has, range(min(_FIRST, plan.pp)))
+    @kept_by(lambda _, *asked: asked)
+    def _fits(self, plan: Plan, places: range) -> bool:
+        """Return whether some places of a plan's pipelines fit the memory."""
+        return not self.has or holds(self.model, plan, self.request.stack, self.has, places)
 
     def _asked(self, job: StepJob | RequestJob) -> PendingResult[JobResult]:
         """Return the pending result of a job, which may be in the cache."""
-        known = self.kept.read(self.name_of(job))
-        return self.pool.submit(job) if known is None else KnownResult(known)
+        known = self.state.recall(job)
+        return self.pool.submit(job) if known is None else known_result(known)
 
     def time_all(self, candidates: Sequence[Candidate], how: str) -> list[Candidate]:
         """Time more candidates in one of the ways of `timer`, and return those that could be timed, the fastest first."""
         timed = list[Candidate]()
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
-        asked = ((each, self._asked(StepJob(each, how))) for each in candidates)
-        with self.progress(label, len(candidates)) as advance:
-            for candidate, found in results_of(asked, 2 * self.pool.side_by_side):
+        asked = (self._asked(StepJob(each, how)) for each in candidates)
+        with self.progress(label, len(candidates), None) as advance:
+            for candidate, found in zip(candidates, results_of(asked, 2 * self.pool.side_by_side), strict=True):
                 if REFUSED not in found:
                     self.rows[candidate] = PlanRow.stored(found)
                     timed.append(candidate)
@@ -307,7 +336,7 @@ class Search:
         near = [each for each, time_s in self.quick_s.items() if time_s <= (1 + _NEAR) * self.worst_s]
         best: dict[tuple[int, Plan], tuple[float, Candidate]] = {}
         for candidate in self.time_all(near, COMPOSED):
-            best.setdefault((candidate.topology, candidate.plan), (self.rows[candidate].step_time_s, candidate))
+            best.setdefault(candidate[:2], (self.rows[candidate].step_time_s, candidate))
         self.best = best
 
     def reached(self, found: Sequence[Candidate]) -> bool:
@@ -315,7 +344,7 @@ class Search:
 
         A step in full may take longer than the composed one. Then the search is to go on until its bound is above it.
         """
-        proved = found if self.proves_all else found[:1]
+        proved = found if self.request.prove_all else found[:1]
         self.reach_s = max((self.rows[each].step_time_s for each in proved), default=0.0)
         if self.reach_s < self.least_s:
             return True
@@ -325,16 +354,17 @@ class Search:
     def ranked(self) -> list[Candidate]:
         """Return the best candidates that are known, each plan in its best placement."""
         every = sorted(self.best.values(), key=lambda each: (each[0], each[1].words))
-        return [candidate for _, candidate in every[: self.most]]
+        return [candidate for _, candidate in every[: self.request.best]]
 
     def known(self) -> dict[Candidate, PlanRow]:
         """Return the rows of the best candidates that are known, also from before an interruption, the fastest first."""
         rows, best = {**self.state.before, **self.rows}, dict[tuple[int, Plan], Candidate]()
         for candidate, row in rows.items():
-            key = candidate.topology, candidate.plan
+            key = candidate[:2]
             if key not in best or row.step_time_s < rows[best[key]].step_time_s:
                 best[key] = candidate
-        return {each: rows[each] for each in sorted(best.values(), key=lambda each: rows[each].step_time_s)[: self.most]}
+        by_time = sorted(best.values(), key=lambda each: rows[each].step_time_s)
+        return {each: rows[each] for each in by_time[: self.request.best]}
 
     def interrupted(self) -> list[Candidate]:
         """Add what was known before to what an interrupted search knows, keep both, and return the best candidates."""
@@ -348,10 +378,10 @@ class Search:
         if REFUSED in found:
             return
         row = self.rows[candidate] = PlanRow.stored(found)
-        key, mine = (candidate.topology, candidate.plan), (row.step_time_s, candidate)
+        key, mine = candidate[:2], (row.step_time_s, candidate)
         self.best[key] = min(mine, self.best.get(key, mine), key=lambda each: (each[0], each[1].words))
         self.quick_s[candidate] = row.step_time_s
         self.first_s = min(self.first_s, row.step_time_s)
-        if len(self.best) >= self.most:
-            self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.most - 1]
+        if len(self.best) >= self.request.best:
+            self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.request.best - 1]
         self.state.timed(row.step_time_s, candidate)

@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from emu.arrays import I64, Bool, column
+from emu.collective.algorithm import Request
 from emu.equivalence import Orbits, components, turns
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
@@ -39,6 +40,12 @@ class DistinctRequest:
     ranks: I64  # [groups, members]
     choosing: I64  # [.., members] the groups that choose what serves them: each, or for all of an axis its first
     kind: tuple[int, ...]  # equal for those that come one after another: of one axis, place and ends
+
+    def of_group(self, number: int) -> Request:
+        """Return the request of one of the groups that choose, with the number of groups for which it does."""
+        groups = 1 if len(self.choosing) == len(self.ranks) else len(self.ranks)
+        asked = tuple(self.choosing[number].tolist())
+        return Request(self.name, asked, self.root, self.elements, self.dtype, groups, self.axis_name)
 
 
 @dataclass(frozen=True, eq=False)

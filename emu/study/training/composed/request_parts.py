@@ -4,7 +4,7 @@ G groups of P members each, N ranks, Q distinct requests. The algorithm of a req
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.collective.operation import operation
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
+from emu.memo import kept_by
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
@@ -48,17 +49,14 @@ def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[Re
     if asked.name == MESSAGE:
         none = Request(MESSAGE, ())
         return [RequestPart(BatchKey(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
-    each = len(asked.choosing) == len(asked.ranks)
     alike: dict[AlgorithmOnDims, list[int]] = {}
-    first = Request(asked.name, (), asked.root, asked.elements, asked.dtype, axis=asked.axis_name)
-    asks = [first._replace(ranks=tuple(ranks)) for ranks in asked.choosing.tolist()]
+    asks = [asked.of_group(i) for i in range(len(asked.choosing))]
     for i, request in enumerate(asks):
-        of = request if each else request._replace(groups=len(asked.ranks))
-        alike.setdefault(choice.served(of), []).append(i)
+        alike.setdefault(choice.served(request), []).append(i)
     amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
     for by, groups in alike.items():
         ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
-        parts.append(RequestPart(BatchKey(communicator, by, *amounts), ranks, asks[groups[0]]))
+        parts.append(RequestPart(BatchKey(communicator, by, *amounts), ranks, asks[groups[0]]._replace(groups=1)))
     return parts
 
 
@@ -80,7 +78,7 @@ def _blocks(asked: DistinctRequest) -> bytes:
     return packed_blocks(asked.name, operation(asked.name, n, asked.root), given, asked.elements)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, eq=False)
 class RequestMessages:
     """The messages of all requests; each request is lowered when it is first needed."""
 
@@ -88,14 +86,10 @@ class RequestMessages:
     topology: Topology
     placement: I64  # [N]
     launch_fs: int
-    known: dict[int, list[tuple[I64, LoweredSchedule]]] = field(default_factory=dict)
 
+    @kept_by(lambda _, request: request)
     def of(self, request: int) -> list[tuple[I64, LoweredSchedule]]:
         """Return, for each algorithm that serves groups of a request, their ranks [G, P] and messages."""
-        if request not in self.known:
-            self.known[request] = [(part.ranks, self._lowered(part)) for part in self.parts[request]]
-        return self.known[request]
-
-    def _lowered(self, part: RequestPart) -> LoweredSchedule:
-        laid = lay_request(part.what, self.topology, self.placement[part.ranks])
-        return delay_entries(lower_placed(laid), self.launch_fs)
+        own = self.parts[request]
+        laid = (lower_placed(lay_request(part.what, self.topology, self.placement[part.ranks])) for part in own)
+        return [(part.ranks, delay_entries(each, self.launch_fs)) for part, each in zip(own, laid, strict=True)]

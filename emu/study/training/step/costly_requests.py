@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,16 +24,8 @@ _OFTEN, _SMALL_BYTES = 8, 2**20  # requests of one line in a step, and the size 
 _EXPOSED, _SHARE = 0.9, 0.1  # of communication that no computation hides, and of the step
 
 
-class _Key(NamedTuple):
-    """The facts by which requests of one line are equal."""
-
-    line: str
-    name: str
-    group: int
-    size_bytes: int
-    elements: int
-    dtype: str
-    root: int
+# The facts by which requests are equal: their line, operation, group, bytes, elements, dtype and root.
+_Key = tuple[str, str, int, int, int, str, int]
 
 
 def with_costliest(step: Step, timed: TimedTrace) -> Step:
@@ -62,25 +53,25 @@ def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
             name = events.name[row] if events.kind[row] == Kind.COLLECTIVE else MESSAGE
             what = (int(sizes[row]), int(events.count[row]), events.dtype[row], int(events.root[row]))
             took = line.end_fs[replayed.ends[first + row]] - line.start_fs[replayed.begins[first + row]]
-            found[_Key(lines[row], name, trace.group_of[place][events.group[row]], *what)].append(int(took))
+            found[lines[row], name, trace.group_of[place][events.group[row]], *what].append(int(took))
     return found
 
 
 def _told(timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]) -> CostlyRequest:
     """Return the figures of one line's requests."""
-    group = timed.members(key.group)
-    asks = Request(key.name, group, key.root, key.elements, key.dtype, axis=timed.trace.groups[key.group].axis)
-    served = None if key.name == MESSAGE else timed.choice.served(asks)
+    line, name, number, size, elements, dtype, root = key
+    group, axis = timed.members(number), timed.trace.groups[number].axis
+    served = None if name == MESSAGE else timed.choice.served(Request(name, group, root, elements, dtype, axis=axis))
     rows = [] if served is None else _rows(timed, key, group, known)
     own = next((row for row in rows if served is not None and row.algorithm == served.algorithm), None)
     other = min((row for row in rows if row is not own), key=lambda row: (row.time_s, row.built), default=None)
     return CostlyRequest(
-        line=key.line,
-        operation=key.name,
-        axis=timed.trace.groups[key.group].axis,
+        line=line,
+        operation=name,
+        axis=axis,
         ranks=len(group),
         times=len(ticks),
-        size_bytes=key.size_bytes,
+        size_bytes=size,
         time_s=seconds(sum(ticks)),
         algorithm=None if served is None else str(served),
         alone_s=own.time_s if own else None,
@@ -95,14 +86,15 @@ def _rows(
     timed: TimedTrace, key: _Key, group: tuple[int, ...], known: dict[tuple[object, ...], list[BenchRow]]
 ) -> list[BenchRow]:
     """Return a bench row for every algorithm of a request; none for a large group or a size that cannot be measured."""
-    dtype = timed_as(key.dtype, timed.dtype)
-    if not 1 < len(group) <= LARGEST or dtype not in FLOAT_BYTES or not key.size_bytes:
+    _, name, _, size, _, ran, root = key
+    dtype = timed_as(ran, timed.dtype)
+    if not 1 < len(group) <= LARGEST or dtype not in FLOAT_BYTES or not size:
         return []
-    asked = (key.name, group, key.root, key.size_bytes, dtype)
+    asked = (name, group, root, size, dtype)
     if asked not in known:
         npus = tuple(order(timed.topology)[list(group)].tolist())
-        request = BenchRequest(key.name, "auto", (key.size_bytes,), dtype, root=key.root, ranks=len(group))
-        op = operation(key.name, len(group), key.root)
+        request = BenchRequest(name, "auto", (size,), dtype, root=root, ranks=len(group))
+        op = operation(name, len(group), root)
         try:
             rows = compare(PlacedBench(request, op, Site.of(timed.topology, npus), FLOAT_BYTES[dtype]))
             known[asked] = [row for row in rows if isinstance(row, BenchRow)]

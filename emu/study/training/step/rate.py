@@ -77,6 +77,12 @@ def timed_told(dtype: str, products: Sequence[Products], messages: Sequence[str]
     return f"{how}: {'; '.join(told)}" if told else how
 
 
+def dtype_told(trace: Trace, dtype: str) -> tuple[str, ...]:
+    """Return what is assumed of the dtypes in which a trace is timed, and of the work of its step if it is noted."""
+    timed = AS_RAN_TOLD if dtype == AS_RAN else f"what ran in float32 is timed as {dtype}" * (dtype != "float32")
+    return tuple(filter(None, (timed, MFU_ASSUMED * has_work(trace))))
+
+
 def _share(of: Products) -> str:
     """Return the share of the FLOPs in words; empty: all of them."""
     return "" if of.share == 1 else f" ({100 * of.share:.3g} % of the FLOPs)"

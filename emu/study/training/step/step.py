@@ -18,17 +18,7 @@ from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
-from emu.study.training.step.rate import (
-    AS_RAN_TOLD,
-    MFU_ASSUMED,
-    Products,
-    has_work,
-    kind_of,
-    messages_of,
-    peaks_told,
-    products_of,
-    rate,
-)
+from emu.study.training.step.rate import Products, dtype_told, kind_of, messages_of, peaks_told, products_of, rate
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.formats.reading import reading_of
@@ -38,7 +28,7 @@ from emu.trace.report.critical_path import PathPart, critical_path
 from emu.trace.report.report import MeanParts, StepReport, mean_parts, report
 from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.steps import is_whole
-from emu.trace.trace import AS_RAN, PARTS, Trace
+from emu.trace.trace import PARTS, Trace
 from emu.units import format_size
 
 _MEMORY_TOLD = (
@@ -112,9 +102,7 @@ class Step:
     wall_fabric_s: float
     measured_step_s: float | None = field(default=None, metadata=LEFT_OUT)  # that the step took; None: it was not profiled
     read: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # of a profile, what was read and what was not
-    costliest: tuple[CostlyRequest, ...] | None = field(
-        default=None, metadata=LEFT_OUT
-    )  # requests; None: no line is known of them
+    costliest: tuple[CostlyRequest, ...] | None = field(default=None, metadata=LEFT_OUT)  # None: no line is known of any
     hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
     paced: PaceFigures | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
     whole_script: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
@@ -248,13 +236,13 @@ class TimedTrace:
         chooser = self.choice.chooser
         if self.auto is None and (is_automatic(chooser) or isinstance(chooser, RecordedChooser)):
             own.append(EACH_ALONE)
-        if self.dtype == AS_RAN:
-            own.append(AS_RAN_TOLD)
-        elif self.dtype != "float32":
-            own.append(f"what ran in float32 is timed as {self.dtype}")
-        if has_work(self.trace):
-            own.append(MFU_ASSUMED)
-        return (*self.topology.assumptions, *self.replayed.assumptions, *own, *self.composing)
+        return (
+            *self.topology.assumptions,
+            *self.replayed.assumptions,
+            *own,
+            *dtype_told(self.trace, self.dtype),
+            *self.composing,
+        )
 
 
 def with_means(step: S, timed: TimedTrace) -> S:

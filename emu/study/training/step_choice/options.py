@@ -55,22 +55,19 @@ class Option(NamedTuple):
     chooser: Chooser
 
 
-def step_chooser(alone: Chooser, options: Mapping[Coordinate, Option]) -> Chooser:
+def step_chooser(alone: Chooser | None, options: Mapping[Coordinate, Option]) -> Chooser:
     """Return a chooser for a whole step: the option of a request's coordinate, or else the fastest algorithm alone."""
 
     def choose(request: Request) -> AlgorithmOnDims | None:
         option = options.get(Coordinate.of(request))
-        return (option.chooser(request) if option is not None else None) or alone(request)
+        return (option.chooser(request) if option is not None else None) or (alone(request) if alone else None)
 
     return choose
 
 
-class AlgorithmTime(NamedTuple):
-    """An algorithm with the time of its request; several are tried in the order of these fields."""
-
-    ticks: int
-    flows: float  # messages that cross the busiest link at one time
-    name: str
+# An algorithm, several of which are tried in this order: the ticks of its request, its messages that cross the busiest link at
+# one time, and its name.
+AlgorithmTime = tuple[float, float, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +108,7 @@ class ServedFabric:
 
     def served_by(self, asked: DistinctRequest, option: Option) -> Self:
         """Return the fabric with an option for an open request; groups that it cannot serve keep their algorithm."""
-        assert self.choice.chooser is not None, "it is open"
-        chooser = step_chooser(self.choice.chooser, {Coordinate.of(first_request(asked)): option})
+        chooser = step_chooser(self.choice.chooser, {Coordinate.of(asked.of_group(0)): option})
         return replace(self, choice=replace(self.choice, chooser=chooser))
 
     def bounds(self, asked: DistinctRequest, within_fs: float) -> Iterator[Entrant]:
@@ -133,9 +129,9 @@ class ServedFabric:
         for bound in self.bounds(asked, SLOWER * self.isolated(asked).ticks):
             if bound.messages <= _MESSAGES:
                 once = self.served_by(asked, self.algorithm(bound.name)).isolated(asked)
-                found.append(AlgorithmTime(once.ticks, once.flows, bound.name))
+                found.append((once.ticks, once.flows, bound.name))
         worth = sorted({*pareto_front(found), *sorted(found)[:fastest]})
-        return [self.algorithm(each.name) for each in worth]
+        return [self.algorithm(name) for _, _, name in worth]
 
     def least_ticks(self, asked: DistinctRequest, others: Iterable[Chooser]) -> int:
         """Return the least time of a request by itself, all groups at once, in ticks.
@@ -158,7 +154,7 @@ class ServedFabric:
 
 def is_open(asked: DistinctRequest, choice: Choice) -> bool:
     """Return whether a request is a collective whose algorithm may be chosen, as the user names none for it."""
-    request = first_request(asked)
+    request = asked.of_group(0)
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
 
 
@@ -166,16 +162,9 @@ def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:
     """Return algorithms that none beats in both time and messages, the fastest first; of equal ones the first by name."""
     found: list[AlgorithmTime] = []
     for each in sorted(candidates):
-        if not found or each.flows < found[-1].flows:
+        if not found or each[1] < found[-1][1]:
             found.append(each)
     return found
-
-
-def first_request(asked: DistinctRequest) -> Request:
-    """Return the request of the first group that chooses, as a composed step has it."""
-    request = Request(asked.name, tuple(asked.choosing[0].tolist()), asked.root, asked.elements, asked.dtype)
-    each = len(asked.choosing) == len(asked.ranks)
-    return request._replace(axis=asked.axis_name, groups=1 if each else len(asked.ranks))
 
 
 def other_choosers(topology: Topology, dtype: str, npus: I64, ran: Chooser | None = None) -> Mapping[str, Chooser]:

@@ -10,7 +10,7 @@ Q is the number of different requests of a step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,22 +19,14 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
 from emu.errors import InputError
+from emu.memo import kept_by
 from emu.study.choice.site import canonical_group
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import composition
 from emu.study.training.composed.composed_graph import StepFrame, composed_and_run
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests, Representatives, place_requests
 from emu.study.training.step_choice.descent import NEVER, WORTH, Descent, OptionByCoordinate, StepTime
-from emu.study.training.step_choice.options import (
-    FEW,
-    MANY,
-    Coordinate,
-    Option,
-    ServedFabric,
-    first_request,
-    is_open,
-    step_chooser,
-)
+from emu.study.training.step_choice.options import FEW, MANY, Coordinate, Option, ServedFabric, is_open, step_chooser
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.report.report import report
@@ -59,12 +51,9 @@ class TimingEffort(NamedTuple):
 ALWAYS_COMPOSED = TimingEffort(most_events=0)
 
 
-class DescentResult(NamedTuple):
-    """The result of a descent: the name of each coordinate's option, and times of composed steps."""
-
-    names: Mapping[Coordinate, str]  # coordinates that get another option than ALONE
-    time_s: float
-    times_s: Mapping[str, float]  # times of the step where one chooser serves all requests
+# The result of a descent: the name of the option of each coordinate that gets another than ALONE, the time of the step, and the
+# times of the step where one chooser serves all requests.
+DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +62,7 @@ class StepToServe:
 
     Args:
         standing: The ranks that represent their places of the pipeline.
-        choice: The choice where nothing is changed.
-        alone: The chooser of that choice; it takes the fastest algorithm for each request alone.
+        choice: The choice where nothing is changed; its chooser takes the fastest algorithm for each request alone.
         others: Other choosers by name, such as libraries of collectives, at which descents start, too.
         topology: The topology on which the step runs.
         npus: [ranks] the NPU of each rank.
@@ -84,13 +72,11 @@ class StepToServe:
 
     standing: Representatives
     choice: Choice
-    alone: Chooser
     others: Mapping[str, Chooser]
     topology: Topology
     npus: I64
     device: Device
     most_steps: int = TimingEffort().most_steps
-    _known_groups: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)  # by the kind of request
 
     def find(self) -> DescentResult:
         """Search for the best options of the step and return them with the times of the step.
@@ -102,13 +88,13 @@ class StepToServe:
         # The time of the step if its requests shared no link, each with the fastest algorithm for it.
         floor_s = self._unshared_s(self._shares())
         if alone_s <= floor_s * (1 + WORTH):
-            return DescentResult({}, alone_s, {ALONE: alone_s})
+            return {}, alone_s, {ALONE: alone_s}
         names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descent_result(floor_s * (1 + _ENOUGH))
         times_s = {name: self.composed_s(dict.fromkeys(self.by_coordinate, name)) for name in self._choosers}
         first = min(times_s, key=lambda name: times_s[name])
         if times_s[first] < time_s:  # it also serves the requests of negligible coordinates
-            return DescentResult({c: first for c in self.by_coordinate if first != ALONE}, times_s[first], times_s)
-        return DescentResult(names, time_s, times_s)
+            return {c: first for c in self.by_coordinate if first != ALONE}, times_s[first], times_s
+        return names, time_s, times_s
 
     def _descent_result(self, floor_s: float) -> tuple[dict[Coordinate, str], float]:
         """Return the options by coordinate that a descent changes, and the time of the step with them."""
@@ -134,7 +120,7 @@ class StepToServe:
         """Return the choice that gives coordinates the options of these names."""
         own = {c: name for c, name in names.items() if name != ALONE}
         options = {c: self._choosers.get(name) or self.fabric.algorithm(name) for c, name in own.items()}
-        return replace(self.choice, chooser=step_chooser(self.alone, options)) if options else self.choice
+        return replace(self.choice, chooser=step_chooser(self.choice.chooser, options)) if options else self.choice
 
     @cached_property
     def asked(self) -> PlaceRequests:
@@ -147,7 +133,7 @@ class StepToServe:
         found: dict[Coordinate, list[DistinctRequest]] = {}
         for asked in self.asked.requests:
             if is_open(asked, self.choice):
-                found.setdefault(Coordinate.of(first_request(asked)), []).append(asked)
+                found.setdefault(Coordinate.of(asked.of_group(0)), []).append(asked)
         return found
 
     def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
@@ -170,7 +156,7 @@ class StepToServe:
 
     def algorithms_of(self, asked: DistinctRequest, choice: Choice) -> list[AlgorithmOnDims]:
         """Return the algorithm of a request in each group that chooses; groups equal by symmetry count once."""
-        request = first_request(asked)
+        request = asked.of_group(0)
         return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
 
     def _shares(self) -> dict[int, float]:
@@ -190,14 +176,13 @@ class StepToServe:
         counts = np.bincount(self.asked.request_of_call, minlength=len(self.asked.requests)).tolist()
         return {id(request): n for request, n in zip(self.asked.requests, counts, strict=True)}
 
+    @kept_by(lambda _, asked: asked.kind)
     def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
         """Return the ranks of the first of equal groups that choose; requests of one kind have equal groups."""
-        if asked.kind not in self._known_groups:
-            first: dict[tuple[int, ...], tuple[int, ...]] = {}
-            for group in map(tuple, asked.choosing.tolist()):
-                first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
-            self._known_groups[asked.kind] = list(first.values())
-        return self._known_groups[asked.kind]
+        first: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for group in map(tuple, asked.choosing.tolist()):
+            first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
+        return list(first.values())
 
     @cached_property
     def fabric(self) -> ServedFabric:
@@ -241,8 +226,8 @@ class StepToServe:
     @cached_property
     def _choosers(self) -> Mapping[str, Option]:
         """Options that are choosers, which can serve the requests of any coordinate, by name."""
-        every = {ALONE: self.alone, **self.others}
-        return {name: Option(name, chooser) for name, chooser in every.items()}
+        every = {ALONE: self.choice.chooser, **self.others}
+        return {name: Option(name, chooser) for name, chooser in every.items() if chooser}
 
     def _step_time(self, choice: Choice) -> StepTime:
         """Return the time of the composed step.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.study.planning.bound.chart import AXES, PipelineTimes, pipeline_end_s
+from emu.study.planning.bound.bound import AXES, PipelineTimes, pipeline_end_s
 
 
 def times(places, virtual, **known):

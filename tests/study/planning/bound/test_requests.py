@@ -4,9 +4,8 @@ import pytest
 
 from emu.model.generate.item import Ask
 from emu.model.plan.plan_text import parse_plan
-from emu.study.planning.search import requests
-from emu.study.planning.search.groups import PlacedGroups
-from emu.study.planning.search.requests import PlacedRequest, time_request
+from emu.study.planning.bound import requests
+from emu.study.planning.bound.requests import PlacedGroups, PlacedRequest, time_request
 from emu.topology.catalogue import build_topology
 
 PLAN = parse_plan("tp=4,cp=2,dp=4", global_batch=8, seq=512)

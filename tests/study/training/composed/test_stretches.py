@@ -11,10 +11,9 @@ from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
-from emu.study.training.composed.composed import Composition, composition
+from emu.study.training.composed.composed import Composition, _crossed, composition
 from emu.study.training.composed.composed_graph import StepFrame
-from emu.study.training.composed.stretches import _crossed
-from emu.study.training.generated_step import standing_of
+from emu.study.training.estimate import standing_of
 from emu.topology.catalogue import build_topology
 from emu.trace.report.report import report
 from emu.trace.report.request_times import Spans, covered

@@ -15,7 +15,7 @@ from emu.study.measure.request import BenchRequest
 from emu.study.training.learn.program import Program, read_text
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import time_trace
-from emu.study.training.traced_step import time_step
+from emu.study.training.timed_step import time_step
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace_file import load, save

@@ -6,7 +6,7 @@ import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.study.training.step_choice.descent import Descent, Move, StepTime, _axis_moves
-from emu.study.training.step_choice.options import AlgorithmTime, Coordinate, Option, pareto_front
+from emu.study.training.step_choice.options import Coordinate, Option, pareto_front
 
 ALONE = Option("each alone", lambda _: None)
 A, B, C = (Coordinate(axis, "all_reduce", 5) for axis in ("a", "b", "c"))
@@ -116,8 +116,8 @@ def test_candidates_are_those_that_no_other_beats_in_time_and_in_messages_at_onc
         ("twin", 10, 7.0),
         ("slow", 99, 1.0),
     ]
-    found = pareto_front([AlgorithmTime(ticks, flows, name) for name, ticks, flows in rows])
-    assert [each.name for each in found] == ["direct", "bruck", "ring"]
+    found = pareto_front([(ticks, flows, name) for name, ticks, flows in rows])
+    assert [name for _, _, name in found] == ["direct", "bruck", "ring"]
 
 
 def test_the_twelve_cheapest_moves_of_a_whole_axis_are_tried_and_no_more():

@@ -10,10 +10,10 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
 from emu.store import ValueTable
 from emu.study.choice import algorithm_cache
+from emu.study.training import timed_step
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
-from emu.study.training.step_choice import served_steps
-from emu.study.training.step_choice.served_steps import algorithm_changes
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
+from emu.study.training.timed_step import algorithm_changes
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -87,7 +87,7 @@ def test_a_choice_is_kept_and_gives_the_same_bits_without_a_search(served, tmp_p
 
 @pytest.mark.parametrize("damaged", [None, 3, [], [[], 1.0], [[["dp", "all_gather"]], 1.0, {}], [[], 1.0, 5]])
 def test_what_is_kept_and_cannot_be_read_is_found_again(damaged):
-    assert served_steps._read(damaged) is None
+    assert timed_step._read(damaged) is None
 
 
 def test_a_word_for_an_axis_is_not_changed_and_nothing_is_chosen_where_words_name_all():
@@ -108,7 +108,7 @@ def test_options_that_serve_the_first_group_alike_are_told_apart_by_the_others()
     first, *others = zip(step.served(exchange, step.choice), step.served(exchange, at_once), strict=True)
     assert first[0] == first[1]
     assert any(alone != now for alone, now in others)
-    assert step.find().time_s <= step.composed_s({exchange: "at-once"}) < 0.99 * step.composed_s({})
+    assert step.find()[1] <= step.composed_s({exchange: "at-once"}) < 0.99 * step.composed_s({})
     [told] = algorithm_changes(step, at_once)
     assert (told.axis, told.algorithm) == ("cp", "at-once")
 

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from emu.arrays import I64
-from emu.study.calibrate.layers import LayerStep, rows_of
-from emu.study.calibrate.probe import SIZES, Probe
+from emu.study.probe import SIZES, LayerStep, Probe, rows_of
 from emu.trace.device.device import BARE, Device
 from emu.trace.trace import AS_RAN, Events
 
@@ -61,13 +60,11 @@ def calibrate(device: str, found: Sequence[Probe], ran: Sequence[LayerStep] = ()
     fitted = fit(found, known, cores, SIZES[device].dtype)
     checked = [KernelCheck(p.what, _shape(p), p.time_s, seconds_of(fitted, p)) for p in found]
     fitted = replace(fitted, memory_bytes=memory_bytes, capability=capability)
-    return Calibration(_with_kernels(fitted, ran) if ran else fitted, tuple(checked))
-
-
-def _with_kernels(device: Device, ran: Sequence[LayerStep]) -> Device:
-    """Return the device with a row for each kernel that ran; each row has the host's time for a kernel added."""
-    besides_s = max(0.0, median(each.besides_s for each in ran))
-    return replace(device, launch_overhead_s=max(device.launch_overhead_s, besides_s), measured=rows_of(ran, besides_s))
+    if ran:  # each row has the host's time for a kernel added
+        besides_s = max(0.0, median(each.besides_s for each in ran))
+        launch_s = max(fitted.launch_overhead_s, besides_s)
+        fitted = replace(fitted, launch_overhead_s=launch_s, measured=rows_of(ran, besides_s))
+    return Calibration(fitted, tuple(checked))
 
 
 def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Device:

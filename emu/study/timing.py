@@ -1,9 +1,13 @@
-"""A lower bound on a schedule's time on a fabric, computed without timing it: its busiest link, and its chains of messages.
+"""The time of one collective on an idle fabric, for which no data are moved, and lower bounds on it that need no timing.
 
-S rows, M messages, P participants, K slots.
+Bounds are the time of the busiest link, and that of chains of messages. S rows, M messages, P participants, K slots.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -11,15 +15,95 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool
 from emu.bound.limit import least_between_fs
 from emu.collective.algorithm import Algorithm
-from emu.collective.schedule import MAX_ROWS, Schedule
+from emu.collective.operation import Operation, cut
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import Shape, ranks_of
+from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.job_symmetry import domain_of, fewest_of
-from emu.fabric.lower import busiest_fs, lay
-from emu.fabric.lowering.classes import Domain, Joins
-from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.study.timing.collective import CollectiveJob
+from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, lay, lower, store_rows
+from emu.fabric.lowering.classes import Domain, Joins, invariant
+from emu.fabric.lowering.placed_schedule import PlacedSchedule, message_name
+from emu.fabric.run import Spread, spread, time_alone
+from emu.topology.placement import with_helpers
 from emu.topology.topology import CHANNELS, Topology, cached_by_topology
 from emu.units import TICKS_PER_S
+
+
+class CollectiveJob(NamedTuple):
+    """A collective to be timed."""
+
+    op: Operation
+    plan: Schedule
+    elements: int  # of the operation's size
+    item_bytes: int  # of an element
+    topology: Topology
+    placement: I32  # [N] the NPU of each rank; helpers are put on switches
+    send_overhead_fs: int = 0  # LogGP's o, in ticks
+    name: str = ""  # of the schedule in errors; "": its operation's
+
+    def on_fabric(self) -> FabricJob:
+        """Return the job as the fabric takes it: the bytes of each slot, and the node of each participant."""
+        sizes, overhead_fs = slot_bytes(self.op, self.plan, self.elements, self.item_bytes), self.send_overhead_fs
+        nodes = with_helpers(self.topology, self.placement, self.plan.helpers)
+        return FabricJob(self.plan, sizes, self.topology, nodes, send_overhead_fs=overhead_fs, name=self.name or self.op.name)
+
+    @contextmanager
+    def name_even_sizes(self) -> Iterator[None]:
+        """Add the nearest sizes that work to the error of a size that does not cut evenly."""
+        try:
+            yield
+        except UnevenError as error:
+            counts = even_counts(self.op, self.plan, self.elements)
+            near = " or ".join(f"{even * self.item_bytes} B" for even in counts) or "fewer ranks"
+            what = f"{self.elements * self.item_bytes} B do not cut evenly among {self.op.n_ranks} ranks"
+            raise RowsError(f"{error.name}: {what}, {error.needed}; take {near}") from None
+
+
+def time_collective(job: CollectiveJob) -> Timeline:
+    """Return the timeline of a collective.
+
+    Raises:
+        InputError: There are fewer switches than helpers, no route joins a pair, there are more rows than can be timed, or a
+            message ends beyond the clock.
+    """
+    with job.name_even_sizes():
+        return time_alone(job.on_fabric())
+
+
+def spread_collective(job: CollectiveJob, seeds: int) -> Spread | None:
+    """Return the spread of the time over perturbed starts; see `spread`.
+
+    Raises:
+        InputError: As `time_collective` and `spread`.
+    """
+    placed = job.on_fabric()
+    with job.name_even_sizes():
+        full = store_rows(placed)
+    graph = lower(replace(placed, schedule=full)).graph
+    with name_tasks(placed.name, partial(message_name, full, graph)):
+        return spread(graph, seeds)
+
+
+def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:
+    """Return the nearest sizes in elements, at most one below `count` and one above, whose slots translations keep equal."""
+    parts, moved = plan.n_slots // op.n_blocks, plan.n_slots // plan.n_ranks**plan.slot_digits
+    pieces = parts // gcd(parts, moved)  # of a block, that translations bring to one another
+    step = op.blocks_in_size * (sum(plan.shares) if plan.shares and pieces > 1 else pieces)
+    if not invariant(slot_bytes(op, plan, step, 1), plan.translations):
+        return []
+    return [c for c in (count // step * step, count // step * step + step) if c]
+
+
+def slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I64:
+    """Return [K] the bytes of each slot; if all are equal, a view of one number, because there may be billions."""
+    blocks = op.block_counts(count)
+    if blocks.min() != blocks.max() or plan.n_slots % len(blocks):
+        return cut(blocks, plan.n_slots, plan.shares).count * item_bytes
+    parts = cut(blocks[:1], plan.n_slots // len(blocks), plan.shares).count * item_bytes
+    if parts.min() == parts.max():
+        return np.broadcast_to(parts[0], plan.n_slots)
+    return np.tile(parts, len(blocks))
+
 
 LIGHT = 2**15  # messages, or rows, of which a schedule is timed in no time
 MOST_PARTS = 64  # of a block, in which an algorithm that claims bytes of one port a rank cuts it
@@ -135,19 +219,6 @@ def _quickest_fs(topology: Topology) -> float:
     return float(least_between_fs(links.latency_fs, links.src < n, links.dst < n))
 
 
-class _Messages(NamedTuple):
-    """The messages of a schedule in order, and the rows that they carry."""
-
-    first: I64  # [M] rows
-    of_row: I64  # [S]
-    queue: I64  # [M] (sender, channel) as a number
-    body_fs: F64  # [M] at the full rate of its route
-    alpha_fs: F64  # [M]
-    reads: I64  # [S] (sender, slot) as a number
-    writes: I64  # [S] (receiver, slot)
-    round_of: I32  # [S]
-
-
 def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
     """Return the ticks of the longest chain of messages that wait for one another, each as quick as if it were alone.
 
@@ -162,17 +233,18 @@ def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> floa
     """
     if plan.n_participants * len(sizes) > _MOST_SLOTS:
         return 0.0
-    found = _messages(plan, sizes, topology, nodes)
-    held, left = np.zeros(plan.n_participants * len(sizes)), np.zeros(int(found.queue.max(initial=0)) + 1)
-    rows = np.flatnonzero(np.diff(found.round_of, append=-1))
+    of_row, reads, writes, round_of, messages = _messages(plan, sizes, topology, nodes)
+    firsts, queues, body_fs, alpha_fs = messages
+    held, left = np.zeros(plan.n_participants * len(sizes)), np.zeros(int(queues.max(initial=0)) + 1)
+    rows = np.flatnonzero(np.diff(round_of, append=-1))
     low, m = 0, 0
     for high in (rows + 1).tolist():
-        last = int(found.of_row[high - 1]) + 1
-        first, queue = found.first[m:last], found.queue[m:last]
-        begin = np.maximum(np.maximum.reduceat(held[found.reads[low:high]], first - low), left[queue])
-        gone = begin + found.body_fs[m:last]
-        arrived = (gone + found.alpha_fs[m:last])[found.of_row[low:high] - m]
-        np.maximum.at(held, found.writes[low:high], arrived)
+        last = int(of_row[high - 1]) + 1
+        first, queue = firsts[m:last], queues[m:last]
+        begin = np.maximum(np.maximum.reduceat(held[reads[low:high]], first - low), left[queue])
+        gone = begin + body_fs[m:last]
+        arrived = (gone + alpha_fs[m:last])[of_row[low:high] - m]
+        np.maximum.at(held, writes[low:high], arrived)
         np.maximum.at(left, queue, gone)
         low, m = high, last
     return float(held.max(initial=0.0))
@@ -188,8 +260,18 @@ def message_count(plan: Schedule) -> int:
     return int(np.count_nonzero(new))
 
 
-def _messages(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> _Messages:
-    """Return the messages without slots of no bytes; a copy inside a rank is a message of no time in a queue of its own."""
+def _messages(
+    plan: Schedule, sizes: I64, topology: Topology, nodes: I64
+) -> tuple[I64, I64, I64, I32, tuple[I64, I64, F64, F64]]:
+    """Return the messages of a schedule in order, without slots of no bytes.
+
+    A copy inside a rank is a message of no time in a queue of its own.
+
+    Returns:
+        For each row that is sent, its message, the number of (sender, slot), that of (receiver, slot), and its round; and for
+        each message its first row, the number of its queue (sender, channel), its ticks at the full rate of its route, and
+        those of its latency.
+    """
     rows = np.flatnonzero(sizes[plan.slot] > 0)
     src, dst, channel = (c[rows].astype(np.int64) for c in (plan.src, plan.dst, plan.channel))
     slot, written, round_of = plan.slot[rows], plan.written_slot[rows], plan.round_column()[rows]
@@ -204,7 +286,7 @@ def _messages(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> _Me
     alpha_fs, fs_per_byte = _ways(pair, plan.n_participants, topology, nodes)
     queue = np.unique(((src * CHANNELS + channel) * 2 + inside)[first], return_inverse=True)[1]
     reads, writes = src * len(sizes) + slot, dst * len(sizes) + written
-    return _Messages(first, of_row, queue, bytes_of * fs_per_byte, alpha_fs, reads, writes, round_of)
+    return of_row, reads, writes, round_of, (first, queue, bytes_of * fs_per_byte, alpha_fs)
 
 
 def _ways(pair: I64, n: int, topology: Topology, nodes: I64) -> tuple[F64, F64]:

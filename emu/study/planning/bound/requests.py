@@ -1,35 +1,200 @@
-"""The least time that each request of a plan takes a rank on a topology: computed once, and used by many plans.
+"""The least time that each request of a plan takes a rank on a topology: in any placement, or in one.
 
-A composed step takes no less, even if its requests wait for one another, share links, or have the messages of every rank.
+In any placement and by any algorithm it is the time of the bytes that a rank itself sends and receives, over all links of an
+NPU: no message leaves before both its ends have entered, and a rank leaves when all its own messages are delivered. Each rank
+gives every slot of others that it adds to, and gets every slot of others that it wants, at least once.
+
+In one placement it depends on the NPUs of the groups alone. It is computed once, and used by many plans. A composed step takes
+no less, even if its requests wait for one another, share links, or have the messages of every rank.
+
+G is the number of groups, N the number of members of each.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
+from emu.arrays import I64, digest
+from emu.bound.limit import least_between_fs
 from emu.collective.operation import ROOTED
 from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.fabric.floor import least_fs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count
+from emu.memo import kept_by
+from emu.model.generate.generate import members
 from emu.model.generate.item import Ask
+from emu.model.plan.plan import Plan
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.site import canonical_npus
-from emu.study.planning.bound.rates import Rates, Requests, RequestTime
-from emu.study.planning.search.groups import Groups, PlacedGroups
+from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
-from emu.study.training.composed.place_requests import DistinctRequest
-from emu.study.training.composed.request_parts import RequestPart, parts_by_algorithm
+from emu.study.training.composed.place_requests import DistinctRequest, choosing
+from emu.study.training.composed.request_parts import RequestPart, goes_round, parts_by_algorithm
 from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_open, other_choosers
+from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import lay_request
-from emu.units import TICKS_PER_S
+from emu.units import TICKS_PER_S, seconds
+
+
+class RequestTime(NamedTuple):
+    """The least time of a request, in seconds."""
+
+    left_s: float  # until a message has left its sender
+    there_s: float  # until all ranks have left a collective, or a message is delivered
+    is_told: bool = True  # the time is final: no better one will be known
+
+
+class Rates(NamedTuple):
+    """The largest rates of an NPU of a topology, out and in, in bytes per second, and the least latency in seconds."""
+
+    out: float
+    into: float
+    alpha_s: float = 0.0
+
+    @staticmethod
+    def of(topology: Topology) -> "Rates":
+        """Return the rates of the NPU with the most links, and the least latency of a way out of an NPU and into one."""
+        links = topology.links
+        out, into = (np.bincount(node, links.bandwidth_Bps, topology.n_nodes) for node in (links.src, links.dst))
+        n = topology.n_npus
+        alpha_fs = int(least_between_fs(links.latency_fs, links.src < n, links.dst < n, default=0)) + topology.message_fs
+        return Rates(float(out[:n].max()), float(into[:n].max()), seconds(alpha_fs))
+
+    def least_s(self, operation: str, elements: int, item: int, ranks: int) -> float:
+        """Return the least time of an operation for a rank, in seconds; the ranks share its elements evenly."""
+        size, own = elements * item, -(-elements // ranks) * item
+        cut = dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), size - own)
+        moved = {**cut, "all_reduce": size}.get(operation, 0)
+        return self.alpha_s + moved / max(self.out, self.into) if moved and ranks > 1 else 0.0
+
+    def message(self, size: int) -> RequestTime:
+        """Return the least time of a message."""
+        return RequestTime(size / self.out, self.alpha_s + size / min(self.out, self.into))
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """The least times of the requests of a plan in any placement; those in one placement are a subclass."""
+
+    rates: Rates
+    plan: Plan
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes of the plan's axes."""
+        return self.plan.sizes
+
+    def place_key(self, place: int) -> Hashable:
+        """Return a key that is equal for places whose requests all take equally long; here all places have one."""
+        return ()
+
+    def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
+        """Return a key that is equal where the requests of these axes take equally long."""
+        return tuple(ranks_of(self.sizes, axis) for axis in axes)
+
+    def collective(self, place: int, ask: Ask) -> RequestTime:
+        """Return the least time of a request of all ranks at one place; a message goes to the next member of the group."""
+        if ask.operation == MESSAGE or goes_round(ask.splits):
+            return self.rates.message(ask.elements * item_bytes(ask.dtype))
+        elements = 0 if ask.splits else ask.elements  # of blocks that differ a rank may have the largest itself
+        took_s = self.rates.least_s(ask.operation, elements, item_bytes(ask.dtype), ranks_of(self.sizes, ask.axis))
+        return RequestTime(0.0, took_s)
+
+    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
+        """Return [P] the least times of messages from each place to the place that is `to` places after it."""
+        return [self.rates.message(size)] * self.plan.pp
+
+
+def ranks_of(sizes: Mapping[str, int], axis: str) -> int:
+    """Return the number of ranks of a group of an axis; 1 for an axis that the plan does not have."""
+    names = axis.split("+")
+    return prod(sizes[name] for name in names) if set(names) <= set(sizes) else 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Groups:
+    """Groups that ask for one request at one time."""
+
+    npus: I64  # [G, N] the NPUs that stand for all equal ones by symmetry
+    choosing: I64  # [.., N] NPUs of the groups that choose the algorithm
+    numbers: int  # possible numbers of their communicator, from 0 on; 1 where the number changes nothing
+    name: str  # equal for equal groups
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedGroups:
+    """The groups of all plans with equal sizes of axes, in one placement."""
+
+    topology: Topology
+    plan: Plan  # one of the plans
+    npus: I64  # [ranks] the NPU of each rank
+    numbers: int  # possible numbers of communicators, as in `Groups`
+    messages: dict[Hashable, Sequence[RequestTime]] = field(default_factory=dict)  # known times by distance and size
+
+    @staticmethod
+    def of(topology: Topology, plan: Plan, axes: tuple[str, ...]) -> "PlacedGroups":
+        """Return the groups of a plan on a topology, with the first of its axes on neighbouring NPUs."""
+        return PlacedGroups(
+            topology, plan, npus_of(topology, plan, axes), _communicators(plan) if routes_spread(topology) else 1
+        )
+
+    @kept_by(lambda _, *asked: asked)
+    def at(self, place: int, axis: str) -> Groups:
+        """Return the groups of an axis at one place of a pipeline; all groups if the axis crosses places."""
+        return self._of(self._own(place, axis), self._every(axis))
+
+    @kept_by(lambda _, *asked: asked)
+    def neighbours(self, place: int, axis: str) -> Groups:
+        """Return pairs: each rank of a place with the next member of its group of an axis."""
+        own = self._own(place, axis)
+        rows = np.stack((own, np.roll(own, -1, axis=1)), axis=-1).reshape(-1, 2)
+        return self._of(rows, rows)
+
+    @kept_by(lambda _, *asked: asked)
+    def between(self, src: int, dst: int) -> Groups:
+        """Return pairs: each rank of a place with the rank of its pipeline at another place."""
+        rows = self._every("pp")[:, [src, dst]]
+        return self._of(rows, rows)
+
+    @kept_by(lambda _, *asked: asked)
+    def names(self, place: int, axes: tuple[str, ...]) -> Hashable:
+        """Return the names of the groups of several axes; equal for equal groups."""
+        return tuple(self.at(place, axis).name for axis in axes)
+
+    def _own(self, place: int, axis: str) -> I64:
+        """Return the ranks of the groups of an axis at one place."""
+        every, of_place = self._every(axis), self.plan.stage_ranks
+        across = every[0, 0] // of_place != every[0, -1] // of_place
+        return every if across else every[every[:, 0] // of_place == place]
+
+    @kept_by(lambda _, *asked: asked)
+    def _every(self, axis: str) -> I64:
+        """Return the ranks of all groups of an axis."""
+        return members(self.plan, axis)
+
+    def _of(self, ranks: I64, every: I64) -> Groups:
+        """Return groups of ranks, as NPUs that stand for all equal ones."""
+        asking = choosing(ranks, every)
+        both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
+        npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
+        return Groups(npus, chosen, self.numbers, digest((npus, chosen, self.numbers)))
+
+
+def _communicators(plan: Plan) -> int:
+    """Return the largest possible number of communicators of a plan."""
+    both = plan.ep > 1 < plan.expert_tp
+    return sum(size > 1 for size in plan.sizes.values()) + both + (plan.copies > 1) + (plan.pp > 1)
+
 
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")
 _LAYERS, _PLACES, _ENDS = range(3)  # the order in which requests are timed: layers at place 0, layers at other places, the rest
@@ -64,8 +229,8 @@ class PlacedRequest(NamedTuple):
         return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
 
 
-# A request whose time is asked for and not known, after its rank in the order of timing: the least number is timed first.
-MissingTime = tuple[int, PlacedRequest]
+# Requests whose times are asked for and not known, by name, each after its rank in the order of timing: the least comes first.
+Missing = dict[Hashable, tuple[int, PlacedRequest]]
 
 
 def time_request(request: PlacedRequest, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> RequestTime:
@@ -181,7 +346,7 @@ class PlacedRequests(Requests):
     where: PlacedGroups
     times: Mapping[Hashable, RequestTime]  # known ones, by name of the request
     axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
-    missing: dict[Hashable, MissingTime] = field(default_factory=dict)  # what was asked for and is not known, by name
+    missing: Missing = field(default_factory=dict)  # what was asked for and is not known, by name
 
     def place_key(self, place: int) -> Hashable:
         """Return the key of a place, as in `Requests`; each place has its own."""

@@ -1,1 +1,0 @@
-"""The device of this machine, measured by a few kernels."""

@@ -1,0 +1,246 @@
+"""The results of a search: the jobs that give them, the object that does these jobs, the cache, and what is known so far.
+
+Jobs are steps and requests to be timed. The cache is in SQLite, so that an interrupted search goes on where it stopped. A row
+is named by a digest of all inputs of its figures, with the code of Emu and of users. So an entry never goes stale. The fastest
+plans, and the least time that a plan may take that was not timed, are kept there too. So neither goes back when a search is
+started again, and an interrupted search has a table.
+"""
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from emu.arrays import digest
+from emu.errors import InputError
+from emu.model.model import Model
+from emu.model.plan.plan import Plan
+from emu.model.plan.plan_text import spell
+from emu.model.stack.stack import Stack
+from emu.sources import code_digest
+from emu.store import ValueTable
+from emu.study.planning.bound.requests import PlacedRequest, time_request
+from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
+from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
+from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, TimingEffort
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.units import format_time
+
+QUICK, COMPOSED, FULL = "quick", "composed", "full"  # ways to time a step
+_EFFORTS = {
+    QUICK: TimingEffort(0, most_steps=32, near=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
+    COMPOSED: ALWAYS_COMPOSED,
+    FULL: DEFAULT_EFFORT,  # as `emu estimate` does
+}
+JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `RequestTime`; or why there is none under REFUSED
+REFUSED = "refused"
+_FILE = "plans.sqlite"
+
+
+class StepJob(NamedTuple):
+    """A job that times a step of a candidate."""
+
+    candidate: Candidate
+    how: str = QUICK
+
+
+class RequestJob(NamedTuple):
+    """A job that times a request by itself."""
+
+    topology: int  # which of those of the search
+    request: PlacedRequest
+
+
+Job = StepJob | RequestJob
+
+
+@dataclass(frozen=True, eq=False)
+class Timer:
+    """An object that times the jobs of one search."""
+
+    request: PlanRequest
+    model: Model
+    topologies: tuple[Topology, ...]
+    device: Device
+
+    def __call__(self, job: Job) -> JobResult:
+        """Return the result of a job; if it cannot be timed, the reason under `REFUSED`."""
+        try:
+            return self._step(*job) if isinstance(job, StepJob) else self._lone(*job)
+        except InputError as error:
+            return {REFUSED: str(error)}
+
+    def _step(self, candidate: Candidate, how: str) -> JobResult:
+        """Return the row of a candidate's step."""
+        request, topology = self.request, self.topologies[candidate.topology]
+        asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
+        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)))
+
+    def _lone(self, number: int, request: PlacedRequest) -> JobResult:
+        """Return the least time of a request on the topology of a number."""
+        stack, algorithms = self.request.stack, self.request.algorithms
+        topology, device = topology_under(stack, self.topologies[number]), device_under(stack, self.device)
+        return time_request(request, topology, algorithms, device.request_overhead_fs)._asdict()
+
+
+class ResultCache(ValueTable):
+    """A cache of results by name, in a folder or in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Open the cache.
+
+        Raises:
+            InputError: the folder cannot be written, or its file is no database.
+        """
+        super().__init__(None if folder is None else folder / _FILE)
+        try:
+            self.open()
+        except (OSError, sqlite3.Error) as error:
+            where = f"a folder that can be written, without another {_FILE}"
+            raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
+
+
+def kept_result(timer: Timer, kept: ResultCache, name_of: Callable[[Job], str], job: Job) -> JobResult:
+    """Return the result of a job, after the process that does it has kept it, so that no interruption loses one."""
+    found = timer(job)
+    kept.write(name_of(job), found)
+    return found
+
+
+def search_name(request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...]) -> str:
+    """Return the name of what a search knows; plans beside those that are searched do not matter."""
+    asked, machines = replace(request, model=model.digest(), beside=()), [each.digest() for each in topologies]
+    return "search " + digest((code_digest(), asked, device, machines))
+
+
+def result_namer(
+    model: Model, stack: Stack, device: Device, algorithms: tuple[str, ...], topologies: tuple[Topology, ...]
+) -> Callable[[Job], str]:
+    """Return a function that gives the name of a job's result; the name of a request is equal in all searches."""
+    steps = digest((code_digest(), model.digest(), stack, device, algorithms))
+    requests = digest((code_digest(), device_under(stack, device).request_overhead_fs, algorithms))
+    plain, under = [each.digest() for each in topologies], [topology_under(stack, each).digest() for each in topologies]
+
+    def name_of(job: Job) -> str:
+        if isinstance(job, RequestJob):
+            return "request " + digest((requests, under[job.topology], *job.request.name))
+        topology, plan, axes = job.candidate
+        return "step " + digest((steps, plain[topology], repr(plan), axes, job.how))
+
+    return name_of
+
+
+Advance = Callable[..., None]  # advances by one, and tells a line if one is given
+
+
+# A function that shows the progress of one part of a search while a context lasts. It is given the name of the part, the number
+# of advances (None: it is not known), and a function that says in words what is done and left (None: the number says it).
+Progress = Callable[[str, int | None, Callable[[], str] | None], AbstractContextManager[Advance]]
+
+
+def _hidden(told: str = "") -> None:
+    """Show nothing."""
+
+
+def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> AbstractContextManager[Advance]:
+    """Return a context for progress that is not shown."""
+    return nullcontext(_hidden)
+
+
+@dataclass
+class SearchState:
+    """The fastest plans and the bound that a search knows, with what it knew when it was interrupted before."""
+
+    kept: ResultCache
+    name: str  # of the search in the cache
+    name_of: Callable[[Job], str]  # the name of a job's result there
+    advance: Advance = _hidden
+    least_s: float = 0.0  # no candidate that is not timed takes less
+    best: tuple[float, Candidate] | None = None  # the fastest by the quick way, and its time
+    before: dict[Candidate, PlanRow] = field(default_factory=dict)  # the fastest of an interrupted search
+    _told_s: float = inf  # the time of the best that was told
+
+    @staticmethod
+    def of(
+        request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...], kept: ResultCache
+    ) -> "SearchState":
+        """Return what a search knows as it begins: what it knew when it was interrupted, if all its results are there."""
+        name_of = result_namer(model, request.stack, device, request.algorithms, topologies)
+        state = SearchState(kept, search_name(request, model, device, topologies), name_of)
+        state.load()
+        return state
+
+    def recall(self, job: Job) -> JobResult | None:
+        """Return the result of a job that the cache has; None: it has none."""
+        found: JobResult | None = self.kept.read(self.name_of(job))
+        return found
+
+    def load(self) -> None:
+        """Take over what an interrupted search knew, if all its results are there."""
+        found = self.kept.read(self.name)
+        rows = {candidate: self._rows(candidate) for candidate in map(_candidate, found["best"])} if found else {}
+        if not found or not all(rows.values()):
+            return
+        self.least_s = inf if found["least_s"] is None else found["least_s"]
+        for candidate, own in rows.items():
+            self.before[candidate] = own[0]
+            self._improve(own[-1].step_time_s, candidate)
+
+    def save(self, best: Sequence[Candidate]) -> None:
+        """Keep the bound and the fastest candidates."""
+        least_s = None if self.least_s == inf else self.least_s
+        words = [{"topology": number, "plan": asdict(plan), "axes": axes} for number, plan, axes in best]
+        self.kept.write(self.name, {"least_s": least_s, "best": words})
+
+    def timed(self, time_s: float, candidate: Candidate) -> None:
+        """Note the time of a candidate, and tell it if it is the best."""
+        self._improve(time_s, candidate)
+        self._tell()
+
+    def bounded(self, least_s: float) -> None:
+        """Note that no candidate that is not timed takes less than a time, and tell it where this proves the best."""
+        was_proved, self.least_s = self.is_proved, max(self.least_s, least_s)
+        if self.is_proved and not was_proved:
+            self._told_s = inf
+        self._tell()
+
+    @property
+    def is_proved(self) -> bool:
+        """True where no plan that was not timed is as fast as the best."""
+        return self.best is not None and self.best[0] < self.least_s
+
+    def told(self) -> str:
+        """Return in words the best and the bound."""
+        least = "" if self.least_s == inf else f" takes less than {format_time(self.least_s)}"
+        rest = f"no plan that is left{least}" if least else "no plan is left"
+        if self.best is None:
+            return rest
+        time_s, (_, plan, _) = self.best
+        return f"{'proved' if self.is_proved else 'so far'} the fastest: {spell(plan)}, {format_time(time_s)}; {rest}"
+
+    def _improve(self, time_s: float, candidate: Candidate) -> None:
+        """Take a candidate for the best if it is faster."""
+        if self.best is None or (time_s, candidate.words) < (self.best[0], self.best[1].words):
+            self.best = time_s, candidate
+
+    def _tell(self) -> None:
+        """Show the best if it is another than the last that was shown, or newly proved."""
+        if self.best is not None and self.best[0] < self._told_s:
+            self._told_s = self.best[0]
+            self.advance(self.told())
+
+    def _rows(self, candidate: Candidate) -> list[PlanRow]:
+        """Return the rows of a candidate, that of the best way first and that of the quick way last; none if this is lost."""
+        *better, quick = (self.recall(StepJob(candidate, how)) for how in (FULL, COMPOSED, QUICK))
+        return [PlanRow.stored(row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
+
+
+def _candidate(found: Mapping[str, Any]) -> Candidate:
+    """Return the candidate of its words in the cache."""
+    plan = Plan(**{**found["plan"], "layers": tuple(found["plan"]["layers"])})
+    return Candidate(found["topology"], plan, tuple(found["axes"]))
