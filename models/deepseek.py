@@ -66,7 +66,7 @@ class Config(DecoderSizes):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
-        return ("dense",) * self.dense_layers + ("moe",) * (self.layers - self.dense_layers)
+        return ("dense",) * self.dense_layers + ("sparse",) * (self.layers - self.dense_layers)
 
 
 CONFIGS = {

@@ -47,7 +47,7 @@ class Config(DecoderSizes):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
-        return tuple("dense" if layer % self.every else "moe" for layer in range(1, self.layers + 1))
+        return tuple("dense" if layer % self.every else "sparse" for layer in range(1, self.layers + 1))
 
 
 CONFIGS = {

@@ -102,9 +102,9 @@ def test_grok_scales_its_embedding_and_its_output():
 
 
 def test_kinds_of_layers_come_in_the_order_of_the_papers():
-    assert gpt_moe.CONFIGS["gpt-moe-1.1t"].kinds == ("dense", "moe") * 96
-    assert deepseek.CONFIGS["deepseek-v3"].kinds == ("dense",) * 3 + ("moe",) * 58
+    assert gpt_moe.CONFIGS["gpt-moe-1.1t"].kinds == ("dense", "sparse") * 96
+    assert deepseek.CONFIGS["deepseek-v3"].kinds == ("dense",) * 3 + ("sparse",) * 58
     for name in ("gpt-moe-tiny", "deepseek-tiny"):
         built = MODELS.find(name).build(8)
-        kinds = tuple("moe" if hasattr(layer, "sparse") else "dense" for layer in built.layers)
+        kinds = tuple("sparse" if hasattr(layer, "sparse") else "dense" for layer in built.layers)
         assert kinds == MODELS.find(name).kinds

@@ -58,7 +58,7 @@ class DecoderSizes:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
-        return ("moe" if hasattr(self, "experts") else "dense",) * self.layers
+        return ("sparse" if hasattr(self, "experts") else "dense",) * self.layers
 
 
 class DecoderLayer(nn.Module):
