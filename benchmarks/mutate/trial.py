@@ -26,7 +26,7 @@ ALSO = {
     "emu/study/measure": ("tests/launch",),
     "emu/study/choice": ("tests/launch",),
     "emu/study/prove": ("tests/launch",),
-    "emu/study/timing": ("tests/study/choice", "tests/launch"),
+    "emu/study/timing.py": ("tests/study/choice", "tests/launch"),
     "emu/study/training": ("tests/launch",),
     "emu/model/memory": ("tests/model/generate",),  # which hold it to what real ranks hold
     "emu/model": ("tests/models", "tests/study/training", "tests/launch"),

@@ -231,8 +231,8 @@ def test_the_tests_that_see_a_file_are_those_of_its_name_and_folder_then_more(tm
     assert seeing(tmp_path, Path(path))[:3] == tests
 
 
-def test_the_tests_that_also_see_a_folder_exist():
-    assert all((ROOT / folder).is_dir() and all((ROOT / name).exists() for name in names) for folder, names in ALSO.items())
+def test_the_tests_that_also_see_a_folder_or_a_file_exist():
+    assert all((ROOT / path).exists() and all((ROOT / name).exists() for name in names) for path, names in ALSO.items())
 
 
 def test_a_path_that_is_not_there_is_refused(capsys):

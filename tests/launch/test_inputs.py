@@ -28,6 +28,7 @@ LARGE = {
 # Modules that open only what Emu has written or brings along; what a user names goes through `read_input`.
 OWN = ("emu/files.py", "emu/store.py", "emu/sources.py", "emu/model/parallel/checkpoint.py", "emu/cluster/child_processes.py")
 OWN += ("emu/study/training/learn/checkpoints.py", "launch/data", "launch/papers", "launch/ray/process.py")
+OWN += ("emu/trace/formats/kineto/json_events.py",)  # profiles may have gigabytes: they are read event by event
 
 
 def large(path: Path, size: int) -> None:

@@ -57,4 +57,4 @@ def test_switch_ring_torus_and_mesh_have_a_translation_along_each_dimension(line
     n = topology.n_npus
     moves = moves_of(topology, translating(topology))
     assert len(moves) == found
-    assert all((move.node[:n] != np.arange(n)).all() for move in moves)
+    assert all((nodes[:n] != np.arange(n)).all() for nodes, _ in moves)
