@@ -48,14 +48,19 @@ def test_a_bar_appears_once_patience_has_run_out(
     assert capsys.readouterr().out == ""
 
 
-def test_a_pipe_is_told_each_row_once_it_is_known_and_never_left_alone_for_long(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def show_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show progress from the beginning on a stderr that is no terminal, after each 0.2 s of silence."""
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
     monkeypatch.setattr(progress, "SILENCE_S", 0.2)
     monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])
     progress.show_on_stderr()
+
+
+def test_a_pipe_is_told_each_row_once_it_is_known_and_never_left_alone_for_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    show_on_a_pipe(monkeypatch)
     with caplog.at_level(logging.INFO, "emu"):
         for row in progress.with_progress(range(2), "timing", 2, "row {}".format):
             time.sleep(0.5 * row)
@@ -109,11 +114,7 @@ def test_a_function_of_the_user_hears_of_progress_and_stderr_nothing(capsys: pyt
 def test_where_nothing_can_be_counted_a_pipe_is_told_how_long_it_has_taken(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(progress, "SILENCE_S", 0.2)
-    monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])
-    progress.show_on_stderr()
+    show_on_a_pipe(monkeypatch)
     with caplog.at_level(logging.INFO, "emu"), progress.progress_bar("timing the step"):
         time.sleep(0.7)
     first, *later = [record.getMessage() for record in caplog.records]
