@@ -1,6 +1,6 @@
 """Errors that are meant for a user: one line each, with an exit code."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 LEAVES_THREADS = "leaves_threads"  # attribute of an error that ends a run while one of its threads is in native code
 
@@ -54,6 +54,12 @@ def either(words: Iterable[str]) -> str:
     """Return words in the form `a, b or c`."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Return a text such as `0, 1`, which names eight ranks at most."""
+    shown = ", ".join(map(str, ranks[:8]))
+    return shown if len(ranks) <= 8 else f"{shown} and {len(ranks) - 8} more"
 
 
 def at_place(where: object, error: InputError) -> InputError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from emu.backend.rank.rank_requests import ANY, RankRequest
 from emu.cluster.cluster import MESSAGES, check_agrees, group_name
-from emu.errors import RunError
+from emu.errors import RunError, rank_list
 
 _LISTED, _OTHERS = 4, 3
 
@@ -128,9 +128,3 @@ def _wait(rank: int, arrival: ArrivedRequest, arrived: _Members | None) -> str:
         absent = [r for i, r in enumerate(call.group.ranks) if i not in arrived]
         missing = f"rank {rank_list(absent)}"
     return f"rank {rank} waits in {call.describe()} on {group_name(call)}, call {arrival.instance + 1}, for {missing}"
-
-
-def rank_list(ranks: Sequence[int]) -> str:
-    """Return a text such as `0, 1`, which names eight ranks at most."""
-    shown = ", ".join(map(str, ranks[:8]))
-    return shown if len(ranks) <= 8 else f"{shown} and {len(ranks) - 8} more"

@@ -20,10 +20,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from emu.backend.rank.source_lines import SourceLine, in_brackets, is_users
-from emu.cluster.call_matcher import rank_list
 from emu.cluster.child_processes import has_processes
 from emu.cluster.strands.strand import Strand, StrandEnd
-from emu.errors import RunError
+from emu.errors import RunError, rank_list
 
 if TYPE_CHECKING:  # it imports this module
     from emu.cluster.strands.strands import Strands
