@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
-from emu.errors import InputError
+from emu.errors import InputError, rank_list
 from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
 from emu.trace.formats.kineto.rank_events import RankEvents
 
@@ -23,7 +23,7 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
         for group, rows in of_rank.events.collectives().items():
             if rank not in group[0]:
                 raise InputError(
-                    f"profile: {_named(of_rank, rows[0])} is of ranks {_told(group[0])}, without rank {rank} itself"
+                    f"profile: {_named(of_rank, rows[0])} is of ranks {rank_list(group[0])}, without rank {rank} itself"
                 )
             calls[group][rank] = rows
     found = {rank: dict(of_rank.events.requests) for rank, of_rank in ranks.items()}
@@ -68,14 +68,10 @@ def _call(rank: RankEvents, row: int | None, dtype: str) -> str:
     asked: ProfiledRequest = rank.events.requests[row]
     size = "" if asked.operation == _UNEVEN else f" of {asked.elements}"
     root = f" by {asked.root}" if asked.operation in _ROOTED else ""
-    return f"{asked.operation}{size}{' ' * bool(dtype)}{dtype}{root} in step {rank.events.steps[row]}"
+    return f"{asked.operation}{size}{' ' * bool(dtype)}{dtype}{root} in step {rank.events.heads[row].step}"
 
 
 def _named(rank: RankEvents, row: int | None) -> str:
     if row is None:
         return f"the end of {rank.profile.file!r}"
     return f"event {rank.events.seen[row].number} of {rank.profile.file!r}"
-
-
-def _told(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks[:8])) + ", ..." * (len(ranks) > 8)

@@ -17,7 +17,7 @@ from emu.trace.formats.kineto.profiled_request import (
     request_by_operator,
     root_and_tag,
 )
-from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile, launches_of
+from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
 _NCCL = ("nccl", "rccl")  # beginnings of the names of kernels that communicate
 _OPERATOR = "c10d::"
@@ -124,7 +124,7 @@ def _coalesced(profile: RankProfile, rows: I64) -> dict[int, tuple[_Host, ...]]:
 
     Such messages are sent by one kernel, which is launched after all of them, as `batch_isend_irecv` does.
     """
-    launch, spans = launches_of(profile), profile.operators
+    launch, spans = profile.launch, profile.operators
     wanted = [n for n, name in enumerate(profile.names) if name.startswith(_MESSAGES)]
     own = spans.take(np.isin(spans.name, wanted))
     own = own.take(np.argsort(own.start, kind="stable"))
@@ -152,7 +152,7 @@ def _with_root(asked: ProfiledRequest, operator: _Host) -> ProfiledRequest:
 
 def _enclosing(profile: RankProfile, spans: ProfileSpans, rows: I64, word: str) -> Mapping[int, _Host]:
     """Return, by row, the innermost of some spans whose name begins so and in which the kernel was launched."""
-    launch = launches_of(profile)
+    launch = profile.launch
     wanted = [n for n, name in enumerate(profile.names) if name.startswith(word)]
     found: dict[int, _Host] = {}
     own = spans.take(np.isin(spans.name, wanted))

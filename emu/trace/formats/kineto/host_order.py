@@ -11,13 +11,11 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import BareError, InputError
-from emu.trace.formats.kineto.kernel_order import US
-from emu.trace.formats.kineto.profiled_events import HOST, ProfiledEvents, Seen
-from emu.trace.formats.kineto.profiled_request import Args, ProfiledRequest, dtype_of, request_by_operator
+from emu.trace.formats.kineto.profiled_events import HOST, US, ProfiledEvents, Seen
+from emu.trace.formats.kineto.profiled_request import MESSAGES, Args, ProfiledRequest, dtype_of, request_by_operator
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
 _ASKS, _RUNS = "c10d::", "gloo:"
-_MESSAGES = ("send", "recv")
 _LOOKED = 8  # requests of gloo that may have begun before the one that is looked for
 
 
@@ -33,11 +31,11 @@ class _Ran:
 
     def _is_message(self, row: int) -> bool:
         name = self._profile.names[self._profile.annotations.name[row]]
-        return bool(name.removeprefix(_RUNS).startswith(_MESSAGES))
+        return bool(name.removeprefix(_RUNS).startswith(MESSAGES))
 
     def of(self, asked: str, start: float, elements: int) -> int:
         """Return the row of the request that an operator made, and take it away; -1: there is none."""
-        left = self._left[asked.removeprefix(_ASKS).startswith(_MESSAGES)]
+        left = self._left[asked.removeprefix(_ASKS).startswith(MESSAGES)]
         for row in left[:_LOOKED]:
             late = self._profile.annotations.start[row] >= start
             if late and self.elements(row) in (elements, 0):

@@ -16,14 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.trace.formats.kineto.profiled_events import HOST, ProfiledEvents, Seen
+from emu.trace.formats.kineto.profiled_events import HOST, US, ProfiledEvents, Seen
 from emu.trace.formats.kineto.profiled_request import ProfiledRequest
-from emu.trace.formats.kineto.rank_profile import RankProfile, launches_of
+from emu.trace.formats.kineto.rank_profile import RankProfile
 
 _WAIT, _RECORD = "StreamWaitEvent", "EventRecord"  # calls, without cuda or hip
 _SYNCHRONISE = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 _SYNC, _TOGETHER = "synchronize", "messages sent together"  # marks
-US = 1e-6
 
 
 class Launch(NamedTuple):
@@ -206,7 +205,7 @@ def issue_times(profile: RankProfile) -> tuple[F64, F64]:
     A kernel without such a call was launched before the profile began; if the profile has no calls at all, all count as
     launched when they begin.
     """
-    call, kernels = launches_of(profile), profile.kernels
+    call, kernels = profile.launch, profile.kernels
     known = call >= 0
     issued = kernels.start.copy() if not known.any() else np.full(len(call), -np.inf)
     returned = issued.copy()
@@ -222,8 +221,7 @@ def launches(profile: RankProfile, asked: Mapping[int, tuple[ProfiledRequest, ..
         asked: By the row of a kernel that communicates, its requests; (): an earlier kernel has them.
         step: [K] the step of each kernel; 0: it is of none.
     """
-    issued, returned = issue_times(profile)
-    call = launches_of(profile)
+    (issued, returned), call = issue_times(profile), profile.launch
     thread = np.full(len(call), -1)
     thread[call >= 0] = profile.calls.place[call[call >= 0]]
     shared = (call >= 0) & (np.bincount(call + 1, minlength=1)[call + 1] > 1)

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from emu.dtypes import DTYPES
 from emu.errors import BareError
-from emu.trace.trace import FLOAT_BYTES
 
 Args = Mapping[str, Any]
 ProfiledGroup = tuple[tuple[int, ...], str]  # ranks, and PyTorch's description
 NAMED = "Collective name"  # the argument that names the operation
+MESSAGES = ("send", "recv")  # operations of two ranks
 
 # The names of NCCL's calls in PyTorch, without underscores.
 _OPERATIONS = {
@@ -56,7 +57,6 @@ _PLACES = {
     "send": (0, -1, 2, 3, -1),
     "recv": (-1, 0, 2, 3, -1),
 }
-_ITEM_BYTES = {**FLOAT_BYTES, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
 # The names that PyTorch has for dtypes in profiles, in lower case and without the namespace; others are as torch has them.
 _DTYPES = {
     "float": "float32",
@@ -92,9 +92,14 @@ class ProfiledRequest(NamedTuple):
         return self.ranks, self.label
 
     @property
+    def is_message(self) -> bool:
+        """Return whether one rank sends it to one other."""
+        return self.operation in MESSAGES
+
+    @property
     def size_bytes(self) -> int:
         """The bytes of its elements."""
-        return self.elements * _ITEM_BYTES[self.dtype]
+        return self.elements * DTYPES[self.dtype]
 
 
 def operation_of(name: str) -> str:
@@ -110,7 +115,7 @@ def dtype_of(name: str) -> str:
     """
     short = name.lower().removeprefix("c10::")
     found = _DTYPES.get(short, short)
-    if found not in _ITEM_BYTES:
+    if found not in DTYPES:
         raise BareError(f"has an unknown dtype {name!r}")
     return found
 
@@ -134,7 +139,7 @@ def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> P
     given, made = int(args["In msg nelems"]), int(args.get("Out msg nelems", 0))
     size = int(args.get("Group size", 0)) or len(ranks)
     rows = _numbers(args.get("In split size", "")) if operation == "all_to_all" else ()
-    peer = int(args.get("Dst Rank" if operation == "send" else "Src Rank", 0)) if operation in ("send", "recv") else 0
+    peer = int(args.get("Dst Rank" if operation == "send" else "Src Rank", 0)) if operation in MESSAGES else 0
     return ProfiledRequest(
         operation, _elements(operation, given, made, size), dtype_of(str(args["dtype"])), peer, 0, _splits(rows, given), ranks,
         str(args.get("Process Group Description", "")),

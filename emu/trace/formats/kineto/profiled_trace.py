@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 
 from emu.arrays import column
-from emu.errors import InputError
+from emu.errors import InputError, rank_list
 from emu.trace.formats.kineto.agreement import agreed_requests
 from emu.trace.formats.kineto.collective_kernels import collective_rows
 from emu.trace.formats.kineto.missing_ranks import filled_groups
+from emu.trace.formats.kineto.profiled_events import US
 from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup
-from emu.trace.formats.kineto.rank_events import RankEvents, rank_events, steps_in
+from emu.trace.formats.kineto.rank_events import RankEvents, RankWork, rank_events, rank_work
 from emu.trace.formats.kineto.rank_profile import RankProfile, read_profile
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, PARTS, Group, Kind, Trace
 
 _SUFFIXES = (".json", ".json.gz")
-_MESSAGES = ("send", "recv")
 FORMAT = "PyTorch profiler"
 
 
@@ -43,19 +43,18 @@ def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False
     Raises:
         InputError: a file is damaged, ranks are missing or twice, or they do not agree.
     """
-    profiles = _profiles(path)
-    numbers = {step: i + 1 for i, step in enumerate(_common_steps(profiles.values()))}
-    ranks = {number: rank_events(profile, numbers, host_time) for number, profile in sorted(profiles.items())}
+    works = {number: rank_work(profile) for number, profile in _profiles(path).items()}
+    numbers = {step: i + 1 for i, step in enumerate(_common_steps(works.values()))}
+    ranks = {number: rank_events(work, numbers, host_time) for number, work in sorted(works.items())}
     world = _world(ranks)
     missing = [number for number in range(world) if number not in ranks]
     if missing and not fill_ranks:
-        told = ", ".join(map(str, missing[:8])) + ", ..." * (len(missing) > 8)
         raise InputError(
-            f"profile: {path.name!r} has {len(ranks)} of {world} ranks, but not {told}; add their files, or let them do what "
-            "equal ranks do by --fill-ranks"
+            f"profile: {path.name!r} has {len(ranks)} of {world} ranks, but not {rank_list(missing)}; add their files, or let "
+            "them do what equal ranks do by --fill-ranks"
         )
     plays: dict[int, tuple[int, Sequence[ProfiledGroup]]] = {n: (n, tuple(of.events.groups)) for n, of in ranks.items()}
-    talking = {each.ranks for of in ranks.values() for each in of.events.requests.values() if each.operation in _MESSAGES}
+    talking = {each.ranks for of in ranks.values() for each in of.events.requests.values() if each.is_message}
     plays |= filled_groups({n: own for n, (_, own) in plays.items()}, missing, world, talking)
     trace = _trace(ranks, plays)
     reading = replace(_reading(trace, ranks), filled_ranks=tuple(missing), host_time=host_time)
@@ -83,13 +82,13 @@ def _profiles(path: Path) -> dict[int, RankProfile]:
     return found
 
 
-def _common_steps(profiles: Iterable[RankProfile]) -> list[int]:
+def _common_steps(works: Iterable[RankWork]) -> list[int]:
     """Return the numbers of the steps that all ranks have.
 
     Raises:
         InputError: there is none, or a rank does nothing in its steps.
     """
-    steps = {profile.file: steps_in(profile) for profile in profiles}
+    steps = {work.profile.file: work.steps for work in works}
     for file in (file for file, of in steps.items() if not of):
         raise InputError(f"profile: {file!r} has no kernel and no operator in any of its steps; profile whole steps")
     common = set.intersection(*steps.values())
@@ -148,7 +147,7 @@ def _step_times(ranks: Iterable[RankEvents]) -> tuple[float, ...]:
     for of in ranks:
         spans = of.events.step_spans_us()
         ends = [spans[1][0], *(spans[step][1] for step in sorted(spans))]
-        found.append(np.diff(ends) * 1e-6)
+        found.append(np.diff(ends) * US)
     return tuple(np.mean(found, axis=0).tolist())
 
 

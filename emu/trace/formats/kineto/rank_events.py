@@ -22,12 +22,17 @@ class RankEvents(NamedTuple):
     outside: int  # kernels, or operators of the host, in no step that counts
 
 
-def _works(profile: RankProfile) -> tuple[ProfileSpans, F64]:
-    """Return what a rank does, kernels or operators, and when the host asked for it."""
-    if len(profile.kernels.start):
-        return profile.kernels, issue_times(profile)[0]
-    spans = host_works(profile)
-    return spans, spans.start
+class RankWork(NamedTuple):
+    """The work of a rank: kernels, or operators where its profile has none."""
+
+    profile: RankProfile
+    spans: ProfileSpans
+    step: I64  # the number that the profile gives the step of each; -1: it lies in none
+
+    @property
+    def steps(self) -> set[int]:
+        """The steps in which the rank does anything."""
+        return set(self.step.tolist()) - {-1}
 
 
 def _steps(profile: RankProfile, moments: F64) -> I64:
@@ -44,8 +49,8 @@ def _steps(profile: RankProfile, moments: F64) -> I64:
     return np.where(ended < len(profile.updates), ended, -1)
 
 
-def steps_in(profile: RankProfile) -> set[int]:
-    """Return the steps in which a rank does anything.
+def rank_work(profile: RankProfile) -> RankWork:
+    """Return what a rank does, with the step in which the host asked for it.
 
     Raises:
         InputError: the profile tells no steps apart.
@@ -54,31 +59,34 @@ def steps_in(profile: RankProfile) -> set[int]:
         raise InputError(
             f"profile: {profile.file!r} has no ProfilerStep and no Optimizer.step; call profiler.step() after each step"
         )
-    return set(_steps(profile, _works(profile)[1]).tolist()) - {-1}
+    if len(profile.kernels.start):
+        return RankWork(profile, profile.kernels, _steps(profile, issue_times(profile)[0]))
+    spans = host_works(profile)
+    return RankWork(profile, spans, _steps(profile, spans.start))
 
 
-def rank_events(profile: RankProfile, numbers: Mapping[int, int], host_time: bool) -> RankEvents:
+def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool) -> RankEvents:
     """Return the events of a rank in some of its steps.
 
     Args:
-        profile: The profile.
+        work: What the rank does.
         numbers: The number that each step has in the trace, from 1, by the number that the profile gives it.
         host_time: Whether the time of the host counts.
 
     Raises:
         InputError: the steps have no collective, or one of which the profile does not say what it sends.
     """
+    profile = work.profile
     if not len(profile.kernels.start):
         _check_host(profile)
-    spans, issued = _works(profile)
-    step = np.array([numbers.get(n, 0) for n in _steps(profile, issued).tolist()], np.int64)
+    step = np.array([numbers.get(n, 0) for n in work.step.tolist()], np.int64)
     if len(profile.kernels.start):
         whole = tuple(range(profile.world or 0))
         known = requests_of_kernels(profile, np.flatnonzero(step))
         asked = {row: tuple(a if a.ranks else a._replace(ranks=whole) for a in of_row) for row, of_row in known.items()}
         events = KernelOrder(profile, host_time).run(launches(profile, asked, step))
     else:
-        events = host_events(profile, spans, step, host_time)
+        events = host_events(profile, work.spans, step, host_time)
     if not events.requests:
         raise InputError(
             f"profile: {profile.file!r} has no collective among the {len(step)} kernels and operators of its steps, so that no "

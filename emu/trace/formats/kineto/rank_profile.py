@@ -17,6 +17,7 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.trace.formats.kineto.json_events import EVENTS, json_entries
+from emu.trace.formats.kineto.profiled_request import NAMED
 
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")  # categories, in lower case; older profiles have capitals
 _CALLS = ("cuda_runtime", "cuda_driver", "runtime")
@@ -71,6 +72,7 @@ class RankProfile:
     groups: Mapping[str, tuple[int, ...]]  # the ranks of each process group, by its name
     devices: tuple[str, ...]
     kernels: ProfileSpans  # [K] place: a number for each stream
+    launch: I64  # [K] the number of the call that launched each kernel; -1: the profile has none
     calls: ProfileSpans  # [C] place: a number for each thread, as in the next two
     operators: ProfileSpans  # [O]
     annotations: ProfileSpans  # [A]
@@ -117,7 +119,7 @@ class _Reader:
         args = event.get("args") or {}
         if category in _KERNELS:
             self._add("kernels", event, self._stream(args, event), name, args)
-            if "Collective name" in args:
+            if NAMED in args:
                 self.args[self.number] = args
         elif category in _CALLS:
             self._add("calls", event, self._thread(event), name, args)
@@ -174,9 +176,9 @@ class _Reader:
         groups = {str(g["pg_name"]): tuple(g["ranks"]) for g in told.get("pg_config") or () if g.get("ranks")}
         devices = tuple(str(d.get("name", "")) for d in self.head.get("deviceProperties") or () if isinstance(d, dict))
         rank, world = (told.get(key) for key in ("rank", "world_size"))
+        spans = {kind: rows.spans() for kind, rows in self.rows.items()}
         return RankProfile(
-            self.file, rank, world, groups, devices,
-            **{kind: rows.spans() for kind, rows in self.rows.items()},
+            self.file, rank, world, groups, devices, **spans, launch=_launches(spans["calls"], spans["kernels"]),
             names=tuple(self.names), threads=tuple(self.threads), streams=tuple(self.streams),  # type: ignore[arg-type]
             args=self.args, syncs=self.syncs, steps=self.steps, updates=tuple(sorted(self.updates)), left_out=self.left_out,
         )  # fmt: skip
@@ -203,9 +205,8 @@ def read_profile(path: Path) -> RankProfile:
     return profile
 
 
-def launches_of(profile: RankProfile) -> I64:
-    """Return [K] the number of the call that launched each kernel; -1: the profile has none."""
-    calls, kernels = profile.calls, profile.kernels
+def _launches(calls: ProfileSpans, kernels: ProfileSpans) -> I64:
+    """Return [K] the number of the call that launched each kernel; -1: there is none."""
     order = np.argsort(calls.link, kind="stable")
     at = np.searchsorted(calls.link[order], kernels.link)
     at = np.minimum(at, max(len(order) - 1, 0))
@@ -215,9 +216,8 @@ def launches_of(profile: RankProfile) -> I64:
 
 
 def _check_clocks(profile: RankProfile) -> None:
-    launch = launches_of(profile)
-    known = np.flatnonzero(launch >= 0)
-    early = profile.calls.start[launch[known]] - profile.kernels.start[known]
+    known = np.flatnonzero(profile.launch >= 0)
+    early = profile.calls.start[profile.launch[known]] - profile.kernels.start[known]
     if len(early) and early.max() > MOST_SKEW_US:
         row = int(known[early.argmax()])
         event, name = int(profile.kernels.event[row]), profile.names[profile.kernels.name[row]]
