@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import networkx as nx
 import pytest
 
 from emu.errors import InputError
@@ -14,6 +15,7 @@ from emu.model.stack.stack import Stack
 from emu.study.planning.bound.candidate_bounds import MemoryFloors
 from emu.study.planning.bound.requests import Rates
 from emu.study.planning.search.row import Candidate
+from emu.topology.description.networkx_graph import topology_of
 from tests.study.planning.spaces import asked, candidates, of, step_s, there_s, times
 
 SPACES = [
@@ -160,6 +162,19 @@ def test_an_operation_takes_a_rank_what_it_must_send_or_receive():
     assert rates.least_s("all_reduce", 16, 2, 4) == 1.0 + 32 / 100
     assert rates.least_s("all_reduce", 16, 2, 1) == 0
     assert rates.least_s("broadcast", 16, 2, 4) == 0
+
+
+@pytest.mark.parametrize("fast", range(3))
+def test_rates_are_those_of_the_fastest_npu_whichever_it_is(fast):
+    """Three NPUs around a switch: one has links of 8 GB/s out and 16 in, the others 1 and 2."""
+    graph = nx.DiGraph(latency="1us")
+    graph.add_nodes_from(range(3), kind="npu")
+    graph.add_node("switch", kind="switch")
+    for npu in range(3):
+        graph.add_edge(npu, "switch", bandwidth="8GB/s" if npu == fast else "1GB/s")
+        graph.add_edge("switch", npu, bandwidth="16GB/s" if npu == fast else "2GB/s")
+    rates = Rates.of(topology_of(graph))
+    assert (rates.out, rates.into) == (8e9, 16e9)
 
 
 @pytest.mark.parametrize(("out", "into", "left"), [(100.0, 50.0, 2.0), (50.0, 100.0, 4.0)])

@@ -154,6 +154,18 @@ def test_what_goes_on_once_a_rank_has_left_meets_the_next_of_its_kind():
     assert ends.max() == pytest.approx(8, rel=0.02)
 
 
+def test_a_request_that_shares_nothing_has_a_tail_where_its_sender_leaves_before_its_end():
+    """Of 4 ms the sender is gone after 1; a request that all leave at its end is a delay of its whole time."""
+    leaves, stays = (IsolatedRequest(4 * MS, tail, np.array([0]), np.array([4 / 1000]), 1.0, 1) for tail in (3 * MS, 0))
+    bodies = bodies_of([leaves, stays], "ab", np.ones(2, np.int64), np.full(2, 1e9), Sharing.NOTHING)
+    assert bodies.has_tail.tolist() == [True, False]
+    builder = Builder(bodies.capacity_Bps)
+    first, whole, tail = builder.messages(*bodies.of(np.array([0, 1, 2])))
+    builder.wait(np.array([tail]), np.array([first]))
+    ends = run_graph(builder.graph()).end_fs / MS
+    assert ends[[first, whole, tail]].tolist() == pytest.approx([1, 4, 4])
+
+
 @pytest.mark.parametrize(("sharing", "ends"), [(Sharing.NOTHING, [4, 4]), (Sharing.FLOWS, [5, 5]), (Sharing.ALL, [8, 8])])
 def test_requests_that_overlap_ask_less_or_more_of_a_link(sharing, ends):
     asked = [once(4, 4), once(4, 1)]
