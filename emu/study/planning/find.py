@@ -121,7 +121,8 @@ def _check_words(search: Search) -> None:
             raise unknown("axis of the plans searched", axis, has)
         for word in words:
             _check_operation(operation_of(word.partition("=")[0]), axis, search, every)
-            check_taken(word, axis, [Site.first(topology, n) for topology in search.topologies for n in sorted(sizes)])
+            under = [topology_under(search.request.stack, topology) for topology in search.topologies]
+            check_taken(word, axis, [Site.first(topology, n) for topology in under for n in sorted(sizes)])
 
 
 def _check_operation(operation: str, axis: str, search: Search, plans: Sequence[Plan]) -> None:

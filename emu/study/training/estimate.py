@@ -256,7 +256,7 @@ def estimate_moments(
         InputError: Also as `check_axes`.
     """
     prepared = prepare(request, topology, device, effort, speed)
-    check_words(prepared.request, prepared.model, topology)
+    check_words(prepared.request, prepared.model, prepared.topology)
     return prepared.moments(device)
 
 
@@ -282,7 +282,7 @@ def prepare(
     began = time.perf_counter()
     request = request.on(topology)
     model, plan = find_model(request.model), request.plan
-    topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
+    topology = topology_under(request.stack, topology)
     check_world(plan, model, topology.n_npus, topology.name, request.stack)
     npus_of(topology, plan, request.axes)
     check_fits(plan, model, request.stack)

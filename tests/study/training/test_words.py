@@ -154,3 +154,16 @@ def test_a_search_refuses_a_word_for_an_axis_that_none_of_its_plans_has():
     request = PlanRequest("llama-tiny", 4, 4, 64, Stack(MEGATRON), ("dp.all_gather=bruck",), "dp=1")
     with pytest.raises(InputError, match="no axis of the plans searched is called 'dp'; did you mean"):
         find_plans(request, [SERVERS], H100, ResultCache(None))
+
+
+def test_switches_that_the_library_lets_add_serve_a_word_in_an_estimate_and_in_a_search():
+    """NVIDIA's switches add for NCCL: groups of four GPUs of a server can have what all others are refused."""
+    words = ("tp.all_reduce=in-switch",)
+    request = EstimateRequest("llama-tiny", PLAN, Stack(MEGATRON, library="nccl"), words)
+    with pytest.raises(InputError, match="groups of 4 ranks of .* can have, got 'in-switch'"):
+        estimate(replace(request, stack=Stack(MEGATRON)), SERVERS, H100)
+    assert "in-switch" in str(estimate(request, SERVERS, H100).algorithms["all_reduce"])
+    asked = PlanRequest("llama-tiny", 16, 4, 64, request.stack, words, "tp=4,sp=off,pp=1,sharding=zero1,recompute=none", best=2)
+    found = find_plans(asked, [SERVERS], H100, ResultCache(None))
+    assert all("in-switch" in str(row.algorithms["all_reduce"]) for row in found.rows)
+    assert found.rows
