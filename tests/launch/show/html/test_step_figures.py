@@ -11,6 +11,7 @@ from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 from launch.show.html.link_map import NOTHING, cables_of, heat, ink_on, link_map
+from launch.show.html.pipeline import pipeline
 from launch.show.html.step_page import figures_of, settings_of, step_sections
 
 
@@ -25,6 +26,17 @@ def test_a_chaotic_step_is_told_with_how_far_it_spreads(shown):
     assert not any("chaotic" in line for line in settings_of(step))
     told = settings_of(replace(step, spread=Spread(5, 0.001, 0.0011)))
     assert "chaotic: the step takes 1 ms to 1.1 ms (10.0 % apart) in 5 runs whose starts moved by a tick" in told
+
+
+def test_each_axis_that_communicates_has_its_colour_in_the_row_of_each_stage(shown):
+    """A rank of each stage talks on tp, pp and dp; each axis is drawn below the one before it, computation above all."""
+    block, _ = pipeline(shown[1])
+    colours = {part.name.removeprefix("communication, "): part.colour for part in block.keys}
+    assert {"tp", "pp", "dp"} <= set(colours)
+    for _, _, drawn in block.data.rows:
+        assert [colour for colour, _ in drawn] == [colour for axis, colour in colours.items() if axis != "idle"]
+        tops = [float(path.split("h")[0].split()[1]) for _, path in drawn]
+        assert tops == sorted(set(tops))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
