@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I16, I32, I64, Bool, column, digest, slices
 from emu.errors import InputError
-from emu.late_names import html_of
+from emu.notebook_view import html_of
 
 MAX_ROWS = 2**24
 _INT16, _INT32 = 2**15, 2**31

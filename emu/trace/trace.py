@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I16, I32, I64, column, digest
-from emu.late_names import html_of
+from emu.notebook_view import html_of
 from emu.registry import unknown
 
 

@@ -71,7 +71,7 @@ class CallSpec(NamedTuple):
     size_bytes: int  # bytes in the dtype that is timed
     elements: int
     dtype: str  # the dtype that ran
-    blocks: bytes  # elements of each block, as `emu.trace.matching.matcher` packs them; b"": `elements` are divided evenly
+    blocks: bytes  # elements of each block, as `packed_blocks` packs them; b"": `elements` are divided evenly
 
     def request(self, group: Group) -> Request:
         """Return the request of a group for this call, in the dtype that ran."""
@@ -116,12 +116,13 @@ class RoleRequests(NamedTuple):
     roles: list[RequestColumns]
     names: list[str]
     events: tuple[Events, ...]
+    who: str = "ranks"  # what makes them, in error messages
 
     def of(self, requester: Requester) -> RequestColumns:
         """Return the requests of a requester on its group, ordered by instance."""
         role = self.roles[requester.role]
-        own = role.take(np.isin(role.group, requester.numbers))
-        return own.take(np.argsort(own.instance, kind="stable"))
+        own = np.flatnonzero(np.isin(role.group, requester.numbers))
+        return role.take(own[np.argsort(role.instance[own], kind="stable")])
 
     def splits(self, role: int, row: int) -> I64:
         """Return the split sizes of the request in a row of the events of a role."""
@@ -158,13 +159,12 @@ def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColum
     )
 
 
-def check_sizes(what: str, ranks: tuple[int, ...], size_bytes: I64, elements: I64) -> None:
-    """Check that all members [P] of a call state the bytes and the elements that the first states.
+def check_sizes(what: str, size_bytes: I64, elements: I64) -> None:
+    """Check that all members [P] of a call, which `what` names, state the bytes and the elements that the first states.
 
     Raises:
         InputError: the sizes differ.
     """
     if (size_bytes != size_bytes[0]).any() or (elements != elements[0]).any():
         sizes = tuple(zip(size_bytes.tolist(), elements.tolist(), strict=True))
-        named = f"bytes and count of {what} of ranks {ranks}"
-        raise must_be("trace", named, "equal on all members", sizes, "give uneven blocks by split sizes")
+        raise must_be("trace", f"bytes and count of {what}", "equal on all members", sizes, "give uneven blocks by split sizes")

@@ -30,8 +30,9 @@ from emu.fabric.run import run_graph
 from emu.topology.placement import place, with_helpers
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.matching.block_sizes import block_counts
 from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
-from emu.trace.matching.matcher import block_counts, matched_calls
+from emu.trace.matching.matcher import matched_calls
 from emu.trace.replay.delay import Delay, Entries, delays_of, links_were_exclusive, staggered_instances
 from emu.trace.replay.event_builder import EventBuilder
 from emu.trace.steps import computes, order_of
