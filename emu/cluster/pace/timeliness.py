@@ -15,7 +15,7 @@ from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_state import MachineHistory
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.trace import AS_RAN, check_dtype
+from emu.trace.timed_dtype import AS_RAN, check_dtype
 from emu.units import TICKS_PER_S
 
 SHARE_IN_TIME = 0.99  # below it a report says so first

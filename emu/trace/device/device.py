@@ -28,8 +28,10 @@ from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.trace.device.measured import FA2, AttentionRate, MeasuredKernel, attention_shares, beside, corrections
+from emu.trace.kernel_shape import ATTENTIONS, MASKED, Kernel
 from emu.trace.steps import computes
-from emu.trace.trace import AS_RAN, ATTENTIONS, FLOAT_BYTES, MASKED, TF32, Events, Kernel, Kind, timed_as, timed_bytes
+from emu.trace.timed_dtype import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
+from emu.trace.trace import Events, Kind
 from emu.units import MAX_TICKS, TICKS_PER_S, format_bandwidth, format_flops, format_size, format_time, ticks
 
 _OF_TEN = 9  # of ten other models, those whose runs the error shall hold for

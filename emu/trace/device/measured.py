@@ -23,7 +23,9 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import F64, Bool
 from emu.registry import unknown
-from emu.trace.trace import ATTENTIONS, BACKWARD, FLOAT_BYTES, MASKED, TF32, Events, Kernel, Kind, timed_as, typed_events
+from emu.trace.kernel_shape import ATTENTIONS, BACKWARD, MASKED, Kernel
+from emu.trace.timed_dtype import FLOAT_BYTES, TF32, timed_as
+from emu.trace.trace import Events, Kind, typed_events
 
 _ADD = ("all_reduce", "reduce_scatter", "reduce")  # collectives whose ranks add
 

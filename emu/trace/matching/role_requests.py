@@ -14,7 +14,8 @@ from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
 from emu.errors import must_be
 from emu.trace.steps import computes
-from emu.trace.trace import Events, Group, Trace, timed_bytes
+from emu.trace.timed_dtype import timed_bytes
+from emu.trace.trace import Events, Group, Trace
 
 MESSAGE = "message"
 

@@ -14,7 +14,8 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.trace.device.device import Device, RunKind
 from emu.trace.steps import computes
-from emu.trace.trace import AS_RAN, FLOAT_BYTES, TF32, Events, Kind, Trace, timed_as
+from emu.trace.timed_dtype import AS_RAN, FLOAT_BYTES, TF32, timed_as
+from emu.trace.trace import Events, Kind, Trace
 from emu.units import format_flops
 
 AS_RAN_TOLD = (
