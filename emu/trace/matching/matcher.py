@@ -5,7 +5,7 @@ one group, sender, receiver and tag. The requests are those of the roles of a tr
 G equivalent groups, A requesters of each; I calls of each group, of P members; C sends and receives on one of the groups.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,21 +52,21 @@ def members_of_calls(requests: RoleRequests, groups: Sequence[EquivalentGroups])
 
 def _collectives(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> list["_GroupCollectives"]:
     """Return the requests for collectives on equivalent groups, of groups that have any."""
-    together, asked = _only(requests, groups, lambda role: role.kind == Kind.COLLECTIVE)
-    return [_GroupCollectives.of(together, each) for each in asked]
+    return [_GroupCollectives.of(requests, each) for each in _asking(requests, groups, messages=False)]
 
 
-def _only(
-    requests: RoleRequests, groups: Iterable[EquivalentGroups], wanted: Callable[[RequestColumns], Bool]
-) -> tuple[RoleRequests, list[EquivalentGroups]]:
-    """Return the wanted requests of each role, and the groups that have any, with those requesters alone that make them."""
-    roles = [role.take(wanted(role)) for role in requests.roles]
-    asked, found = [{*np.unique(role.group).tolist()} for role in roles], []
+def _queues(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> list["_Queues"]:
+    """Return the sends and receives on equivalent groups, of groups that have any."""
+    return [_Queues.of(requests, each) for each in _asking(requests, groups, messages=True)]
+
+
+def _asking(requests: RoleRequests, groups: Iterable[EquivalentGroups], *, messages: bool) -> Iterator[EquivalentGroups]:
+    """Yield the groups that have messages, or collectives, each with those requesters alone that ask for any."""
+    asked = [{*np.unique(role.group[role.talks == messages]).tolist()} for role in requests.roles]
     for each in groups:
         kept = [i for i, who in enumerate(each.requesters) if not asked[who.role].isdisjoint(who.numbers)]
         if kept:
-            found.append(each._replace(requesters=tuple(each.requesters[i] for i in kept), ranks=each.ranks[:, kept]))
-    return requests._replace(roles=roles), found
+            yield each._replace(requesters=tuple(each.requesters[i] for i in kept), ranks=each.ranks[:, kept])
 
 
 class _GroupCollectives(NamedTuple):
@@ -79,7 +79,7 @@ class _GroupCollectives(NamedTuple):
     @staticmethod
     def of(requests: RoleRequests, groups: EquivalentGroups) -> "_GroupCollectives":
         """Return the requests on some groups, each of whose requesters makes some."""
-        known = {who[:2]: requests.of(who) for who in groups.requesters}
+        known = {who[:2]: requests.of(who, messages=False) for who in groups.requesters}
         return _GroupCollectives(requests, groups, [known[who[:2]] for who in groups.requesters])
 
     def members(self) -> CallMembers:
@@ -122,6 +122,8 @@ class _GroupCollectives(NamedTuple):
         if not complete:
             return np.unique(np.concatenate([each.instance for each in self.each]))
         first, different = self.each[0], self._different()
+        if len(different) == 1:
+            return np.empty(0, np.int64)
         unlike = [(each.name != first.name) | (each.root != first.root) for each in different]
         sizes = [(each.size_bytes != first.size_bytes) | (each.elements != first.elements) for each in different]
         setup = np.any([each.setup for each in different], axis=0)
@@ -172,12 +174,6 @@ def _differ(values: I64) -> bool:
     return bool((values != values[0]).any())
 
 
-def _queues(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> list["_Queues"]:
-    """Return the sends and receives on equivalent groups, of groups that have any."""
-    between, asked = _only(requests, groups, lambda role: role.kind != Kind.COLLECTIVE)
-    return [_Queues.of(between, each) for each in asked]
-
-
 class _Queues(NamedTuple):
     """The sends and receives on the first of some equivalent groups, queue after queue; in each queue the sends come first."""
 
@@ -189,7 +185,7 @@ class _Queues(NamedTuple):
 
     @staticmethod
     def of(asked: RoleRequests, groups: EquivalentGroups) -> "_Queues":
-        each = [asked.of(who) for who in groups.requesters]
+        each = [asked.of(who, messages=True) for who in groups.requesters]
         asker = np.repeat(np.arange(len(each)), [len(own.row) for own in each])
         every = RequestColumns(*(np.concatenate(c) for c in zip(*each, strict=True)))
         own, peer = groups.ranks[0][asker], np.array(groups.first.ranks, np.int64)[every.root]

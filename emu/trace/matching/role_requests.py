@@ -15,7 +15,7 @@ from emu.collective.algorithm import Request
 from emu.errors import must_be
 from emu.trace.steps import computes
 from emu.trace.timed_dtype import timed_bytes
-from emu.trace.trace import Events, Group, Trace
+from emu.trace.trace import Events, Group, Kind, Trace
 
 MESSAGE = "message"
 
@@ -106,6 +106,11 @@ class RequestColumns(NamedTuple):
     setup: I64  # 1 for a request of step 0
     n_splits: I64
 
+    @property
+    def talks(self) -> Bool:
+        """Array [C] of which requests are sends or receives of messages."""
+        return self.kind != Kind.COLLECTIVE
+
     def take(self, which: I64 | Bool | slice) -> "RequestColumns":
         """Return those requests that `which` selects."""
         return RequestColumns(*(c[which] for c in self))
@@ -119,10 +124,10 @@ class RoleRequests(NamedTuple):
     events: tuple[Events, ...]
     who: str = "ranks"  # what makes them, in error messages
 
-    def of(self, requester: Requester) -> RequestColumns:
-        """Return the requests of a requester on its group, ordered by instance."""
+    def of(self, requester: Requester, *, messages: bool) -> RequestColumns:
+        """Return the messages, or the collectives, that a requester asks for on its group, ordered by instance."""
         role = self.roles[requester.role]
-        own = np.flatnonzero(np.isin(role.group, requester.numbers))
+        own = np.flatnonzero(np.isin(role.group, requester.numbers) & (role.talks == messages))
         return role.take(own[np.argsort(role.instance[own], kind="stable")])
 
     def splits(self, role: int, row: int) -> I64:
