@@ -19,7 +19,8 @@ from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.report import stages_of
-from emu.trace.report.request_times import Arrivals, merged, talking
+from emu.trace.report.request_times import Arrivals, talking
+from emu.trace.report.spans import merged
 from emu.trace.trace import Kind, Trace
 
 MOST_RANKS, MOST_LINKS = 32, 64  # ranks, and links, that have lanes in `few_lanes`

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
+from emu.trace.device.attention_rate import AttentionRate
 from emu.trace.device.device import Device
-from emu.trace.device.measured import AttentionRate, MeasuredKernel, events_of
+from emu.trace.device.measured import MeasuredKernel, events_of
 from emu.trace.kernel_shape import MOVES, Kernel, Shape
 from emu.trace.timed_dtype import AS_RAN
 

@@ -27,8 +27,9 @@ from emu.errors import InputError, at_place, must_be
 from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.description.values import check_keys, load_toml, located, read_count
+from emu.trace.device.attention_rate import KERNELS, AttentionRate
 from emu.trace.device.device import BARE, SCALES, Device
-from emu.trace.device.measured import KERNELS, AttentionRate, MeasuredKernel
+from emu.trace.device.measured import MeasuredKernel
 from emu.trace.kernel_shape import Kernel
 from emu.trace.timed_dtype import FLOAT_BYTES, TF32
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds

@@ -32,7 +32,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service, services_of
 from emu.trace.report.report import StepReport, report
-from emu.trace.report.request_times import Spans, covered, joined
+from emu.trace.report.spans import Spans, covered, joined
 from emu.units import format_time
 
 WORTH = 1e-3  # of a step: what costs less time in all is left as it is

@@ -12,7 +12,8 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.trace.device.device import Device, RunKind
+from emu.trace.device.device import Device
+from emu.trace.device.step_error import RunKind
 from emu.trace.steps import computes
 from emu.trace.timed_dtype import AS_RAN, FLOAT_BYTES, TF32, timed_as
 from emu.trace.trace import Events, Kind, Trace
