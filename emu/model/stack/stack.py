@@ -47,9 +47,6 @@ class Precision:
         return 2 * item_bytes(self.moment) + (item_bytes(self.master) if self.has_master else 0)
 
 
-EXECUTED = Precision("float32", "float32", "float32", "float32", "float32")  # what Emu's own ranks train in
-
-
 @dataclass(frozen=True, slots=True)
 class Stack:
     """The settings of one software; a setting that is left out has the software's default.

@@ -41,7 +41,7 @@ class CallMembers(NamedTuple):
 def members_of_calls(requests: RoleRequests, groups: Sequence[EquivalentGroups]) -> list[CallMembers]:
     """Return the requests of each call, group after group: its collective calls by turn, then its messages by ends and turn.
 
-    Set-up is left out.
+    The calls of set-up are among them.
 
     Raises:
         InputError: members are missing or do not agree; a message that nobody sends or receives.
@@ -83,12 +83,14 @@ class _GroupCollectives(NamedTuple):
         return _GroupCollectives(requests, groups, [known[who[:2]] for who in groups.requesters])
 
     def members(self) -> CallMembers:
-        """Return the requests of the calls that are no set-up, after a check that all members agree."""
-        return self._members(self._kept())
+        """Return the requests of all calls, set-up too, after a check that all members agree."""
+        self._check_all()
+        return self._members(np.arange(len(self.each[0].row)))
 
     def calls(self) -> MatchedCalls:
         """Return the calls that are no set-up, with what they ask for, after a check that all members agree."""
-        kept = self._kept()
+        self._check_all()
+        kept = np.flatnonzero(~np.any([each.setup for each in self._different()], axis=0))
         given = np.any([each.n_splits[kept] > 0 for each in self._different()], axis=0)
         blocks = [self._blocks(i) if uneven else b"" for i, uneven in zip(kept.tolist(), given.tolist(), strict=True)]
         ask, asks = self._asks(self.each[0].take(kept), blocks)
@@ -99,13 +101,11 @@ class _GroupCollectives(NamedTuple):
         rows = np.stack([each.row[kept] for each in self.each], axis=1)
         return CallMembers(self.groups, np.broadcast_to(np.arange(len(self.each)), rows.shape), rows)
 
-    def _kept(self) -> I64:
-        """Return which requests of each member are no set-up, after a check that all members agree."""
+    def _check_all(self) -> None:
         complete = self._complete()
         for instance in self._instances_to_check(complete).tolist():
             self._check(instance)
         assert complete, "_check raises where a member is missing"
-        return np.flatnonzero(~np.any([each.setup for each in self._different()], axis=0))
 
     def _different(self) -> list[RequestColumns]:
         return list({id(each): each for each in self.each}.values())
@@ -195,29 +195,34 @@ class _Queues(NamedTuple):
         return _Queues(groups, asked.who, every.take(order), asker[order], ends[:, order])
 
     def members(self) -> CallMembers:
-        """Return the requests of the messages that are no set-up, after a check that both ends agree."""
+        """Return the requests of all messages, set-up too, after a check that both ends agree."""
         pairs = self._pairs()
         return CallMembers(self.groups, self.requester[pairs], self.requests.row[pairs])
 
     def calls(self) -> MatchedCalls:
         """Return the messages that are no set-up, with their sizes, after a check that both ends agree."""
         pairs = self._pairs()
+        pairs = pairs[~self._in_setup(pairs)]
         size = self.requests.size_bytes[pairs[:, 0]]
         ask, at, _ = Orbits.equal(size).in_order()
         asks = tuple(CallSpec(MESSAGE, 0, each, 0, "", b"") for each in size[at].tolist())
         return MatchedCalls(self.groups.numbers, self.groups.ranks, self.requester[pairs], self.requests.row[pairs], ask, asks)
 
     def _pairs(self) -> I64:
-        """Return [I, 2] the send and the receive of each message that is no set-up, after a check that both agree."""
+        """Return [I, 2] the send and the receive of each message, after a check that both agree."""
         sends = self.requests.kind == Kind.SEND
         uneven = self._first_uneven(sends)
         even = np.arange(len(sends)) < uneven
         send, recv = np.flatnonzero(even & sends), np.flatnonzero(even & ~sends)
-        pairs = np.stack((send, recv), axis=1)[~(self.requests.setup[send] | self.requests.setup[recv]).astype(bool)]
-        self._check_sizes(pairs)
+        pairs = np.stack((send, recv), axis=1)
+        self._check_sizes(pairs[~self._in_setup(pairs)])
         if uneven < len(sends):
             raise self._uneven(uneven)
         return pairs
+
+    def _in_setup(self, pairs: I64) -> Bool:
+        """Return [I] whether an end of each message is part of set-up."""
+        return np.asarray(self.requests.setup[pairs].any(axis=1))
 
     def _first_uneven(self, sends: Bool) -> int:
         """Return where the first queue begins that has more sends than receives or fewer, or C."""

@@ -161,8 +161,6 @@ def place_requests(standing: Representatives) -> PlaceRequests:
     _check_rings(standing, ends)
     splits, number = _splits(asked, each.n_splits)
     call = _calls(trace, asked, meets, each, ends)
-    kept = call >= 0
-    each, ends, number, call = each.take(kept), ends[:, kept], number[kept], call[kept]
     first = np.empty(call.max(initial=-1) + 1, np.int64)
     first[call[::-1]] = np.arange(len(call))[::-1]
     axis, together, src, dst = ends
@@ -263,7 +261,7 @@ def _check_rings(standing: Representatives, ends: I64) -> None:
 
 
 def _calls(trace: Trace, asked: RoleRequests, meets: Sequence[I64], each: RequestColumns, ends: I64) -> I64:
-    """Return [C] the call of each request, place after place; -1 for set-up.
+    """Return [C] the call of each request, place after place.
 
     Args:
         trace: The trace of the representatives, of whose groups places are the members.
@@ -284,7 +282,7 @@ def _calls(trace: Trace, asked: RoleRequests, meets: Sequence[I64], each: Reques
     of_places = zip(asked.roles, np.split(roots, sizes), np.split(tags, sizes), strict=True)
     asked = asked._replace(roles=[own._replace(root=root, tag=tag) for own, root, tag in of_places], who="places")
     first = np.cumsum([0, *map(len, trace.events)])
-    call, n_calls = np.full(first[-1], -1), 0
+    call, n_calls = np.empty(first[-1], np.int64), 0
     for of in members_of_calls(asked, equivalent_groups(trace)):
         place = np.array([who.role for who in of.groups.requesters])[of.place]
         call[first[place] + of.rows] = n_calls + np.arange(len(of.rows))[:, None]
