@@ -1,17 +1,13 @@
 """The one entry to the engine: a graph in, a timeline out. The entry picks the method: sweep, quotient or solver.
 
-Also here: the test for a chaotic result: time it several times with starts moved by a tick.
-
-Where sharing feeds back through dependencies, one tick more or less can move the end by percents. Then one figure says little,
-and its spread over perturbed starts is printed beside it.
-
-Also here: the time of a schedule that has a fabric to itself, in three steps: place it, lower it to tasks, run the tasks.
+A schedule that has a fabric to itself is timed in three steps: place it, lower it to tasks, run the tasks. A result may be
+chaotic: where sharing feeds back through dependencies, one tick more or less can move the end by percents. Then one figure says
+little, and its spread over perturbed starts is printed beside it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,29 +25,18 @@ from emu.fabric.lowering.placed_schedule import message_name
 from emu.units import seconds
 
 
-class CapacityEvent(NamedTuple):
-    """A change of a link: from `time_fs` on, `link` has `capacity_Bps`; with 0 nothing flows."""
-
-    link: int
-    time_fs: int
-    capacity_Bps: float
-
-
-def run_graph(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Timeline:
-    """Return the timeline of a graph.
+def run_graph(graph: Graph) -> Timeline:
+    """Return the timeline of a graph; links that change while it runs are for `State`.
 
     Raises:
-        InputError: The graph or an event is invalid, or a task ends beyond the clock (9223 s).
-        RunError: A task never leaves, because a link lost its capacity for good.
+        InputError: The graph is invalid, or a task ends beyond the clock (9223 s).
     """
     check_graph(graph)
-    in_order, events = order_tasks(graph), tuple(capacity_events)
-    shorter = None if events else sweep(graph, in_order) or quotient(graph, in_order)
+    in_order = order_tasks(graph)
+    shorter = sweep(graph, in_order) or quotient(graph, in_order)
     if shorter is not None:
         return shorter
     state = State(graph.capacity_Bps)
-    for event in events:
-        state.set_capacity(*event)
     state.admit(graph)
     state.advance()
     return state.timeline()

@@ -1,6 +1,6 @@
 """The execution of a schedule on real tensors: the ranks of this process, and a wire to those of other processes.
 
-The interpreter of compiled programs: it applies their operations to memories, and messages to the wire.
+A compiled program is interpreted: its operations are applied to memories, and its messages go over the wire.
 """
 
 import threading

@@ -1,6 +1,6 @@
 """The strands of the ranks of a process: created when a rank starts a thread, and ended with their rank.
 
-Also here: a standstill, a moment in which no rank of a process can go on; its description, and the end of the run that follows.
+A standstill, in which no strand can go on, is described rank by rank, and ends the run.
 """
 
 import sys
