@@ -24,15 +24,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from emu.arrays import I64, column
+from emu.arrays import column
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.cluster.pace.timeliness import TimelinessRecord
 from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import AlgorithmOnDims, Choice
 from emu.fabric.build import Builder
-from emu.fabric.engine.solver.state import State
-from emu.fabric.graph import Graph
 from emu.fabric.lower import lower_placed
+from emu.fabric.run import CapacityEvent, run_graph
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.trace.matching.call_batch import BatchKey
@@ -60,7 +59,7 @@ class Case:
     ready: Callable[[int], Callable[[], object]]  # gives what a rank is to do in each round
     asked: tuple[tuple[BatchKey, tuple[int, ...]], ...]  # the requests of a round, each with its ranks
     faults: tuple[Fault, ...] = ()
-    changes: tuple[tuple[int, int, float], ...] = ()  # what the faults are to the engine: link, tick, new capacity
+    changes: tuple[CapacityEvent, ...] = ()  # what the faults are to the engine
 
 
 def _together(number: int) -> float:
@@ -123,17 +122,7 @@ def _fabric_s(case: Case, asked_s: Sequence[float]) -> float:
     graph = builder.graph()
     ready = graph.ready_fs.copy()
     ready[list(entered)] = [round(each * TICKS_PER_S) for each in entered.values()]
-    return float(_ends_fs(replace(graph, ready_fs=ready), case.changes)[left].max()) / TICKS_PER_S
-
-
-def _ends_fs(graph: Graph, changes: Sequence[tuple[int, int, float]]) -> I64:
-    """When each task ends, on links whose capacity changes."""
-    state = State(graph.capacity_Bps)
-    for change in changes:
-        state.set_capacity(*change)
-    state.add(graph)
-    state.advance()
-    return state.timeline().end_fs
+    return float(run_graph(replace(graph, ready_fs=ready), case.changes).end_fs[left].max()) / TICKS_PER_S
 
 
 def _collective(name: str, algorithm: str, n: int) -> tuple[tuple[BatchKey, tuple[int, ...]], ...]:
@@ -154,7 +143,7 @@ def cases() -> Iterator[Case]:
     yield Case("two jobs, one link", 4, _two_jobs, _sent((0, 2), (1, 3)))
     link = int(np.flatnonzero((RING.links.src == 0) & (RING.links.dst == 1))[0])
     half_fs = int(MESSAGE_S / 2 * TICKS_PER_S)
-    halved = Fault("link", (0, 1), half_fs, share=0.5, timed=True), (link, half_fs, 25e9)
+    halved = Fault("link", (0, 1), half_fs, share=0.5, timed=True), CapacityEvent(link, half_fs, 25e9)
     yield Case("a link halved in the middle", 2, _message, _sent((0, 1)), halved[:1], halved[1:])
 
 

@@ -5,9 +5,10 @@ chaotic: where sharing feeds back through dependencies, one tick more or less ca
 little, and its spread over perturbed starts is printed beside it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,18 +26,29 @@ from emu.fabric.lowering.placed_schedule import message_name
 from emu.units import seconds
 
 
-def run_graph(graph: Graph) -> Timeline:
-    """Return the timeline of a graph; links that change while it runs are for `State`.
+class CapacityEvent(NamedTuple):
+    """A change of a link: from `time_fs` on, `link` has `capacity_Bps`; with 0 nothing flows."""
+
+    link: int
+    time_fs: int
+    capacity_Bps: float
+
+
+def run_graph(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Timeline:
+    """Return the timeline of a graph.
 
     Raises:
-        InputError: The graph is invalid, or a task ends beyond the clock (9223 s).
+        InputError: The graph or an event is invalid, or a task ends beyond the clock (9223 s).
+        RunError: A task never leaves, because a link lost its capacity for good.
     """
     check_graph(graph)
-    in_order = order_tasks(graph)
-    shorter = sweep(graph, in_order) or quotient(graph, in_order)
+    in_order, events = order_tasks(graph), tuple(capacity_events)
+    shorter = None if events else sweep(graph, in_order) or quotient(graph, in_order)
     if shorter is not None:
         return shorter
     state = State(graph.capacity_Bps)
+    for event in events:
+        state.set_capacity(*event)
     state.admit(graph)
     state.advance()
     return state.timeline()

@@ -17,12 +17,11 @@ from emu.fabric.engine.refine import MAX_ROUNDS, refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.graph import Graph, Timeline
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.run import run_graph
+from emu.fabric.run import CapacityEvent, run_graph
 from emu.topology.catalogue import build_topology
-from tests.fabric.changes import CapacityEvent, solved
 from tests.fabric.reference import GB, MS, Task, graph_of, messages, random_case, timed, times_of
 from tests.fabric.test_invariance import relabelled
-from tests.fabric.test_run import agreement, delayed, furthest
+from tests.fabric.test_run import agreement, delayed, furthest, solved
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 
@@ -317,11 +316,11 @@ def test_a_wrong_partition_takes_no_more_memory_than_the_graph() -> None:
     assert peak < 10**6
 
 
-def test_run_takes_the_quotient_where_the_sweep_refuses_and_the_solver_serves_links_that_change() -> None:
+def test_run_takes_the_quotient_where_the_sweep_refuses_but_not_under_capacity_events() -> None:
     graph = graph_of([GB] * 3, messages([[0], [0], [1], [1], [2], [2]]))
     assert (run_graph(graph).how, run_graph(graph).left_fs.tolist()) == ("quotient", [2 * MS] * 6)
     assert run_graph(graph).carried_bytes.tolist() == [2e6] * 3
-    slower = solved(graph, [CapacityEvent(1, 0, GB / 2)])
+    slower = run_graph(graph, [CapacityEvent(1, 0, GB / 2)])
     assert (slower.how, slower.left_fs.tolist()) == ("solver", [2 * MS, 2 * MS, 4 * MS, 4 * MS, 2 * MS, 2 * MS])
 
 

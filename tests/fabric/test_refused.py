@@ -10,8 +10,7 @@ from emu.errors import InputError, RunError
 from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.solver.state import State
 from emu.fabric.graph import Graph, TaskError, name_tasks
-from emu.fabric.run import run_graph
-from tests.fabric.changes import CapacityEvent, solved
+from emu.fabric.run import CapacityEvent, run_graph
 from tests.fabric.reference import GB, Task, graph_of, messages
 
 ONE = Task(size=1, hops=((0, 1),))
@@ -97,7 +96,7 @@ def test_an_error_about_a_task_passes_from_process_to_process() -> None:
 
 def test_a_link_that_stays_down_is_named_with_what_waits_for_it() -> None:
     with pytest.raises(RunError) as error:
-        solved(graph_of([GB], messages([[0]])), [CapacityEvent(0, 5, 0)])
+        run_graph(graph_of([GB], messages([[0]])), [CapacityEvent(0, 5, 0)])
     expected = "solver: task 0 never leaves: link 0 has no capacity any more; raise it by a later event"
     assert str(error.value) == expected
 
@@ -112,13 +111,13 @@ def test_a_link_that_stays_down_is_named_with_what_waits_for_it() -> None:
 )
 def test_a_capacity_event_that_cannot_be_is_refused(event: CapacityEvent, message: str) -> None:
     with pytest.raises(InputError) as error:
-        solved(graph_of([GB], [ONE]), [event])
+        run_graph(graph_of([GB], [ONE]), [event])
     assert str(error.value) == message
 
 
 def test_two_capacities_at_one_time_are_refused() -> None:
     with pytest.raises(InputError, match="capacity event: link 0 is given two capacities at 5 fs; give one"):
-        solved(graph_of([GB], [ONE]), [CapacityEvent(0, 5, 1), CapacityEvent(0, 5, 2)])
+        run_graph(graph_of([GB], [ONE]), [CapacityEvent(0, 5, 1), CapacityEvent(0, 5, 2)])
 
 
 def test_a_state_refuses_other_links_a_past_and_an_unfinished_timeline() -> None:

@@ -8,10 +8,19 @@ import numpy as np
 from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
-from emu.fabric.run import run_graph
+from emu.fabric.graph import Graph, Timeline
+from emu.fabric.run import CapacityEvent, run_graph
 from emu.units import TICKS_PER_S
-from tests.fabric.changes import CapacityEvent, solved
 from tests.fabric.reference import GB, MS, Task, Times, graph_of, longest_chain, messages, random_case, timed, times_of
+
+
+def solved(graph: Graph, events: tuple[CapacityEvent, ...] = ()) -> Timeline:
+    state = State(graph.capacity_Bps)
+    for event in events:
+        state.set_capacity(*event)
+    state.add(graph)
+    state.advance()
+    return state.timeline()
 
 
 def furthest(a: Times, b: Times) -> int:
@@ -34,8 +43,7 @@ def compare(seed: int, changes: tuple[CapacityEvent, ...]) -> bool:
     allowed = agreement(tasks, exact)
     if furthest(exact, timed(capacity, delayed(tasks, Random(seed)), changes)) > allowed:
         return False
-    graph = graph_of(capacity, tasks)
-    assert furthest(exact, times_of(solved(graph, changes) if changes else run_graph(graph))) <= allowed, seed
+    assert furthest(exact, times_of(run_graph(graph_of(capacity, tasks), changes))) <= allowed, seed
     return True
 
 
@@ -144,13 +152,13 @@ def test_an_empty_graph_has_an_empty_timeline() -> None:
 
 def test_a_capacity_change_divides_a_message() -> None:
     graph = graph_of([GB], messages([[0]]))
-    timeline = solved(graph, [CapacityEvent(0, MS // 2, GB / 2)])
+    timeline = run_graph(graph, [CapacityEvent(0, MS // 2, GB / 2)])
     assert (timeline.left_fs.tolist(), timeline.how) == ([3 * MS // 2], "solver")
 
 
 def test_a_link_that_is_down_for_a_while_only_delays() -> None:
     down = [CapacityEvent(0, MS // 2, 0), CapacityEvent(0, 7 * MS, GB)]
-    assert solved(graph_of([GB], messages([[0]])), down).left_fs.tolist() == [15 * MS // 2]
+    assert run_graph(graph_of([GB], messages([[0]])), down).left_fs.tolist() == [15 * MS // 2]
 
 
 def test_the_solver_shares_as_max_min_fairness_says() -> None:

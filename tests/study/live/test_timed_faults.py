@@ -9,6 +9,7 @@ from torch import nn
 from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
+from emu.fabric.run import CapacityEvent, run_graph
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, times_of_trace
 from emu.study.live.timed_faults import ends_fs, laid, run_through_timed_faults
@@ -21,7 +22,6 @@ from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
 from emu.units import seconds
 from launch.data.devices import find_device
-from tests.fabric.changes import CapacityEvent, solved
 
 DEVICE = find_device("h100", "bfloat16")
 CHOICE = Choice.parse(("all_reduce=ring", "all_to_all=at-once", "broadcast=binomial"))
@@ -84,7 +84,7 @@ def test_a_link_halved_in_the_middle_is_what_the_engine_has_for_such_a_change(tr
     pair = np.flatnonzero(np.isin(links.src, (0, 1)) & np.isin(links.dst, (0, 1)))
     events = [CapacityEvent(int(link), at_fs, 25e9) for link in pair]
     events += [CapacityEvent(int(link), 2 * at_fs, 50e9) for link in pair]
-    ends = ends_fs(trace, replayed, solved(replayed.graph, events).end_fs)
+    ends = ends_fs(trace, replayed, run_graph(replayed.graph, events).end_fs)
     found = job(trace, TORUS, "link 0-1 slow 0.5 from 10us to 20us")
     assert times(found) == [seconds(t) for t in np.diff(ends, prepend=0).tolist()]
     assert times(found) != on(trace, TORUS)
