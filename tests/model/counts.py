@@ -1,4 +1,4 @@
-"""What a model counts: the parameters of a part, and the FLOPs of one rank."""
+"""Counts of a model: the parameters of a part, and the FLOPs of one rank."""
 
 from emu.model.operator import Cut, Tokens
 
