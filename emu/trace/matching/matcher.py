@@ -62,7 +62,7 @@ def _queues(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> list[
 
 def _asking(requests: RoleRequests, groups: Iterable[EquivalentGroups], *, messages: bool) -> Iterator[EquivalentGroups]:
     """Yield the groups that have messages, or collectives, each with those requesters alone that ask for any."""
-    asked = [{*np.unique(role.group[role.talks == messages]).tolist()} for role in requests.roles]
+    asked = [{*np.flatnonzero(np.bincount(role.group[role.talks == messages])).tolist()} for role in requests.roles]
     for each in groups:
         kept = [i for i, who in enumerate(each.requesters) if not asked[who.role].isdisjoint(who.numbers)]
         if kept:

@@ -127,7 +127,9 @@ class RoleRequests(NamedTuple):
     def of(self, requester: Requester, *, messages: bool) -> RequestColumns:
         """Return the messages, or the collectives, that a requester asks for on its group, ordered by instance."""
         role = self.roles[requester.role]
-        own = np.flatnonzero(np.isin(role.group, requester.numbers) & (role.talks == messages))
+        first, *others = requester.numbers
+        here = np.isin(role.group, requester.numbers) if others else role.group == first  # which is much faster
+        own = np.flatnonzero(here & (role.talks == messages))
         return role.take(own[np.argsort(role.instance[own], kind="stable")])
 
     def splits(self, role: int, row: int) -> I64:
