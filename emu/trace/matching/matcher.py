@@ -30,24 +30,16 @@ from emu.trace.matching.role_requests import (
 from emu.trace.trace import Kind, Trace
 
 
-class CallMembers(NamedTuple):
-    """The requests that make the calls of equivalent groups: all members' of collectives, or the sends and receives."""
+def members_of_calls(requests: RoleRequests, groups: Sequence[EquivalentGroups]) -> list[tuple[I64, I64]]:
+    """Return [I, P] the role of each member of each call, and [I, P] the event of that role that is its request.
 
-    groups: EquivalentGroups
-    place: I64  # [I, P] the index of each member's requester
-    rows: I64  # [I, P] the event of the member's role that is its request
-
-
-def members_of_calls(requests: RoleRequests, groups: Sequence[EquivalentGroups]) -> list[CallMembers]:
-    """Return the requests of each call, group after group: its collective calls by turn, then its messages by ends and turn.
-
-    The calls of set-up are among them.
+    Groups follow one another, each with its collective calls by turn, then its messages by ends and turn. Set-up is among them.
 
     Raises:
         InputError: members are missing or do not agree; a message that nobody sends or receives.
     """
-    found = [each.members() for each in (*_collectives(requests, groups), *_queues(requests, groups))]
-    return sorted(found, key=lambda members: int(members.groups.numbers[0]))
+    found: list[_GroupCollectives | _Queues] = [*_collectives(requests, groups), *_queues(requests, groups)]
+    return [each.members() for each in sorted(found, key=lambda each: int(each.groups.numbers[0]))]
 
 
 def _collectives(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> list["_GroupCollectives"]:
@@ -82,10 +74,11 @@ class _GroupCollectives(NamedTuple):
         known = {who[:2]: requests.of(who, messages=False) for who in groups.requesters}
         return _GroupCollectives(requests, groups, [known[who[:2]] for who in groups.requesters])
 
-    def members(self) -> CallMembers:
-        """Return the requests of all calls, set-up too, after a check that all members agree."""
+    def members(self) -> tuple[I64, I64]:
+        """Return the role and the event of each member of all calls, set-up too, after a check that all members agree."""
         self._check_all()
-        return self._members(np.arange(len(self.each[0].row)))
+        rows = np.stack([each.row for each in self.each], axis=1)
+        return np.broadcast_to([who.role for who in self.groups.requesters], rows.shape), rows
 
     def calls(self) -> MatchedCalls:
         """Return the calls that are no set-up, with what they ask for, after a check that all members agree."""
@@ -94,12 +87,9 @@ class _GroupCollectives(NamedTuple):
         given = np.any([each.n_splits[kept] > 0 for each in self._different()], axis=0)
         blocks = [self._blocks(i) if uneven else b"" for i, uneven in zip(kept.tolist(), given.tolist(), strict=True)]
         ask, asks = self._asks(self.each[0].take(kept), blocks)
-        of = self._members(kept)
-        return MatchedCalls(of.groups.numbers, of.groups.ranks, of.place, of.rows, ask, asks)
-
-    def _members(self, kept: I64) -> CallMembers:
         rows = np.stack([each.row[kept] for each in self.each], axis=1)
-        return CallMembers(self.groups, np.broadcast_to(np.arange(len(self.each)), rows.shape), rows)
+        place = np.broadcast_to(np.arange(len(self.each)), rows.shape)
+        return MatchedCalls(self.groups.numbers, self.groups.ranks, place, rows, ask, asks)
 
     def _check_all(self) -> None:
         complete = self._complete()
@@ -194,10 +184,10 @@ class _Queues(NamedTuple):
         order = np.lexsort((every.row, every.kind, *ends[::-1]))
         return _Queues(groups, asked.who, every.take(order), asker[order], ends[:, order])
 
-    def members(self) -> CallMembers:
-        """Return the requests of all messages, set-up too, after a check that both ends agree."""
-        pairs = self._pairs()
-        return CallMembers(self.groups, self.requester[pairs], self.requests.row[pairs])
+    def members(self) -> tuple[I64, I64]:
+        """Return the role and the event of both ends of all messages, set-up too, after a check that both agree."""
+        pairs, roles = self._pairs(), np.array([who.role for who in self.groups.requesters])
+        return roles[self.requester[pairs]], self.requests.row[pairs]
 
     def calls(self) -> MatchedCalls:
         """Return the messages that are no set-up, with their sizes, after a check that both ends agree."""
@@ -257,7 +247,7 @@ def matched_calls(trace: Trace, dtype: str) -> list[MatchedCalls]:
         InputError: an unknown dtype; members are missing or do not agree; a message that nobody sends or receives.
     """
     asked, groups = role_requests(trace.events, dtype), equivalent_groups(trace)
-    found = [each.calls() for each in (*_collectives(asked, groups), *_queues(asked, groups))]
+    found = [*(each.calls() for each in _collectives(asked, groups)), *(each.calls() for each in _queues(asked, groups))]
     return [met for met in found if len(met.ask)]
 
 

@@ -283,10 +283,9 @@ def _calls(trace: Trace, asked: RoleRequests, meets: Sequence[I64], each: Reques
     asked = asked._replace(roles=[own._replace(root=root, tag=tag) for own, root, tag in of_places], who="places")
     first = np.cumsum([0, *map(len, trace.events)])
     call, n_calls = np.empty(first[-1], np.int64), 0
-    for of in members_of_calls(asked, equivalent_groups(trace)):
-        place = np.array([who.role for who in of.groups.requesters])[of.place]
-        call[first[place] + of.rows] = n_calls + np.arange(len(of.rows))[:, None]
-        n_calls += len(of.rows)
+    for place, rows in members_of_calls(asked, equivalent_groups(trace)):
+        call[first[place] + rows] = n_calls + np.arange(len(rows))[:, None]
+        n_calls += len(rows)
     return call[each.row]
 
 
