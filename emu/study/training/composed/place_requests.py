@@ -1,7 +1,5 @@
-"""The requests of one rank of each place, and which of them are equal.
+"""The requests of the representatives of all places, and which of them are equal.
 
-A place is a set of ranks that one rank stands for: all ranks of a stage of a pipeline, or the ranks of a script that do the
-same work. That one rank is the representative of the place.
 A axes, N ranks, P places, C requests of the representatives, M calls of them, Q distinct requests. A call is a
 collective, or a send and its receive, as the representatives see it.
 """
@@ -16,12 +14,10 @@ from emu.arrays import I64, Bool, column
 from emu.collective.algorithm import Request
 from emu.equivalence import Orbits, components, turns
 from emu.errors import must_be
-from emu.model.generate.generate import members
-from emu.model.generate.tape import Tape
-from emu.model.plan.plan import Plan
+from emu.study.training.composed.representatives import Representatives
 from emu.trace.matching.matcher import members_of_calls
 from emu.trace.matching.role_requests import MESSAGE, RequestColumns, RoleRequests, equivalent_groups, role_requests
-from emu.trace.trace import PARTS, Events, Group, Kind, Trace
+from emu.trace.trace import PARTS, Group, Kind, Trace
 
 CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
@@ -59,7 +55,7 @@ class PlaceRequests:
     call: I64  # [C] the call that each request belongs to
     request_of_call: I64  # [M] which of the distinct requests each call is for
     requests: tuple[DistinctRequest, ...]  # [Q]
-    representatives: "Representatives"
+    representatives: Representatives
     axis_of_group: tuple[int, ...]  # of each group of the trace
 
     @cached_property
@@ -82,69 +78,6 @@ class PlaceRequests:
         first = int((self.representatives.place_of_rank == place).argmax())
         groups = self.representatives.axes[self.axis_of_group[number]].ranks
         return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Axis:
-    """The groups into which one axis divides the ranks."""
-
-    name: str
-    ranks: I64  # [groups, members]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Representatives:
-    """One rank of each place, with its events; it stands for all ranks of the place."""
-
-    events: tuple[Events, ...]  # [P]
-    axes_of: tuple[tuple[int, ...], ...]  # [P] the axis of each group, as the rank numbers it
-    axes: tuple[Axis, ...]  # [A]
-    place_of_rank: I64  # [N]
-    meta: tuple[tuple[str, str], ...] = ()  # of the trace
-    peak_by_part: I64 | None = None  # [P, parts of memory] of all ranks of a place the most; None: it is known otherwise
-    dtype: str = "float32"  # what float32 is timed as
-    rings: bool = False  # whether each is the first of its groups, and the others of its place send as far as it does
-
-    def beside(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
-        """Return the rank of a place that a rank waits for.
-
-        Groups of the axes in `waited` are searched first. The answer is the lowest rank of the place in a group of the waiting
-        rank. If these groups have no rank of the place, the groups of their members are searched, and so on.
-
-        Args:
-            rank: The rank that waits.
-            place: The place of the rank that it waits for.
-            waited: Names of axes, the longest wait first.
-        """
-        axes = sorted(self.axes, key=lambda axis: waited.index(axis.name) if axis.name in waited else len(waited))
-        reached = np.array([rank])
-        for _ in range(len(self.events) + 1):
-            groups = [axis.ranks[np.isin(axis.ranks, reached).any(axis=1)].ravel() for axis in axes]
-            found = (group[(self.place_of_rank[group] == place) & (group != rank)] for group in groups)
-            nearest = next((int(others.min()) for others in found if len(others)), None)
-            if nearest is not None:
-                return nearest
-            reached = np.unique(np.concatenate([reached, *groups]))
-        return int(np.flatnonzero(self.place_of_rank == place)[0])
-
-
-def representatives_of_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Representatives:
-    """Return one rank of each stage of a plan.
-
-    Args:
-        tapes: [P] the tape of one rank of each place.
-        plan: The plan, which gives the groups of ranks.
-        meta: The meta data of the trace.
-    """
-    axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
-    return Representatives(
-        tuple(tape.events() for tape in tapes),
-        tuple(tuple(axes.index(axis) for axis in tape.axes) for tape in tapes),
-        tuple(Axis(axis, members(plan, axis)) for axis in axes),
-        np.arange(plan.world) // plan.stage_ranks,
-        meta,
-        rings=True,
-    )
 
 
 @lru_cache(maxsize=1)  # of one plan several placements are asked for one after another

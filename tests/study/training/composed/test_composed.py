@@ -17,7 +17,8 @@ from emu.study.training.composed import isolated_request as timing
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import COMPOSED, representative_tapes
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_isolated
-from emu.study.training.composed.place_requests import place_requests, representatives_of_plan
+from emu.study.training.composed.place_requests import place_requests
+from emu.study.training.composed.representatives import representatives_of_plan
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step_choice.step_to_serve import TimingEffort
 from emu.topology.catalogue import build_topology

@@ -15,7 +15,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.composed import composition, representative_tapes
-from emu.study.training.composed.place_requests import Axis, Representatives, representatives_of_plan
+from emu.study.training.composed.representatives import Axis, Representatives, representatives_of_plan
 from emu.study.training.step.step import time_trace
 from emu.study.training.timed_step import time_step
 from emu.topology.catalogue import build_topology
