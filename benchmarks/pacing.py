@@ -25,8 +25,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from emu.arrays import column
-from emu.cluster.pace.pace import Pace, Tempo
-from emu.cluster.pace.timeliness import TimelinessRecord
+from emu.cluster.pace.timeliness import Pace, Tempo, TimelinessRecord
 from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import AlgorithmOnDims, Choice
 from emu.fabric.build import Builder

@@ -1,20 +1,20 @@
-"""A thread beside the ranks that sees which of them does not come back while all others wait, and says so.
+"""The rank that does not come back while all others wait: a thread beside the ranks of a process sees it, and says so.
 
 Waits that Emu knows hand on the baton, so a deadlock among them is named at once. What is left is what a rank does without
-asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has the baton. When
-somebody interrupts a run, such a rank is ended where it is.
+asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has the baton. The rank
+may be one of another process, whose place is asked for. When somebody interrupts a run, such a rank is ended where it is.
 """
 
 import ctypes
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from emu.cluster.child_processes import has_processes
-from emu.cluster.strands.sight import IDLE_S, processor_time_s, sight_of
+from emu.cluster.strands.sight import IDLE_S, Sight, processor_time_s, sight_of
 from emu.cluster.strands.strand import Strand, StrandEnd
 from emu.errors import RunError
 
@@ -53,7 +53,7 @@ def end_ranks(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: 
 
 PATIENCE_S = 60.0
 SAID_S = 5.0  # a rank that does not come back for so long is told of
-_LOOK_S, _BLOCKED_S = 0.25, 1.0
+_LOOK_S, _BLOCKED_S, _ASK_S = 0.25, 1.0, 1.0
 _log = logging.getLogger("emu")
 
 
@@ -136,3 +136,52 @@ def absence_in_words(what: str, for_s: float, others: int) -> str:
     """Return a text about a rank that has not come back for some seconds while all others wait."""
     wait = f"{others} other ranks wait" if others > 1 else "the other rank waits"
     return f"{what} and has not come back for {for_s:g} s; {wait}"
+
+
+class AbsentRank:
+    """The rank for which all others wait, if there is one.
+
+    Args:
+        n_ranks: The number of ranks of the job.
+        ask: A function that asks the process of a rank for its place; `is_at` gets the answer.
+        fail: A function that gets the error of a rank that waits for ever.
+        patience_s: Seconds after which the job fails because of a rank that waits and does nothing else.
+    """
+
+    def __init__(self, n_ranks: int, ask: Callable[[int], None], fail: Callable[[Exception], None], patience_s: float) -> None:
+        self._n_ranks, self._ask, self._fail, self._patience_s = n_ranks, ask, fail, patience_s
+        self._here: Set[int] = frozenset()  # the ranks that wait or have ended
+        self._since_s = self._asked_s = 0.0
+        self._rank, self._said = -1, False
+        self._idle: tuple[float, float] | None = None  # since when it has not used the processor, and how long it had by then
+
+    def heard(self, now_s: float) -> None:
+        """Take note that a rank made a request, so no rank is absent."""
+        self._since_s, self._idle, self._said = now_s, None, False
+
+    def look(self, here: Set[int], now_s: float) -> None:
+        """Ask for the place of a rank for which the others have waited long.
+
+        Args:
+            here: The ranks that wait or have ended.
+            now_s: The time of this host's monotonic clock.
+        """
+        if here != self._here:
+            self._here = frozenset(here)
+            self.heard(now_s)
+        absent = set(range(self._n_ranks)) - here
+        if here and absent and now_s - self._since_s > SAID_S and now_s - self._asked_s > _ASK_S:
+            self._rank, self._asked_s = min(absent), now_s
+            self._ask(self._rank)
+
+    def is_at(self, rank: int, sight: Sight, has_processes: bool, now_s: float) -> None:
+        """Take the answer about the place of a rank; log it once, and fail if the rank has waited for too long."""
+        if rank != self._rank or rank in self._here:
+            return
+        if not self._said:
+            self._said = True
+            _log.info("%s", absence_in_words(sight.told(rank), SAID_S, len(self._here)))
+        if self._idle is None or has_processes or not sight.waits or sight.spent_s - self._idle[1] >= IDLE_S:
+            self._idle = now_s, sight.spent_s
+        elif now_s - self._idle[0] > self._patience_s - SAID_S:
+            self._fail(RunError(absence_in_words(sight.told(rank), self._patience_s, len(self._here))))

@@ -13,7 +13,7 @@ from typing import Any
 from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.record import Recorder
 from emu.cluster.cluster import Cluster, Make, Program, ProgramResult
-from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.job_process import JobProcess, ranks_of_processes
 from emu.cluster.rank_failure import RankExit, death_in_words, ranks_in_words

@@ -7,7 +7,7 @@ from typing import Any
 from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.notes import merge
 from emu.cluster.cluster import on_every_rank
-from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.job_process import JobProcess, ranks_of_processes
 from emu.collective.algorithm import Choice

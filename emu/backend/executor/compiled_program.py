@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.backend.executor.cell_moves import CellMoves, initial_copies, is_order_free, moves_of
-from emu.backend.executor.crossing import Crossing, WireMessage
+from emu.backend.executor.crossing import CellMoves, Crossing, WireMessage, initial_copies, is_order_free, moves_of
 from emu.backend.executor.schedule_cells import MEMORY, SCRATCH, STAGE, CellRows, Cells, SlotLayout, SlotPlace
 from emu.collective.operation import Operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Translations

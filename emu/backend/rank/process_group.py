@@ -13,9 +13,8 @@ from torch._C._distributed_c10d import FakeProcessGroup, _resolve_process_group
 from emu.backend.rank import rank_requests
 from emu.backend.rank.count import pause_counting
 from emu.backend.rank.rank_requests import Members, RankRequest
-from emu.backend.rank.request_work import CoalescedWork, RequestWork
+from emu.backend.rank.request_work import CoalescedWork, RequestWork, sum_sparse
 from emu.backend.rank.source_lines import caller, in_brackets
-from emu.backend.rank.sparse_sum import sum_sparse
 from emu.dtypes import check_reduces, reductions_of
 from emu.errors import InputError, RunError, must_be
 

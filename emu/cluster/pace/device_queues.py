@@ -12,7 +12,7 @@ import numpy as np
 from emu.backend.rank.count import Operator
 from emu.backend.rank.record import Recorder
 from emu.cluster.pace.alarm import now_s
-from emu.cluster.pace.pace import Tempo
+from emu.cluster.pace.timeliness import Tempo
 
 _TOGETHER_S = 1e-3  # of this host
 

@@ -14,7 +14,7 @@ from emu.backend.rank.rank_requests import RankRequest, dtype_name
 from emu.cluster.call_matcher import ArrivedRequest, channel_of
 from emu.cluster.cluster import MESSAGES, Agreement, agree
 from emu.cluster.pace.alarm import Alarm, now_s
-from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.timeliness import Pace
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.errors import LostError, RunError

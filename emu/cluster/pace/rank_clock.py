@@ -20,8 +20,8 @@ from emu.cluster.call_matcher import ArrivedRequest
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.device_queues import DeviceQueues
-from emu.cluster.pace.pace import Tempo
 from emu.cluster.pace.pacer import PaceListeners, Pacer
+from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.pace.traffic import compile_solver
 from emu.cluster.rank_state.cpu_device import THE_HOSTS
 from emu.cluster.rank_state.rank_state import replace_attributes

@@ -23,13 +23,12 @@ from emu.backend.executor.wire import serve_store
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
 from emu.cluster.cluster import agree, group_name
 from emu.cluster.pace.alarm import Alarm, now_s
-from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import PaceListeners, Pacer
+from emu.cluster.pace.timeliness import Pace
 from emu.cluster.pace.traffic import compile_solver
-from emu.cluster.processes.absent_rank import AbsentRank
 from emu.cluster.rank_failure import FatalSignal, RankExit, parse_last_words, takes_precedence
 from emu.cluster.strands.sight import Sight
-from emu.cluster.watch import PATIENCE_S
+from emu.cluster.watch import PATIENCE_S, AbsentRank
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 

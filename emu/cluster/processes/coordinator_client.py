@@ -23,8 +23,8 @@ from emu.cluster.call_matcher import ArrivedRequest
 from emu.cluster.child_processes import has_processes
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import now_s
-from emu.cluster.pace.pace import Tempo
 from emu.cluster.pace.pacer import PaceListeners
+from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.processes.coordinator import Address, Notice, connection
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.strands.sight import Sight

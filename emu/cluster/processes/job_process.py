@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from emu.backend.rank.record import Recording
 from emu.cluster.cluster import Program, ProgramResult
-from emu.cluster.pace.pace import Tempo
-from emu.cluster.pace.timeliness import NOT_LATE
+from emu.cluster.pace.timeliness import NOT_LATE, Tempo
 from emu.cluster.processes.coordinator import Address, Notice
 from emu.cluster.processes.coordinator_client import CoordinatorClient
 from emu.cluster.rank_failure import last_words_to, report_termination

@@ -29,9 +29,9 @@ from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
 from emu.cluster.cluster import Agreement, Cluster, Program, ProgramResult, Ranks, agree, carry_out
-from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Pacer
 from emu.cluster.pace.rank_clock import PacedClock, RankClock
+from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator_client import CoordinatorClient
 from emu.cluster.rank_failure import RankExit, announce_rank
 from emu.cluster.rank_state.cpu_device import emulate_device

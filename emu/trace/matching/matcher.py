@@ -15,7 +15,6 @@ from emu.collective.algorithm import Request
 from emu.collective.operation import operation
 from emu.equivalence import Orbits
 from emu.errors import InputError
-from emu.trace.matching.block_sizes import packed_blocks
 from emu.trace.matching.role_requests import (
     MESSAGE,
     CallSpec,
@@ -25,6 +24,7 @@ from emu.trace.matching.role_requests import (
     RoleRequests,
     check_sizes,
     equivalent_groups,
+    packed_blocks,
     role_requests,
 )
 from emu.trace.trace import Kind, Trace

@@ -1,7 +1,8 @@
 """The requests of each role of a trace, as columns, and the calls that equivalent groups make with them.
 
-Groups are equivalent if their members play the same roles, place by place, so that all of them make the same requests.
-N ranks, G equivalent groups, A requesters of each; I calls of each group, of P members; C requests of a role.
+Groups are equivalent if their members play the same roles, place by place, so that all of them make the same requests. A call
+states the sizes of its blocks where its members give blocks of uneven sizes, as in an all_to_all of experts' tokens.
+N ranks, G equivalent groups, A requesters of each; I calls of each group, of P members; C requests of a role; B blocks.
 """
 
 from collections import defaultdict
@@ -12,7 +13,8 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
-from emu.errors import must_be
+from emu.collective.operation import Operation
+from emu.errors import InputError, must_be
 from emu.trace.steps import computes
 from emu.trace.timed_dtype import timed_bytes
 from emu.trace.trace import Events, Group, Kind, Trace
@@ -176,3 +178,34 @@ def check_sizes(what: str, size_bytes: I64, elements: I64) -> None:
     if (size_bytes != size_bytes[0]).any() or (elements != elements[0]).any():
         sizes = tuple(zip(size_bytes.tolist(), elements.tolist(), strict=True))
         raise must_be("trace", f"bytes and count of {what}", "equal on all members", sizes, "give uneven blocks by split sizes")
+
+
+def packed_blocks(where: str, op: Operation, given: Sequence[I64], elements: int) -> bytes:
+    """Return the elements of each block, packed into bytes, so that collectives of equal block sizes compare equal.
+
+    Args:
+        where: The name of the collective in error messages.
+        op: The operation of the collective.
+        given: [N] for each member, the elements of its blocks in their order; an empty array means an even division.
+        elements: The elements of all blocks together.
+
+    Raises:
+        InputError: a member gives a wrong number of sizes, or two members give different sizes of one block.
+    """
+    counts = np.full(op.n_blocks, -1, np.int64)
+    even = op.block_counts(elements)
+    for member, sizes in enumerate(given):
+        blocks = op.input_blocks(member)
+        if len(sizes) not in (0, len(blocks)):
+            what = f"none, or one for each of its {len(blocks)} blocks"
+            raise must_be("trace", f"split sizes of member {member} of {where}", what, len(sizes))
+        stated = sizes if len(sizes) else even[blocks]
+        if ((counts[blocks] >= 0) & (counts[blocks] != stated)).any():
+            raise InputError(f"trace: member {member} of {where} gives another size of a block than an earlier member does")
+        counts[blocks] = stated
+    return counts.tobytes()
+
+
+def block_counts(packed: bytes) -> I64:
+    """Return [B] the elements of each block, from bytes that `packed_blocks` packed."""
+    return np.frombuffer(packed, np.int64)

@@ -1,5 +1,6 @@
 """A trace on a fabric: one graph with every rank's computations and every group's collectives.
 
+The graph gets few tasks where a timeline proves that this changes nothing: a collective is then one delay.
 R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
 """
 
@@ -18,18 +19,19 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.equivalence import Orbits
 from emu.errors import InputError
-from emu.fabric.graph import Graph
+from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, LoweredSchedule, delay_entries, lay, lower_placed
 from emu.fabric.lowering.classes import Domain, Joins
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
+from emu.fabric.run import run_graph
 from emu.topology.placement import place, with_helpers
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.matching.block_sizes import block_counts
 from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
 from emu.trace.matching.matcher import matched_calls
-from emu.trace.replay.delay import Delay, Entries, delays_of
+from emu.trace.matching.role_requests import block_counts
+from emu.trace.replay.delay import Delay, Entries, delays_of, links_were_exclusive, staggered_instances
 from emu.trace.replay.event_builder import EventBuilder
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Trace
@@ -312,3 +314,45 @@ def lay_request(what: BatchKey, topology: Topology, nodes: I64) -> PlacedSchedul
 def _keeps_kinds(kind_at: I64, node: I64) -> bool:
     """Return True if a permutation of nodes brings each rank to a rank of its kind."""
     return bool(np.array_equal(kind_at[node], kind_at))
+
+
+WORTH = 2**17  # tasks that delays must save
+_TRIES = 3  # attempts with delays, before every collective becomes messages
+
+
+def brief_replay(layout: TraceLayout, worth: int = WORTH) -> tuple[ReplayGraph, Timeline]:
+    """Return the graph of a trace and its timeline; every event has the time that it has when all messages are in the graph.
+
+    Args:
+        layout: The trace on its fabric.
+        worth: The number of tasks that delays must save; if they save fewer, all collectives become messages.
+
+    Raises:
+        InputError: an event that ends beyond the clock.
+        SizeError: The trace has more than 2**24 computations and messages of ranks that no symmetry makes equal.
+    """
+    domain = layout.domain()
+    pieces = layout.pieces(domain)
+    delays = layout.delays(pieces, worth)
+    for _ in range(_TRIES):
+        if not delays:
+            break
+        replayed = layout.build_graph(domain, pieces, delays)
+        timeline = replay_timeline(layout, replayed)
+        late = staggered_instances(replayed.entries, replayed.begins, replayed.instance, timeline)
+        placed = [(delay, int(replayed.firsts[i])) for i, delay in delays.items()]
+        if not late and links_were_exclusive(placed, replayed.graph, timeline):
+            return replayed, timeline
+        delays = {i: delay for i, delay in delays.items() if i not in late} if late else {}
+    replayed = layout.build_graph(domain, pieces)
+    return replayed, replay_timeline(layout, replayed)
+
+
+def replay_timeline(layout: TraceLayout, replayed: ReplayGraph) -> Timeline:
+    """Return the start and the end of each task of a replayed trace.
+
+    Raises:
+        InputError: an event that ends beyond the clock.
+    """
+    with name_tasks("trace", partial(event_name, layout.trace, replayed)):
+        return run_graph(replayed.graph)

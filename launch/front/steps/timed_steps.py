@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from emu.cluster.pace.pace import Pace, Tempo
-from emu.cluster.pace.timeliness import PaceFigures
+from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from emu.cluster.pace.pace import Pace, Tempo
+from emu.cluster.pace.timeliness import Pace, Tempo
 from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.topology.catalogue import build_topology

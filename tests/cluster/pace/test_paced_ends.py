@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.cluster.pace.pace import Tempo
+from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.threads import threads
 from emu.errors import InputError, RunError
 from tests.cluster.pace.paced_runs import DEVICE, MS, now, run

@@ -8,9 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from emu.cluster.pace.pace import Pace, Tempo
 from emu.cluster.pace.rank_clock import PacedClock
-from emu.cluster.pace.timeliness import TimelinessRecord
+from emu.cluster.pace.timeliness import Pace, Tempo, TimelinessRecord
 from emu.cluster.pace.traffic import Traffic
 from emu.cluster.threads.threads import LocalCluster
 from emu.topology.catalogue import build_topology

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from emu.cluster.pace.pace import Pace, Tempo
+from emu.cluster.pace.timeliness import Pace, Tempo
 from emu.cluster.pace.traffic import Traffic
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.fabric.lower import lower_placed

@@ -10,9 +10,8 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
-from emu.trace.replay.brief_replay import brief_replay
 from emu.trace.replay.delay import Delay
-from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.replay import TraceLayout, brief_replay
 from emu.trace.report.report import rank_times
 from launch.data.devices import find_device
 from launch.show import lanes as lanes_module

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from emu.collective.algorithm import Choice
 from emu.topology.catalogue import build_topology
-from emu.trace.replay.brief_replay import brief_replay, replay_timeline
 from emu.trace.replay.delay import Delay, Entries, delay_of
-from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.replay import TraceLayout, brief_replay, replay_timeline
 from emu.trace.report.activity import busy_shares
 from emu.trace.report.critical_path import critical_path_fs
 from emu.trace.report.report import report

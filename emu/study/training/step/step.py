@@ -22,8 +22,7 @@ from emu.study.training.step.rate import Products, dtype_told, kind_of, messages
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.formats.reading import reading_of
-from emu.trace.replay.brief_replay import brief_replay, replay_timeline
-from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, event_name
+from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, brief_replay, event_name, replay_timeline
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.critical_path import PathPart, critical_path
 from emu.trace.report.mean_parts import MeanParts, mean_parts
