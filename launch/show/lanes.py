@@ -1,7 +1,7 @@
 """Lanes of a timeline: the spans of each rank and stream, and of each busy link, in ticks.
 
-Also here: the file of a timeline for ui.perfetto.dev and chrome://tracing, with a track for each lane. Source of its format:
-"Trace Event Format", Google.
+They are written as a file for ui.perfetto.dev and chrome://tracing, with a track for each lane. Source of its format: "Trace
+Event Format", Google.
 """
 
 import json
