@@ -30,7 +30,7 @@ _STEP = SimpleNamespace(step_time_s=1.0, mfu=0.3, peak_memory_bytes=0, plan="any
 # Functions of `launch.papers` that time, draw or place, by where they are: what each returns, whatever fabric it is asked of.
 SAME: Mapping[str, object] = {
     **{f"networks.{name}": 1e-3 for name in ("collective_s", "plan_s", "time_s", "all_reduces_s")},
-    "row_answers.step_of": _STEP,
+    "paper_steps.step_of": _STEP,
     "hpn.training.outage": Outage(1.0, 0, None),
     "infinitehbd.costs.aggregate": 1e4,
     "infinitehbd.traffic.crossing": 6.0,

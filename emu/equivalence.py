@@ -1,6 +1,6 @@
 """Who is equivalent to whom: what links join in either direction, what permutations map to one another, and what is equal.
 
-Also here: the permutations of nodes that the builders of fabrics declare as symmetries, and powers of permutations.
+The builder of a fabric declares such permutations of its nodes as symmetries, most often shifts along an axis.
 """
 
 from math import prod

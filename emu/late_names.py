@@ -1,9 +1,4 @@
-"""Names of a module that are imported when they are first used, so that importing the module takes no time.
-
-Also here: the view of a value in a notebook: its picture and its facts.
-
-The application draws; the library names it here by its module, which is imported when a notebook asks for a view.
-"""
+"""Names of a module that are imported when they are first used, so that importing the module takes no time."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -25,12 +20,3 @@ def late_names(module: str, home: Mapping[str, str], *also: str) -> tuple[Callab
         return found if home[name] == f"{module}.{name}" else getattr(found, name)
 
     return find, lambda: [*home, *also]
-
-
-_DRAWN_BY = "launch.front.exhibits"
-
-
-def html_of(value: object) -> str:
-    """Return the view of a topology, a schedule or a trace as HTML."""
-    view: str = importlib.import_module(_DRAWN_BY).view(value)
-    return view

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from emu import dtypes
-from emu.backend.executor.wire import FOLDS, check_reduces
+from emu.backend.executor.reductions import FOLDS, check_reduces
 from emu.dtypes import DTYPES, REDUCE_OPERATIONS, item_bytes, reductions_of
 from emu.errors import InputError
 

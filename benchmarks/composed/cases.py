@@ -16,7 +16,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, find_software
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.composed import composition, representative_tapes
-from emu.study.training.composed.place_requests import representatives_of_plan
+from emu.study.training.composed.representatives import representatives_of_plan
 from emu.study.training.step.step import Step, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.replay import TraceLayout

@@ -1,15 +1,14 @@
-"""The cuts that limit a collective, found by maximum flows: the least between two nodes, and the set with most to send.
+"""The cuts that limit a collective: the least between two nodes, that with most to send, and those of a few sets of ranks.
 
 The set with most to send has the largest |S ∩ ranks| / capacity out of S, over all S without some sink. It is found by Newton's
 method on the ratio (Dinkelbach, On nonlinear fractional programming, Management Science 13 (1967)), one maximum flow a step.
 Source: Zhao et al., ForestColl: Throughput-optimal collective communications on heterogeneous network fabrics, 2024,
-arXiv 2402.06787. Letters: V nodes, A arcs.
+arXiv 2402.06787.
 
-Also here: bounds from some sets of ranks: one rank, all but one, and the groups and halves that the numbering gives.
-
-The blocks that a set has to send are counted from the operation, so that any operation is served. For an exchange among all
-ranks the number is known without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks,
-V nodes, B blocks, G groups.
+Some sets are looked at by themselves: one rank, all but one, and the groups and halves that the numbering gives. The blocks
+that such a set has to send are counted from the operation, so that any operation is served. For an exchange among all ranks the
+number is known without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks, V nodes, A
+arcs, B blocks, G groups.
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,8 @@
 """The limit of a collective on a topology: the least time that any schedule can take.
 
-An operation moves blocks. A bound is a number of seconds for each byte of a block, plus a latency. Some bounds hold for every
-schedule. Where switches add or copy fewer bounds hold, so that schedules without helpers have their own, higher limit.
-
-Also here: the latency that a collective cannot avoid: from a rank that has a block to one that wants it, over the quickest
-path.
-
+An operation moves blocks. A bound is a number of seconds for each byte of a block, plus a latency that no schedule avoids: from
+a rank that has a block to one that wants it, over the quickest path. Some bounds hold for every schedule. Where switches add or
+copy fewer bounds hold, so that schedules without helpers have their own, higher limit.
 Letters: N ranks, V nodes, D searches, S sources.
 """
 

@@ -1,19 +1,16 @@
-"""The network of a topology for bounds: arcs of whole capacities between nodes, and the nodes of ranks.
+"""The network of a topology for bounds: arcs of whole capacities between the nodes of ranks, its symmetry, and prices on it.
 
-Every bound here is on the amount that a set of nodes can send to the others, whatever the routes are. Letters: A arcs, V nodes,
-N ranks.
+Every bound here is on the amount that a set of nodes can send to the others, whatever the routes are.
 
-Also here: the symmetry of a network: which ranks and arcs are equivalent, so that a bound needs only one of each kind.
+By its symmetry, which says what ranks and arcs are equivalent, a bound needs only one of each kind. The maps that are tried are
+those that the topology declares and, if that leaves several kinds of ranks, steps of the numbering of the NPUs along its dims.
+A map is used if it maps every arc onto one of equal capacity and latency. The mean of an optimal flow over all maps is optimal
+too, and equal for equivalent arcs.
 
-The maps that are tried are those that the topology declares and, if that leaves several kinds of ranks, steps of the numbering
-of the NPUs along its dims. A map is used if it maps every arc onto one of equal capacity and latency. The mean of an optimal
-flow over all maps is optimal too, and equal for equivalent arcs. Letters: R kinds of ranks, A arcs, V nodes, P pairs, G groups.
-
-Also here: the least time of an exchange among all ranks, from prices on links.
-
-At any prices, data from one rank to another pays at least the distance in prices between them. All links together take in at
-most price times capacity in a unit of time. Source: Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37
-(1990). Letters: A arcs, V nodes, N ranks, D dimensions.
+Prices on links bound the time of an exchange among all ranks: at any prices, data from one rank to another pays at least the
+distance in prices between them. All links together take in at most price times capacity in a unit of time. Source: Shahrokhi
+and Matula, The maximum concurrent flow problem, J. ACM 37 (1990). Letters: A arcs, V nodes, N ranks, R kinds of ranks, P pairs,
+G groups, D dimensions.
 """
 
 from collections.abc import Iterator

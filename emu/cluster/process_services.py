@@ -1,6 +1,6 @@
 """Services that a process has once and every rank of a script uses: profiles, operators, signals, compiling, exits, spawns.
 
-Also here: parts of PyTorch that open connections of their own, beside the process groups. Some are refused, others reported.
+Parts of PyTorch that open connections of their own, beside the process groups, are refused or reported.
 """
 
 import atexit

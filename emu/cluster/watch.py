@@ -1,87 +1,28 @@
-"""A thread beside the ranks that sees which of them does not come back while all others wait, and says so.
+"""The rank that does not come back while all others wait: a thread beside the ranks of a process sees it, and says so.
 
 Waits that Emu knows hand on the baton, so a deadlock among them is named at once. What is left is what a rank does without
-asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has the baton.
-
-Also here: a sight of a thread from outside, the ranks of other processes that do not return, and the end of a run that somebody
-interrupts: where each rank was, and an end also for those that ask for nothing.
+asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has the baton. The rank
+may be one of another process, whose place is asked for. When somebody interrupts a run, such a rank is ended where it is.
 """
 
 import ctypes
-import linecache
 import logging
-import re
-import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from emu.backend.rank.source_lines import SourceLine, in_brackets, is_users
 from emu.cluster.child_processes import has_processes
+from emu.cluster.strands.sight import IDLE_S, Sight, processor_time_s, sight_of
 from emu.cluster.strands.strand import Strand, StrandEnd
-from emu.errors import RunError, rank_list
+from emu.errors import RunError
 
 if TYPE_CHECKING:  # it imports this module
     from emu.cluster.strands.strands import Strands
 
-_WAITING = re.compile(r"\.(acquire|join|wait|result)\(|^\s*(async )?with\b")  # as a line of Python says it
-_PRIMITIVES = ("threading.py", "queue.py", "_base.py")  # of Python, that wait for locks alone
-_IDLE_S = 1e-3  # less is no work
-
-
-class Sight(NamedTuple):
-    """One look at a thread."""
-
-    line: SourceLine | None  # of the user's program
-    does: str  # in words
-    waits: bool  # for a lock, a thread or a store, as far as its line tells
-    spent_s: float  # of the processor, since it was started
-
-    def told(self, rank: int) -> str:
-        """Return a text such as `rank 1 waits for a lock or a thread (train.py:12)`."""
-        return f"rank {rank} {self.does}{in_brackets(self.line)}"
-
-
-def sight_of(thread: threading.Thread) -> Sight | None:
-    """Return a sight of a thread, or None if it has ended."""
-    frame = sys._current_frames().get(thread.ident or 0)
-    if frame is None or thread.ident is None:
-        return None
-    file, number = frame.f_code.co_filename, frame.f_lineno or 0  # none, as it is about to begin
-    waits = file.endswith(_PRIMITIVES) or bool(_WAITING.search(linecache.getline(file, number)))
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    line = SourceLine(frame.f_code.co_filename, frame.f_lineno or 0) if frame is not None else None
-    does = "waits for a lock or a thread" if waits else "computes, or waits outside of Python"
-    return Sight(line, does, waits, processor_time_s(thread))
-
-
-def processor_time_s(thread: threading.Thread) -> float:
-    """Return the seconds for which a thread has used the processor."""
-    try:
-        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
-    except (AttributeError, OSError):  # the system does not tell, or the thread has ended
-        return time.process_time()
-
 
 _AGAIN_S, _PATIENT_S, _MOST_S = 0.05, 0.3, 1.2  # between looks; until a rank that goes on is told, and is left where it is
-
-
-def places_in_words(strands: Sequence[Strand]) -> str:
-    """Return a text of the lines of all ranks, such as `ranks 0, 1 at train.py:12; rank 2 at train.py:14`."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for strand in strands:
-        sight = sight_of(strand.thread)
-        if sight is not None:
-            found[f"at {sight.line}" if sight.line else "before its first line"].append(strand.rank)
-    return "; ".join(f"{_named(ranks)} {at}" for at, ranks in found.items())
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {rank_list(ranks)}"
 
 
 def end_ranks(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callable[[float], bool]) -> bool:
@@ -171,7 +112,7 @@ class Watch:
 
     def _see(self, strand: Strand, now_s: float) -> None:
         spent = processor_time_s(strand.thread)
-        if spent - self._spent_s > _IDLE_S:
+        if spent - self._spent_s > IDLE_S:
             self._spent_s, self._idle_s = spent, None
         elif self._idle_s is None:
             self._idle_s = now_s
@@ -240,7 +181,7 @@ class AbsentRank:
         if not self._said:
             self._said = True
             _log.info("%s", absence_in_words(sight.told(rank), SAID_S, len(self._here)))
-        if self._idle is None or has_processes or not sight.waits or sight.spent_s - self._idle[1] >= _IDLE_S:
+        if self._idle is None or has_processes or not sight.waits or sight.spent_s - self._idle[1] >= IDLE_S:
             self._idle = now_s, sight.spent_s
         elif now_s - self._idle[0] > self._patience_s - SAID_S:
             self._fail(RunError(absence_in_words(sight.told(rank), self._patience_s, len(self._here))))

@@ -1,11 +1,8 @@
 """The schedule: which rank sends which slot to which rank, in which round. It has no bytes, no times and no tensors.
 
+A schedule may be given by the rows of rank 0 and the translations of a grid: translation v of Z_dims moves rank r to r + v,
+digit by digit, and the digits of slots likewise. The leading base-N digits of a slot are ranks; the rest of a slot stays.
 Letters: S rows, N ranks, K slots, T rounds.
-
-Also here: the translations of a grid: translation v of Z_dims moves rank r to r + v, digit by digit, and the digits of slots
-likewise.
-
-Letter: N ranks. The leading base-N digits of a slot are ranks; the rest of a slot stays.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I16, I32, I64, Bool, column, digest, slices
 from emu.errors import InputError
-from emu.late_names import html_of
+from emu.notebook_view import html_of
 
 MAX_ROWS = 2**24
 _INT16, _INT32 = 2**15, 2**31

@@ -84,18 +84,9 @@ class Model:
         """Return the number of parameters of the model, or of one rank in groups of these sizes."""
         return sum(n * o.parameters for n, o in self.operators(Tokens(1), Cut(tp, ep, etp)))
 
-    def part_parameters(self, part: str, cut: Cut | None = None) -> int:
-        """Return the number of parameters of the embedding, the head, or one layer of a kind; with `cut`, of one rank."""
-        return sum((o.on(cut) if cut else o).parameters for o in self.part(part, Tokens(1)))
-
     def active_parameters(self) -> int:
         """Return the number of parameters that one token uses: of the experts those that it is routed to, of the rest all."""
         return sum(n * o.active_parameters for n, o in self.operators(Tokens(1)))
-
-    def flops(self, seq: int, tp: int = 1) -> tuple[int, int]:
-        """Return the FLOPs of products and attention, forward and backward, of one rank for one sequence."""
-        passes = [(n, o.eager) for n, o in self.operators(Tokens(seq), Cut(tp))]
-        return sum(n * p.forward.flops for n, p in passes), sum(n * p.backward.flops for n, p in passes)
 
     def flops_per_token(self, seq: int) -> int:
         """Return the model FLOPs of a token: 6 * active parameters without the input embedding + 12 * L * h * s.

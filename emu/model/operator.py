@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from emu.trace.trace import MOVES, Kernel, Shape
+from emu.trace.kernel_shape import MOVES, Kernel, Shape
 
 PRODUCT, ATTENTION, NORM, ROTATION, GATE, ACTIVATION = "product", "attention", "norm", "rotation", "gate", "activation"
 RESIDUAL, SUM, SCALE, BIAS, LOOKUP = "residual", "sum", "scale", "bias", "lookup"

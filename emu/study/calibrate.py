@@ -13,7 +13,8 @@ import torch
 from emu.arrays import I64
 from emu.study.probe import SIZES, LayerStep, Probe, rows_of
 from emu.trace.device.device import BARE, Device
-from emu.trace.trace import AS_RAN, Events
+from emu.trace.timed_dtype import AS_RAN
+from emu.trace.trace import Events
 
 _TILES = (128, 128), (128, 256), (256, 128)
 _UNHIDDEN = tuple(np.linspace(0, 1, 21).tolist())

@@ -32,7 +32,9 @@ from emu.model.parts.decoder import Decoder, DecoderLayer
 from emu.model.parts.feed_forward import FeedForward
 from emu.study.training.learn.program import one_thread
 from emu.trace.device.measured import MeasuredKernel
-from emu.trace.trace import TF32, Events, Kernel
+from emu.trace.kernel_shape import Kernel
+from emu.trace.timed_dtype import TF32
+from emu.trace.trace import Events
 
 _LOOKS = 7
 _STEPS = 5

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I16, I32, I64, Bool, column, digest
 from emu.errors import InputError, must_be
-from emu.late_names import html_of
+from emu.notebook_view import html_of
 from emu.units import seconds
 
 MAX_LINKS = 2**24

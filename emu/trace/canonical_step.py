@@ -14,7 +14,8 @@ import numpy as np
 from emu.arrays import F64, I32, I64
 from emu.equivalence import turns
 from emu.trace.steps import computes, order_of, queues_of
-from emu.trace.trace import TF32, Events, Kind
+from emu.trace.timed_dtype import TF32
+from emu.trace.trace import Events, Kind
 
 
 class Queue(NamedTuple):

@@ -3,77 +3,17 @@
 R roles, N ranks, E events, W waits, S split sizes, G groups, P parts of memory. Ranks that did exactly the same share a role,
 and so its events. Ranks wait for one another only in calls: the members of one (group, instance) belong together, and so do
 both ends of one message, the n-th of its (group, src, dst, tag).
-
-Also here: the line of the user's program that made each request of a trace, stored in the trace's meta.
-
-No time depends on these lines, so they are no part of the events.
-
-Also here: the kind of kernel that does a computation, and the sizes that decide how well it fills the device.
-
-Also here: the dtype that events are timed in: float32 as it ran, or as another data type.
-
-E events of a role.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from emu.arrays import F64, I16, I32, I64, column, digest
-from emu.late_names import html_of
-from emu.registry import unknown
-
-
-class Kernel(IntEnum):
-    """A kind of kernel; a device needs a time of its own for each kind."""
-
-    OTHER = 0  # a kernel that moves bytes, or one whose FLOPs have an unknown shape
-    PRODUCT = 1  # BATCH matrices [M, K] times as many [K, N]; of a grouped product M is the rows of each group
-    ATTENTION = 2  # one kernel that writes no scores: BATCH heads of all sequences, M queries, N keys, K elements a head
-    CAUSAL = 3  # ATTENTION under a causal mask, which needs only half of the scores
-    ATTENTION_BACKWARD = 4  # the gradients of queries, keys and values of that attention
-    CAUSAL_BACKWARD = 5  # the same under a causal mask
-    SCATTER_ADD = 6  # adds M rows of N elements to rows that repeat, each element by an atomic operation
-
-
-ATTENTIONS = (Kernel.ATTENTION, Kernel.CAUSAL, Kernel.ATTENTION_BACKWARD, Kernel.CAUSAL_BACKWARD)
-MASKED = (Kernel.CAUSAL, Kernel.CAUSAL_BACKWARD)
-BACKWARD = (Kernel.ATTENTION_BACKWARD, Kernel.CAUSAL_BACKWARD)
-_UNMASKED = {Kernel.CAUSAL: Kernel.ATTENTION, Kernel.CAUSAL_BACKWARD: Kernel.ATTENTION_BACKWARD}
-_BACKWARD = {Kernel.ATTENTION: Kernel.ATTENTION_BACKWARD, Kernel.CAUSAL: Kernel.CAUSAL_BACKWARD}
-
-
-class Shape(NamedTuple):
-    """The kernel and the sizes of one computation; a size of 0 is unknown."""
-
-    kernel: Kernel = Kernel.OTHER
-    batch: int = 0
-    m: int = 0
-    n: int = 0
-    k: int = 0
-
-    def unmasked(self, queries: int = 1, keys: int = 1) -> "Shape":
-        """Return the shape of an attention in which part of the queries sees a whole part of the keys, without a mask.
-
-        Args:
-            queries: The number of equal parts into which the queries are divided; the result has one of them.
-            keys: The number of equal parts into which the keys are divided; the result has one of them.
-        """
-        if self.kernel not in _UNMASKED:
-            return self
-        return self._replace(kernel=_UNMASKED[self.kernel], m=self.m // queries, n=self.n // keys)
-
-    def backward(self) -> "Shape":
-        """Return the shape of the kernel that works out the gradients of an attention; of any other kernel the same."""
-        return self._replace(kernel=_BACKWARD.get(self.kernel, self.kernel))
-
-
-MOVES = Shape()
-
+from emu.notebook_view import html_of
 
 COMMAND = "command"  # the key of a trace's meta that names which command of Emu made it: run, train or estimate
 UPDATE = "optimizer"  # the mark where an optimizer begins to change the weights
@@ -200,73 +140,3 @@ class Trace:
 
 def _flat(events: Sequence[Events]) -> list[object]:
     return [getattr(e, name) for e in events for name in Events.__slots__]
-
-
-_KEY = "lines"
-Lines = Mapping[int, str]  # the line of the user's program, by the number of a role's event
-
-
-def lines_entry(lines: Sequence[Lines]) -> tuple[tuple[str, str], ...]:
-    """Return an entry for a trace's meta that holds the lines of each role [R], or no entry if no line is known."""
-    words = list(dict.fromkeys(line for of_role in lines for line in of_role.values()))
-    number = {word: i for i, word in enumerate(words)}
-    packed = [[list(of_role), [number[line] for line in of_role.values()]] for of_role in lines]
-    return ((_KEY, json.dumps([words, packed])),) if words else ()
-
-
-def lines_of(trace: Trace) -> list[Lines]:
-    """Return [R] for each role of a trace, the line of each of its requests whose line is known, by the event's number."""
-    words, packed = json.loads(dict(trace.meta).get(_KEY, "[[], []]"))
-    found: list[Lines] = [{event: words[i] for event, i in zip(*of_role, strict=True)} for of_role in packed]
-    return found or [{} for _ in trace.events]
-
-
-FLOAT_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
-TF32 = "tf32"  # of a product of float32 elements that the setting of the program let round its factors to TF32
-AS_RAN = "as-ran"  # in place of a dtype: each operator and message is timed in the dtype that it ran in
-_SINGLE = ("float32", TF32)
-_REDUCED = "bfloat16"  # what float32 is timed as where a trace does not say that it is timed as it ran
-_AS_RAN_BY = ("run", "estimate")  # commands that time what they record or generate as it ran
-
-
-def check_dtype(dtype: str) -> None:
-    """Refuse what float32 cannot be timed as.
-
-    Raises:
-        InputError: neither `AS_RAN` nor a dtype of `FLOAT_BYTES`; the message names the nearest.
-    """
-    if dtype != AS_RAN and dtype not in FLOAT_BYTES:
-        raise unknown("dtype", dtype, (AS_RAN, *FLOAT_BYTES))
-
-
-def usual_dtype(trace: Trace) -> str:
-    """Return what float32 of a trace is timed as where nobody says: as the command that made the trace times it.
-
-    A trace that names no command is timed as bfloat16, as all traces were before they named one.
-    """
-    return AS_RAN if trace.command in _AS_RAN_BY else _REDUCED
-
-
-def timed_as(ran: str, dtype: str) -> str:
-    """Return the dtype that an event of dtype `ran` is timed as."""
-    return dtype if dtype != AS_RAN and ran in _SINGLE else ran
-
-
-def timed_bytes(events: Events, dtype: str) -> I64:
-    """Return [E] the bytes of each event, had its float32 elements been of `dtype`.
-
-    Raises:
-        InputError: an unknown dtype.
-    """
-    check_dtype(dtype)
-    return np.asarray(events.bytes - is_single(events) * events.count * (4 - item_as(4, "float32", dtype)))
-
-
-def item_as(item_bytes: int, ran: str, dtype: str) -> int:
-    """Return the bytes of an element of a dtype that ran, as it is timed."""
-    return FLOAT_BYTES[dtype] if dtype != AS_RAN and ran in _SINGLE else item_bytes
-
-
-def is_single(events: Events) -> I64:
-    """Return [E] 1 where an event is of float32 elements, with or without TF32; else 0."""
-    return np.array([d in _SINGLE for d in events.dtype], dtype=np.int64)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from emu.arrays import Bool, column
 from emu.errors import InputError, must_be
 from emu.files import read_input, write_file
-from emu.trace.trace import PARTS, Events, Group, Trace, is_single
+from emu.trace.timed_dtype import is_single
+from emu.trace.trace import PARTS, Events, Group, Trace
 
 
 def check_trace(trace: Trace) -> None:

@@ -7,7 +7,7 @@ import click
 
 from emu.model.pipeline_order import ORDERS
 from emu.model.plan.plan import AXES, CHOICES, TITLES, Plan
-from emu.trace.trace import AS_RAN
+from emu.trace.timed_dtype import AS_RAN
 from launch.cli.options import common
 from launch.cli.options.files import FOLDER
 from launch.cli.options.output import check_fault, check_job_picture, keep_trace, show

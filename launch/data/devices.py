@@ -7,10 +7,11 @@ from typing import Any
 
 from emu.errors import must_be
 from emu.registry import Registry, parse_call, unknown
-from emu.trace.device.device import KINDS, Device, step_error
+from emu.trace.device.device import Device
 from emu.trace.device.file import SHARES, read_device
 from emu.trace.device.measured import check_products
-from emu.trace.trace import AS_RAN, check_dtype
+from emu.trace.device.step_error import KINDS, step_error
+from emu.trace.timed_dtype import AS_RAN, check_dtype
 from emu.units import parse_time, seconds
 from launch.data.fitted import Fitted, read_clock, read_fitted
 from launch.data.kernels import attention_of, kernel_constants

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.trace.device.measured import AttentionRate
+from emu.trace.device.attention_rate import AttentionRate
 from launch.data.fitted import rows_of
 
 KERNELS = Path(__file__).with_name("kernels")

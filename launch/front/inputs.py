@@ -26,7 +26,7 @@ from emu.study.choice import algorithm_cache
 from emu.topology import catalogue
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.trace import AS_RAN
+from emu.trace.timed_dtype import AS_RAN
 from launch.data.devices import find_device
 from launch.data.presets import STACKS
 from launch.shell import is_in_shell

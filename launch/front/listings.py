@@ -7,7 +7,7 @@ from typing import Any
 from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.model.model import ARCHITECTURES, MODELS
 from emu.topology.catalogue import TOPOLOGIES
-from emu.trace.trace import TF32
+from emu.trace.timed_dtype import TF32
 from emu.units import format_bandwidth, format_count, format_flops, format_size
 from launch.data.devices import DEVICES
 from launch.front.result import Result

@@ -1,31 +1,18 @@
-"""Answers to the rows of papers, and the estimated steps that rows need, by one or several processes.
+"""Answers to the rows of papers, by one or several processes; the answers of several processes equal those of one.
 
-Each is computed once, until the code or its inputs change, and kept between commands. The answers of several processes equal
-those of one.
+Each answer is computed once, until the code or its inputs change, and kept between commands.
 """
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from emu.arrays import digest
-from emu.model.model import Model
-from emu.model.plan.plan import Plan
-from emu.model.stack.stack import parse_stack
 from emu.sources import code_digest
 from emu.study.job_pool import JobPool, known_result, results_of
 from emu.study.planning.search.results import ResultCache
-from emu.study.planning.search.row import PlanRow
-from emu.study.training.estimate import EstimateRequest, prepare
-from emu.study.training.step_choice.step_to_serve import TimingEffort
-from emu.topology.topology import Topology
-from emu.trace.device.device import Device
-from launch.data.devices import find_device
-from launch.data.presets import STACKS
 from launch.papers.paper import Paper
 from launch.papers.targets import Answer, Target
 
@@ -124,48 +111,3 @@ def answers(makers: Mapping[str, Make], asked: Sequence[RowRequest], kept: Resul
         )
         for found in results_of(pending, len(groups)):
             yield from found
-
-
-_EFFORT = TimingEffort(most_events=2**17)  # every step of a paper has more, and is composed
-
-
-@dataclass(eq=False)
-class PaperSteps:
-    """The estimates of a paper's steps."""
-
-    kept: ResultCache
-    device_name: str
-    software: str  # stack, in the words of `--stack`
-    algorithms: tuple[str, ...] = ("auto",)
-
-    @cached_property
-    def device(self) -> Device:
-        """The device, without a limit of memory, because papers do not say what they recompute."""
-        return replace(find_device(self.device_name, "bfloat16"), memory_bytes=0)
-
-    def estimate(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
-        """Return one step; arguments and errors are those of `step_of`."""
-        request = EstimateRequest(model, plan, parse_stack(self.software, STACKS), self.algorithms)
-        return step_of(self.kept, request, of, built, self.device)
-
-
-def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callable[[], Topology], device: Device) -> PlanRow:
-    """Return one step, from the cache if it is there.
-
-    Args:
-        kept: The cache.
-        request: The step to estimate.
-        of: A text that identifies the topology.
-        built: The function that builds the topology; it is called only if the step is not in the cache.
-        device: The device.
-
-    Raises:
-        InputError: as `estimate`.
-    """
-    model = request.model if isinstance(request.model, str) else request.model.digest()
-    name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EFFORT)
-    found = kept.read(name)
-    if found is None:
-        found = asdict(PlanRow.of(*prepare(request, built(), device, _EFFORT).moments(device, briefly=True)))
-        kept.write(name, found)
-    return PlanRow.stored(found)

@@ -1,7 +1,7 @@
 """Lanes of a timeline: the spans of each rank and stream, and of each busy link, in ticks.
 
-Also here: the file of a timeline for ui.perfetto.dev and chrome://tracing, with a track for each lane. Source of its format:
-"Trace Event Format", Google.
+They are written as a file for ui.perfetto.dev and chrome://tracing, with a track for each lane. Source of its format: "Trace
+Event Format", Google.
 """
 
 import json
@@ -19,7 +19,8 @@ from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.report import stages_of
-from emu.trace.report.request_times import Arrivals, merged, talking
+from emu.trace.report.request_times import Arrivals, talking
+from emu.trace.report.spans import merged
 from emu.trace.trace import Kind, Trace
 
 MOST_RANKS, MOST_LINKS = 32, 64  # ranks, and links, that have lanes in `few_lanes`

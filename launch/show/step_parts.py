@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.step.step import Step
-from emu.trace.report.report import MeanParts
+from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_size, format_time
 from launch.show.text.table import Column, figures
 

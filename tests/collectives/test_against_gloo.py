@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from emu.backend.executor.executor import Buffers, execute
-from emu.backend.executor.wire import unwritten_mark
+from emu.backend.executor.reductions import unwritten_mark
 from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.operation import OPERATIONS, REDUCING, ROUTED, Operation, operation
 from emu.collective.schedule import Schedule

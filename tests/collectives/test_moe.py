@@ -10,7 +10,7 @@ import torch
 
 from collectives import moe
 from emu.backend.executor.executor import Buffers, execute
-from emu.backend.executor.wire import unwritten_mark
+from emu.backend.executor.reductions import unwritten_mark
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation, routed_operation
 from emu.collective.proof import prove

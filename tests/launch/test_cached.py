@@ -14,7 +14,7 @@ from emu.study.planning.search.results import ResultCache
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from launch.papers import row_answers as rows
-from launch.papers.row_answers import step_of
+from launch.papers.paper_steps import step_of
 from tests.forked import Fork, command
 from tests.study.planning.spaces import H100, asked, found, table
 

@@ -13,6 +13,7 @@ from emu.model.operator import Amount, Cut, ModelOperator, Tokens, attention, lo
 from emu.model.parts.expert_block import of_experts
 from emu.model.plan.plan import Plan
 from emu.model.stack.passes import element_wise
+from tests.model.counts import part_parameters, sequence_flops
 
 ALONE, PAIR = Plan(global_batch=2, seq=3), Plan(dp=2, global_batch=4, seq=3)
 
@@ -104,10 +105,10 @@ def test_sums_over_operators():
     assert small.layers == 2
     assert small.parameters() == 40 + 2 * 256 + 2 * 256 + 2 * 8
     assert small.parameters(2) == 20 + 2 * 128 + 2 * 128 + 2 * 8
-    assert small.part_parameters("dense") == 2 * 256 + 8
-    assert small.part_parameters(EMBEDDING, Cut(tp=4)) == 10
-    assert small.flops(3) == (4 * 2 * 3 * 256, 8 * 2 * 3 * 256)
-    assert small.flops(3, tp=4) == (2 * 3 * 256, 2 * 2 * 3 * 256)
+    assert part_parameters(small, "dense") == 2 * 256 + 8
+    assert part_parameters(small, EMBEDDING, Cut(tp=4)) == 10
+    assert sequence_flops(small, 3) == (4 * 2 * 3 * 256, 8 * 2 * 3 * 256)
+    assert sequence_flops(small, 3, tp=4) == (2 * 3 * 256, 2 * 2 * 3 * 256)
     assert small.flops_per_token(3) == 6 * (4 * 256 + 16)
     norm, up, down = 2 * 24 + 3, 24, 96
     assert small.saved(Tokens(3), Cut()).elements == 2 * (norm + up + down)

@@ -3,6 +3,7 @@
 import pytest
 
 from emu.model.model import EMBEDDING, HEAD, MODELS
+from tests.model.counts import part_parameters
 
 # Billions; of the experts' models also those that one token sees.
 PUBLISHED = {
@@ -59,7 +60,7 @@ def test_a_token_sees_as_many_as_the_authors_print(name):
 def test_deepseek_prints_active_parameters_without_the_input_embedding():
     """37 billion: DeepSeek-V3 Technical Report (2024), abstract."""
     found = MODELS.find("deepseek-v3")
-    assert printed(found.active_parameters() - found.part_parameters(EMBEDDING), "37") == "37"
+    assert printed(found.active_parameters() - part_parameters(found, EMBEDDING), "37") == "37"
 
 
 def test_the_printed_digits_of_these_are_cut_not_rounded():
@@ -70,7 +71,7 @@ def test_the_printed_digits_of_these_are_cut_not_rounded():
     assert int(MODELS.find("qwen3-30b-a3b").active_parameters() / 1e8) == 33
     assert int(MODELS.find("gpt-moe-1.1t").parameters() / 1e11) == 11
     grok = MODELS.find("grok1-314b")
-    assert int((grok.parameters() - grok.part_parameters(EMBEDDING)) / 1e9) == 314
+    assert int((grok.parameters() - part_parameters(grok, EMBEDDING)) / 1e9) == 314
     assert 0.25 < (grok.active_parameters() / grok.parameters()) < 0.27  # "25 % of the weights active on a given token"
 
 
@@ -84,7 +85,7 @@ def test_the_embeddings_of_nemotron_are_counted_apart(name, embedding, rest):
     tables = found.vocab * found.hidden * 2
     assert 0 <= float(embedding) - tables / 1e9 < 0.1 or printed(tables, embedding) == embedding
     assert printed(found.parameters() - tables, rest) == rest
-    assert found.part_parameters(HEAD) == found.vocab * found.hidden + 2 * found.hidden
+    assert part_parameters(found, HEAD) == found.vocab * found.hidden + 2 * found.hidden
 
 
 def test_every_size_but_those_of_our_own_is_held_against_its_authors():

@@ -10,8 +10,8 @@ from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
+from tests.topologies.hpn_connections import FIRST_PORT, establish, linear_hash
 from tests.topologies.hpn_nodes import of_kind
-from topologies.hpn.hash_routing import FIRST_PORT, establish, linear_hash
 
 built = cache(build_topology)
 

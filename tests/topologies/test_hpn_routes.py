@@ -7,8 +7,8 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
+from tests.topologies.hpn_connections import FIRST_PORT, drain, establish, expected_tries, imbalance, linear_hash, random_hash
 from tests.topologies.hpn_nodes import PAPER
-from topologies.hpn.hash_routing import FIRST_PORT, drain, establish, expected_tries, imbalance, linear_hash, random_hash
 
 # Hashing
 

@@ -8,7 +8,8 @@ import torch
 from emu.errors import InputError
 from emu.trace.device.device import Device
 from emu.trace.device.measured import beside
-from emu.trace.trace import AS_RAN, FLOAT_BYTES, TF32, Kernel, timed_as, timed_bytes
+from emu.trace.kernel_shape import Kernel
+from emu.trace.timed_dtype import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
 from launch.data.devices import DEVICES, find_device
 
 PEAKS = {"float32": 1e12, "bfloat16": 4e12}

@@ -9,7 +9,7 @@ from emu.errors import InputError
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device, write_device
 from emu.trace.device.measured import MeasuredKernel
-from emu.trace.trace import Kernel
+from emu.trace.kernel_shape import Kernel
 from launch.data.devices import DEVICES, find_device
 
 NEEDED = 'memory_bandwidth = "1TB/s"\npeak_flops = { bfloat16 = 1e12 }\n'

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
+from emu.trace.device.attention_rate import AttentionRate
 from emu.trace.device.device import Device
-from emu.trace.device.measured import AttentionRate, MeasuredKernel, events_of
-from emu.trace.trace import AS_RAN, MOVES, Kernel, Shape
+from emu.trace.device.measured import MeasuredKernel, events_of
+from emu.trace.kernel_shape import MOVES, Kernel, Shape
+from emu.trace.timed_dtype import AS_RAN
 
 PEAKS = {"float32": 1e12, "bfloat16": 4e12}
 DEVICE = Device("npu", PEAKS, hbm_Bps=1e15, gemm_share=1.0, unhidden_share=0.0, hbm_efficiency=1.0)

@@ -5,7 +5,7 @@ from math import ceil
 import numpy as np
 import pytest
 
-from emu.trace.device.device import KINDS, RunKind, step_error
+from emu.trace.device.step_error import KINDS, RunKind, step_error
 from launch.data.devices import DEVICES
 from launch.data.fitted import read_fitted
 

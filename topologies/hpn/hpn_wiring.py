@@ -1,12 +1,8 @@
-"""The nodes and the cables of an HPN as a topology.
+"""The nodes and the cables of an HPN as a topology, with its placement, its drawing, and its variants.
 
-The placement of jobs on HPN: whole hosts in the order of segments; a backup host replaces a failed one (5.1).
-
-The drawing of an HPN: rails as columns under their pair of ToRs, hosts as rows, Aggs on top by plane (Fig. 7, 11 and 12b).
-
-The registration of HPN's variants: a variant's plan gives both its wiring and its invariants.
-
-Also here: settings of HPN that are words or may be 0, and groups of settings that several variants share.
+Jobs are placed on whole hosts in the order of segments; a backup host replaces a failed one (5.1). In the drawing, rails are
+columns under their pair of ToRs, hosts are rows, and Aggs are on top by plane (Fig. 7, 11 and 12b). A variant's plan gives both
+its wiring and its invariants; several variants share groups of settings, of which some are words or may be 0.
 """
 
 from collections.abc import Callable

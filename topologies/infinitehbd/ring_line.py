@@ -1,9 +1,7 @@
-"""InfiniteHBD's K-hop ring and K-hop line in one configuration of their OCSTrx: the rings of a job (4.2, 4.3).
+"""InfiniteHBD's K-hop ring and K-hop line in one configuration of their OCSTrx, as a topology: the rings of a job (4.2, 4.3).
 
-Also here: a configuration of InfiniteHBD as a topology: rings of GPUs, a link to each side, and the DCN that joins all GPUs.
-
-Cable q goes from the GPU at place q to the next on its ring, cable n R + i from GPU i to the DCN. Letters: P pairs, q places in
-the order of the rings.
+GPUs are in rings with a link to each side, and the DCN joins all of them. Cable q goes from the GPU at place q to the next on
+its ring, cable n R + i from GPU i to the DCN. Letters: P pairs, q places in the order of the rings.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,12 +1,10 @@
-"""The messages of each round that cross the wire: the memory that each leaves from, and the memory in which it arrives.
+"""The rows of a round as moves of cells in this process, and as messages that cross the wire to others.
 
-A message is received while the round before runs. It goes straight to its home if all of it is copied to one range of memory
-that nothing in progress needs; else it goes to an inbox, of which there are two, used in turn.
-
-The rows of a round as copies and additions in phases: reads come before writes, and sums are in ascending rank.
-
-The receiver's own value takes the place of its rank in the sum. A cell that is read in the round that writes it, and a sum that
-does not begin with the receiver's own value, are built in a stage and copied home last.
+Moves are copies and additions in phases: reads come before writes, and sums are in ascending rank. The receiver's own value
+takes the place of its rank in the sum. A cell that is read in the round that writes it, and a sum that does not begin with the
+receiver's own value, are built in a stage and copied home last. A message is received while the round before runs. It goes
+straight to its home if all of it is copied to one range of memory that nothing in progress needs; else it goes to an inbox, of
+which there are two, used in turn.
 """
 
 from collections import deque

@@ -1,6 +1,6 @@
 """The execution of a schedule on real tensors: the ranks of this process, and a wire to those of other processes.
 
-The interpreter of compiled programs: it applies their operations to memories, and messages to the wire.
+A compiled program is interpreted: its operations are applied to memories, and its messages go over the wire.
 """
 
 import threading
@@ -22,8 +22,9 @@ from emu.backend.executor.compiled_program import (
     compile_schedule,
 )
 from emu.backend.executor.crossing import WireMessage
+from emu.backend.executor.reductions import FOLDS, check_reduces, unwritten_mark
 from emu.backend.executor.schedule_cells import INBOXES, SCRATCH, STAGE
-from emu.backend.executor.wire import FOLDS, GlooTransfer, GlooWire, check_reduces, unwritten_mark
+from emu.backend.executor.wire import GlooTransfer, GlooWire
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule
 from emu.dtypes import REDUCE_OPERATIONS

@@ -1,12 +1,9 @@
 """The cells that a schedule touches: the round that first writes each, and its place before and after that round.
 
 A cell is a slot of a participant. If translations give the rows of all ranks from those of rank 0, all cells that they map to
-one another have one number, because they are treated alike.
-
-The place of each slot of each rank while a schedule runs.
-
-A rank's data is read from its input until the schedule first writes it. A written slot lives in the output if the rank wants
-it, else in scratch. So no input is overwritten, and nothing is copied without need. P participants, B blocks, K slots.
+one another have one number, because they are treated alike. A rank's data is read from its input until the schedule first
+writes it. A written slot lives in the output if the rank wants it, else in scratch. So no input is overwritten, and nothing is
+copied without need. P participants, B blocks, K slots.
 """
 
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import (
 
 from emu.backend.rank.products import ADD_ROWS, flops_of, product_dtype, shape_of
 from emu.backend.rank.rank_memory import WEIGHTS, Memory
-from emu.trace.trace import MOVES, Shape
+from emu.trace.kernel_shape import MOVES, Shape
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

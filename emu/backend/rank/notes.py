@@ -9,7 +9,8 @@ import numpy as np
 from emu.arrays import column
 from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.collective.operation import OPERATIONS, ROUTED, operation
-from emu.trace.trace import PARTS, Events, Group, Lines, Trace, lines_entry, typed_events
+from emu.trace.request_lines import Lines, lines_entry
+from emu.trace.trace import PARTS, Events, Group, Trace, typed_events
 
 
 class EventRow(NamedTuple):

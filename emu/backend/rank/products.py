@@ -10,7 +10,8 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flo
 
 from emu.backend.rank.rank_requests import dtype_name
 from emu.errors import RunError
-from emu.trace.trace import MOVES, TF32, Kernel, Shape
+from emu.trace.kernel_shape import MOVES, Kernel, Shape
+from emu.trace.timed_dtype import TF32
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

@@ -27,7 +27,8 @@ from emu.backend.rank.rank_memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.rank_requests import Members, RankRequest, dtype_name
 from emu.backend.rank.streams import RankStreams, StreamPosition, current_streams
 from emu.errors import RunError
-from emu.trace.trace import MOVES, UPDATE, Kind, Trace
+from emu.trace.kernel_shape import MOVES
+from emu.trace.trace import UPDATE, Kind, Trace
 
 _KINDS = {"send": Kind.SEND, "recv": Kind.RECV}
 _thread = threading.local()  # `begin_equal` and `recorder` of this thread, if it is recorded as a rank

@@ -3,10 +3,8 @@
 PyTorch's own `_create_work_from_future(f).wait()` never raises, and `Future.set_exception` is no error to C++. With either
 alone, the survivors of a dead rank would continue as if nothing had happened.
 
-The sum of a sparse tensor over all ranks, as gloo does it: every rank gathers the entries of all, and adds them.
-
-Three requests are made: for the number of entries of each rank, for their places, and for their values. The first is waited for
-at once, because the size of the others follows from it.
+A sum of sparse tensors is one Work of three requests, as with gloo: for the number of entries of each rank, for their places,
+and for their values. The first is waited for at once, because the size of the others follows from it.
 """
 
 import math

@@ -1,172 +1,25 @@
-"""The trace of a script on more ranks than can run: ranks that differ are traced, each in a process, without data.
-
-The ranks of a script that are traced, the ranks for which each of them stands, and the trace of all ranks.
-
-N ranks, D dims of all meshes, R traced ranks.
-"""
+"""The trace of a script on more ranks than can run: ranks that differ are traced, each in a process, without data."""
 
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
-from emu.arrays import I64, Bool, column
-from emu.backend.rank.notes import merge
-from emu.backend.rank.rank_requests import Members
 from emu.cluster.child_processes import end_with_parent
 from emu.cluster.fake.fake_rank import FakeRanks, TracedRank
+from emu.cluster.fake.traced_roles import dims_of, merged_trace, ranks_to_trace, representatives
 from emu.cluster.npu.npu import UNNAMED
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.script_run import Script, exit_code
 from emu.cluster.script_source import read_source
-from emu.errors import InputError, RunError, must_be
-from emu.trace.report.report import STAGES
-from emu.trace.trace import Kind, Trace
-
-
-class MeshDim(NamedTuple):
-    """One dim of a mesh, or of groups that send messages."""
-
-    mesh: int  # the number of its mesh
-    name: str
-    at: I64  # [N] the coordinate of each rank
-    every: bool  # True if no coordinate stands for another
-
-    @property
-    def classes(self) -> I64:
-        """[N] The coordinate that stands for that of each rank: coordinates between the first and the last equal the second."""
-        last = self.at.max(initial=0)
-        return self.at if self.every else np.where(self.at == last, self.at, np.minimum(self.at, 1))
-
-
-def dims_of(seen: Sequence[TracedRank], n_ranks: int) -> tuple[MeshDim, ...]:
-    """Return the dims of all meshes (without a mesh, of all ranks in a row), and of groups whose members send messages."""
-    meshes = seen[0].meshes or ((("world",), np.arange(n_ranks)),)
-    found: dict[bytes, MeshDim] = {}
-    for number, (names, ranks) in enumerate(meshes):
-        for axis, name in enumerate(names):
-            at = np.empty(n_ranks, np.int64)
-            at[ranks.ravel()] = np.indices(ranks.shape)[axis].ravel()
-            found.setdefault(at.tobytes(), MeshDim(number, name, at, name == STAGES))
-    for one in seen:
-        for group in sorted({row.group for row in one.notes.rows if row.kind in (Kind.SEND, Kind.RECV)}):
-            at = np.zeros(n_ranks, np.int64)
-            at[one.sisters[group]] = np.arange(one.sisters[group].shape[1])
-            known = found.get(at.tobytes(), MeshDim(len(meshes) + len(found), one.notes.groups[group].axis, at, every=True))
-            found[at.tobytes()] = known._replace(every=True)
-    return tuple(found.values())
-
-
-def ranks_to_trace(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> set[int]:
-    """Return the ranks to trace: one rank of each class along each dim of a mesh, with its other coordinates 0, and the last.
-
-    Along dims whose coordinates make a difference, one rank of each combination.
-    """
-    classes, nonzero = np.array([dim.classes for dim in dims]), np.array([dim.at != 0 for dim in dims])
-    mesh, last = np.array([dim.mesh for dim in dims]), np.arange(classes.shape[1]) == classes.shape[1] - 1
-    wanted = last | ~nonzero[~_differ(dims, seen)].any(axis=0)
-    for number in np.unique(mesh):
-        wanted |= nonzero[mesh == number].sum(axis=0) <= 1
-    ranks = np.flatnonzero(wanted)
-    _, first = np.unique(np.vstack((classes, last))[:, ranks], axis=1, return_index=True)
-    return set(ranks[first].tolist())
-
-
-def _differ(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> Bool:
-    """Return [D] the dims along which traced ranks differ, or all dims if these do not determine the role of a rank.
-
-    Rank 0 is left out if the other ranks agree without it, as it may be the rank that prints.
-    """
-    role = roles_of(seen)
-    for ranks in ([rank for rank in role if rank], [*role]):
-        found = _differ_among(dims, role, ranks)
-        if _determine_roles(dims, found, role, ranks):
-            return found
-    return np.ones(len(dims), np.bool_)
-
-
-def _differ_among(dims: Sequence[MeshDim], role: Mapping[int, int], ranks: Sequence[int]) -> Bool:
-    found = np.zeros(len(dims), np.bool_)
-    for i, dim in enumerate(dims):
-        beside = [other.at for other in dims if other.mesh == dim.mesh and other is not dim]
-        found[i] = len({role[rank] for rank in ranks if not any(at[rank] for at in beside)}) > 1
-    return found
-
-
-def _determine_roles(dims: Sequence[MeshDim], found: Bool, role: Mapping[int, int], ranks: Sequence[int]) -> bool:
-    """Return True if the coordinates along the found dims determine the role of each rank."""
-    classes = np.array([dim.classes for dim in dims])[found]
-    told: dict[tuple[int, ...], set[int]] = {}
-    for rank in ranks:
-        told.setdefault(tuple(classes[:, rank].tolist()), set()).add(role[rank])
-    return all(len(roles) == 1 for roles in told.values())
-
-
-def representatives(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> I64:
-    """Return [N] the traced rank that stands for each rank: the first of those whose coordinates are most similar.
-
-    Dims that make a difference count most.
-
-    Raises:
-        InputError: no rank was traced at a coordinate whose ranks differ from others.
-    """
-    differ = _differ(dims, seen)
-    every = np.array([dim.every for dim in dims])
-    traced = np.array(sorted(one.rank for one in seen))
-    classes = np.array([dim.classes for dim in dims])
-    same = classes[:, :, None] == classes[:, None, traced]
-    lonely = np.flatnonzero(~same[every].all(axis=0).any(axis=1))
-    if len(lonely):
-        named = ", ".join(f"{dim.name or 'a group'} {dim.at[lonely[0]]}" for dim in dims if dim.every)
-        raise InputError(f"fake: none of the ranks {traced.tolist()} stands for rank {lonely[0]} at {named}; add it to --roles")
-    of = traced[(same * (1 + 64 * (differ | every))[:, None, None]).sum(axis=0).argmax(axis=1)]
-    of[traced] = traced
-    return column(of, np.int64)
-
-
-def roles_of(seen: Sequence[TracedRank]) -> dict[int, int]:
-    """Return the role of each traced rank; equal ranks have one role."""
-    numbers: dict[object, int] = {}
-    return {s.rank: numbers.setdefault((s.notes.rows, s.notes.waits, s.notes.splits), len(numbers)) for s in seen}
-
-
-def merged_trace(seen: Sequence[TracedRank], of: I64, meta: Sequence[tuple[str, str]] = ()) -> Trace:
-    """Return the trace of all ranks.
-
-    Args:
-        seen: [R] the traced ranks.
-        of: [N] the traced rank that stands for each rank.
-        meta: The trace's meta.
-
-    Raises:
-        InputError: a rank has no group in place of a group of the rank that stands for it.
-    """
-    at = {one.rank: i for i, one in enumerate(seen)}
-    ranks = [(at[stands], _groups(seen[at[stands]], rank)) for rank, stands in enumerate(of.tolist())]
-    return merge([one.notes for one in seen], meta, ranks)
-
-
-def _groups(stands: TracedRank, rank: int) -> list[Members]:
-    """Return, for each group of the rank that stands for this one, this rank's group."""
-    found = []
-    for group, sisters in zip(stands.notes.groups, stands.sisters, strict=True):
-        own: Bool = (sisters == rank).any(axis=1)
-        if not own.any():
-            raise InputError(
-                f"fake: rank {rank} is in no group in place of group {group.axis or group.name} of rank {stands.rank}, which "
-                f"stands for it; name the ranks that do something of their own, such as --roles {stands.rank},{rank}"
-            )
-        found.append(Members(group.axis, tuple(sisters[own][0].tolist()), group.axis))
-    return found
+from emu.errors import RunError, must_be
+from emu.trace.trace import Trace
 
 
 def trace_script(path: str | Path, argv: Sequence[str], n_ranks: int, roles: Sequence[int] = ()) -> tuple[Trace, int]:

@@ -22,7 +22,8 @@ from emu.fabric.engine.state_layout import NEVER
 from emu.topology.fault_injection.machine_state import MachineMoment, why_stopped
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.trace import Group, item_as
+from emu.trace.timed_dtype import item_as
+from emu.trace.trace import Group
 from emu.units import format_time, seconds
 
 _APART_S, _MOST_AFTER_S = 5e-4, 1e-3  # of this host: to look at the fabric takes it about so long where it has slept

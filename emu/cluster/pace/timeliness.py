@@ -1,7 +1,4 @@
-"""The record of how late this host was in a paced run, in which virtual time passes at a fixed pace.
-
-Also here: the pace of a run: the speed of a fabric's clock on this host, and the fabric.
-"""
+"""The pace of a run, in which virtual time passes at a fixed speed on this host, and the record of how late this host was."""
 
 import math
 import threading
@@ -15,7 +12,7 @@ from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_state import MachineHistory
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.trace import AS_RAN, check_dtype
+from emu.trace.timed_dtype import AS_RAN, check_dtype
 from emu.units import TICKS_PER_S
 
 SHARE_IN_TIME = 0.99  # below it a report says so first

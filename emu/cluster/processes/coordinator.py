@@ -27,7 +27,8 @@ from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.pace.traffic import compile_solver
 from emu.cluster.rank_failure import FatalSignal, RankExit, parse_last_words, takes_precedence
-from emu.cluster.watch import PATIENCE_S, AbsentRank, Sight
+from emu.cluster.strands.sight import Sight
+from emu.cluster.watch import PATIENCE_S, AbsentRank
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 

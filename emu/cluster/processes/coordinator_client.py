@@ -27,8 +27,8 @@ from emu.cluster.pace.pacer import PaceListeners
 from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.processes.coordinator import Address, Notice, connection
 from emu.cluster.rank_failure import RankExit
+from emu.cluster.strands.sight import Sight
 from emu.cluster.strands.strand import Wait, native_waits
-from emu.cluster.watch import Sight
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)

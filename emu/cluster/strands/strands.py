@@ -1,6 +1,6 @@
 """The strands of the ranks of a process: created when a rank starts a thread, and ended with their rank.
 
-Also here: a standstill, a moment in which no rank of a process can go on; its description, and the end of the run that follows.
+A standstill, in which no strand can go on, is described rank by rank, and ends the run.
 """
 
 import sys
@@ -20,11 +20,12 @@ from emu.backend.rank.streams import NEVER
 from emu.cluster.call_matcher import CallMatcher
 from emu.cluster.rank_state.rank_state import Replacement, replace_attributes
 from emu.cluster.strands.children import await_end, end_pools, thread_replacements
+from emu.cluster.strands.sight import Sight, processor_time_s, sight_of
 from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current_strand, enter
 from emu.cluster.strands.waits import lock_replacements, wait_replacements
 from emu.cluster.threads.isolation import find_groups
 from emu.cluster.threads.rests import Rests
-from emu.cluster.watch import SAID_S, Sight, absence_in_words, processor_time_s, sight_of
+from emu.cluster.watch import SAID_S, absence_in_words
 from emu.errors import RunError
 
 _sleep = time.sleep  # the system's, whatever that name is while ranks run

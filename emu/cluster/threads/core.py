@@ -1,10 +1,9 @@
-"""The processor of the host on which the ranks of a process run.
+"""The host's part in running the ranks of a process: the processor that they keep to, and how often Python looks for cycles.
 
 One rank runs at a time, and what it computes is small. Where another processor is idle, the system wakes the next rank there,
 and it finds nothing in its caches: a step of 64 ranks took a third longer. So all ranks keep to one processor as long as they
-have it for themselves, and go wherever the system likes when they had to wait for it.
-
-Also here: settings that the ranks of a process have in common: how often Python looks for cycles, and modes of PyTorch.
+have it for themselves, and go wherever the system likes when they had to wait for it. Work of this host is done outside of the
+modes of PyTorch that a rank has set.
 """
 
 import ctypes

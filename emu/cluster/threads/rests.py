@@ -13,7 +13,8 @@ from emu.backend.rank.source_lines import traceback_of
 from emu.cluster.pace.alarm import Alarm
 from emu.cluster.processes.coordinator_client import CoordinatorClient
 from emu.cluster.rank_failure import RankExit, job_error, takes_precedence
-from emu.cluster.strands.strand import Strand, Wait, at_next_instruction
+from emu.cluster.strands.next_instruction import at_next_instruction
+from emu.cluster.strands.strand import Strand, Wait
 from emu.cluster.threads.baton import Baton
 from emu.errors import EmuError, RunError
 

@@ -37,6 +37,7 @@ from emu.cluster.rank_failure import RankExit, announce_rank
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
+from emu.cluster.strands.sight import places_in_words
 from emu.cluster.strands.stores import SharedStore, Stores
 from emu.cluster.strands.strand import Strand, StrandEnd, current_strand, take_turn, this_strand
 from emu.cluster.strands.strands import Strands
@@ -44,7 +45,7 @@ from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, collect_less, outside_modes, processor_release
 from emu.cluster.threads.isolation import rank_isolation
 from emu.cluster.threads.rests import Rests
-from emu.cluster.watch import PATIENCE_S, Watch, end_ranks, places_in_words
+from emu.cluster.watch import PATIENCE_S, Watch, end_ranks
 from emu.collective.algorithm import Choice
 from emu.errors import LEAVES_THREADS, RunError, must_be
 

@@ -5,12 +5,9 @@ attribute `emu_round`, which other readers skip, carries the rounds. Writing los
 own value is added at its own rank's place. Reading loses the order of unrelated steps of a threadblock. The memory of a GPU
 begins with noise: an add (`rrc`) to a chunk that nothing was written to is refused in both directions.
 
-Also here: the writer of MSCCL programs: from a schedule to text.
-
 A message is one step for each run of neighbouring chunks. A threadblock serves one (peer, channel, direction). On each GPU the
 steps follow the rounds; within a round, reads come before writes and adds go by ascending rank. So no step waits for itself.
-
-Also here: MSCCL programs as algorithms of the registry, so that they are proved, shown and timed like any other.
+A program that was read is an algorithm of the registry, proved, shown and timed like any other.
 """
 
 import xml.etree.ElementTree as ET

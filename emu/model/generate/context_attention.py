@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from emu.model.generate.item import Action, Share
 from emu.model.operator import FORWARD, ROTATION, Amount, ModelOperator
-from emu.trace.trace import Shape
+from emu.trace.kernel_shape import Shape
 
 AXIS = "cp"
 _KEYS, _GRADIENTS = "keys", "gradients of keys"  # what travels, and is waited for where it is read

@@ -19,7 +19,7 @@ from emu.model.memory.step_memory import Moment
 from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
 from emu.model.stack.software import Casts
 from emu.model.stack.stack import casts_of, in_fp8
-from emu.trace.trace import MOVES, Shape
+from emu.trace.kernel_shape import MOVES, Shape
 
 
 class Computation(NamedTuple):

@@ -14,8 +14,9 @@ from emu.dtypes import item_bytes
 from emu.equivalence import Orbits, turns
 from emu.model.generate.item import Ask, Computation
 from emu.model.memory.layer_memory import Ledger
+from emu.trace.kernel_shape import MOVES, Shape
 from emu.trace.steps import computes, queues_of
-from emu.trace.trace import MOVES, Events, Kind, Shape, typed_events
+from emu.trace.trace import Events, Kind, typed_events
 
 _STEP = 1
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from emu.errors import must_be
 from emu.model.operator import OPS
 from emu.model.pipeline_order import ORDERS
-from emu.trace.device.measured import CUDNN, FA2, FA3
+from emu.trace.device.attention_rate import CUDNN, FA2, FA3
 
 EXPOSED, OVERLAPPED = "exposed", "overlapped"
 BACKWARD = "backward"  # beside a product in the backward only

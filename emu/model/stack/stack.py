@@ -14,7 +14,7 @@ from emu.model.operator import ATTENTION, FORWARD, PRODUCT, RESIDUAL, Amount, Mo
 from emu.model.plan.plan import Plan
 from emu.model.stack.software import EXPOSED, LAYERS, MEGATRON, NOTHING, PYTORCH, ROW, SCATTERED, UNFUSED, YES, Casts, Software
 from emu.registry import unknown
-from emu.trace.trace import MOVES, Kernel, Shape
+from emu.trace.kernel_shape import MOVES, Kernel, Shape
 from emu.units import format_time, parse_time, seconds
 
 SOFTWARE: Mapping[str, Software] = {each.name: each for each in (PYTORCH, MEGATRON)}
@@ -45,9 +45,6 @@ class Precision:
     def kept_bytes(self) -> int:
         """The optimizer's bytes for a parameter."""
         return 2 * item_bytes(self.moment) + (item_bytes(self.master) if self.has_master else 0)
-
-
-EXECUTED = Precision("float32", "float32", "float32", "float32", "float32")  # what Emu's own ranks train in
 
 
 @dataclass(frozen=True, slots=True)

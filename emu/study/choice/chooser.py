@@ -21,7 +21,7 @@ from emu.study.choice.site import Requirement, Site, canonical_group, choosers, 
 from emu.topology.facts.hosts import hosts_of
 from emu.topology.placement import order
 from emu.topology.topology import Topology, cached_by_topology
-from emu.trace.trace import check_dtype, timed_as
+from emu.trace.timed_dtype import check_dtype, timed_as
 
 V = TypeVar("V")
 

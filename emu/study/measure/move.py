@@ -18,7 +18,7 @@ from torch import Tensor
 
 from emu.arrays import I64, ramps
 from emu.backend.executor.executor import Buffers, execute
-from emu.backend.executor.wire import FOLDS, unwritten_mark
+from emu.backend.executor.reductions import FOLDS, unwritten_mark
 from emu.backend.rank.process_group import EmuProcessGroup
 from emu.backend.rank.rank_requests import KnownBlocks, RankRequest
 from emu.collective.algorithm import Choice

@@ -43,7 +43,8 @@ from emu.study.training.step.rate import MFU_ASSUMED
 from emu.study.training.step.step import shared_fields
 from emu.topology.placement import place
 from emu.topology.topology import Topology
-from emu.trace.device.device import Device, RunKind
+from emu.trace.device.device import Device
+from emu.trace.device.step_error import RunKind
 from emu.units import format_size
 
 _PARTS = 2**12  # parts of a model in the cache of operators: plans share many

@@ -23,7 +23,7 @@ from emu.model.stack.stack import Stack, spell_stack
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, operations_by_axis, with_axes
 from emu.study.training.composed.composed import composition, representative_tapes
-from emu.study.training.composed.place_requests import Representatives, representatives_of_plan
+from emu.study.training.composed.representatives import Representatives, representatives_of_plan
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.room import check_room
 from emu.study.training.step.rate import with_work, work_of

@@ -19,7 +19,7 @@ from emu.errors import InputError
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.composed.composed import composition
-from emu.study.training.composed.place_requests import Axis, Representatives
+from emu.study.training.composed.representatives import Axis, Representatives
 from emu.study.training.step.choices import AlgorithmChange, StepChoice, choice_for, choice_of, is_noted, words_of
 from emu.study.training.step.step import TimedTrace, time_trace, time_whole_or_composed
 from emu.study.training.step_choice.descent import NEVER

@@ -26,7 +26,8 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
-from emu.trace.trace import AS_RAN, COMMAND
+from emu.trace.timed_dtype import AS_RAN
+from emu.trace.trace import COMMAND
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Topologies from a user's own file; the suffix of its name gives the notation.
 
-Also here: topologies as lists of cables in CSV: `a,b,bandwidth,latency`, and `count`, `tier` and `cost` where they are wanted.
-The cables are between named nodes. NPUs are the nodes called 0, 1, 2, ..., or those that say so; the others are switches.
+Each notation lists cables between named nodes; in CSV these are `a,b,bandwidth,latency`, and `count`, `tier` and `cost` where
+they are wanted. NPUs are the nodes called 0, 1, 2, ..., or those that say so; the others are switches.
 """
 
 import csv

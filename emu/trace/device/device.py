@@ -9,86 +9,28 @@
 - A kernel of a shape that was measured takes what was measured, and others what the model says, set right by those near it.
 Source: Williams et al., Roofline (2009).
 E events of a role.
-
-Also here: how far estimated steps of a device are off, by published runs that no fit has seen.
-
-An error of a run is |ours / measured - 1|. Runs of one model have like errors, so that a model counts once, by its worst run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from math import ceil, inf
+from math import inf
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.trace.device.measured import FA2, AttentionRate, MeasuredKernel, attention_shares, beside, corrections
+from emu.trace.device.attention_rate import FA2, AttentionRate, attention_shares
+from emu.trace.device.measured import MeasuredKernel, beside, corrections
+from emu.trace.device.step_error import RunKind, StepError
+from emu.trace.kernel_shape import ATTENTIONS, MASKED, Kernel
 from emu.trace.steps import computes
-from emu.trace.trace import AS_RAN, ATTENTIONS, FLOAT_BYTES, MASKED, TF32, Events, Kernel, Kind, timed_as, timed_bytes
+from emu.trace.timed_dtype import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
+from emu.trace.trace import Events, Kind
 from emu.units import MAX_TICKS, TICKS_PER_S, format_bandwidth, format_flops, format_size, format_time, ticks
-
-_OF_TEN = 9  # of ten other models, those whose runs the error shall hold for
-
-
-class RunKind(NamedTuple):
-    """The kind of a run; runs of different kinds are off by different errors."""
-
-    experts: bool
-    fp8: bool  # whether products are in FP8
-
-    @property
-    def word(self) -> str:
-        """The word for the kind in files and tables, such as `experts in FP8`."""
-        return ("experts" if self.experts else "dense") + " in FP8" * self.fp8
-
-
-KINDS: Mapping[str, RunKind] = {
-    kind.word: kind for kind in (RunKind(experts, fp8) for experts in (False, True) for fp8 in (False, True))
-}
-
-
-class StepError(NamedTuple):
-    """The error to expect of estimated steps of one kind, and what it rests on."""
-
-    kind: RunKind
-    share: float  # by which ours and measured differ at most
-    device: str  # on which the runs ran
-    runs: int
-    models: int
-    covered: int  # models whose runs are all within the share
-
-    @property
-    def text(self) -> str:
-        """The runs that the error rests on, in words."""
-        experts, fp8 = " with experts" * self.kind.experts, " in FP8" * self.kind.fp8
-        of = f"{self.runs} published runs of {self.models} {'' if experts else 'dense '}model{'s' * (self.models > 1)}{experts}"
-        which = "the worst error of" if self.covered == self.models else f"{self.covered} models are within, of"
-        return f"{which} {of}{fp8} on {self.device}; Emu was fitted to none of them"
-
-
-def step_error(kind: RunKind, device: str, ratios: Mapping[str, Sequence[float]]) -> StepError:
-    """Return the error to expect of a step, from runs of its kind.
-
-    The k-th smallest of m models' worst errors is taken, with k = ceil(0.9 (m + 1)); with fewer than nine models it is the
-    worst. If models are exchangeable, all runs of one more model are within it with a probability of min(k, m) / (m + 1) or
-    more. Source: conformal prediction (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005; Lei et al.,
-    Distribution-Free Predictive Inference for Regression, JASA 2018) with a model as the unit, as in Dunn, Wasserman and
-    Ramdas, Distribution-Free Prediction Sets for Two-Layer Hierarchical Models, JASA 2023.
-
-    Args:
-        kind: The kind of the runs.
-        device: The device that they ran on.
-        ratios: By model, our time of each run to the measured one.
-    """
-    worst = sorted(max(abs(ratio - 1) for ratio in own) for own in ratios.values())
-    covered = min(len(worst), ceil(_OF_TEN * (len(worst) + 1) / 10))
-    return StepError(kind, worst[covered - 1], device, sum(map(len, ratios.values())), len(worst), covered)
-
 
 BARE = (8, 0)  # of GPUs that have bfloat16 the first; so little is told of an NPU that has no such number
 SCALES = ("tensor", "row", "block")  # that have one scale, of elements of FP8

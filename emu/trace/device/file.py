@@ -14,7 +14,7 @@ cores; the rest is as `Device` has it:
       { kernel = "other", name = "mul", dtype = "bfloat16", bytes = 402653184, seconds = 140e-6 },
     ]
 
-A kernel is of a kind of `emu.trace.trace.Kernel`, its sizes are those of an event, and its time is that of one call.
+A kernel is of a kind of `emu.trace.kernel_shape.Kernel`, its sizes are those of an event, and its time is that of one call.
 
 Rows of the tables that a device file may carry, in TOML: kernels that were measured, and rates of attention.
 """
@@ -27,9 +27,11 @@ from emu.errors import InputError, at_place, must_be
 from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.description.values import check_keys, load_toml, located, read_count
+from emu.trace.device.attention_rate import KERNELS, AttentionRate
 from emu.trace.device.device import BARE, SCALES, Device
-from emu.trace.device.measured import KERNELS, AttentionRate, MeasuredKernel
-from emu.trace.trace import FLOAT_BYTES, TF32, Kernel
+from emu.trace.device.measured import MeasuredKernel
+from emu.trace.kernel_shape import Kernel
+from emu.trace.timed_dtype import FLOAT_BYTES, TF32
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 
 _SIZES = ("batch", "m", "n", "k", "bytes")  # of a kernel; the first is 1 and the others are 0 where they are left out

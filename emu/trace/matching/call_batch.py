@@ -1,11 +1,8 @@
 """Batches of calls: equal calls that groups of one communicator make together, lowered as one schedule on all these groups.
 
-A call is one collective call or one message. M calls of K kinds, where a kind is the calls of equivalent groups; G groups of
-the trace.
-
-The order in which the calls of a trace come to their members.
-
-M calls of K kinds, where a kind is the calls of equivalent groups: I calls of P members in each group.
+A call is one collective call or one message. Batches follow one another in the order in which their calls come to their
+members. G groups of the trace; M calls of K kinds, where a kind is the calls of equivalent groups: I calls of P members in each
+group.
 """
 
 from collections import defaultdict

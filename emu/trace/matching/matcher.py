@@ -1,16 +1,8 @@
-"""The matcher of a trace's requests: it finds which requests make one collective call, and which two make one message.
+"""The matcher of requests: it finds which requests make one collective call, and which two make one message.
 
-The messages of a trace: for each, the n-th send of its (group, src, dst, tag) and the n-th receive.
-
-G equivalent groups, A requesters of each; C sends and receives on one of the groups, I messages.
-
-The collective calls of a trace: for each, the n-th requests of all members of a group.
-
-G equivalent groups, A requesters of each; I collective calls of each group.
-
-The sizes of the blocks of a collective whose members give blocks of uneven sizes, such as an all_to_all of experts' tokens.
-
-N members, B blocks.
+A collective call is the n-th request of every member of a group. A message is the n-th send and the n-th receive of one queue:
+one group, sender, receiver and tag. The requests are those of the roles of a trace, or of one rank of each place of a step.
+G equivalent groups, A requesters of each; I calls of each group, of P members; C sends and receives on one of the groups.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +12,9 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
-from emu.collective.operation import Operation, operation
+from emu.collective.operation import operation
 from emu.equivalence import Orbits
-from emu.errors import InputError, must_be
+from emu.errors import InputError
 from emu.trace.matching.role_requests import (
     MESSAGE,
     CallSpec,
@@ -32,51 +24,41 @@ from emu.trace.matching.role_requests import (
     RoleRequests,
     check_sizes,
     equivalent_groups,
+    packed_blocks,
     role_requests,
 )
 from emu.trace.trace import Kind, Trace
 
 
-def packed_blocks(where: str, op: Operation, given: Sequence[I64], elements: int) -> bytes:
-    """Return the elements of each block, packed into bytes, so that collectives of equal block sizes compare equal.
+def members_of_calls(requests: RoleRequests, groups: Sequence[EquivalentGroups]) -> list[tuple[I64, I64]]:
+    """Return [I, P] the role of each member of each call, and [I, P] the event of that role that is its request.
 
-    Args:
-        where: The name of the collective in error messages.
-        op: The operation of the collective.
-        given: [N] for each member, the elements of its blocks in their order; an empty array means an even division.
-        elements: The elements of all blocks together.
+    Groups follow one another, each with its collective calls by turn, then its messages by ends and turn. Set-up is among them.
 
     Raises:
-        InputError: a member gives a wrong number of sizes, or two members give different sizes of one block.
+        InputError: members are missing or do not agree; a message that nobody sends or receives.
     """
-    counts = np.full(op.n_blocks, -1, np.int64)
-    even = op.block_counts(elements)
-    for member, sizes in enumerate(given):
-        blocks = op.input_blocks(member)
-        if len(sizes) not in (0, len(blocks)):
-            what = f"none, or one for each of its {len(blocks)} blocks"
-            raise must_be("trace", f"split sizes of member {member} of {where}", what, len(sizes))
-        stated = sizes if len(sizes) else even[blocks]
-        if ((counts[blocks] >= 0) & (counts[blocks] != stated)).any():
-            raise InputError(f"trace: member {member} of {where} gives another size of a block than an earlier member does")
-        counts[blocks] = stated
-    return counts.tobytes()
+    found: list[_GroupCollectives | _Queues] = [*_collectives(requests, groups), *_queues(requests, groups)]
+    return [each.members() for each in sorted(found, key=lambda each: int(each.groups.numbers[0]))]
 
 
-def block_counts(packed: bytes) -> I64:
-    """Return [B] the elements of each block, from bytes that `packed_blocks` packed."""
-    return np.frombuffer(packed, np.int64)
+def _collectives(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> list["_GroupCollectives"]:
+    """Return the requests for collectives on equivalent groups, of groups that have any."""
+    return [_GroupCollectives.of(requests, each) for each in _asking(requests, groups, messages=False)]
 
 
-def matched_collectives(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> Iterator[MatchedCalls]:
-    """Return the collective calls of all groups, without those of set-up.
+def _queues(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> list["_Queues"]:
+    """Return the sends and receives on equivalent groups, of groups that have any."""
+    return [_Queues.of(requests, each) for each in _asking(requests, groups, messages=True)]
 
-    Raises:
-        InputError: members are missing or do not agree.
-    """
-    together = requests._replace(roles=[role.take(role.kind == Kind.COLLECTIVE) for role in requests.roles])
-    found = (_GroupCollectives.of(together, each) for each in groups)
-    return (each.calls() for each in found if each.each)
+
+def _asking(requests: RoleRequests, groups: Iterable[EquivalentGroups], *, messages: bool) -> Iterator[EquivalentGroups]:
+    """Yield the groups that have messages, or collectives, each with those requesters alone that ask for any."""
+    asked = [{*np.flatnonzero(np.bincount(role.group[role.talks == messages])).tolist()} for role in requests.roles]
+    for each in groups:
+        kept = [i for i, who in enumerate(each.requesters) if not asked[who.role].isdisjoint(who.numbers)]
+        if kept:
+            yield each._replace(requesters=tuple(each.requesters[i] for i in kept), ranks=each.ranks[:, kept])
 
 
 class _GroupCollectives(NamedTuple):
@@ -88,23 +70,32 @@ class _GroupCollectives(NamedTuple):
 
     @staticmethod
     def of(requests: RoleRequests, groups: EquivalentGroups) -> "_GroupCollectives":
-        """Return the requests on some groups, without requesters that make no request."""
-        known = {who[:2]: requests.of(who) for who in groups.requesters}
-        kept = [i for i, who in enumerate(groups.requesters) if len(known[who[:2]].row)]
-        requesters = tuple(groups.requesters[i] for i in kept)
-        each = [known[who[:2]] for who in requesters]
-        return _GroupCollectives(requests, groups._replace(requesters=requesters, ranks=groups.ranks[:, kept]), each)
+        """Return the requests on some groups, each of whose requesters makes some."""
+        known = {who[:2]: requests.of(who, messages=False) for who in groups.requesters}
+        return _GroupCollectives(requests, groups, [known[who[:2]] for who in groups.requesters])
+
+    def members(self) -> tuple[I64, I64]:
+        """Return the role and the event of each member of all calls, set-up too, after a check that all members agree."""
+        self._check_all()
+        rows = np.stack([each.row for each in self.each], axis=1)
+        return np.broadcast_to([who.role for who in self.groups.requesters], rows.shape), rows
 
     def calls(self) -> MatchedCalls:
-        """Return the calls that are no set-up, after a check that all members agree."""
-        complete = self._complete()
-        blocks = {i: self._checked_blocks(i) for i in self._instances_to_check(complete).tolist()}
-        assert complete, "_checked_blocks raises where a member is missing"
+        """Return the calls that are no set-up, with what they ask for, after a check that all members agree."""
+        self._check_all()
         kept = np.flatnonzero(~np.any([each.setup for each in self._different()], axis=0))
-        ask, asks = self._asks(self.each[0].take(kept), [blocks.get(i, b"") for i in self.each[0].instance[kept].tolist()])
+        given = np.any([each.n_splits[kept] > 0 for each in self._different()], axis=0)
+        blocks = [self._blocks(i) if uneven else b"" for i, uneven in zip(kept.tolist(), given.tolist(), strict=True)]
+        ask, asks = self._asks(self.each[0].take(kept), blocks)
         rows = np.stack([each.row[kept] for each in self.each], axis=1)
         place = np.broadcast_to(np.arange(len(self.each)), rows.shape)
         return MatchedCalls(self.groups.numbers, self.groups.ranks, place, rows, ask, asks)
+
+    def _check_all(self) -> None:
+        complete = self._complete()
+        for instance in self._instances_to_check(complete).tolist():
+            self._check(instance)
+        assert complete, "_check raises where a member is missing"
 
     def _different(self) -> list[RequestColumns]:
         return list({id(each): each for each in self.each}.values())
@@ -117,36 +108,40 @@ class _GroupCollectives(NamedTuple):
         return same and places == list(range(len(self.groups.first.ranks))) and bool((np.diff(turn) > 0).all())
 
     def _instances_to_check(self, complete: bool) -> I64:
-        """Return the instances whose members do not agree or give split sizes; all instances, where some member is missing."""
+        """Return the instances whose members do not agree; all instances, where some member is missing."""
         if not complete:
             return np.unique(np.concatenate([each.instance for each in self.each]))
         first, different = self.each[0], self._different()
+        if len(different) == 1:
+            return np.empty(0, np.int64)
         unlike = [(each.name != first.name) | (each.root != first.root) for each in different]
         sizes = [(each.size_bytes != first.size_bytes) | (each.elements != first.elements) for each in different]
-        given = [each.n_splits > 0 for each in different]
         setup = np.any([each.setup for each in different], axis=0)
-        return np.asarray(first.instance[np.any(unlike, axis=0) | (~setup & np.any([*sizes, *given], axis=0))])
+        return np.asarray(first.instance[np.any(unlike, axis=0) | (~setup & np.any(sizes, axis=0))])
 
-    def _checked_blocks(self, instance: int) -> bytes:
-        """Check one collective call, and return the elements of each block; b"" if all members give blocks of even sizes."""
+    def _check(self, instance: int) -> None:
+        """Check that all members make one collective call, and agree what it is."""
         found = [(each, i) for each, own in enumerate(self.each) for i in _places_of(own.instance, instance)]
         one = RequestColumns(*(np.array([getattr(self.each[a], name)[i] for a, i in found]) for name in RequestColumns._fields))
-        ranks = tuple(self.groups.ranks[0, [a for a, _ in found]].tolist())
-        name = self.requests.names[one.name[0]]
-        what = f"{name} {instance} on group {self.groups.first.axis!r}"
+        ranks, names, who = tuple(self.groups.ranks[0, [a for a, _ in found]].tolist()), self.requests.names, self.requests.who
+        what = self._told(int(one.name[0]), instance)
         if [self.groups.requesters[a].place for a, _ in found] != list(range(len(self.groups.first.ranks))):
-            raise InputError(f"trace: {what} must be requested by ranks {self.groups.first.ranks}, got {ranks}")
+            raise InputError(f"trace: {what} must be requested by {who} {self.groups.first.ranks}, got {ranks}")
         if _differ(one.name) or _differ(one.root):
-            asked_for = tuple((self.requests.names[n], r) for n, r in zip(one.name, one.root.tolist(), strict=True))
+            asked_for = tuple((names[n], r) for n, r in zip(one.name, one.root.tolist(), strict=True))
             raise InputError(f"trace: {what} must have one operation and one root on all members, got {asked_for}")
-        if one.setup.any():
-            return b""
-        roles = [self.groups.requesters[a].role for a, _ in found]
-        given = [self.requests.splits(role, row) for role, row in zip(roles, one.row.tolist(), strict=True)]
-        op = operation(name, len(given), int(one.root[0]))
-        blocks = packed_blocks(what, op, given, int(one.elements[0])) if any(map(len, given)) else b""
-        check_sizes(f"{name} {instance}", ranks, one.size_bytes, one.elements)
-        return blocks
+        if not one.setup.any():
+            check_sizes(f"{names[one.name[0]]} {instance} of {who} {ranks}", one.size_bytes, one.elements)
+
+    def _told(self, name: int, instance: int) -> str:
+        return f"{self.requests.names[name]} {instance} on group {self.groups.first.axis!r}"
+
+    def _blocks(self, at: int) -> bytes:
+        """Return the elements of each block of the call in a row of each requester's requests."""
+        first, roles = self.each[0], [who.role for who in self.groups.requesters]
+        given = [self.requests.splits(role, int(own.row[at])) for role, own in zip(roles, self.each, strict=True)]
+        op = operation(self.requests.names[first.name[at]], len(given), int(first.root[at]))
+        return packed_blocks(self._told(int(first.name[at]), int(first.instance[at])), op, given, int(first.elements[at]))
 
     def _asks(self, first: RequestColumns, blocks: list[bytes]) -> tuple[I64, tuple[CallSpec, ...]]:
         """Return [I] the index of each call's specification, and the specifications, as the first member states them."""
@@ -169,52 +164,56 @@ def _differ(values: I64) -> bool:
     return bool((values != values[0]).any())
 
 
-def matched_messages(asked: RoleRequests, groups: Iterable[EquivalentGroups]) -> Iterator[MatchedCalls]:
-    """Return the messages of all groups, without those of set-up.
-
-    Raises:
-        InputError: a message that nobody sends or receives, or one whose ends state different sizes.
-    """
-    between = asked._replace(roles=[role.take(role.kind != Kind.COLLECTIVE) for role in asked.roles])
-    found = (_Queues.of(between, each) for each in groups)
-    return (each.calls() for each in found if len(each.requester))
-
-
 class _Queues(NamedTuple):
     """The sends and receives on the first of some equivalent groups, queue after queue; in each queue the sends come first."""
 
     groups: EquivalentGroups
+    who: str  # as in `RoleRequests`
     requests: RequestColumns  # [C]
     requester: I64  # [C] the index of the requester of each request
     ends: I64  # [3, C] sender, receiver and tag
 
     @staticmethod
     def of(asked: RoleRequests, groups: EquivalentGroups) -> "_Queues":
-        each = [asked.of(who) for who in groups.requesters]
+        each = [asked.of(who, messages=True) for who in groups.requesters]
         asker = np.repeat(np.arange(len(each)), [len(own.row) for own in each])
-        every = RequestColumns(
-            *(np.concatenate([np.empty(0, np.int64), *(own[c] for own in each)]) for c in range(len(RequestColumns._fields)))
-        )
+        every = RequestColumns(*(np.concatenate(c) for c in zip(*each, strict=True)))
         own, peer = groups.ranks[0][asker], np.array(groups.first.ranks, np.int64)[every.root]
         sends = every.kind == Kind.SEND
         ends = np.stack((np.where(sends, own, peer), np.where(sends, peer, own), every.tag))
-        order = np.lexsort((every.row, every.kind, *ends[::-1]))
-        return _Queues(groups, every.take(order), asker[order], ends[:, order])
+        differ = (key for key in (every.kind, *ends[::-1]) if (key != key[0]).any())  # each key costs a sort
+        order = np.lexsort((every.row, *differ))
+        return _Queues(groups, asked.who, every.take(order), asker[order], ends[:, order])
+
+    def members(self) -> tuple[I64, I64]:
+        """Return the role and the event of both ends of all messages, set-up too, after a check that both agree."""
+        pairs, roles = self._pairs(), np.array([who.role for who in self.groups.requesters])
+        return roles[self.requester[pairs]], self.requests.row[pairs]
 
     def calls(self) -> MatchedCalls:
-        """Return the messages that are no set-up, after a check that both ends agree."""
-        sends = self.requests.kind == Kind.SEND
-        uneven = self._first_uneven(sends)
-        even = np.arange(len(sends)) < uneven
-        send, recv = np.flatnonzero(even & sends), np.flatnonzero(even & ~sends)
-        pairs = np.stack((send, recv), axis=1)[~(self.requests.setup[send] | self.requests.setup[recv]).astype(bool)]
-        self._check_sizes(pairs)
-        if uneven < len(sends):
-            raise self._uneven(uneven)
+        """Return the messages that are no set-up, with their sizes, after a check that both ends agree."""
+        pairs = self._pairs()
+        pairs = pairs[~self._in_setup(pairs)]
         size = self.requests.size_bytes[pairs[:, 0]]
         ask, at, _ = Orbits.equal(size).in_order()
         asks = tuple(CallSpec(MESSAGE, 0, each, 0, "", b"") for each in size[at].tolist())
         return MatchedCalls(self.groups.numbers, self.groups.ranks, self.requester[pairs], self.requests.row[pairs], ask, asks)
+
+    def _pairs(self) -> I64:
+        """Return [I, 2] the send and the receive of each message, after a check that both agree."""
+        sends = self.requests.kind == Kind.SEND
+        uneven = self._first_uneven(sends)
+        even = np.arange(len(sends)) < uneven
+        send, recv = np.flatnonzero(even & sends), np.flatnonzero(even & ~sends)
+        pairs = np.stack((send, recv), axis=1)
+        self._check_sizes(pairs[~self._in_setup(pairs)])
+        if uneven < len(sends):
+            raise self._uneven(uneven)
+        return pairs
+
+    def _in_setup(self, pairs: I64) -> Bool:
+        """Return [I] whether an end of each message is part of set-up."""
+        return np.asarray(self.requests.setup[pairs].any(axis=1))
 
     def _first_uneven(self, sends: Bool) -> int:
         """Return where the first queue begins that has more sends than receives or fewer, or C."""
@@ -227,14 +226,14 @@ class _Queues(NamedTuple):
         size, elements = self.requests.size_bytes[pairs], self.requests.elements[pairs]
         for i in np.flatnonzero((size[:, 0] != size[:, 1]) | (elements[:, 0] != elements[:, 1]))[:1].tolist():
             ranks = tuple(self.ends[:2, pairs[i, 0]].tolist())
-            check_sizes(f"{MESSAGE} {self.requests.instance[pairs[i, 0]]}", ranks, size[i], elements[i])
+            check_sizes(f"{MESSAGE} {self.requests.instance[pairs[i, 0]]} of {self.who} {ranks}", size[i], elements[i])
 
     def _uneven(self, first: int) -> InputError:
         queue = (self.ends == self.ends[:, first, None]).all(axis=0)
         sends = int((self.requests.kind[queue] == Kind.SEND).sum())
         src, dst, tag = self.ends[:, first].tolist()
         what = f"{sends} sends and {int(queue.sum()) - sends} receives of tag {tag}"
-        between = f"messages between ranks {sorted({src, dst})} on group {self.groups.first.axis!r}"
+        between = f"messages between {self.who} {sorted({src, dst})} on group {self.groups.first.axis!r}"
         return InputError(f"trace: {between} must be sent and received equally often, got {what}")
 
 
@@ -249,7 +248,7 @@ def matched_calls(trace: Trace, dtype: str) -> list[MatchedCalls]:
         InputError: an unknown dtype; members are missing or do not agree; a message that nobody sends or receives.
     """
     asked, groups = role_requests(trace.events, dtype), equivalent_groups(trace)
-    found = [*matched_collectives(asked, groups), *matched_messages(asked, groups)]
+    found = [*(each.calls() for each in _collectives(asked, groups)), *(each.calls() for each in _queues(asked, groups))]
     return [met for met in found if len(met.ask)]
 
 
@@ -259,7 +258,7 @@ def collective_requests(trace: Trace) -> list[Request]:
     Raises:
         InputError: members of a collective are missing or do not agree.
     """
-    met = matched_collectives(role_requests(trace.events, "float32"), equivalent_groups(trace))
+    met = [each.calls() for each in _collectives(role_requests(trace.events, "float32"), equivalent_groups(trace))]
     of_group = {group: each for each in met for group in each.groups.tolist()}
     asks = (ask.request(trace.groups[group]) for group in sorted(of_group) for ask in of_group[group].asks)
     return list(dict.fromkeys(asks))

@@ -1,7 +1,8 @@
 """The requests of each role of a trace, as columns, and the calls that equivalent groups make with them.
 
-Groups are equivalent if their members play the same roles, place by place, so that all of them make the same requests.
-N ranks, G equivalent groups, A requesters of each; I calls of each group, of P members; C requests of a role.
+Groups are equivalent if their members play the same roles, place by place, so that all of them make the same requests. A call
+states the sizes of its blocks where its members give blocks of uneven sizes, as in an all_to_all of experts' tokens.
+N ranks, G equivalent groups, A requesters of each; I calls of each group, of P members; C requests of a role; B blocks.
 """
 
 from collections import defaultdict
@@ -12,9 +13,11 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
-from emu.errors import must_be
+from emu.collective.operation import Operation
+from emu.errors import InputError, must_be
 from emu.trace.steps import computes
-from emu.trace.trace import Events, Group, Trace, timed_bytes
+from emu.trace.timed_dtype import timed_bytes
+from emu.trace.trace import Events, Group, Kind, Trace
 
 MESSAGE = "message"
 
@@ -71,7 +74,7 @@ class CallSpec(NamedTuple):
     size_bytes: int  # bytes in the dtype that is timed
     elements: int
     dtype: str  # the dtype that ran
-    blocks: bytes  # elements of each block, as `emu.trace.matching.matcher` packs them; b"": `elements` are divided evenly
+    blocks: bytes  # elements of each block, as `packed_blocks` packs them; b"": `elements` are divided evenly
 
     def request(self, group: Group) -> Request:
         """Return the request of a group for this call, in the dtype that ran."""
@@ -105,6 +108,11 @@ class RequestColumns(NamedTuple):
     setup: I64  # 1 for a request of step 0
     n_splits: I64
 
+    @property
+    def talks(self) -> Bool:
+        """Array [C] of which requests are sends or receives of messages."""
+        return self.kind != Kind.COLLECTIVE
+
     def take(self, which: I64 | Bool | slice) -> "RequestColumns":
         """Return those requests that `which` selects."""
         return RequestColumns(*(c[which] for c in self))
@@ -116,12 +124,15 @@ class RoleRequests(NamedTuple):
     roles: list[RequestColumns]
     names: list[str]
     events: tuple[Events, ...]
+    who: str = "ranks"  # what makes them, in error messages
 
-    def of(self, requester: Requester) -> RequestColumns:
-        """Return the requests of a requester on its group, ordered by instance."""
+    def of(self, requester: Requester, *, messages: bool) -> RequestColumns:
+        """Return the messages, or the collectives, that a requester asks for on its group, ordered by instance."""
         role = self.roles[requester.role]
-        own = role.take(np.isin(role.group, requester.numbers))
-        return own.take(np.argsort(own.instance, kind="stable"))
+        first, *others = requester.numbers
+        here = np.isin(role.group, requester.numbers) if others else role.group == first  # which is much faster
+        own = np.flatnonzero(here & (role.talks == messages))
+        return role.take(own[np.argsort(role.instance[own], kind="stable")])
 
     def splits(self, role: int, row: int) -> I64:
         """Return the split sizes of the request in a row of the events of a role."""
@@ -158,13 +169,43 @@ def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColum
     )
 
 
-def check_sizes(what: str, ranks: tuple[int, ...], size_bytes: I64, elements: I64) -> None:
-    """Check that all members [P] of a call state the bytes and the elements that the first states.
+def check_sizes(what: str, size_bytes: I64, elements: I64) -> None:
+    """Check that all members [P] of a call, which `what` names, state the bytes and the elements that the first states.
 
     Raises:
         InputError: the sizes differ.
     """
     if (size_bytes != size_bytes[0]).any() or (elements != elements[0]).any():
         sizes = tuple(zip(size_bytes.tolist(), elements.tolist(), strict=True))
-        named = f"bytes and count of {what} of ranks {ranks}"
-        raise must_be("trace", named, "equal on all members", sizes, "give uneven blocks by split sizes")
+        raise must_be("trace", f"bytes and count of {what}", "equal on all members", sizes, "give uneven blocks by split sizes")
+
+
+def packed_blocks(where: str, op: Operation, given: Sequence[I64], elements: int) -> bytes:
+    """Return the elements of each block, packed into bytes, so that collectives of equal block sizes compare equal.
+
+    Args:
+        where: The name of the collective in error messages.
+        op: The operation of the collective.
+        given: [N] for each member, the elements of its blocks in their order; an empty array means an even division.
+        elements: The elements of all blocks together.
+
+    Raises:
+        InputError: a member gives a wrong number of sizes, or two members give different sizes of one block.
+    """
+    counts = np.full(op.n_blocks, -1, np.int64)
+    even = op.block_counts(elements)
+    for member, sizes in enumerate(given):
+        blocks = op.input_blocks(member)
+        if len(sizes) not in (0, len(blocks)):
+            what = f"none, or one for each of its {len(blocks)} blocks"
+            raise must_be("trace", f"split sizes of member {member} of {where}", what, len(sizes))
+        stated = sizes if len(sizes) else even[blocks]
+        if ((counts[blocks] >= 0) & (counts[blocks] != stated)).any():
+            raise InputError(f"trace: member {member} of {where} gives another size of a block than an earlier member does")
+        counts[blocks] = stated
+    return counts.tobytes()
+
+
+def block_counts(packed: bytes) -> I64:
+    """Return [B] the elements of each block, from bytes that `packed_blocks` packed."""
+    return np.frombuffer(packed, np.int64)

@@ -1,9 +1,7 @@
 """A trace on a fabric: one graph with every rank's computations and every group's collectives.
 
+The graph gets few tasks where a timeline proves that this changes nothing: a collective is then one delay.
 R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
-
-Also here: the timing of a trace with few tasks: a collective becomes one delay where the timeline proves that this changes
-nothing.
 """
 
 from bisect import bisect_right
@@ -31,7 +29,8 @@ from emu.topology.placement import place, with_helpers
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
-from emu.trace.matching.matcher import block_counts, matched_calls
+from emu.trace.matching.matcher import matched_calls
+from emu.trace.matching.role_requests import block_counts
 from emu.trace.replay.delay import Delay, Entries, delays_of, links_were_exclusive, staggered_instances
 from emu.trace.replay.event_builder import EventBuilder
 from emu.trace.steps import computes, order_of

@@ -21,7 +21,8 @@ from emu.fabric.graph import Graph, Timeline
 from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import ReplayGraph
-from emu.trace.report.request_times import RequestTimes, Spans, covered, joined
+from emu.trace.report.request_times import RequestTimes
+from emu.trace.report.spans import Spans, covered, joined
 from emu.units import seconds
 
 

@@ -12,7 +12,7 @@ from emu.collective.msccl.xml_format import file_program
 from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file
-from emu.trace.trace import AS_RAN
+from emu.trace.timed_dtype import AS_RAN
 from launch.cli.options.files import FOLDER, OutputFile, remember_input
 from launch.front.steps.sweeps import SWEPT
 from launch.show.lanes import MOST_RANKS

@@ -12,7 +12,8 @@ from emu.study.training.timed_step import time_replay
 from emu.trace.comparison import Comparison
 from emu.trace.comparison import compare as compared
 from emu.trace.formats.trace_formats import read_foreign
-from emu.trace.trace import Trace, usual_dtype
+from emu.trace.timed_dtype import usual_dtype
+from emu.trace.trace import Trace
 from emu.trace.trace_file import load
 from launch.front.inputs import DeviceLike, Topologies, Words, question
 from launch.front.result import Result

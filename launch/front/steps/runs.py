@@ -18,7 +18,7 @@ from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps, has_steps, with_steps
-from emu.trace.trace import AS_RAN
+from emu.trace.timed_dtype import AS_RAN
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
 from launch.front.inputs import DeviceLike, Topologies, Words, check_float32, question
 from launch.front.steps import timed_steps

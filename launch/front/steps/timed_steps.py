@@ -28,7 +28,8 @@ from emu.trace.device.device import Device, measured_device
 from emu.trace.formats.reading import reading_of
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps
-from emu.trace.trace import Trace, usual_dtype
+from emu.trace.timed_dtype import usual_dtype
+from emu.trace.trace import Trace
 from emu.trace.trace_file import save
 from emu.units import format_time
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of

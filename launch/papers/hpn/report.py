@@ -8,7 +8,7 @@ from launch.papers.hpn.counts import WORDS
 from launch.papers.hpn.times import TIMES, dual_plane
 from launch.papers.hpn.training import ALGORITHMS, DEVICE, OUTAGES, STACK, STEPS
 from launch.papers.paper import Curve, Figure, FittedInput, Paper, from_nothing, register
-from launch.papers.row_answers import PaperSteps
+from launch.papers.paper_steps import PaperSteps
 
 
 def _dual_plane(paper: Any) -> Figure:

@@ -34,7 +34,7 @@ from launch.data.presets import STACKS
 from launch.papers.hpn.times import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, gain_percent
 from launch.papers.networks import build_once
 from launch.papers.paper import AnswerFunction
-from launch.papers.row_answers import PaperSteps
+from launch.papers.paper_steps import PaperSteps
 from launch.papers.targets import Answer, Target
 
 DEVICE, STACK = "h800", "software=megatron,gradient=bfloat16"

@@ -18,7 +18,7 @@ from emu.trace.device.device import Device
 from emu.trace.device.file import read_device
 from emu.units import format_size
 from launch.data.presets import STACKS
-from launch.papers.row_answers import step_of
+from launch.papers.paper_steps import step_of
 
 HERE = Path(__file__).parent
 GPUS, _TORS, _NODES = 4, 128, 2  # GPUs of a node (6.1), ToRs of a domain, nodes of a ToR

@@ -21,7 +21,8 @@ from emu.dtypes import item_bytes
 from emu.model.operator import FORWARD, RowSum
 from emu.trace.device.device import Device
 from emu.trace.device.measured import MeasuredKernel, events_of
-from emu.trace.trace import AS_RAN, Kernel
+from emu.trace.kernel_shape import Kernel
+from emu.trace.timed_dtype import AS_RAN
 from launch.data.devices import DEVICES
 from launch.data.kernels import (
     BOTH,

@@ -11,7 +11,7 @@ from pathlib import Path
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.topology.description.values import csv_rows, located
-from emu.trace.device.device import RunKind
+from emu.trace.device.step_error import RunKind
 from launch.data.devices import DEVICES
 
 FP8 = "fp8"  # of products; all else in bfloat16

@@ -21,7 +21,7 @@ from emu.topology.topology import Topology
 from launch.data.devices import find_device
 from launch.data.presets import STACKS
 from launch.papers.networks import build_once
-from launch.papers.row_answers import PaperSteps
+from launch.papers.paper_steps import PaperSteps
 
 HERE = Path(__file__).parent
 NPUS, _BOARD, _TOKENS, _BATCHES, _EP = 8192, 8, 8192, 13, 8

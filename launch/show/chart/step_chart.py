@@ -1,10 +1,8 @@
-"""Charts of steps: the parts of a step on each topology, the step time at the values of a sweep, the steps of a faulty job.
+"""Charts of steps: their parts on each topology, their time over a sweep, the steps of a faulty job, and the plans of a search.
 
 The lines of a sweep are one for each topology and each combination of other sweeps. A job has the virtual time of each step,
-and the events before it.
-
-Also here: the plans of a search, MFU against memory, with the line of those that no other plan beats in both; and what faults
-waste, over time, and the share of the time that has so much waste or less.
+and the events before it. Plans are drawn by MFU against memory, with the line of those that no other plan beats in both. What
+faults waste is drawn over time, and by the share of the time that has so much waste or less.
 """
 
 import re

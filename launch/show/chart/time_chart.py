@@ -18,7 +18,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
 
 from emu.errors import must_be
-from emu.trace.report.request_times import merged
+from emu.trace.report.spans import merged
 from emu.units import TICKS_PER_S, format_size, format_time
 from launch.show.canvas import INK, add_legend, dress, new_page, spread_apart
 from launch.show.lanes import Lane

@@ -9,7 +9,8 @@ from emu.fabric.graph import Timeline
 from emu.study.training.step.step import TimedTrace
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.report import RankTimes, rank_times
-from emu.trace.report.request_times import Arrivals, Spans, merged
+from emu.trace.report.request_times import Arrivals
+from emu.trace.report.spans import Spans, merged
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
 from launch.show.blocks import Block, ColouredPart, drawing_block, table_block

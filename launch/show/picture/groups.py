@@ -1,9 +1,8 @@
 """Groups of nodes for a topology that is too large to draw: NPUs by their leading dimensions, switches by the NPUs below.
 
 Nothing is left out: what is too much to show is one group, so that nodes and cables still add up. Where a network is tiers of
-equal nodes, each tier is such a group; else the middle of many groups is one with an ellipsis. G groups.
-
-Also here: the kinds of switches in a picture: the distance of each switch from the NPUs, and its name.
+equal nodes, each tier is such a group; else the middle of many groups is one with an ellipsis. The kind of a switch is its
+distance from the NPUs, and its name. G groups.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The places of the nodes of a picture: the topology's own drawing, else by its dimensions, tiers or distances.
 
-Also here: the room of a label in a picture, and the search for a place that no other label takes.
+A label has a place, too, which no other label takes.
 """
 
 from collections.abc import Iterable, Sequence

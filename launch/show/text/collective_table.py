@@ -1,6 +1,6 @@
 """Collectives in tables: the rows of a bench in the terms of nccl-tests, algorithms compared by size, and proofs.
 
-Also here: how near a time is to its bound, and the messages of a schedule, round by round.
+A bench tells how near a time is to its bound; a schedule is shown by its messages, round by round.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

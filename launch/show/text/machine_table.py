@@ -1,6 +1,6 @@
-"""Machines in tables and as JSON: what faults waste of them, and the cost of their networks.
+"""Machines in tables and as JSON: what faults waste of them, a job with faults step by step, and the cost of their networks.
 
-A cost is from low to high where the sources of prices differ. Also here: the report of a job with faults, step by step.
+A cost is from low to high where the sources of prices differ.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
-"""Aligned tables of plain text, readable in a pipe as on a screen.
+"""Aligned tables of plain text, readable in a pipe as on a screen, with the lines below them.
 
-Also here: the assumptions of a report as text.
-
-Also here: the spread of a chaotic time, in one line.
+Below a table stand the assumptions of a report, and the spread of a chaotic time.
 """
 
 from collections.abc import Callable, Iterable, Sequence

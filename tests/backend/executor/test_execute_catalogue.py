@@ -12,7 +12,7 @@ from torch import Tensor
 
 from emu.backend.executor import executor as execute_module
 from emu.backend.executor.executor import Buffers, execute
-from emu.backend.executor.wire import unwritten_mark
+from emu.backend.executor.reductions import unwritten_mark
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.expert_routing import TOKENS, standard_routing
 from emu.collective.operation import ROOTED, ROUTED, Operation, operation

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from emu.backend.executor.executor import Buffers, execute
-from emu.backend.executor.wire import REDUCE_OPERATIONS, unwritten_mark
+from emu.backend.executor.reductions import unwritten_mark
 from emu.collective.operation import Operation, cut, operation
 from emu.collective.schedule import Schedule, Sends, Translations
 from emu.collective.transform import concatenate
+from emu.dtypes import REDUCE_OPERATIONS
 from emu.errors import InputError
 
 

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from emu.backend.executor import executor as execute_module
 from emu.backend.executor.executor import Buffers, execute
+from emu.backend.executor.reductions import FOLDS, check_reduces, unwritten_mark
 from emu.backend.executor.schedule_cells import INBOXES, SCRATCH, STAGE
-from emu.backend.executor.wire import FOLDS, REDUCE_OPERATIONS, check_reduces, unwritten_mark
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.proof import ProofError, ScheduleFault
 from emu.collective.schedule import Schedule, Sends
-from emu.dtypes import DTYPES
+from emu.dtypes import DTYPES, REDUCE_OPERATIONS
 from emu.errors import InputError
 from tests.backend.executor.test_execute_catalogue import apart, buffers, over_a_wire, side_by_side
 

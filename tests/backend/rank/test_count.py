@@ -13,7 +13,7 @@ from emu.backend.rank import count
 from emu.backend.rank.count import Count, Operator, pause_counting
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.errors import RunError
-from emu.trace.trace import Kernel, Shape
+from emu.trace.kernel_shape import Kernel, Shape
 from tests.backend.rank.counted import counted
 
 F32 = 4

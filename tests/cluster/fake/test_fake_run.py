@@ -12,9 +12,10 @@ from emu.errors import InputError, RunError
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import EXECUTED, Stack
+from emu.model.stack.stack import Stack
 from emu.trace.comparison import compare
 from emu.trace.trace import Kind
+from tests.model.generate.executed import EXECUTED
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TINY = ["--layers", "2", "--hidden", "64", "--heads", "8", "--kv", "4", "--ffn", "192", "--vocab", "256", "--seq", "64"]

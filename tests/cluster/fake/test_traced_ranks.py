@@ -6,7 +6,7 @@ import pytest
 from emu.backend.rank.notes import EventRow, Notes, merge
 from emu.backend.rank.rank_requests import Members
 from emu.cluster.fake.fake_rank import TracedRank
-from emu.cluster.fake.fake_run import merged_trace
+from emu.cluster.fake.traced_roles import merged_trace
 from emu.trace.trace import Kind
 
 WORLD = Members("world", (0, 1, 2, 3), "world")

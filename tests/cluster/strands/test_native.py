@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from emu.cluster.rank_state.script_state import Environment
-from emu.cluster.strands.strand import at_next_instruction, thread_state
+from emu.cluster.strands.next_instruction import at_next_instruction, thread_state
 from emu.cluster.threads.threads import Threads
 
 BLOCKED_S, SPUN_S = 1.6, 2.5  # a thread that is blocked for a second lets others run

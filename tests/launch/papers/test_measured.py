@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.trace.device.device import KINDS
+from emu.trace.device.step_error import KINDS
 from launch.data.devices import DEVICES
 from launch.data.fitted import FITTED, Blind, Fitted, read_fitted, write_fitted
 from launch.papers.measured.report import TRAINING, ask

@@ -15,7 +15,7 @@ from emu.errors import InputError
 from emu.study.planning.search.results import ResultCache
 from emu.topology.catalogue import build_topology
 from launch.front import publications
-from launch.papers import catalogue, row_answers
+from launch.papers import catalogue, paper_steps
 from launch.papers.catalogue import PAPERS
 from launch.papers.infinitehbd import training
 from launch.papers.infinitehbd.report import PAPER
@@ -308,7 +308,7 @@ def test_steps_are_kept_between_commands(tmp_path, monkeypatch):
     plan = plan_of(DENSE, 4, 1, 512)
     with closing(ResultCache(tmp_path)) as kept:
         first = paper_step(kept, DENSE, plan)
-    monkeypatch.setattr(row_answers, "prepare", None)  # whoever asks for it now fails
+    monkeypatch.setattr(paper_steps, "prepare", None)  # whoever asks for it now fails
     with closing(ResultCache(tmp_path)) as kept:
         assert paper_step(kept, DENSE, plan) == first
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emu.fabric.run import run_graph
-from emu.trace.report.request_times import merged
+from emu.trace.report.spans import merged
 from emu.trace.trace import Group
 from launch.show.lanes import Lane, lanes
 from tests.trace.laid import MS_OF_FLOATS, Words, replayed, trace_of

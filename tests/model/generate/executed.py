@@ -12,13 +12,15 @@ from emu.model.generate.generate import generate
 from emu.model.layer_on_rank import own_rows
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import EXECUTED, Stack
+from emu.model.stack.stack import Precision, Stack
 from emu.study.training.learn.program import Program, read_text
 from emu.trace.comparison import compare
+from emu.trace.kernel_shape import Kernel
 from emu.trace.steps import equal_steps
-from emu.trace.trace import Kernel, Kind
+from emu.trace.trace import Kind
 from tests.two_layers import TWO_LAYERS
 
+EXECUTED = Precision(*["float32"] * 5)  # what Emu's own ranks train in
 STEPS = 4  # a first one, one in which DDP makes its buckets anew, and two steady ones
 
 

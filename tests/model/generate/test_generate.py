@@ -9,9 +9,10 @@ from emu.errors import InputError
 from emu.model.generate.generate import generate, holds, memory_by_part
 from emu.model.model import MODELS, find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import EXECUTED, Precision, Stack, parse_stack
+from emu.model.stack.stack import Precision, Stack, parse_stack
 from emu.trace.trace import Kind
-from tests.model.generate.executed import compared, executed, splits_of
+from tests.model.counts import sequence_flops
+from tests.model.generate.executed import EXECUTED, compared, executed, splits_of
 from tests.two_layers import MODEL, TWO_LAYERS
 
 DATA = Path(__file__).parents[2] / "data"
@@ -260,7 +261,7 @@ def test_flops_and_gradients_of_a_step_at_full_size():
     trace = generate(model, plan, Stack())
     (events,) = trace.events
     assert trace.n_ranks == 8192
-    assert events.flops.sum() == plan.rank_batch * sum(model.flops(plan.seq, tp=8))
+    assert events.flops.sum() == plan.rank_batch * sum(sequence_flops(model, plan.seq, tp=8))
     reduced = np.array([trace.groups[trace.group_of[0][g]].axis == "dp" for g in events.group]) & (
         events.kind == Kind.COLLECTIVE
     )

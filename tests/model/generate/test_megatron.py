@@ -13,7 +13,8 @@ from emu.model.model import MODELS
 from emu.model.operator import Cut, Tokens
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack, saved_amount
-from emu.trace.trace import Kernel, Kind, Shape
+from emu.trace.kernel_shape import Kernel, Shape
+from emu.trace.trace import Kind
 from tests.model.generate.megatron_steps import GPT, LLAMA, B, H, L, S, V, asked, flops, traced
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from emu.model.plan.plan_text import parse_plan
 from emu.trace.trace import Kind
+from tests.model.counts import sequence_flops
 from tests.model.generate.megatron_steps import LLAMA, B, H, L, S, asked, flops, traced
 
 
@@ -17,7 +18,7 @@ def test_ranks_of_a_sequence_gather_keys_and_values_and_scatter_their_gradients(
     keys = S * H // plan.tp * plan.pass_batch
     assert found["cp", "all_gather", keys, "bfloat16"] == 2 * share
     assert found["cp", "reduce_scatter", keys, "bfloat16"] == share
-    assert flops(traced(words)) == B * sum(LLAMA.flops(S))
+    assert flops(traced(words)) == B * sum(sequence_flops(LLAMA, S))
     axis = "cp+dp" if plan.dp > 1 else "cp"
     assert sum(found[key] for key in found if key[:2] == (axis, "all_reduce")) == 1
 
@@ -32,7 +33,7 @@ def test_keys_and_values_go_round_a_ring_and_their_gradients_home(words):
     for rank in range(plan.world):
         found = asked(trace, rank)
         assert (found["cp", "send", keys, "bfloat16"], found["cp", "recv", keys, "bfloat16"]) == (times, times)
-    whole, attended = sum(LLAMA.flops(S)), 14 * S * S * H * L  # 4 forward, 10 backward by flash
+    whole, attended = sum(sequence_flops(LLAMA, S)), 14 * S * S * H * L  # 4 forward, 10 backward by flash
     skipped = attended * (plan.cp - 1) / (2 * plan.cp)
     if plan.recompute == "none":
         assert flops(trace) == B * (whole - skipped)

@@ -4,6 +4,7 @@ import pytest
 
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
+from tests.model.counts import sequence_flops
 from tests.model.generate.megatron_steps import B, H, L, S, asked, flops, traced
 
 MOE = MODELS.find("mixtral-tiny")  # 4 experts, of which a token sees 2, in each of 8 layers
@@ -50,7 +51,7 @@ def test_rows_may_travel_to_their_experts_in_another_dtype_than_back():
 @pytest.mark.parametrize("name", ["mixtral-tiny", "gpt-moe-tiny"])
 def test_flops_of_experts_are_those_of_the_model_wherever_they_are(name, words):
     model = MODELS.find(name)
-    assert flops(traced(words, model=model)) == B * sum(model.flops(S))
+    assert flops(traced(words, model=model)) == B * sum(sequence_flops(model, S))
 
 
 def test_gradients_of_experts_are_reduced_over_those_that_have_copies():

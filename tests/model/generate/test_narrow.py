@@ -13,7 +13,8 @@ from emu.model.model import EMBEDDING, HEAD, MODELS
 from emu.model.operator import PRODUCT, Tokens
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
-from emu.trace.trace import Kernel, Kind
+from emu.trace.kernel_shape import Kernel
+from emu.trace.trace import Kind
 
 LLAMA, MOE = MODELS.find("llama-tiny"), MODELS.find("mixtral-tiny")
 B, S = 8, 64

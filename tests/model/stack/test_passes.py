@@ -18,7 +18,8 @@ from emu.model.parts.norms import LayerNorm1p, rms_norm
 from emu.model.parts.rotary import rotate, rotate_part, rotation
 from emu.model.plan.plan import Plan
 from emu.model.stack.passes import COMPILED, EAGER, FUSED, KIND, ElementCounts, element_wise
-from emu.model.stack.stack import EXECUTED, Stack
+from emu.model.stack.stack import Stack
+from tests.model.generate.executed import EXECUTED
 
 ROWS, HEADS = 24, 2
 

@@ -17,7 +17,7 @@ from emu.study.probe import SIZES, LayerSizes, LayerStep, Probe, here, layers, p
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device, write_device
 from emu.trace.device.measured import events_of
-from emu.trace.trace import Kernel, Shape
+from emu.trace.kernel_shape import Kernel, Shape
 from tests.trace.laid import Words
 
 WORDS = Words()

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64
-from emu.backend.executor.wire import REDUCE_OPERATIONS, check_reduces
+from emu.backend.executor.reductions import check_reduces
 from emu.collective.operation import OPERATIONS, REDUCING, Operation, operation
-from emu.dtypes import DTYPES
+from emu.dtypes import DTYPES, REDUCE_OPERATIONS
 from emu.errors import InputError
 from emu.study.measure import move as payload_module
 from emu.study.measure.move import Payload, dtype_of

@@ -7,7 +7,7 @@ import pytest
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import EXECUTED, Stack, parse_stack
+from emu.model.stack.stack import Stack, parse_stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.learn.learn import on_threads
@@ -16,6 +16,7 @@ from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
+from tests.model.generate.executed import EXECUTED
 from tests.two_layers import TWO_LAYERS
 
 BOARD = build_topology("ub-mesh:board")

@@ -10,7 +10,8 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.topology.catalogue import build_topology
-from emu.trace.report.report import mean_parts, report
+from emu.trace.report.mean_parts import mean_parts
+from emu.trace.report.report import report
 from launch.data.devices import find_device
 from tests.trace.laid import replay
 

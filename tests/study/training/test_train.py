@@ -15,6 +15,7 @@ from emu.topology.catalogue import build_topology
 from emu.trace.replay.replay import TraceLayout
 from emu.units import seconds
 from launch.data.devices import DEVICES
+from tests.model.counts import sequence_flops
 from tests.trace.walked import walked
 from tests.two_layers import MODEL as TINY
 from tests.two_layers import TWO_LAYERS
@@ -57,7 +58,7 @@ def test_a_step_is_computation_exposed_communication_and_idling(learned, pair, w
 
 
 def test_computation_takes_no_less_than_its_flops_and_bytes_allow(pair):
-    flops = PLAN.rank_batch * sum(TINY.flops(PLAN.seq, PLAN.tp))
+    flops = PLAN.rank_batch * sum(sequence_flops(TINY, PLAN.seq, PLAN.tp))
     least_bytes = 2 * 7 * TINY.parameters(PLAN.tp)  # the optimizer's
     assert pair[0].compute_s > max(flops / (0.6 * 989e12), least_bytes / (0.8 * 3.35e12))
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from emu.fabric.run import run_graph
-from emu.trace.report.report import mean_parts, report
+from emu.trace.report.mean_parts import mean_parts
+from emu.trace.report.report import report
 from emu.trace.trace import Kind
 from emu.units import TICKS_PER_S
 from tests.study.training.composed.composed_and_whole import both_ways

@@ -33,7 +33,8 @@ from emu.model.generate.tape import Tape
 from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
 from emu.model.stack.software import OVERLAPPED, UNFUSED
 from emu.model.stack.stack import Stack, passes_of
-from emu.trace.trace import MOVES, Kind, Shape
+from emu.trace.kernel_shape import MOVES, Shape
+from emu.trace.trace import Kind
 
 _COUNT = "int64"  # of rows
 

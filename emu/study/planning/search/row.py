@@ -10,7 +10,7 @@ from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.training.estimate import DEFAULT, StepEstimate
 from emu.study.training.step.step import LEFT_OUT, TimedTrace, shared_fields
-from emu.trace.report.report import MeanParts
+from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_time
 
 BEST = 10  # plans of a table

@@ -24,7 +24,8 @@ from emu.model.generate.tape import Tape
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s, crossing_codes, undominated
 from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, composed_and_run
 from emu.study.training.composed.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, IsolatedRequest, time_requests
-from emu.study.training.composed.place_requests import PlaceRequests, Representatives, place_requests
+from emu.study.training.composed.place_requests import PlaceRequests, place_requests
+from emu.study.training.composed.representatives import Representatives
 from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
 from emu.study.training.step.step import TimedTrace
 from emu.topology.placement import place
@@ -32,7 +33,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service, services_of
 from emu.trace.report.report import StepReport, report
-from emu.trace.report.request_times import Spans, covered, joined
+from emu.trace.report.spans import Spans, covered, joined
 from emu.units import format_time
 
 WORTH = 1e-3  # of a step: what costs less time in all is left as it is

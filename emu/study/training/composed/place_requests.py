@@ -1,7 +1,5 @@
-"""The requests of one rank of each place, and which of them are equal.
+"""The requests of the representatives of all places, and which of them are equal.
 
-A place is a set of ranks that one rank stands for: all ranks of a stage of a pipeline, or the ranks of a script that do the
-same work. That one rank is the representative of the place.
 A axes, N ranks, P places, C requests of the representatives, M calls of them, Q distinct requests. A call is a
 collective, or a send and its receive, as the representatives see it.
 """
@@ -15,12 +13,11 @@ import numpy as np
 from emu.arrays import I64, Bool, column
 from emu.collective.algorithm import Request
 from emu.equivalence import Orbits, components, turns
-from emu.errors import InputError, must_be
-from emu.model.generate.generate import members
-from emu.model.generate.tape import Tape
-from emu.model.plan.plan import Plan
-from emu.trace.matching.role_requests import MESSAGE, RequestColumns, RoleRequests, role_requests
-from emu.trace.trace import PARTS, Events, Group, Kind, Trace
+from emu.errors import must_be
+from emu.study.training.composed.representatives import Representatives
+from emu.trace.matching.matcher import members_of_calls
+from emu.trace.matching.role_requests import MESSAGE, RequestColumns, RoleRequests, equivalent_groups, role_requests
+from emu.trace.trace import PARTS, Group, Kind, Trace
 
 CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
@@ -58,7 +55,7 @@ class PlaceRequests:
     call: I64  # [C] the call that each request belongs to
     request_of_call: I64  # [M] which of the distinct requests each call is for
     requests: tuple[DistinctRequest, ...]  # [Q]
-    representatives: "Representatives"
+    representatives: Representatives
     axis_of_group: tuple[int, ...]  # of each group of the trace
 
     @cached_property
@@ -83,69 +80,6 @@ class PlaceRequests:
         return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Axis:
-    """The groups into which one axis divides the ranks."""
-
-    name: str
-    ranks: I64  # [groups, members]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Representatives:
-    """One rank of each place, with its events; it stands for all ranks of the place."""
-
-    events: tuple[Events, ...]  # [P]
-    axes_of: tuple[tuple[int, ...], ...]  # [P] the axis of each group, as the rank numbers it
-    axes: tuple[Axis, ...]  # [A]
-    place_of_rank: I64  # [N]
-    meta: tuple[tuple[str, str], ...] = ()  # of the trace
-    peak_by_part: I64 | None = None  # [P, parts of memory] of all ranks of a place the most; None: it is known otherwise
-    dtype: str = "float32"  # what float32 is timed as
-    rings: bool = False  # whether each is the first of its groups, and the others of its place send as far as it does
-
-    def beside(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
-        """Return the rank of a place that a rank waits for.
-
-        Groups of the axes in `waited` are searched first. The answer is the lowest rank of the place in a group of the waiting
-        rank. If these groups have no rank of the place, the groups of their members are searched, and so on.
-
-        Args:
-            rank: The rank that waits.
-            place: The place of the rank that it waits for.
-            waited: Names of axes, the longest wait first.
-        """
-        axes = sorted(self.axes, key=lambda axis: waited.index(axis.name) if axis.name in waited else len(waited))
-        reached = np.array([rank])
-        for _ in range(len(self.events) + 1):
-            groups = [axis.ranks[np.isin(axis.ranks, reached).any(axis=1)].ravel() for axis in axes]
-            found = (group[(self.place_of_rank[group] == place) & (group != rank)] for group in groups)
-            nearest = next((int(others.min()) for others in found if len(others)), None)
-            if nearest is not None:
-                return nearest
-            reached = np.unique(np.concatenate([reached, *groups]))
-        return int(np.flatnonzero(self.place_of_rank == place)[0])
-
-
-def representatives_of_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Representatives:
-    """Return one rank of each stage of a plan.
-
-    Args:
-        tapes: [P] the tape of one rank of each place.
-        plan: The plan, which gives the groups of ranks.
-        meta: The meta data of the trace.
-    """
-    axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
-    return Representatives(
-        tuple(tape.events() for tape in tapes),
-        tuple(tuple(axes.index(axis) for axis in tape.axes) for tape in tapes),
-        tuple(Axis(axis, members(plan, axis)) for axis in axes),
-        np.arange(plan.world) // plan.stage_ranks,
-        meta,
-        rings=True,
-    )
-
-
 @lru_cache(maxsize=1)  # of one plan several placements are asked for one after another
 def place_requests(standing: Representatives) -> PlaceRequests:
     """Return the requests of the representatives of all places.
@@ -155,23 +89,20 @@ def place_requests(standing: Representatives) -> PlaceRequests:
     """
     places = [standing.place_of_rank[axis.ranks] for axis in standing.axes]
     meets = [_together(of_axis, len(standing.events)) for of_axis in places]
-    asked = role_requests(standing.events, standing.dtype)
+    asked, trace = role_requests(standing.events, standing.dtype), _trace(standing, meets)
     each, ends = _columns(standing, asked, places, meets)
-    axis, together, src, dst = ends
-    within = np.flatnonzero((src >= 0) & (src == dst))
-    if len(within):
-        mend = "take fewer ranks, of which the whole graph is timed"
-        on = f"some on {standing.axes[int(axis[within[0]])].name}"
-        raise must_be("compose", "messages", "between ranks that do other things", on, mend)
-    call, first, size = Orbits.equal(axis, together, src, dst, each.tag, each.instance)
-    _check(ends, size[call], [np.bincount(of_axis, minlength=len(standing.events)) for of_axis in meets])
+    _check_rings(standing, ends)
     splits, number = _splits(asked, each.n_splits)
+    call = _calls(trace, asked, meets, each, ends)
+    first = np.empty(call.max(initial=-1) + 1, np.int64)
+    first[call[::-1]] = np.arange(len(call))[::-1]
+    axis, together, src, dst = ends
     what = together, axis, src, dst, each.name, each.dtype, each.root, each.size_bytes, each.elements, number
     request, one, _ = Orbits.equal(*(c[first] for c in what))
     at = first[one]
     examples = zip(ends[:, at].T.tolist(), zip(*each.take(at), strict=True), number[at].tolist(), strict=True)
     different = (_distinct(standing, meets, asked.names, kind, RequestColumns(*own), splits[i]) for kind, own, i in examples)
-    trace, axis_of_group = _trace(standing, meets), tuple(i for i, of in enumerate(meets) for _ in np.unique(of))
+    axis_of_group = tuple(i for i, of in enumerate(meets) for _ in np.unique(of))
     return PlaceRequests(trace, each.row, each.kind == Kind.SEND, call, request, tuple(different), standing, axis_of_group)
 
 
@@ -252,17 +183,43 @@ def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
     return np.asarray(np.concatenate([axis[:0], *groups])[of[axis] + root])
 
 
-def _check(ends: I64, size: I64, places_of: Sequence[I64]) -> None:
-    """Refuse a message without both ends, and a request that some of its places do not make; `ends` as in `_columns`."""
-    axis, first, src, dst = ends
-    together = np.array([len(each) for each in places_of], dtype=np.int64)
-    needed = np.concatenate([axis[:0], *places_of])[(np.cumsum(together) - together)[axis] + first]
-    needed = np.where(src >= 0, 2, needed)
-    lonely = np.flatnonzero(size != needed)
-    if len(lonely):
-        row = lonely[0]
-        between = f"between places {src[row]} and {dst[row]}" if src[row] >= 0 else "over all places"
-        raise InputError(f"compose: a request {between} must be asked by {needed[row]} of them, got {size[row]}")
+def _check_rings(standing: Representatives, ends: I64) -> None:
+    """Refuse messages between ranks of one place that are no ring; `ends` as in `_columns`."""
+    axis, _, src, dst = ends
+    within = np.flatnonzero((src >= 0) & (src == dst))
+    if len(within):
+        mend = "take fewer ranks, of which the whole graph is timed"
+        on = f"some on {standing.axes[int(axis[within[0]])].name}"
+        raise must_be("compose", "messages", "between ranks that do other things", on, mend)
+
+
+def _calls(trace: Trace, asked: RoleRequests, meets: Sequence[I64], each: RequestColumns, ends: I64) -> I64:
+    """Return [C] the call of each request, place after place.
+
+    Args:
+        trace: The trace of the representatives, of whose groups places are the members.
+        asked: Their requests.
+        meets: For each axis, [P] the first of the places that share groups.
+        each: The columns of all requests, as in `_columns`.
+        ends: Where each request goes, likewise.
+
+    Raises:
+        InputError: as `members_of_calls`.
+    """
+    axis, _, src, dst = ends
+    peer = np.where((dst < 0) | (each.kind == Kind.RECV), src, dst)
+    member = np.array([turns(of_axis) for of_axis in meets], dtype=np.int64).reshape(len(meets), -1 if meets else 1)[axis, peer]
+    far = np.maximum(-1 - dst, 0)  # messages of a ring that go equally far have tags of their own
+    roots, tags = np.where(src >= 0, member, each.root), each.tag - far * (1 + each.tag.max(initial=0))
+    sizes = np.cumsum([len(own.row) for own in asked.roles])[:-1]
+    of_places = zip(asked.roles, np.split(roots, sizes), np.split(tags, sizes), strict=True)
+    asked = asked._replace(roles=[own._replace(root=root, tag=tag) for own, root, tag in of_places], who="places")
+    first = np.cumsum([0, *map(len, trace.events)])
+    call, n_calls = np.empty(first[-1], np.int64), 0
+    for place, rows in members_of_calls(asked, equivalent_groups(trace)):
+        call[first[place] + rows] = n_calls + np.arange(len(rows))[:, None]
+        n_calls += len(rows)
+    return call[each.row]
 
 
 def _distinct(

@@ -18,8 +18,7 @@ from emu.study.training.composed.place_requests import DistinctRequest
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.matching.matcher import packed_blocks
-from emu.trace.matching.role_requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE, packed_blocks
 from emu.trace.replay.replay import lay_request
 
 _ANY = 0  # communicator, where a topology sends all of them over the same ways: what was timed for another step serves

@@ -15,7 +15,9 @@ from emu.study.measure.request import BenchRequest, PlacedBench
 from emu.study.training.step.step import CostlyRequest, Step, TimedTrace
 from emu.topology.placement import order
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.trace import FLOAT_BYTES, Kind, lines_of, timed_as, timed_bytes
+from emu.trace.request_lines import lines_of
+from emu.trace.timed_dtype import FLOAT_BYTES, timed_as, timed_bytes
+from emu.trace.trace import Kind
 from emu.units import format_size, seconds
 
 MOST = 10

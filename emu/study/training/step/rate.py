@@ -12,9 +12,11 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.trace.device.device import Device, RunKind
+from emu.trace.device.device import Device
+from emu.trace.device.step_error import RunKind
 from emu.trace.steps import computes
-from emu.trace.trace import AS_RAN, FLOAT_BYTES, TF32, Events, Kind, Trace, timed_as
+from emu.trace.timed_dtype import AS_RAN, FLOAT_BYTES, TF32, timed_as
+from emu.trace.trace import Events, Kind, Trace
 from emu.units import format_flops
 
 AS_RAN_TOLD = (

@@ -25,7 +25,8 @@ from emu.trace.formats.reading import reading_of
 from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, brief_replay, event_name, replay_timeline
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.critical_path import PathPart, critical_path
-from emu.trace.report.report import MeanParts, StepReport, mean_parts, report
+from emu.trace.report.mean_parts import MeanParts, mean_parts
+from emu.trace.report.report import StepReport, report
 from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.steps import is_whole
 from emu.trace.trace import PARTS, Trace

@@ -24,7 +24,8 @@ from emu.study.choice.site import canonical_group
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import composition
 from emu.study.training.composed.composed_graph import StepFrame, composed_and_run
-from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests, Representatives, place_requests
+from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests, place_requests
+from emu.study.training.composed.representatives import Representatives
 from emu.study.training.step_choice.descent import NEVER, WORTH, Descent, OptionByCoordinate, StepTime
 from emu.study.training.step_choice.options import FEW, MANY, Coordinate, Option, ServedFabric, is_open, step_chooser
 from emu.topology.topology import Topology

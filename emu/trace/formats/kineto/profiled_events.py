@@ -8,7 +8,8 @@ import numpy as np
 
 from emu.arrays import column
 from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
-from emu.trace.trace import MOVES, Events, Kind, typed_events
+from emu.trace.kernel_shape import MOVES
+from emu.trace.trace import Events, Kind, typed_events
 
 HOST = "host"  # the mark before an event that lasts as long as the host took until it launched the event
 _KINDS = {"send": Kind.SEND, "recv": Kind.RECV}

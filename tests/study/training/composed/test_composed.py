@@ -17,7 +17,8 @@ from emu.study.training.composed import isolated_request as timing
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import COMPOSED, representative_tapes
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_isolated
-from emu.study.training.composed.place_requests import place_requests, representatives_of_plan
+from emu.study.training.composed.place_requests import place_requests
+from emu.study.training.composed.representatives import representatives_of_plan
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step_choice.step_to_serve import TimingEffort
 from emu.topology.catalogue import build_topology
@@ -180,7 +181,8 @@ def test_places_that_do_not_meet_are_refused():
     tapes, alone = (
         representative_tapes(roles_by_place(MODELS.find("llama-tiny"), of, Stack())) for of in (plan, parse_plan("pp=1"))
     )
-    with pytest.raises(InputError, match=r"^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
+    told = r"^trace: messages between places \[0, 1\] on group 'pp' must be .* and 0 receives of tag"
+    with pytest.raises(InputError, match=told):
         place_requests(representatives_of_plan([tapes[0], alone[0]], plan))
 
 

@@ -1,5 +1,6 @@
 """Ranks that stand for others: the one whose optimizer owns most ends last; the one that is waited for is of the same group."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,13 +8,14 @@ import numpy as np
 import pytest
 
 from emu.collective.algorithm import Choice
+from emu.errors import InputError
 from emu.model.generate.generate import roles_by_place, trace_of
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.composed import composition, representative_tapes
-from emu.study.training.composed.place_requests import Axis, Representatives, representatives_of_plan
+from emu.study.training.composed.representatives import Axis, Representatives, representatives_of_plan
 from emu.study.training.step.step import time_trace
 from emu.study.training.timed_step import time_step
 from emu.topology.catalogue import build_topology
@@ -58,6 +60,26 @@ def test_the_rank_that_is_waited_for_is_of_the_group_that_waits():
     topology, choice = laid.star_of(4), Choice({"all_reduce": "ring"})
     steps = [time_step(TraceLayout(trace, choice, topology, laid.DEVICE, "float32"), most).step() for most in (0, 10**6)]
     assert [step.straggling_by_rank_s for step in steps] == [{2: 4e-3}] * 2
+
+
+@pytest.mark.parametrize("most_events", [0, 10**6])
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"count": 8}, "bytes and count of all_reduce 0 of {} (0, 1) must be equal on all members"),
+        ({"name": "all_gather"}, "must have one operation and one root on all members"),
+        ({"instance": 1}, "all_reduce 0 on group 'world' must be requested by {} (0, 1), got (0,)"),
+    ],
+)
+def test_places_must_agree_on_a_request_as_ranks_must(more, said, most_events):
+    words = laid.Words()
+    other = {"count": 4, "name": "all_reduce"} | more
+    roles = [words.events(words.collective(**asked), words.mark([0])) for asked in ({"count": 4}, other)]
+    laying = TraceLayout(
+        laid.trace_of(*roles, role_of_rank=(0, 1)), Choice({"all_reduce": "ring"}), laid.star_of(2), laid.DEVICE, "float32"
+    )
+    with pytest.raises(InputError, match=re.escape(said.format("ranks" if most_events else "places"))):
+        time_step(laying, most_events)
 
 
 def test_a_rank_that_another_one_waits_for_is_found_through_the_one_between():

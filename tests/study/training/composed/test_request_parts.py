@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.composed.drawn import ORDERS, PLAIN_STACKS, plain
 from emu.trace.report.report import rank_times
-from emu.trace.report.request_times import Arrivals, Spans, covered, requests_of
+from emu.trace.report.request_times import Arrivals, requests_of
+from emu.trace.report.spans import Spans, covered
 from emu.units import TICKS_PER_S
 from tests.study.training.composed.composed_and_whole import both_ways
 

@@ -16,7 +16,7 @@ from emu.study.training.composed.composed_graph import StepFrame
 from emu.study.training.estimate import standing_of
 from emu.topology.catalogue import build_topology
 from emu.trace.report.report import report
-from emu.trace.report.request_times import Spans, covered
+from emu.trace.report.spans import Spans, covered
 from tests.study.training.composed.composed_and_whole import H100, both_ways
 
 WORST = 0.02

@@ -15,6 +15,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.learn import check_first_step, gradient_error, learn, on_threads
 from emu.study.training.learn.program import Program, read_text
 from emu.trace.trace import Kind
+from tests.model.counts import sequence_flops
 from tests.two_layers import MODEL as TINY
 from tests.two_layers import TWO_LAYERS
 
@@ -63,7 +64,7 @@ def test_the_trace_has_the_models_flops_and_a_plans_collectives():
     events = trace.events_of(0)
     for step in (1, 2, 3):
         flops = events.flops[events.step == step].sum()
-        assert flops == plan.rank_batch * sum(TINY.flops(plan.seq, plan.tp))
+        assert flops == plan.rank_batch * sum(sequence_flops(TINY, plan.seq, plan.tp))
     axes = [trace.groups[trace.group_of[0][g]].axis for g, k in zip(*_requests(trace, step=3), strict=True) if k]
     assert sorted(axes) == ["dp"] + ["tp"] * (4 * TINY.layers + 3)
 
@@ -76,7 +77,7 @@ def test_ranks_that_share_sequences_have_the_models_flops_and_keep_keys_and_grad
     attended = sum(
         n * (o.eager.forward + o.eager.backward).flops for n, o in TINY.operators(Tokens(plan.seq)) if o.kind == ATTENTION
     )
-    whole = plan.global_batch * (sum(TINY.flops(plan.seq)) - attended // 4)
+    whole = plan.global_batch * (sum(sequence_flops(TINY, plan.seq)) - attended // 4)
     assert [each.flops[each.step == 3].sum() for each in events] == [whole / 2] * 2
     axes = [trace.groups[trace.group_of[0][g]].axis for g in _requests(trace, step=3)[0]]
     assert sorted(axes) == ["cp"] * (4 * TINY.layers) + ["dp_cp"]

@@ -9,7 +9,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
 from emu.study.training.step.rate import Products, messages_of, peaks_told, products_of, rate, work_of
 from emu.trace.device.device import Device
-from emu.trace.trace import AS_RAN
+from emu.trace.timed_dtype import AS_RAN
 from tests.trace.laid import Words, trace_of
 
 NPU = Device("npu", {"float32": 1e12, "bfloat16": 4e12}, hbm_Bps=1e12)

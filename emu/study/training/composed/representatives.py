@@ -1,0 +1,79 @@
+"""The representatives of a step: one rank of each place, which stands for all ranks of the place.
+
+A place is a set of ranks that one rank stands for: all ranks of a stage of a pipeline, or the ranks of a script that do the
+same work. A axes, N ranks, P places.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.model.generate.generate import members
+from emu.model.generate.tape import Tape
+from emu.model.plan.plan import Plan
+from emu.trace.trace import Events
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Axis:
+    """The groups into which one axis divides the ranks."""
+
+    name: str
+    ranks: I64  # [groups, members]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Representatives:
+    """One rank of each place, with its events; it stands for all ranks of the place."""
+
+    events: tuple[Events, ...]  # [P]
+    axes_of: tuple[tuple[int, ...], ...]  # [P] the axis of each group, as the rank numbers it
+    axes: tuple[Axis, ...]  # [A]
+    place_of_rank: I64  # [N]
+    meta: tuple[tuple[str, str], ...] = ()  # of the trace
+    peak_by_part: I64 | None = None  # [P, parts of memory] of all ranks of a place the most; None: it is known otherwise
+    dtype: str = "float32"  # what float32 is timed as
+    rings: bool = False  # whether each is the first of its groups, and the others of its place send as far as it does
+
+    def beside(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
+        """Return the rank of a place that a rank waits for.
+
+        Groups of the axes in `waited` are searched first. The answer is the lowest rank of the place in a group of the waiting
+        rank. If these groups have no rank of the place, the groups of their members are searched, and so on.
+
+        Args:
+            rank: The rank that waits.
+            place: The place of the rank that it waits for.
+            waited: Names of axes, the longest wait first.
+        """
+        axes = sorted(self.axes, key=lambda axis: waited.index(axis.name) if axis.name in waited else len(waited))
+        reached = np.array([rank])
+        for _ in range(len(self.events) + 1):
+            groups = [axis.ranks[np.isin(axis.ranks, reached).any(axis=1)].ravel() for axis in axes]
+            found = (group[(self.place_of_rank[group] == place) & (group != rank)] for group in groups)
+            nearest = next((int(others.min()) for others in found if len(others)), None)
+            if nearest is not None:
+                return nearest
+            reached = np.unique(np.concatenate([reached, *groups]))
+        return int(np.flatnonzero(self.place_of_rank == place)[0])
+
+
+def representatives_of_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Representatives:
+    """Return one rank of each stage of a plan.
+
+    Args:
+        tapes: [P] the tape of one rank of each place.
+        plan: The plan, which gives the groups of ranks.
+        meta: The meta data of the trace.
+    """
+    axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
+    return Representatives(
+        tuple(tape.events() for tape in tapes),
+        tuple(tuple(axes.index(axis) for axis in tape.axes) for tape in tapes),
+        tuple(Axis(axis, members(plan, axis)) for axis in axes),
+        np.arange(plan.world) // plan.stage_ranks,
+        meta,
+        rings=True,
+    )

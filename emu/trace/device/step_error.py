@@ -1,0 +1,65 @@
+"""The error to expect of estimated steps on a device, by published runs that no fit has seen.
+
+An error of a run is |ours / measured - 1|. Runs of one model have like errors, so that a model counts once, by its worst run.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import NamedTuple
+
+_OF_TEN = 9  # of ten other models, those whose runs the error shall hold for
+
+
+class RunKind(NamedTuple):
+    """The kind of a run; runs of different kinds are off by different errors."""
+
+    experts: bool
+    fp8: bool  # whether products are in FP8
+
+    @property
+    def word(self) -> str:
+        """The word for the kind in files and tables, such as `experts in FP8`."""
+        return ("experts" if self.experts else "dense") + " in FP8" * self.fp8
+
+
+KINDS: Mapping[str, RunKind] = {
+    kind.word: kind for kind in (RunKind(experts, fp8) for experts in (False, True) for fp8 in (False, True))
+}
+
+
+class StepError(NamedTuple):
+    """The error to expect of estimated steps of one kind, and what it rests on."""
+
+    kind: RunKind
+    share: float  # by which ours and measured differ at most
+    device: str  # on which the runs ran
+    runs: int
+    models: int
+    covered: int  # models whose runs are all within the share
+
+    @property
+    def text(self) -> str:
+        """The runs that the error rests on, in words."""
+        experts, fp8 = " with experts" * self.kind.experts, " in FP8" * self.kind.fp8
+        of = f"{self.runs} published runs of {self.models} {'' if experts else 'dense '}model{'s' * (self.models > 1)}{experts}"
+        which = "the worst error of" if self.covered == self.models else f"{self.covered} models are within, of"
+        return f"{which} {of}{fp8} on {self.device}; Emu was fitted to none of them"
+
+
+def step_error(kind: RunKind, device: str, ratios: Mapping[str, Sequence[float]]) -> StepError:
+    """Return the error to expect of a step, from runs of its kind.
+
+    The k-th smallest of m models' worst errors is taken, with k = ceil(0.9 (m + 1)); with fewer than nine models it is the
+    worst. If models are exchangeable, all runs of one more model are within it with a probability of min(k, m) / (m + 1) or
+    more. Source: conformal prediction (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005; Lei et al.,
+    Distribution-Free Predictive Inference for Regression, JASA 2018) with a model as the unit, as in Dunn, Wasserman and
+    Ramdas, Distribution-Free Prediction Sets for Two-Layer Hierarchical Models, JASA 2023.
+
+    Args:
+        kind: The kind of the runs.
+        device: The device that they ran on.
+        ratios: By model, our time of each run to the measured one.
+    """
+    worst = sorted(max(abs(ratio - 1) for ratio in own) for own in ratios.values())
+    covered = min(len(worst), ceil(_OF_TEN * (len(worst) + 1) / 10))
+    return StepError(kind, worst[covered - 1], device, sum(map(len, ratios.values())), len(worst), covered)

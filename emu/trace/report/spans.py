@@ -1,0 +1,51 @@
+"""Spans of time, of one rank or of anything else that works at times."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+
+
+class Spans(NamedTuple):
+    """Spans of time, each from a start to an end, in ticks."""
+
+    start: I64
+    end: I64
+
+    @property
+    def ticks(self) -> int:
+        """The ticks of all spans together."""
+        return int((self.end - self.start).sum())
+
+    def within(self, low: int, high: int) -> "Spans":
+        """Return the spans, clipped to a window."""
+        return Spans(np.clip(self.start, low, high), np.clip(self.end, low, high))
+
+    def take(self, which: np.ndarray) -> "Spans":
+        """Return some of the spans, in that order."""
+        return Spans(self.start[which], self.end[which])
+
+    def holding(self, moments: I64) -> I64:
+        """Return the number of the span, one after another, that each moment lies in; -1: it lies in none."""
+        at = np.searchsorted(self.start, moments, side="right") - 1
+        return np.where((at >= 0) & (np.append(self.end, 0)[at] > moments), at, -1)
+
+
+def joined(*several: Spans) -> Spans:
+    """Return all spans, one after another."""
+    return Spans(*(np.concatenate(c) for c in zip(*several, strict=True)))
+
+
+def merged(start: I64, end: I64, gap: int = 0) -> Spans:
+    """Return spans sorted by start with those made one that touch, or are at most `gap` ticks apart."""
+    covered = np.maximum.accumulate(end)
+    new = np.concatenate(([True], start[1:] > covered[:-1] + gap))[: len(start)]
+    last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)[: len(start)]
+    return Spans(start[new], covered[last])
+
+
+def covered(*several: Spans, gap: int = 0) -> Spans:
+    """Return the spans in which at least one of the given spans lies, one after another; `gap` as in `merged`."""
+    spans = joined(*several)
+    return merged(*spans.take(np.argsort(spans.start, kind="stable")), gap)

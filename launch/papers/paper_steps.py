@@ -1,0 +1,62 @@
+"""The estimated steps that rows of papers need; each is computed once, and kept between commands as an answer is."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+
+from emu.model.model import Model
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import parse_stack
+from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.row import PlanRow
+from emu.study.training.estimate import EstimateRequest, prepare
+from emu.study.training.step_choice.step_to_serve import TimingEffort
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from launch.data.devices import find_device
+from launch.data.presets import STACKS
+from launch.papers.row_answers import name_of
+
+_EFFORT = TimingEffort(most_events=2**17)  # every step of a paper has more, and is composed
+
+
+@dataclass(eq=False)
+class PaperSteps:
+    """The estimates of a paper's steps."""
+
+    kept: ResultCache
+    device_name: str
+    software: str  # stack, in the words of `--stack`
+    algorithms: tuple[str, ...] = ("auto",)
+
+    @cached_property
+    def device(self) -> Device:
+        """The device, without a limit of memory, because papers do not say what they recompute."""
+        return replace(find_device(self.device_name, "bfloat16"), memory_bytes=0)
+
+    def estimate(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
+        """Return one step; arguments and errors are those of `step_of`."""
+        request = EstimateRequest(model, plan, parse_stack(self.software, STACKS), self.algorithms)
+        return step_of(self.kept, request, of, built, self.device)
+
+
+def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callable[[], Topology], device: Device) -> PlanRow:
+    """Return one step, from the cache if it is there.
+
+    Args:
+        kept: The cache.
+        request: The step to estimate.
+        of: A text that identifies the topology.
+        built: The function that builds the topology; it is called only if the step is not in the cache.
+        device: The device.
+
+    Raises:
+        InputError: as `estimate`.
+    """
+    model = request.model if isinstance(request.model, str) else request.model.digest()
+    name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EFFORT)
+    found = kept.read(name)
+    if found is None:
+        found = asdict(PlanRow.of(*prepare(request, built(), device, _EFFORT).moments(device, briefly=True)))
+        kept.write(name, found)
+    return PlanRow.stored(found)
