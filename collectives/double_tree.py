@@ -84,15 +84,18 @@ def _round(tree: int, height: int, edges: _Edges, t: int, pieces: int = PIECES, 
 RAIL_PIECES = 16  # pieces of each tree of nodes, which its chains make deeper than a tree of ranks
 
 
-def _of_nodes(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield grids with trees from each rank of a node, then grids with fewer trees."""
+def _grids(n: int) -> Iterator[tuple[int, ...]]:
+    """Yield the grids of n ranks: first nodes x ranks of a node, with a tree for each rank of a node, then those with fewer.
+
+    A grid with T trees, fewer than the ranks of a node, is nodes x T x (ranks of a node / T) x 1.
+    """
     few = [(m, trees, n // m // trees, 1) for m in range(2, n // 2 + 1) for trees in range(1, n // m // 2 + 1)]
     yield from planes(n)
     yield from (dims for dims in few if prod(dims) == n)
 
 
 def _deep(dims: tuple[int, ...]) -> int:
-    """Return the greatest number of hops from the root to a rank: over servers, then through the ranks of one."""
+    """Return the greatest number of hops from the root to a rank: from node to node, then through the ranks of one node."""
     return _height(dims[0]) + prod(dims[1:]) - 1
 
 
@@ -104,7 +107,7 @@ def _rail_beta(dims: tuple[int, ...]) -> Fraction:
 _RAIL_CLAIM = Claim("link", alpha=lambda dims: 2 * _deep(dims), beta=_rail_beta)
 
 
-@collective("all_reduce", "rail-tree", claim=_RAIL_CLAIM, shapes=_of_nodes)
+@collective("all_reduce", "rail-tree", claim=_RAIL_CLAIM, shapes=_grids)
 def rail_all_reduce(dims: tuple[int, ...]) -> Schedule:
     """Reduce over double trees between nodes, from each of several ranks of a node; the node's other ranks form a chain."""
     m, g, deep = dims[0], prod(dims[1:]), _deep(dims)

@@ -44,8 +44,11 @@ def _rings(dims: Dims) -> tuple[int, int, int]:
     return m, rings * (rest[0] if rest else 1), rings
 
 
-def _of_nodes(n: int) -> Iterator[Dims]:
-    """Yield grids with a ring for each rank of a node, then grids with fewer rings."""
+def _grids(n: int) -> Iterator[Dims]:
+    """Yield the grids of n ranks: first nodes x ranks of a node, with a ring for each rank of a node, then those with fewer.
+
+    A grid with R rings, fewer than the ranks of a node, is nodes x R x (ranks of a node / R) x 1.
+    """
     few = [(m, rings, n // m // rings, 1) for m in range(2, n // 2 + 1) for rings in range(2, n // m // 2 + 1)]
     yield from planes(n)
     yield from (dims for dims in few if prod(dims) == n)
@@ -67,19 +70,19 @@ _HALF = Claim("channel", alpha=_half_alpha, beta=_half_beta)
 _WHOLE = Claim("channel", alpha=lambda dims: 2 * _half_alpha(dims), beta=lambda dims: 2 * _half_beta(dims))
 
 
-@collective("reduce_scatter", "rail-ring", claim=_HALF, shapes=_of_nodes)
+@collective("reduce_scatter", "rail-ring", claim=_HALF, shapes=_grids)
 def reduce_scatter(dims: Dims) -> Schedule:
     """Pass, on each ring in round t, a rank's part of the block of the rank t+1 places before to the next, which adds it."""
     return _ring_rounds(dims, 1, reduce=True)
 
 
-@collective("all_gather", "rail-ring", claim=_HALF, shapes=_of_nodes)
+@collective("all_gather", "rail-ring", claim=_HALF, shapes=_grids)
 def all_gather(dims: Dims) -> Schedule:
     """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own's."""
     return _ring_rounds(dims, 0, reduce=False)
 
 
-@collective("all_reduce", "rail-ring", claim=_WHOLE, shapes=_of_nodes)
+@collective("all_reduce", "rail-ring", claim=_WHOLE, shapes=_grids)
 def all_reduce(dims: Dims) -> Schedule:
     """Do a reduce_scatter around all rings at once, then an all_gather."""
     return concatenate(reduce_scatter(dims), all_gather(dims))

@@ -1,10 +1,11 @@
-"""A thread beside the ranks that sees which of them does not come back while all others wait, and says so.
+"""A watching thread, which reports a rank that keeps the baton for long while all other ranks wait.
 
-Waits that Emu knows hand on the baton, so a deadlock among them is named at once. What is left is what a rank does without
-asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has the baton.
+A strand that waits in a way that Emu knows hands the baton on, so that a deadlock among such waits is named at once. This
+thread is for the other cases: a rank that computes, sleeps, or waits for something that no other rank can bring without the
+baton.
 
-Also here: a sight of a thread from outside, the ranks of other processes that do not return, and the end of a run that somebody
-interrupts: where each rank was, and an end also for those that ask for nothing.
+Also here: a look at a thread from outside, the same report for ranks of other processes, and the end of an interrupted run,
+which names the line of each rank and also ends ranks that make no more requests.
 """
 
 import ctypes
@@ -35,10 +36,10 @@ _IDLE_S = 1e-3  # less is no work
 class Sight(NamedTuple):
     """One look at a thread."""
 
-    line: SourceLine | None  # of the user's program
-    does: str  # in words
-    waits: bool  # for a lock, a thread or a store, as far as its line tells
-    spent_s: float  # of the processor, since it was started
+    line: SourceLine | None  # the line of the user's program at which the thread is
+    does: str  # the thread's activity in words
+    waits: bool  # whether its line of code waits for a lock, a thread or a store
+    spent_s: float  # its seconds of processor time since it was started
 
     def told(self, rank: int) -> str:
         """Return a text such as `rank 1 waits for a lock or a thread (train.py:12)`."""
@@ -87,12 +88,12 @@ def _named(ranks: Sequence[int]) -> str:
 def end_ranks(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callable[[float], bool]) -> bool:
     """Wait until the run is over; return False if it does not end.
 
-    A thread that goes on for long though the run is to end gets an exception where it is. Nobody is waited for any more when
-    for 1 s no other thread has got the baton.
+    A thread that goes on for long, although the run must end, gets an exception at its present line. The wait is given up when
+    the baton has not been handed on for more than 1 s.
 
     Args:
-        work: A function that returns the number of turns so far, and the threads that run.
-        over: A function that waits for some seconds at most, and returns True if the run is over.
+        work: A function that returns the number of turns of the baton so far, and the threads that still run.
+        over: A function that waits for at most the given seconds, and returns True if the run is over.
     """
     since_s, told = time.monotonic(), frozenset[threading.Thread]()
     before, _ = work()
@@ -121,21 +122,21 @@ class Watch:
 
     Args:
         strands: The strands of this process.
-        fail: A function that gets a rank that waits for ever, and the error.
-        patience_s: Seconds after which a rank that waits, and does nothing else, is given up.
+        fail: A function that is called with a rank that waits for ever and its error.
+        patience_s: The seconds after which a rank that only waits is said to wait for ever.
     """
 
     def __init__(self, strands: "Strands", fail: Callable[[int, Exception], None], patience_s: float) -> None:
         self._strands, self._fail, self._patience_s = strands, fail, patience_s
         self._over = threading.Event()
-        self._turn, self._since_s = -1, 0.0  # the present turn, and since when it is
+        self._turn, self._since_s = -1, 0.0  # the present turn of the baton, and when it began
         self._spent_s = 0.0  # of the processor by its strand, when it was last seen to use it
         self._said = False
         self._idle_s: float | None = None  # since when it has not used the processor
 
     @contextmanager
     def runs(self) -> Iterator[None]:
-        """Look while the context lasts."""
+        """Run the watching thread while the context lasts."""
         thread = threading.Thread(target=self._look, name="watch", daemon=True)
         thread.start()
         try:
@@ -164,7 +165,7 @@ class Watch:
             self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
     def _say(self, what: str) -> None:
-        """Log something once a turn."""
+        """Log a text, unless this thread has logged one already in the present turn of the baton."""
         if not self._said:
             self._said = True
             _log.info("%s", what)
@@ -192,7 +193,13 @@ class Watch:
 
 
 def absence_in_words(what: str, for_s: float, others: int) -> str:
-    """Return a text about a rank that has not come back for some seconds while all others wait."""
+    """Return a text about a rank for which all others wait.
+
+    Args:
+        what: The rank and its activity in words.
+        for_s: The seconds for which it has not come back.
+        others: The number of ranks that wait.
+    """
     wait = f"{others} other ranks wait" if others > 1 else "the other rank waits"
     return f"{what} and has not come back for {for_s:g} s; {wait}"
 
@@ -202,8 +209,8 @@ class AbsentRank:
 
     Args:
         n_ranks: The number of ranks of the job.
-        ask: A function that asks the process of a rank for its place; `is_at` gets the answer.
-        fail: A function that gets the error of a rank that waits for ever.
+        ask: A function that asks the process of a rank where the rank is; `is_at` gets the answer.
+        fail: A function that is called with the error of a rank that waits for ever.
         patience_s: Seconds after which the job fails because of a rank that waits and does nothing else.
     """
 
@@ -215,11 +222,11 @@ class AbsentRank:
         self._idle: tuple[float, float] | None = None  # since when it has not used the processor, and how long it had by then
 
     def heard(self, now_s: float) -> None:
-        """Take note that a rank made a request, so no rank is absent."""
+        """Start the wait for an absent rank anew, because a rank has made a request."""
         self._since_s, self._idle, self._said = now_s, None, False
 
     def look(self, here: Set[int], now_s: float) -> None:
-        """Ask for the place of a rank for which the others have waited long.
+        """Ask where the lowest absent rank is, if the others have waited for it for long.
 
         Args:
             here: The ranks that wait or have ended.
@@ -234,7 +241,14 @@ class AbsentRank:
             self._ask(self._rank)
 
     def is_at(self, rank: int, sight: Sight, has_processes: bool, now_s: float) -> None:
-        """Take the answer about the place of a rank; log it once, and fail if the rank has waited for too long."""
+        """Log once where an absent rank is, and fail the job if the rank has only waited for too long.
+
+        Args:
+            rank: The rank.
+            sight: The look at its thread.
+            has_processes: Whether the rank has started processes, which may be what it waits for.
+            now_s: The time of this host's monotonic clock.
+        """
         if rank != self._rank or rank in self._here:
             return
         if not self._said:

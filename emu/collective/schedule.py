@@ -56,7 +56,10 @@ class Translations:
         return np.asarray(moved)
 
     def slot(self, slot: ArrayLike, by: ArrayLike) -> I64:
-        """Return where each slot goes when rank 0 goes to `by`; the two are broadcast."""
+        """Return the number that each slot gets under the translation that takes rank 0 to rank `by`.
+
+        The two arguments are broadcast against each other.
+        """
         rest, n = self.n_slots // self.n_ranks**self.slot_digits, self.n_ranks
         named = np.asarray(slot, np.int64)
         moved = np.asarray(named % rest + 0 * np.asarray(by))

@@ -237,7 +237,7 @@ def store_rows(job: FabricJob) -> Schedule:
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _expanded(schedule: Schedule) -> Schedule:
-    """Return the schedule with every row stored: one value for equal ones, whose classes are worked out once."""
+    """Return the schedule with every row stored; the result is cached, so that its classes are computed only once."""
     return schedule.expand()
 
 

@@ -20,7 +20,10 @@ GATHER, DROP, REDUCE = "gather", "drop", "reduce"  # gather or drop a stage's sh
 
 
 class Turn(NamedTuple):
-    """One turn of a place of a pipeline: a pass of a microbatch, a message, or an action on a stage's weights."""
+    """One entry of the order of a pipeline, for the ranks at one place.
+
+    A turn is a forward or backward pass of one microbatch, a message of such a pass, or an action on a stage's weights.
+    """
 
     stage: int  # of all P * V stages; for a message, the stage that sends or receives it
     what: str

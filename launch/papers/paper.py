@@ -279,7 +279,11 @@ def _is_in(place: str, table: str) -> bool:
 
 
 def from_nothing(ways: Mapping[str, Callable[[], Answer | float | str]]) -> dict[str, AnswerFunction]:
-    """Return functions of rows that need neither the paper nor the row, as functions of both."""
+    """Return functions without arguments as functions of a paper and a row, which ignore both.
+
+    Args:
+        ways: A function without arguments for each row, by the identifier of the row.
+    """
 
     def answering(way: Callable[[], Answer | float | str]) -> AnswerFunction:
         return lambda _, __: way()

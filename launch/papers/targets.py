@@ -303,14 +303,25 @@ def judge(target: Target, answer: Answer, other: Answer | None = None) -> PaperR
         *([target.assumed] if target.assumed else []),
         *answer.notes,
         *([f"the tolerance is {target.tolerance.why}"] if target.tolerance.reason else []),
-        *_effect_told(target, answer.ours, base),
+        *_effect_note(target, answer.ours, base),
         *([target.reading] if target.reading else []),
     )
     return PaperRow(target, answer.ours, difference, _verdict(target, answer, difference, base), told)
 
 
-def _effect_told(target: Target, ours: float | str | None, base: float | str | None) -> tuple[str, ...]:
-    """Return the effect beside another row in words."""
+def _effect_note(target: Target, ours: float | str | None, base: float | str | None) -> tuple[str, ...]:
+    """Return one note: the difference between Emu's value of a row and that of the row from which the paper measures an effect.
+
+    The note also has the difference between the two printed values, if both are numbers.
+
+    Args:
+        target: The row.
+        ours: Emu's value of the row.
+        base: Emu's value of the other row.
+
+    Returns:
+        One sentence; nothing if the row is compared with no other row, or if Emu's two values are not both numbers.
+    """
     if target.other is None or not isinstance(ours, int | float) or not isinstance(base, int | float):
         return ()
     printed, unchanged = number(target.value), target.unchanged

@@ -126,9 +126,18 @@ def sipac(r: Count, L: Count, w: Count = _W, *, light: Light) -> Topology:
 def _flex_invariants(
     r: int, L: int, jobs: tuple[int, ...], w: int, keep: int, before: tuple[int, ...], **_: object
 ) -> Invariants:
-    """Return the invariants where a wavelength serves each link of a job.
+    """Return the invariants of the flex-sipac topology, if every link within a job has a wavelength.
 
-    That is so where all CUs of a job have equally many neighbours in it.
+    Every such link has one if all compute units (CUs) of a job have equally many neighbours in it.
+
+    Args:
+        r: Ports of a WSS.
+        L: Levels.
+        jobs: Sizes of the jobs.
+        w: Wavelengths of a CU.
+        keep: Wavelengths that every link keeps.
+        before: Sizes of the jobs that ran before; CUs without a job still have the wavelengths of that time.
+        **_: Other arguments of the topology.
     """
     levels = Levels("flex-sipac", r, L, w)
     near = neighbours(levels)

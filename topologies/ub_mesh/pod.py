@@ -67,11 +67,20 @@ def placer(plan: MeshPlan, failed: Sequence[int] = ()) -> Placer:
         failed: Failed nodes; a failed backup NPU takes no place.
     """
     backups = np.setdiff1d(plan.first_backup + np.arange(plan.racks), failed)
-    return partial(_place, plan, backups)
+    return partial(_npus_of_ranks, plan, backups)
 
 
-def _place(plan: MeshPlan, backups: I64, n_ranks: int, faulty: I64) -> I64:
-    """Return the NPUs in the order of ranks, with the backup NPU of its rack in the place of a faulty one."""
+def _npus_of_ranks(plan: MeshPlan, backups: I64, n_ranks: int, faulty: I64) -> I64:
+    """Return all NPUs that ranks can take, in the order of ranks.
+
+    The backup NPU of a rack takes the place of the first faulty NPU of that rack. Other faulty NPUs are left out.
+
+    Args:
+        plan: The sizes of the UB-Mesh.
+        backups: The backup NPUs that work.
+        n_ranks: The number of ranks; it changes nothing.
+        faulty: The faulty NPUs.
+    """
     npus = np.arange(plan.npus)
     rack, first = np.unique(faulty // plan.rack, return_index=True)
     spared = np.isin(plan.first_backup + rack, backups)

@@ -49,11 +49,14 @@ class _OpenRequest:
 
 
 class RankClock:
-    """The clock of ranks whose messages take no time of this host: a request is answered as soon as its data are there.
+    """The clock of ranks whose messages take no time of this host: a request is answered once its data have been moved.
+
+    Methods such as `asked`, `arrived` and `matched` are called when ranks make requests. They do nothing here; a clock with a
+    pace overrides them.
 
     Args:
-        rests: The ranks here, as they rest and are woken.
-        check: A function that refuses a thread that is none of a rank's, and waits until it has the baton.
+        rests: The strands of this process that wait, and the means to wake them.
+        check: A function that raises an error on a thread that belongs to no rank, else returns once the thread has the baton.
     """
 
     answers_later = False  # whether ranks can compute while a request runs
@@ -62,11 +65,11 @@ class RankClock:
         self._rests, self._check = rests, check
 
     def listeners(self) -> PaceListeners:
-        """Return the functions that are called with what ranks meet."""
+        """Return the functions that a pacer calls with its reports; all but the report of a failure are ignored."""
         return PaceListeners(_nobody, _nobody, _nobody, self._rests.stop)
 
     def of_events(self) -> tuple[Callable[[], float], list[str]]:
-        """Return the clock by which the events of a script are recorded, here this host's, and what is said of it."""
+        """Return a function that gives the seconds of CUDA events, here by this host's clock, and notes for the user."""
         return time.perf_counter, [f"{THE_HOSTS}; with --pace 1000 it is virtual time"]
 
     @contextmanager
@@ -75,20 +78,42 @@ class RankClock:
         yield
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Return when a rank is where it makes a request, given the time at which this host is there."""
+        """Return the time at which a rank makes a request, given the time at which its thread makes it on this host."""
         return time_s
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
-        """Take note of a request that a rank has made."""
+        """Do nothing: a rank of this process has made a request.
+
+        Args:
+            rank: The rank.
+            work: The request.
+            time_s: The time of this host.
+        """
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Take note of a request that meets others in this process."""
+        """Do nothing: a request has reached the process that matches its call.
+
+        Args:
+            arrival: The request with its rank.
+            step: The training step of the rank.
+            at_s: The time at which the rank made it.
+        """
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
-        """Take note that all members of a request have made it in this process."""
+        """Do nothing: a call is complete, because all its members have made their requests, and all are in this process.
+
+        Args:
+            agreed: The call on which the members agree.
+            arrivals: The requests of all members.
+        """
 
     def carried(self, key: object, work: "ref[RequestWork]") -> None:
-        """Record that the data of a request have been moved, which nothing here may hold when its rank goes on."""
+        """Answer a request whose data have been moved.
+
+        Args:
+            key: A key of the request.
+            work: A weak reference to the request, so that nothing here keeps its tensors alive once its rank goes on.
+        """
         self._rests.answer(work, -math.inf)
 
     def block(self, work: RequestWork, rank: int, timeout: timedelta | None) -> None:
@@ -106,7 +131,7 @@ class RankClock:
 
 
 def _nobody(*_: object) -> None:
-    """Ignore reports of a clock, if there is none."""
+    """Ignore a report of a pacer."""
 
 
 class PacedClock(RankClock):

@@ -74,7 +74,7 @@ class CoordinatorClient:
 
     @property
     def last_words(self) -> int:
-        """The open file to which this process writes when it is ended."""
+        """The descriptor of the file to which this process writes its last words when a signal ends it."""
         return self._last_words.fileno()
 
     def ask(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:

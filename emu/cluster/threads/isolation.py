@@ -29,10 +29,15 @@ _LONGEST = 32  # the most letters of the ranks in a name
 
 
 def _group_namer(original: Callable[..., Any], world: "RankWorld") -> Callable[..., Any]:
-    """Return a function that names process groups, in place of PyTorch's `_process_group_name`, which names the default group.
+    """Return a function that takes the place of PyTorch's `_process_group_name`, which names process groups.
 
-    PyTorch's own function numbers all groups that a rank has made. Here, a name is the members and a number: the groups of
-    equal members are counted in the order in which these make them, as NCCL does.
+    PyTorch's own function numbers all groups that a rank has made. Here a name is the members and a number, which counts the
+    groups of equal members in the order in which these make them, as NCCL does. The default group has no members listed, and
+    PyTorch's own function still names it.
+
+    Args:
+        original: PyTorch's own function.
+        world: The groups that the rank has made so far.
     """
 
     def name(ranks: Sequence[int], use_hashed_name: bool) -> Any:

@@ -70,7 +70,7 @@ def _round(g: Columns, order: I32, own: U64, task: U64_OUT, link: U64_OUT, load:
 
 @compiled
 def _colour_some(g: Columns, own: U64, task: U64, link: U64, some: I64, colour: U64_OUT) -> None:
-    """Write the next colour of some tasks, computed from the present colours of their links and predecessors.
+    """Write the next colour of each given task, computed from the present colours of its links and predecessors.
 
     Args:
         g: The columns of the graph.

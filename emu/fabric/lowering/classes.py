@@ -155,14 +155,14 @@ def _classes(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed: bool, n
     rows, messages = _messages(schedule, slot_bytes)
     queues = queues_of(messages, schedule.n_participants)
     turns = _turns(messages, queues, needs)
-    places = _Places.of(schedule, rows, messages)
-    counts = len(queues.message) * delayed, turns.total, places.n * (joins == Joins.BOTH), places.n * (joins != Joins.NONE)
+    ends = _Endpoints.of(schedule, rows, messages)
+    counts = len(queues.message) * delayed, turns.total, ends.n * (joins == Joins.BOTH), ends.n * (joins != Joins.NONE)
     tasks = _number(len(messages.src), *counts)
-    start, pred, left = _predecessors(messages, queues, places, tasks, turns)
+    start, pred, left = _predecessors(messages, queues, ends, tasks, turns)
     origin = column(rows.number[messages.first], np.int32)
-    if places.back is None:
+    if ends.back is None:
         return Classes(messages, origin, queues, tasks, start, pred, left, None)
-    edges = _as_classes((start, pred, left), _total(messages, tasks), places.back, schedule.translations)
+    edges = _as_classes((start, pred, left), _total(messages, tasks), ends.back, schedule.translations)
     return Classes(messages, origin, queues, tasks, *edges)
 
 
@@ -195,22 +195,25 @@ def _total(messages: MessageTable, tasks: Tasks) -> int:
     return len(messages.src) + sum(map(len, tasks))
 
 
-class _Places(NamedTuple):
-    """The places where messages leave and arrive, and what is read and written there."""
+class _Endpoints(NamedTuple):
+    """The participants that send and receive messages, and the reads and writes of their slots.
 
-    n: int  # number of places
-    src: I32  # [M] the place that each message leaves from
-    dst: I32  # [M] the place that it, or another message of its class, arrives at
+    Where a schedule declares translations, rank 0 stands for all ranks, and is the only endpoint.
+    """
+
+    n: int  # number of endpoints
+    src: I32  # [M] the endpoint that sends each message
+    dst: I32  # [M] the endpoint that receives it, or that receives another message of its class
     accesses: Accesses
     back: I64 | None  # [M] the rank whose message of the class arrives at rank 0; None: each message is alone in its class
 
     @staticmethod
-    def of(schedule: Schedule, rows: RowTable, messages: MessageTable) -> "_Places":
-        """Return the places of a schedule: all participants, or one for all where it declares translations."""
+    def of(schedule: Schedule, rows: RowTable, messages: MessageTable) -> "_Endpoints":
+        """Return the endpoints of a schedule's messages: all participants, or rank 0 alone if it declares translations."""
         n = schedule.n_participants
         if not schedule.translate:
             n_slots = schedule.n_slots + len(schedule.temps)
-            return _Places(n, messages.src, messages.dst, accesses_of(rows, messages, n_slots, n), None)
+            return _Endpoints(n, messages.src, messages.dst, accesses_of(rows, messages, n_slots, n), None)
         moves = schedule.translations
         back = moves.opposite(messages.dst)
         written = moves.slot(rows.slot, back[messages.of_row])
@@ -218,24 +221,24 @@ class _Places(NamedTuple):
         read, write = (column(c, np.int32) for c in np.split(code, 2))
         here, there = np.zeros_like(rows.src), np.zeros_like(messages.src)
         at_0 = rows._replace(src=here, dst=here, slot=read, written=write)
-        return _Places(1, there, there, accesses_of(at_0, messages, len(names), 1), back)
+        return _Endpoints(1, there, there, accesses_of(at_0, messages, len(names), 1), back)
 
 
-def _predecessors(messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, turns: SwitchTurns) -> Predecessors:
+def _predecessors(messages: MessageTable, queues: Queues, ends: _Endpoints, tasks: Tasks, turns: SwitchTurns) -> Predecessors:
     """Return the predecessors of all tasks. Where a message has a delay, the delay waits for all but the message's queue.
 
     Where a class stands for several messages, the one that leaves a place has the number of its class. The one that arrives
     there is another message; it is numbered after all classes, in the same order.
     """
     n_messages, n_tasks = len(messages.src), _total(messages, tasks)
-    apart = 0 if places.back is None else n_tasks
+    apart = 0 if ends.back is None else n_tasks
     leaving = np.arange(n_messages, dtype=np.int32)
     if len(tasks.delays):
         leaving[queues.message] = tasks.delays
-    accesses = places.accesses
+    accesses = ends.accesses
     read, arrives = accesses.message[0], column(accesses.message[1] + np.int32(apart), np.int32)
     reads, writes = (leaving[read], leaving[arrives]) if len(tasks.delays) else (read, arrives)
-    given = Edges.joined([*_join_edges(messages, queues, places, tasks, (leaving, apart)), *_turn_edges(tasks, turns, leaving)])
+    given = Edges.joined([*_join_edges(messages, queues, ends, tasks, (leaving, apart)), *_turn_edges(tasks, turns, leaving)])
     where, when = accesses.places, accesses.when
     reversed_places = np.roll(where, 2, axis=1)
 
@@ -250,7 +253,7 @@ def _predecessors(messages: MessageTable, queues: Queues, places: _Places, tasks
 
 
 def _join_edges(
-    messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, first: tuple[I32, int]
+    messages: MessageTable, queues: Queues, ends: _Endpoints, tasks: Tasks, first: tuple[I32, int]
 ) -> Iterable[Edges]:
     """Yield the edges of delays, entries and exits.
 
@@ -261,9 +264,9 @@ def _join_edges(
     leads, meets, last = (message[queues.mark & bit != 0] for bit in (FIRST, MEETS, LAST))
     tail = message[queues.tail]
     if len(tasks.exits):
-        yield Edges.of(tasks.exits[places.src[last]], last, left=True)
-        yield Edges.of(tasks.exits[places.dst[tail]], tail + apart)
-        yield Edges.of(tasks.exits[places.dst[local]], local)
+        yield Edges.of(tasks.exits[ends.src[last]], last, left=True)
+        yield Edges.of(tasks.exits[ends.dst[tail]], tail + apart)
+        yield Edges.of(tasks.exits[ends.dst[local]], local)
     if len(tasks.delays):
         src, channel, _ = queues.keys
         chained = np.flatnonzero((src[1:] == src[:-1]) & (channel[1:] == channel[:-1]))
@@ -271,10 +274,10 @@ def _join_edges(
         yield Edges.of(tasks.delays[chained + 1], tasks.delays[chained])
     if len(tasks.entries):
         leads = np.concatenate((leads, local))
-        yield Edges.of(leaving[leads], tasks.entries[places.src[leads]])
+        yield Edges.of(leaving[leads], tasks.entries[ends.src[leads]])
         if len(tasks.exits):
             yield Edges.of(tasks.exits, tasks.entries)
-        yield Edges.of(leaving[meets] + apart, tasks.entries[places.dst[meets]])
+        yield Edges.of(leaving[meets] + apart, tasks.entries[ends.dst[meets]])
 
 
 def _turn_edges(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edges]:

@@ -310,13 +310,19 @@ def columns_of(write: Callable[[EdgeSink], None], n_tasks: int, most_joins: int 
 
 @compiled_making_arrays
 def spread_edges(edges: Predecessors, kind: I64, there: I32_2D, begin: I64) -> tuple[I32, Bool]:
-    """Return the predecessors of all tasks [E D], and whether each wait ends when the predecessor has left [E D].
+    """Return the predecessors of all tasks, from those of one task of each class.
+
+    Each class has D copies, one for each rank or orbit. An edge joins each copy of a task to the copy of its predecessor at the
+    edge's distance.
 
     Args:
-        edges: The predecessors of each class.
-        kind: [E] number of the edge's distance, 0..U-1.
+        edges: The predecessors of each class, with E edges in all.
+        kind: [E] the number of each edge's distance, 0..U-1.
         there: [U, D] the copy at each distance from each copy.
-        begin: [C D + 1] where the predecessors of each task begin.
+        begin: [C D + 1] the number of the first edge of each task, where C is the number of classes.
+
+    Returns:
+        [E D] the predecessors of all tasks, and [E D] whether each wait ends when the predecessor has left (else when it ends).
     """
     (start, pred, left), size = edges, there.shape[1]
     preds, lefts = empty(len(pred) * size, int32), empty(len(pred) * size, bool_)

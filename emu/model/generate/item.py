@@ -135,7 +135,10 @@ class Share(LayerOnRank):
         return Ask(axis, operation, elements, self.stack.precision.activation, splits=splits)
 
     def gathered(self) -> tuple[Action, ...]:
-        """Return the gathering of the activations between blocks; with several sequences a copy puts the parts together."""
+        """Return the all_gather over tp of the activations between blocks, which sequence parallelism divides.
+
+        With several sequences in a microbatch, a copy follows that puts the parts of each sequence together.
+        """
         together = (self.copied("gathered", self.elements),) if self.tokens.sequences > 1 else ()
         return self.asked("all_gather", self.elements), *together
 

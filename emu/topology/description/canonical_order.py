@@ -34,7 +34,11 @@ class CableRows:
 
     @staticmethod
     def of(pieces: Iterable[Iterable[ArrayLike]]) -> "CableRows":
-        """Return the rows of some pieces; each has, for every field, a column or the value that all its rows share."""
+        """Return the rows of several tables of cables, one table after another.
+
+        Args:
+            pieces: The tables. Each gives, for every field in the order of the class, a column, or one value for all its rows.
+        """
         parts = [np.broadcast_arrays(*piece) for piece in ([np.empty(0, np.int64)] * 8, *pieces)]
         types: Iterable[Any] = (np.float64 if name == "bandwidth_Bps" else np.int64 for name in CableRows.__slots__)
         columns = (np.concatenate(each) for each in zip(*parts, strict=True))

@@ -193,7 +193,13 @@ def _groups(given: Mapping[str, Any], where: str) -> tuple[_Groups, int, int]:
 
 
 def _lines(given: Mapping[str, Any], groups: _Groups, where: str) -> list[_Line]:
-    """Return the lines that the entries of `links` describe; bandwidth and latency above them are the defaults."""
+    """Return the wiring rules of a description, one for each entry of `links`.
+
+    Args:
+        given: The table that has `links`; its own `bandwidth` and `latency` are the defaults of all entries.
+        groups: The groups of nodes that entries may name.
+        where: The place of the table in the file, for messages.
+    """
     entries = given.get("links", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise must_be(where, "links", "written as [[links]], once for each line that wires nodes", entries)

@@ -80,7 +80,7 @@ def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, 
 
 
 def given_faults(texts: Sequence[str]) -> tuple[Fault, ...]:
-    """Return the faults of the texts that are not random."""
+    """Return the faults of those texts that name their faults; texts of random faults are skipped."""
     return tuple(parse_fault(text) for text in texts if not _is_drawn(text))
 
 

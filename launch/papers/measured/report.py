@@ -1,4 +1,4 @@
-"""Published runs beside what `emu estimate` says of them: leaving the run's model out of the fit, and with it."""
+"""The published runs, and the step times that `emu estimate` gives for them with the run's model in the fit or left out."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,21 +44,26 @@ class RunRequest:
 
     @property
     def model(self) -> str:
-        """By which rows are left out."""
+        """The name of the model; all runs of one model are left out of a fit together."""
         return self.run.model or self.run.id
 
     @property
-    def on_one_copy(self) -> Hashable:
-        """All that rows of one ladder have in common: the model, the software, and the plan of one data-parallel copy."""
+    def copy_key(self) -> Hashable:
+        """A key of the model, the software, and the plan of one data-parallel copy.
+
+        Runs with equal keys differ in their numbers of GPUs alone; together they are a *ladder*.
+        """
         run, plan, stack = self.run, self.request.plan, self.request.stack
         sizes = plan.tp, plan.cp, plan.pp, plan.vp, plan.ep, plan.microbatch, plan.seq, plan.global_batch // plan.dp
         return self.model, run.layers, run.precision, repr(stack), sizes
 
     def ready(self) -> "PreparedRun":
-        """All of its step but what computations take; memory is not asked for, as the run was.
+        """Return the run with its step prepared for any device: only the times of computations are open.
+
+        The memory of the device is not checked, because the run has taken place.
 
         Raises:
-            InputError: as `prepare`.
+            InputError: See `prepare`.
         """
         return PreparedRun(
             self, prepare(self.request, build_topology(self.topology), _unlimited(self.run.device), ALWAYS_COMPOSED)
@@ -67,7 +72,7 @@ class RunRequest:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PreparedRun:
-    """A row of which all is known but what computations take."""
+    """A published run whose step is prepared for any device: only the times of computations are open."""
 
     run_request: RunRequest
     prepared: PreparedEstimate
@@ -206,7 +211,7 @@ def _ladders(rows: Sequence[PreparedRun], device: Device) -> Iterator[Ladder]:
     """Yield the rows of each model, plan and software that were run on several numbers of NPUs."""
     by_plan: dict[Hashable, list[PreparedRun]] = {}
     for of in rows:
-        by_plan.setdefault(of.run_request.on_one_copy, []).append(of)
+        by_plan.setdefault(of.run_request.copy_key, []).append(of)
     for own in by_plan.values():
         if len({of.run_request.run.gpus for of in own}) >= _RUNGS:
             yield Ladder(
