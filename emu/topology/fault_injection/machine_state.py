@@ -190,7 +190,7 @@ def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
 
 
 def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, int], float]:
-    """Return the share of its bandwidth that each slow cable has; a slow switch slows its cables, and the slower fault counts."""
+    """Return the topology with slower cables, whose ends `slow` has as nodes of the whole machine, numbered in `of`."""
     found: dict[tuple[int, int], float] = {}
     for fault in (fault for fault in faults if fault.share):
         links = topology.links
