@@ -110,7 +110,10 @@ class GradientBuckets(WholeGradients):
         return sum(o.parameters for part in self.parts for o in part.operators if not part.travels(o))
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to those of the passes before; in the last pass also to its bucket, and reduce the bucket once it is full."""
+        """Add a gradient to those of the passes before.
+
+        In the last pass, also add it to its bucket, and reduce a full bucket.
+        """
         super().there(tape, gradient, part, pass_)
         if pass_ < self.last:
             return

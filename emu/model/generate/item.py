@@ -136,7 +136,7 @@ class Share(LayerOnRank):
         return self.active(name, Amount(whole=2 * elements))
 
     def own(self) -> tuple[Computation, ...]:
-        """Return the copy of the rank's own tokens out of activations between blocks that have the tokens of all ranks of tp."""
+        """Return the copy of the rank's own tokens out of activations that have the tokens of all ranks of tp."""
         return (self.copied("own tokens", self.elements // self.plan.tp),)
 
     def asked(self, operation: str, elements: int, axis: str = "tp", splits: tuple[int, ...] = ()) -> Ask:

@@ -107,7 +107,7 @@ class ShardedStates(WholeGradients):
             self._leave(self._group(place), pass_)
 
     def reach(self, moment: str, place: int, pass_: int) -> None:
-        """Begin or end the experts of a layer, which are a weight group, or record that the gradient of the loss is computed."""
+        """Begin or end the experts of a layer, which are a weight group; or record that the loss has its gradient."""
         group = WeightGroup(place, experts=True)
         if moment == LOSS_GRADIENT:
             self._next(ROOT)
@@ -250,7 +250,7 @@ class ShardedStates(WholeGradients):
             self.tape.join(*events, stream=self._number(stream))
 
     def _next(self, group: WeightGroup) -> None:
-        """Request the weights that the backward needs next, those of the group whose forward ended before that of this group."""
+        """Request the weights that the backward needs next: of the group whose forward ended before that of this group."""
         at = self._ended.index(group) if group in self._ended else len(self._ended)
         if at:
             self._gather(self._ended[at - 1])
@@ -350,7 +350,10 @@ class ShardedStates(WholeGradients):
             self._reduce(padded // ranks)
 
     def _copy_gradients(self, group: WeightGroup) -> None:
-        """Copy the gradients of a group into the buffer from which they are scattered; it lives until the next group is copied."""
+        """Copy the gradients of a group into the buffer from which they are scattered.
+
+        The buffer lives until the gradients of the next group are copied.
+        """
         made, memory = sum(part.memory.gradient(o) for part, o in self._weights[group]), self.tape.memory
         lived = sum(part.memory.waits(o) for part, o in self._weights[group] if o.parameters)
         memory.change(activations=-self.copied)

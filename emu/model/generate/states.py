@@ -31,7 +31,7 @@ from emu.trace.trace import UPDATE
 
 
 class WeightGroup(NamedTuple):
-    """The weights that FSDP2 gathers together: those of a layer, of its experts to which token rows are sent, or of the root."""
+    """The weights that FSDP2 gathers together: of a layer, of its experts to which token rows are sent, or of the root."""
 
     place: int  # of the layer; the root has none, and comes first
     experts: bool = False
