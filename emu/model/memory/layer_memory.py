@@ -237,7 +237,7 @@ class LayerMemory(LayerOnRank):
         return self.plan.tp * self.made_bytes(operator) if cut else 0
 
     def partial(self, operator: ModelOperator) -> bool:
-        """Return whether DTensor leaves a gradient unreduced over tp until the stage's last backward, as with split backwards."""
+        """Return whether DTensor leaves a gradient unreduced over tp until the last backward of the stage (split backwards)."""
         plan = self.plan
         if not plan.splits or plan.tp == 1 or not operator.parameters:
             return False

@@ -333,7 +333,7 @@ class RankMemory:
 
     @property
     def _buffers(self) -> int:
-        """Bytes of tokens and targets, of DDP's buckets, and of the buffers for messages of other stages, in all microbatches."""
+        """Bytes of tokens and targets, of DDP's buckets, and of the buffers for other stages' messages, in all microbatches."""
         plan, layer = self.plan, next(iter(self._layers()))
         found = 2 * _INDEX * plan.rank_batch * plan.rank_seq
         if self.software.keeps_messages:
