@@ -1,12 +1,11 @@
-"""Cables as arrays, and the links and the bill that follow: link 2c is cable c from a to b, link 2c + 1 the other direction.
+"""Cables as arrays, and the links, the bill and the topology that follow from them.
 
-So a router needs no table: arithmetic gives it the number of a cable, and the end it comes from gives the direction.
+Link 2c is cable c from a to b, and link 2c + 1 is its other direction. So a router needs no table: arithmetic gives it the
+number of a cable, and the end that a message comes from gives the direction.
 
-Also here: the topology that cables and a router make, as nearly every builder of a fabric ends.
-
-NPUs round one switch that is never the bottleneck: link i goes up from NPU i, link n + i goes down to it.
-
-The setting `adds` of fabrics whose hosts have switches that can add what they pass on, such as NVSwitches (NVLink SHARP).
+Also here: the topology of NPUs round one switch that is never the bottleneck, in which link i goes up from NPU i and link n + i
+goes down to it; and the setting `adds` of fabrics whose hosts have switches that can add messages, such as NVSwitches (NVLink
+SHARP).
 """
 
 from collections import Counter
@@ -28,10 +27,7 @@ from emu.topology.topology import Links, Router, Routes, Topology, check_link_co
 
 @dataclass(frozen=True)
 class SwitchAdding:
-    """The setting that says whether the switches inside hosts add.
-
-    `asked`: they add where the software of a stack asks them to.
-    """
+    """The setting that says whether the switches inside hosts add; with `asked` they add if a stack's software asks them to."""
 
     adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
 
@@ -61,7 +57,7 @@ class Cables:
 
     @property
     def ends(self) -> tuple[I64, I64]:
-        """The nodes at both ends, [C] and [C], flat, in C order."""
+        """The nodes at both ends, [C] and [C], as flat arrays in C order."""
         a, b = np.broadcast_arrays(np.asarray(self.a, np.int64), np.asarray(self.b, np.int64))
         return a.ravel(), b.ravel()
 
@@ -112,7 +108,7 @@ def fabric(
 
 
 def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topology:
-    """Return the topology of `n_npus` NPUs and one switch, node `n_npus`; a route from NPU to NPU has two links.
+    """Return the topology of `n_npus` NPUs and one switch (node `n_npus`); a route between two NPUs has two links.
 
     Raises:
         InputError: There is no NPU, there are more than 2**24 links, or links have no bandwidth.
@@ -127,7 +123,7 @@ def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topol
 
 
 def _shifts(n_npus: int) -> list[I64]:
-    """Return the symmetry that maps each NPU to the next."""
+    """Return the symmetry that maps each NPU to the next one."""
     return [shift(((n_npus,), 0), ((1,), None))]
 
 
