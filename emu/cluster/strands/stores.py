@@ -56,7 +56,7 @@ class Stores:
 
 
 def _writing(name: str) -> Callable[..., Any]:
-    """Return a method that writes to a store: it writes to the store's table, and wakes the strands that wait for that table."""
+    """Return a method that writes to a store: it writes to its table, and wakes the strands that wait for that table."""
 
     def write(store: "SharedStore", *given: Any) -> Any:
         answer, strand = getattr(store.table, name)(*given), current_strand()
