@@ -26,7 +26,7 @@ Dims = tuple[int, int]
 
 
 def _copies(op: Operation) -> tuple[I64, I64, I64]:
-    """Return the copies of tokens of a dispatch or a combine, as three columns: the token's rank, the expert's rank, the token."""
+    """Return the copies of tokens of a dispatch or a combine, as columns: the token's rank, the expert's rank, the token."""
     if op.name not in ROUTED:
         raise must_be("moe", "operation", "a dispatch or a combine", op.name)
     homes, experts = (op.have, op.want) if op.name == "dispatch" else (op.want, op.have)

@@ -1,12 +1,14 @@
-"""Routes of HPN: a message picks the NIC's port and the ToR's uplink; all else follows, as planes share no switch (6.1).
+"""Routes of HPN: a message picks a port of the NIC and an uplink of the ToR.
 
-Cable numbers: NVLink's by NPU, then NIC ports by NPU and port, then uplinks by ToR, then by Agg. Letter: P pairs.
+All other links follow, as planes share no switch (6.1).
 
-Also here: the choice of a host among its paths: source ports on disjoint paths, and counters of bytes, as a model of their own.
+Cables are numbered: those of NVLink by NPU, then NIC ports by NPU and port, then uplinks by ToR, then by Agg. Letter: P pairs.
 
-Source: HPN 6.1 and appendix B. A host knows the switches' hash (RePaC, Zhang et al., USENIX ATC 2021). So it can find source
-ports whose connections part at the ToR, which has U uplinks; routes give the channels of a pair such connections in turn. Then
-each message goes to the connection with the fewest bytes under way. In a schedule a message names its channel itself.
+Also here, as a model of its own, is the choice of a host among its paths: source ports on disjoint paths, and counters of
+bytes. Source: HPN 6.1 and appendix B. A host knows the switches' hash (RePaC, Zhang et al., USENIX ATC 2021). So it can find
+source ports whose connections part at the ToR, which has U uplinks; routes give the channels of a pair such connections in
+turn. Then each message goes to the connection with the fewest bytes under way. In a schedule a message names its channel
+itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +30,19 @@ _Pick = Callable[[int, int], I64]  # (where a hash decides, number of equal path
 
 
 def _picker(plan: HpnPlan, src: I64, dst: I64, key: I64, place: I64) -> _Pick:
-    """Return the choice of messages among equal paths by the switches' hash of the five-tuple.
+    """Return the function by which messages choose among equal paths, from the switches' hash of the five-tuple.
 
-    A host that knows the hash finds source ports with which one connection after another takes the next uplink of a ToR: then
-    the hash is that of the fields that connections share, and their turn, `place`, is added. At the Aggs, where the ToRs of
-    both ports meet, connections go on in turn if the Aggs' hash differs from the ToRs'. If it is the same hash, its value
-    decides there, too.
+    A host that knows the hash finds source ports with which one connection after another takes the next uplink of a ToR. The
+    hash is then that of the fields that connections have in common, to which the number of the connection is added. At the
+    Aggs, where the ToRs of both ports meet, connections also take paths in turn if the hash of the Aggs differs from that of
+    the ToRs. If it is the same hash, its value decides there, too.
+
+    Args:
+        plan: The sizes and settings of the network.
+        src: [P] the source of each message.
+        dst: [P] its destination.
+        key: [P] its key.
+        place: [P] the number of its connection among those of the pair.
     """
     disjoint = plan.paths == "disjoint"
     own, turn = mix(src, dst, key // CHANNELS if disjoint else key), place if disjoint else np.zeros_like(key)
@@ -47,7 +56,10 @@ def _picker(plan: HpnPlan, src: I64, dst: I64, key: I64, place: I64) -> _Pick:
 
 
 def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the links of each pair; every second channel of a pair takes the NIC's other port, the rest is a hash (ECMP)."""
+    """Return the links of each pair.
+
+    Every second channel of a pair takes the NIC's other port, and a hash picks all else (ECMP).
+    """
     rails, place = plan.sizes[3], mix(src, dst) % 2 + key % CHANNELS
     port, pick = place % 2, _picker(plan, src, dst, key, place)
     host, there = src // rails, dst // rails
@@ -68,7 +80,7 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _upper_stages(plan: HpnPlan, pick: _Pick, ends: tuple[I64, I64, I64], outside: Bool) -> tuple[list[I64], I64]:
-    """Return the stages between the ToRs of two NICs, and the port of the second NIC that they lead to."""
+    """Return the links of each stage between the ToRs of two NICs, and the port of the second NIC that they lead to."""
     src, dst, port = ends
     tor, twin = plan.tor_of(src, port), plan.tor_of(dst, port)
     rises = outside & (tor != twin)
@@ -89,7 +101,7 @@ def _upper_stages(plan: HpnPlan, pick: _Pick, ends: tuple[I64, I64, I64], outsid
 
 
 def _core(plan: HpnPlan, pick: _Pick, at: tuple[I64, I64, I64], leaves: Bool) -> tuple[list[I64], I64]:
-    """Return the two stages through a Core, and the Agg from which each pair comes down.
+    """Return the links of the two stages through a Core, and the Agg from which each pair comes down.
 
     Uplink w of Agg a is position w * aggs + a of its group; a Core has the same `share` positions of every pod.
     """
@@ -121,12 +133,12 @@ def random_hash(flow: int, uplinks: int, ports: int = 2**14) -> I64:
 
 
 def linear_hash(flow: int, uplinks: int, ports: int = 2**14) -> I64:
-    """Return [ports] the uplink of each source port under a hash that the next source port moves by one."""
+    """Return [ports] the uplink of each source port under a hash that gives the next source port the next uplink."""
     return (int(mix(flow)[0]) + np.arange(ports)) % uplinks
 
 
 def establish(uplink_of_port: I64, wanted: int) -> I64:
-    """Return [wanted] the lowest source ports of connections on different paths (algorithm 1, FindPaths).
+    """Return [wanted] the lowest source ports whose connections take different uplinks (algorithm 1, FindPaths).
 
     Args:
         uplink_of_port: [ports] the uplink that the ToR's hash gives each source port from `FIRST_PORT` on.
@@ -148,13 +160,14 @@ def expected_tries(uplinks: int, wanted: int) -> Fraction:
 
 
 def drain(rates: Sequence[float], messages: int, gap: float, *, counters: bool) -> float:
-    """Return when the last of equal messages has left; one message is posted every `gap`, on connections of given rates.
+    """Return the time at which the last of equal messages has left, if one message is posted every `gap` of time.
 
     Args:
-        rates: Messages that each connection carries in a unit of time.
+        rates: The number of messages that each connection carries in a unit of time.
         messages: The number of messages.
         gap: The time between posts.
-        counters: Whether a message goes to the connection with the fewest bytes under way, WQE (algorithm 2); else in turn.
+        counters: Whether a message goes to the connection with the fewest bytes under way, WQE (algorithm 2); else connections
+            take messages in turn.
 
     Raises:
         InputError: A rate is 0 or below.
@@ -172,7 +185,7 @@ def drain(rates: Sequence[float], messages: int, gap: float, *, counters: bool) 
 
 
 def _least_load(ends: Sequence[Sequence[float]], done: list[int], now: float) -> int:
-    """Return the first connection with the fewest messages that are posted and not yet complete."""
+    """Return the first connection with the fewest messages that are posted and not complete yet."""
     for i, of in enumerate(ends):
         while done[i] < len(of) and of[done[i]] <= now:
             done[i] += 1
@@ -180,7 +193,7 @@ def _least_load(ends: Sequence[Sequence[float]], done: list[int], now: float) ->
 
 
 def imbalance(flows: int) -> Fraction:
-    """Return the expected load of the fuller of a NIC's two ports over the mean, where a hash picks a port for equal flows.
+    """Return the expected load of the fuller of a NIC's two ports over the mean, if a hash picks the port of each equal flow.
 
     Source: Fig. 12a, 13a.
 

@@ -1,11 +1,12 @@
-"""Routes of UB-Mesh by arithmetic: over NPUs inside a rack; out of it by a plane of LRS, over racks or HRS, and down again.
+"""Routes of UB-Mesh by arithmetic: inside a rack over NPUs; out of a rack by a plane of LRS, over racks or HRS, and down again.
 
-The plane, the LRS that leads out, and the path across racks are taken in turn: over the NPUs of one rack, over those of the
-other, over the channels; a hash of how the racks lie and of the group says which comes first. So an all-to-all loads all cables
-evenly, and a shift of both ends shifts the route. Among the paths across, HRS count as many times as a rack has cables to them
-for one to another rack. A pair with a switch or a backup NPU at an end takes any shortest path. Letter: P pairs.
+The pairs of two racks take planes, LRS that lead out, and paths between racks in turn: over the NPUs of one rack, those of the
+other rack, and channels. A hash of the positions of the racks and of the group says which comes first. So an all-to-all loads
+all cables evenly, and a shift of both ends shifts the route. Among the paths between two racks, HRS count as many times as a
+rack has cables to them for each cable to another rack. A pair with a switch or a backup NPU at an end takes any shortest path.
+Letter: P pairs.
 
-Also here: the symmetries of a UB-Mesh: SuperPods, pods, columns, rows, boards, NPUs of a board, each one further round.
+Also here are the symmetries of a UB-Mesh: shifts by one of SuperPods, pods, columns, rows, boards, and NPUs of a board.
 """
 
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ class _RouteTables(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """The digits of one end of each pair."""
+    """The position of one end of each pair."""
 
     rack: I64  # number of the rack over all pods
     y: I64
@@ -94,7 +95,7 @@ def _ends(plan: MeshPlan, npu: I64) -> _Ends:
 
 
 def _of(ends: _Ends, rows: Bool) -> _Ends:
-    """Return the ends of the pairs for which `rows` is true."""
+    """Return the ends of those pairs for which `rows` is true."""
     return _Ends(*(digit[rows] for digit in ends))
 
 
@@ -129,7 +130,7 @@ def planes_a_board(plan: MeshPlan) -> int:
 
 
 def _link(cable: I64, back: Bool | bool, taken: Bool | bool = True) -> I64:
-    """Return [P] the cable's link in one direction or the other, -1 where the pair does not take it."""
+    """Return [P] the link of each cable in one direction; -1 for a pair that does not take it."""
     return link_if(taken, 2 * cable + back)
 
 
@@ -142,7 +143,7 @@ def _rack_hops(known: _RouteTables, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
 
 
 def _relay(known: _RouteTables, rack: I64, here: I64, there: I64) -> I64:
-    """Return [P] the link from an NPU of a rack to another of its board or its place."""
+    """Return [P] the link from an NPU of a rack to another NPU of its board, or to the NPU at its place on another board."""
     y, x = known.plan.dims[-2:]
     along_x = (rack * y + here // x) * (x * (x - 1) // 2) + pair(x, here % x, there % x)
     along_y = (rack * x + here % x) * (y * (y - 1) // 2) + pair(y, here // x, there // x)
@@ -165,14 +166,22 @@ def _superpod_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_
 
 
 def _climb(known: _RouteTables, end: _Ends, out: I64) -> tuple[I64, I64]:
-    """Return [P] the cables from an NPU to its board's LRS and on to the LRS `out`, of those of all planes that lead out."""
+    """Return the cables of each pair from an NPU to its board's LRS, and on to an LRS that leads out, as two arrays [P]."""
     y, x = known.plan.dims[-2:]
     board = (end.rack * known.plan.planes + out // x) * y + end.y
     return known.first["up"] + board * x + end.x, known.first["inside"] + board * x + out % x
 
 
 def _mesh_hops(known: _RouteTables, a: I64, b: I64, out: I64, turn: I64) -> list[_Hop]:
-    """Return the hops from rack to rack, over racks of the pod or over an HRS."""
+    """Return the hops from rack to rack, over other racks of the pod or over an HRS.
+
+    Args:
+        known: The tables of the plan.
+        a: [P] the rack of each sender.
+        b: [P] the rack of each receiver.
+        out: [P] the LRS by which a pair leaves its rack.
+        turn: [P] a number by which pairs take the paths in turn.
+    """
     plan, found, over, pick = known.plan, [], np.ones(len(a), np.bool_), turn
     if known.ways is not None:
         size = plan.five[1] * plan.five[2]
@@ -227,7 +236,7 @@ def _hrs_hops(known: _RouteTables, a: I64, b: I64, out: I64, pick: I64, taken: B
 
 
 def _far(plan: MeshPlan, a: _Ends, b: _Ends) -> Bool:
-    """Return [P] whether each pair is in two SuperPods."""
+    """Return [P] whether the ends of each pair are in two SuperPods."""
     size = plan.racks // plan.superpods
     return column(a.rack // size != b.rack // size, np.bool_)
 
@@ -293,13 +302,13 @@ def _ascend(known: _RouteTables, end: _Ends, out: I64, spine: I64) -> list[I64]:
 
 
 def shifts(plan: MeshPlan) -> list[I64]:
-    """Return a symmetry [nodes] for every dimension of 2 or more."""
+    """Return the shift by one of each dimension of 2 or more, as the image of every node."""
     sizes = (*plan.standing, *plan.dims[-2:])
     return [_shift(plan, axis) for axis, size in enumerate(sizes) if size > 1]
 
 
 def _shift(plan: MeshPlan, axis: int) -> I64:
-    """Return the permutation of nodes that a shift by one along an axis makes."""
+    """Return [nodes] the image of every node under a shift by one along an axis."""
     racks, (y, x) = plan.standing, plan.dims[-2:]
     ports, superpods = (plan.planes, SPARES), plan.superpods
     npu, lrs, hrs, cpu, leaf, spine, backup = _parts(
@@ -325,16 +334,24 @@ def _shift(plan: MeshPlan, axis: int) -> I64:
 
 
 def _parts(plan: MeshPlan, *shapes: tuple[int, ...]) -> list[I64]:
-    """Return all nodes, kind after kind, in the shape of each kind."""
+    """Return the numbers of all nodes by kind, each kind as an array over its dimensions."""
     ends = np.cumsum([prod(shape) for shape in shapes])[:-1]
     kinds = zip(np.split(np.arange(plan.nodes), ends), shapes, strict=True)
     return [part.reshape(shape) for part, shape in kinds]
 
 
 def _in_rack(plan: MeshPlan, lrs: I64, hrs: I64, leaf: I64, *, boards: bool) -> tuple[I64, I64, I64]:
-    """Return the LRS, HRS and leaves under a shift of boards or of NPUs of a board.
+    """Return the images of LRS, HRS and leaves under a shift of boards, or of NPUs of a board.
 
-    Boards take their LRS with them and shift the planes; NPUs of a board take the LRS that lead out or to CPUs.
+    A shift of boards moves the LRS of boards, and shifts the planes. A shift of the NPUs of a board moves the LRS that lead out
+    and those for CPUs.
+
+    Args:
+        plan: The plan.
+        lrs: The numbers of all LRS.
+        hrs: The numbers of all HRS.
+        leaf: The numbers of all leaves.
+        boards: True for a shift of boards, False for one of the NPUs of a board.
     """
     board, other, spare = np.split(lrs, [plan.dims[-2], plan.plane - SPARES], axis=-1)
     if not boards:
