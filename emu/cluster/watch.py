@@ -41,7 +41,7 @@ class Sight(NamedTuple):
     waits: bool  # whether its line of code waits for a lock, a thread or a store
     spent_s: float  # its seconds of processor time since it was started
 
-    def told(self, rank: int) -> str:
+    def in_words(self, rank: int) -> str:
         """Return a text such as `rank 1 waits for a lock or a thread (train.py:12)`."""
         return f"rank {rank} {self.does}{in_brackets(self.line)}"
 
@@ -187,9 +187,9 @@ class Watch:
         sight = sight_of(strand.thread)
         if sight is None:
             return
-        self._say(absence_in_words(sight.told(strand.rank), SAID_S, others))
+        self._say(absence_in_words(sight.in_words(strand.rank), SAID_S, others))
         if sight.waits and idle_s > self._patience_s and not has_processes():
-            self._fail(strand.rank, RunError(absence_in_words(sight.told(strand.rank), self._patience_s, others)))
+            self._fail(strand.rank, RunError(absence_in_words(sight.in_words(strand.rank), self._patience_s, others)))
 
 
 def absence_in_words(what: str, for_s: float, others: int) -> str:
@@ -253,8 +253,8 @@ class AbsentRank:
             return
         if not self._said:
             self._said = True
-            _log.info("%s", absence_in_words(sight.told(rank), SAID_S, len(self._here)))
+            _log.info("%s", absence_in_words(sight.in_words(rank), SAID_S, len(self._here)))
         if self._idle is None or has_processes or not sight.waits or sight.spent_s - self._idle[1] >= _IDLE_S:
             self._idle = now_s, sight.spent_s
         elif now_s - self._idle[0] > self._patience_s - SAID_S:
-            self._fail(RunError(absence_in_words(sight.told(rank), self._patience_s, len(self._here))))
+            self._fail(RunError(absence_in_words(sight.in_words(rank), self._patience_s, len(self._here))))

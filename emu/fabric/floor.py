@@ -148,7 +148,7 @@ def _own_fs(placed: PlacedSchedule) -> F64:
     The larger of the two is returned. Each is the time of the busiest link that these messages cross.
     """
     copies = np.arange(len(placed.copies(None).first))
-    ways, (src, dst, _) = routes_of_pairs(placed.topology, placed.asked(copies)), placed.classes.pairs
+    ways, (src, dst, _) = routes_of_pairs(placed.topology, placed.route_pairs(copies)), placed.classes.pairs
     sent = np.repeat(placed.classes.pair_bytes, len(copies))
     crossing = np.repeat(sent, np.diff(ways.start)) / ways.capacity_Bps[ways.link]
     found = np.zeros(placed.nodes.size)

@@ -65,7 +65,7 @@ class _CrossedLinks:
 def _routes_of_groups(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
     """Return the group of each pair, its latency and its number of hops, then the links of all pairs."""
     n = len(placed.copies(None).first)
-    ways = routes_of_pairs(placed.topology, placed.asked(np.arange(n)))
+    ways = routes_of_pairs(placed.topology, placed.route_pairs(np.arange(n)))
     group = np.arange(n) // (placed.schedule.n_participants if placed.by_rank else 1)
     return np.tile(group, len(ways.head_fs) // max(1, n)), ways.head_fs, np.diff(ways.start), column(ways.link, np.int64)
 

@@ -152,12 +152,12 @@ def _ways_kept(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPow
     """Return the routes of a placed schedule over orbits of links; None where the symmetries do not keep them."""
     topology, copies = placed.topology, placed.copies(domain)
     moves, products, _, _ = _moves_and_orbits(topology, powers)
-    pairs = placed.asked(copies.first)
+    pairs = placed.route_pairs(copies.first)
     hops = _hops_kept(topology, pairs, (*moves, *products))
     ways = None if hops is None else shared_routes(topology, pairs, copies, domain.links)
     if hops is None or ways is None or hops * len(copies.number) > _PROVED * len(copies.first):
         return ways
-    return ways if _hops_kept(topology, placed.asked(np.arange(len(copies.number))), moves) is not None else None
+    return ways if _hops_kept(topology, placed.route_pairs(np.arange(len(copies.number))), moves) is not None else None
 
 
 def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[Move, ...]) -> int | None:

@@ -182,8 +182,8 @@ def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
 def _routes(placed: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
     """Return the routes of a placed schedule's pairs: over links, or over orbits of links if there is a domain."""
     if domain is None:
-        return routes_of_pairs(placed.topology, placed.asked(copies.first))
-    ways = domain.ways.get(placed) or shared_routes(placed.topology, placed.asked(copies.first), copies, domain.links)
+        return routes_of_pairs(placed.topology, placed.route_pairs(copies.first))
+    ways = domain.ways.get(placed) or shared_routes(placed.topology, placed.route_pairs(copies.first), copies, domain.links)
     if ways is None:
         raise InputError(
             f"{placed.name}: the routes of {placed.topology.name} do not keep the symmetry that it was to be timed by"

@@ -116,7 +116,7 @@ def _count_messages(placed: PlacedSchedule, rounds: I64, sizes: list[int]) -> _M
     of, pairs = rounds[queues.message] - 1, len(queues.tail)
     number = np.bincount(of * pairs + queues.pair, minlength=len(sizes) * pairs).reshape(len(sizes), pairs)
     return _MessageCounts(
-        routes_of_pairs(placed.topology, placed.asked(copies)), np.asarray(number, np.int64), len(copies), sizes
+        routes_of_pairs(placed.topology, placed.route_pairs(copies)), np.asarray(number, np.int64), len(copies), sizes
     )
 
 

@@ -356,7 +356,7 @@ def _job_words(configuration: Configuration) -> tuple[str, ...]:
 
 
 def _change_words(before: Configuration, now: Configuration) -> tuple[str, ...]:
-    """Return a sentence on a change of jobs: the wavelengths that move to other links, and the lines that stay (Flex-SiPAC 3.C)."""
+    """Return a sentence on a change of jobs: the wavelengths that move to other links, and lines that stay (Flex-SiPAC 3.C)."""
     w, near = now.levels.w, now.near
     were = comb_lines(near, before.wavelengths, w)
     are = comb_lines(near, now.wavelengths, w, were)

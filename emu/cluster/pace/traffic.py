@@ -178,21 +178,21 @@ class Traffic:
         """Move the tasks under way to the topology and the placement of the present machine."""
         self._topology, self._placement = self._laid_out()
         self._pieces.clear()
-        self._state = self._state.moved(self._relaid(), np.array([*self._enter.values()], np.int64))
+        self._state = self._state.moved(self._tasks_on_present_links(), np.array([*self._enter.values()], np.int64))
 
     def _laid_out(self) -> tuple[Topology, I64]:
         """Return the topology with the present faults, and [N] the node of each rank on it."""
         topology = self._under(self._now.found.topology)
         return topology, column(place(topology, len(self._now.speed)), np.int64)
 
-    def _relaid(self) -> Graph:
+    def _tasks_on_present_links(self) -> Graph:
         """Return the existing tasks over the links of the present topology."""
         pieces = list[tuple[Graph, I64]]()
         for number in dict.fromkeys(self._of.tolist()):
             what, ranks = self._whats[number]
             pieces.append((self._piece(what, self._placement[list(ranks)]).graph, self._row[self._of == number]))
         graph = replace(self._state.graph, ready_fs=column(self._state.start_fs, np.int64))
-        return _over(graph, pieces, column(self._topology.links.bandwidth_Bps, np.float64))
+        return _on_other_links(graph, pieces, column(self._topology.links.bandwidth_Bps, np.float64))
 
     def _forget_most(self) -> None:
         """Drop the tasks that have left once they are many, so that new tasks can be added quickly."""
@@ -242,7 +242,7 @@ def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
     return replace(graph, pred_start=column(graph.pred_start + more, np.int64), pred=pred, pred_left=left)
 
 
-def _over(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) -> Graph:
+def _on_other_links(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) -> Graph:
     """Return existing tasks over other links.
 
     Args:

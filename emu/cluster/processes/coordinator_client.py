@@ -100,7 +100,7 @@ class CoordinatorClient:
         """Report that a rank continues only when one of these is done: its requests, or waits unknown to the coordinator."""
         numbers = [self._numbers.get(each) for each in waits if isinstance(each, RequestWork)]
         if None not in numbers:  # an answered request lets the rank continue
-            self._tell("wait", rank, numbers, [each.told(rank) for each in waits if isinstance(each, Wait)])
+            self._tell("wait", rank, numbers, [each.in_words(rank) for each in waits if isinstance(each, Wait)])
 
     def end(self, rank: int) -> None:
         """Report that a rank's program has ended."""

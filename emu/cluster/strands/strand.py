@@ -83,7 +83,7 @@ class Wait:
         """The object that wakes the strand."""
         return self if self.of is None else self.of
 
-    def told(self, rank: int) -> str:
+    def in_words(self, rank: int) -> str:
         """Return words such as `rank 1 waits for a lock (train.py:12)`."""
         return f"rank {rank} waits for {self.what}{in_brackets(self.line)}"
 

@@ -226,7 +226,7 @@ class Strands:
         outside = {rank for rank in self._ranks if isinstance(self._rests.waits.get(rank), Wait)}
         waits = [(self._rests.baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
         waits.sort(key=lambda each: each[0] not in outside)  # those first that others of their rank may wait for
-        others = [wait.told(rank) for rank, wait in self.waits()]
+        others = [wait.in_words(rank) for rank, wait in self.waits()]
         return self._calls.story(waits, others, self.ended)
 
     def lasts(self) -> tuple[str, bool]:
@@ -236,19 +236,19 @@ class Strands:
             The waits in words, or "" if a rank has the baton; and whether, as far as Emu knows, no rank can ever go on. If
             ranks sleep or wait outside of Python, the words name those that the others wait for.
         """
-        if not self._rests.waits or self._rests.are_told:
+        if not self._rests.waits or self._rests.has_other_wakers:
             return "", False
         if not self._rests.baton.has_timers:
             return self.story(), True
         absent = [rank for rank in self._ranks if not isinstance(self._rests.waits.get(rank), RequestWork)]
         seen = [(rank, self.sight(rank)) for rank in absent]
         others = len(self._ranks) - len(self.ended) - sum(sight is not None for _, sight in seen)
-        told = [sight.told(rank) for rank, sight in seen if sight is not None and not sight.waits]
+        told = [sight.in_words(rank) for rank, sight in seen if sight is not None and not sight.waits]
         return (absence_in_words("; ".join(told), SAID_S, others), False) if told and others else ("", False)
 
     def stand_still(self) -> None:
         """End the run as a deadlock, unless a rank may go on because of something that Emu does not know."""
-        if self._rests.are_told:
+        if self._rests.has_other_wakers:
             return
         if not self._rests.waits:
             raise RuntimeError("no rank can go on, and none waits for a request")

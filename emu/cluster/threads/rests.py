@@ -39,7 +39,7 @@ class Rests:
         self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever it has the baton again
 
     @property
-    def are_told(self) -> bool:
+    def has_other_wakers(self) -> bool:
         """True if something else will wake a strand, or report that none goes on: a coordinator, or an alarm."""
         return self.beyond is not None or (self.alarm is not None and self.alarm.is_set)
 

@@ -74,7 +74,7 @@ class PlacedSchedule:
         group, by = np.divmod(copies, n)
         return np.asarray(self.schedule.translations.rank(called[:, None], by) + group * n)
 
-    def asked(self, copies: I64) -> RoutePairs:
+    def route_pairs(self, copies: I64) -> RoutePairs:
         """Return the source, the destination and the key [R D] of each pair in each of the given copies [D]."""
         src, dst, channel = self.classes.pairs
         ends = (column(self.nodes.ravel()[self.who(end, copies)], np.int64) for end in (src, dst))

@@ -68,7 +68,7 @@ class ContextAttention:
     def core(self) -> Iterator[Action]:
         """Yield the actions of the forward without that last copy; recomputation runs these again."""
         if self.share.plan.cp_comm == "all_gather":
-            yield from (self.share.asked("all_gather", self._cp * self.keys, AXIS)._replace(prompt=True) for _ in range(2))
+            yield from [self.share.collective("all_gather", self._cp * self.keys, AXIS)._replace(prompt=True)] * 2
             yield self._moved(2 * (1 + self._cp) * self.keys)
             yield self._whole(self.operator.eager.forward, self._shape, once=1)
             return
@@ -89,7 +89,7 @@ class ContextAttention:
         read = (2 - turned - padded) * self.keys * self._strided
         if self.share.plan.cp_comm == "all_gather":
             yield self._whole(self.operator.eager.backward_input, self._shape.backward(), once=2)
-            yield from (self.share.asked("reduce_scatter", self._cp * self.keys, AXIS)._replace(prompt=True) for _ in range(2))
+            yield from [self.share.collective("reduce_scatter", self._cp * self.keys, AXIS)._replace(prompt=True)] * 2
             yield self._moved(2 * (1 + self._cp) * self.keys + 2 * read)
             return
         yield self._moved(self.queries + 2 * self.keys + 4 * self.keys * self._strided)
@@ -118,7 +118,7 @@ class ContextAttention:
         """Return the request that sends keys and values, or their gradients, to the next rank of the group."""
         to = (self.share.at + 1) % self._cp
         splits = tuple(2 * self.keys * (place == to) for place in range(self._cp))
-        return self.share.asked("all_to_all", 2 * self.keys, AXIS, splits)._replace(held=what)
+        return self.share.collective("all_to_all", 2 * self.keys, AXIS, splits)._replace(held=what)
 
     def _block(self, whole: Amount, step: int, shape: Shape) -> Action:
         """Return the computation of attention between the rank's queries and the keys of one step.

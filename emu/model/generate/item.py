@@ -139,7 +139,7 @@ class Share(LayerOnRank):
         """Return the copy of the rank's own tokens out of activations that have the tokens of all ranks of tp."""
         return (self.copied("own tokens", self.elements // self.plan.tp),)
 
-    def asked(self, operation: str, elements: int, axis: str = "tp", splits: tuple[int, ...] = ()) -> Ask:
+    def collective(self, operation: str, elements: int, axis: str = "tp", splits: tuple[int, ...] = ()) -> Ask:
         """Return a request for a collective of activations."""
         return Ask(axis, operation, elements, self.stack.precision.activation, splits=splits)
 
@@ -149,18 +149,18 @@ class Share(LayerOnRank):
         With several sequences in a microbatch, a copy follows that puts the parts of each sequence together.
         """
         together = (self.copied("gathered", self.elements),) if self.tokens.sequences > 1 else ()
-        return self.asked("all_gather", self.elements), *together
+        return self.collective("all_gather", self.elements), *together
 
     def scattered(self) -> tuple[Action, ...]:
         """Return the reduce_scatter over tp of the activations between blocks, of which each rank then has its own tokens."""
-        return self.copied("to scatter", self.elements), self.asked("reduce_scatter", self.elements)
+        return self.copied("to scatter", self.elements), self.collective("reduce_scatter", self.elements)
 
     def reduced(self) -> tuple[Action, ...]:
         """Return the sum over tp of the activations between blocks.
 
         With sequence parallelism each rank gets the sum for its own tokens, else each rank gets it for all tokens.
         """
-        return self.scattered() if self.plan.sp else (self.asked("all_reduce", self.elements),)
+        return self.scattered() if self.plan.sp else (self.collective("all_reduce", self.elements),)
 
     def with_casts(
         self, operator: ModelOperator, what: str, works: list[Computation], around: ProductPlace

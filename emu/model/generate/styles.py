@@ -55,7 +55,7 @@ def _colwise(share: Share, path: str) -> Style:
     if share.model.shards.get(parent, share.model.shards.get(f"layers.*.{parent}", "")) in _READ_WHOLE:
         return Style(cuts=_TP)
     sizes = [o.shape[0] * o.shape[2] for o in map(share.operators.__getitem__, share.within(path)) if o.shape]
-    return Style(enter_backward=tuple(share.asked("all_reduce", size) for size in sizes), cuts=_TP)
+    return Style(enter_backward=tuple(share.collective("all_reduce", size) for size in sizes), cuts=_TP)
 
 
 def _rowwise(share: Share, path: str, summed: tuple[Action, ...], *, gathers: bool = False) -> Style:
@@ -100,7 +100,7 @@ def _words(share: Share, path: str) -> Style:
     taken = share.work(path, Amount(parameters=2 * table), gradient)
     return Style(
         enter=tuple(share.active(path, each) for each in (masks, shifted)),
-        leave=(share.active(path, zeroed), share.asked("all_reduce", share.elements)),
+        leave=(share.active(path, zeroed), share.collective("all_reduce", share.elements)),
         enter_backward=(share.work(path, Amount(parameters=table * (tp - 1)), gradient),),
         gradient=lambda _: (taken,),
         times=tp,
@@ -114,7 +114,7 @@ def _gathered(share: Share, path: str) -> Style:
     shared = _shared(share, path)
     return Style(
         shared.enter,
-        (share.asked("all_gather", logits), share.copied("gathered", logits)),
+        (share.collective("all_gather", logits), share.copied("gathered", logits)),
         shared.enter_backward,
         (share.copied("to shards", logits // share.plan.tp),),
         cuts=_TP,
@@ -133,7 +133,7 @@ def _summed(share: Share, path: str) -> Style:
     Each rank of tp has the gradient of the output from its own heads alone, so that this gradient is summed over tp.
     """
     size = next(share.operators[i].outputs.elements for i in share.within(path))
-    return Style(enter_backward=(share.asked("all_reduce", size),), holds=False)
+    return Style(enter_backward=(share.collective("all_reduce", size),), holds=False)
 
 
 def _experts(share: Share, path: str) -> Style:
@@ -142,7 +142,7 @@ def _experts(share: Share, path: str) -> Style:
     All ranks of tp have all token rows; outputs and input gradients are summed over tp.
     """
     rows = next(o.shape[0] for o in map(share.operators.__getitem__, share.within(path)) if o.shape)
-    summed = (share.asked("all_reduce", rows * share.model.hidden)._replace(prompt=True),)
+    summed = (share.collective("all_reduce", rows * share.model.hidden)._replace(prompt=True),)
     return Style(leave=summed, enter_backward=summed, cuts=_TP)
 
 
@@ -173,8 +173,8 @@ STYLES: Mapping[str, Callable[[Share, str], Style]] = {
     "sparse": lambda share, _: _if_cut(share, Style(share.gathered(), share.own(), share.own(), share.gathered(), holds=False)),
     "experts": _experts,
     # Inside a block: an input whose gradient is added up over tp, and a product cut by rows whose output stays whole.
-    "inner shared": lambda share, _: Style(enter_backward=(share.asked("all_reduce", share.elements),), holds=False),
-    "inner rowwise": lambda share, path: _rowwise(share, path, (share.asked("all_reduce", share.elements),)),
+    "inner shared": lambda share, _: Style(enter_backward=(share.collective("all_reduce", share.elements),), holds=False),
+    "inner rowwise": lambda share, path: _rowwise(share, path, (share.collective("all_reduce", share.elements),)),
     # A block of experts in which every rank has its own tokens, or rows of them.
     "own tokens": lambda share, _: (
         NONE if share.plan.sp else Style(share.own(), share.gathered(), share.gathered(), share.own(), holds=False)
@@ -287,4 +287,4 @@ def _moved(share: Share, axis: str, operation: str, rows: int, given: tuple[int,
     """
     ranks, hidden = share.plan.sizes[axis], share.model.hidden
     splits = () if all(each * ranks == rows for each in given) else tuple(each * hidden for each in given)
-    return (share.asked(operation, rows * hidden, axis, splits)._replace(prompt=axis == "etp"),) if ranks > 1 else ()
+    return (share.collective(operation, rows * hidden, axis, splits)._replace(prompt=axis == "etp"),) if ranks > 1 else ()

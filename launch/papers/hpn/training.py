@@ -61,7 +61,7 @@ _JOBS: Mapping[str, tuple[str, Plan, tuple[str, str], str]] = {
 _HOW = f"--device {DEVICE} --stack {STACK} --algorithm {' --algorithm '.join(ALGORITHMS)}"
 
 
-def _told(model: str, plan: Plan, batch: str) -> str:
+def _plan_text(model: str, plan: Plan, batch: str) -> str:
     """Return a job in words."""
     return f"{model} by {spell(plan)}, {plan.global_batch} sequences of {_SEQ} tokens: {batch}"
 
@@ -72,7 +72,7 @@ def _step_gain(paper: Any, target: Target) -> Answer:
     times = {word: paper.steps.estimate(model, plan, word, partial(build_once, word)).step_time_s for word in words}
     seconds = f"{times[words[0]]:.3f} s on DCN+, {times[words[1]]:.3f} s on HPN"
     where = f"the {plan.world // 8} hosts are taken segment by segment, in order"
-    return Answer(gain_percent(words, times.__getitem__), (seconds, _told(model, plan, batch), _HOW, FLOWS, where))
+    return Answer(gain_percent(words, times.__getitem__), (seconds, _plan_text(model, plan, batch), _HOW, FLOWS, where))
 
 
 LLAMA_7B, HOSTS, GPUS = "llama2-7b", 32, 8  # the job of 9.3
@@ -109,7 +109,7 @@ def _lost_throughput(paper: Any, _: object) -> Answer:
     words = (
         f"steps of {', '.join(f'{step.time_s:.3f}' for step in job.steps)} s; the link is down in the second and the third",
         f"{job.steps[_FIRST - 1].mending_s:g} s of the second until BGP has converged, which is assumed; afterwards as before",
-        _told(LLAMA_7B, _WITH_TP8, _LLAMA),
+        _plan_text(LLAMA_7B, _WITH_TP8, _LLAMA),
         f"not judged: with TP=1, which takes more memory than a GPU has, {lost_percent(other):.1f} %",
     )
     return Answer(lost_percent(job), (*words, _HOW, FLOWS))

@@ -164,13 +164,13 @@ def _waits(paper: Any, target: Target) -> Answer:
         of = {scale: waiting_of_all(tp, scale) for scale in SCALES}
         found[tp] = {scale for scale in SCALES if wait_longest(of[scale], worst)}
         jobs = ", ".join(f"{100 * scale:g}" for scale in sorted(found[tp])) or "none"
-        told.append(f"TP-{tp}: {' and '.join(worst)} wait longest for jobs of {jobs} % of the GPUs; {_waits_told(of)}")
+        told.append(f"TP-{tp}: {' and '.join(worst)} wait longest for jobs of {jobs} % of the GPUs; {_waits_text(of)}")
     every = sorted(set.intersection(*found.values()))
     ours = f"as printed for jobs of {', '.join(f'{100 * scale:g}' for scale in every)} %" if every else "at no one job size"
     return Answer(ours, tuple(told), holds=bool(every))
 
 
-def _waits_told(of: Mapping[float, Mapping[str, float]]) -> str:
+def _waits_text(of: Mapping[float, Mapping[str, float]]) -> str:
     """Return the waits of three sizes of job in words; systems on which the job never waits are left out."""
     told = []
     for scale in (0.85, 0.875, 0.90):

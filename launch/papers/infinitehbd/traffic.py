@@ -109,7 +109,7 @@ def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int =
     return 100 * SHARE * float(np.mean(found)) if found else float("nan")
 
 
-def _beside(job: float, faults: float) -> str:
+def _others_text(job: float, faults: float) -> str:
     """Return the traffic of the other placements in words."""
     found = ", ".join(f"{way.lower()} {crossing(way, job, faults):.2f} %" for way in PLACEMENTS[1:])
     return f"beside it: {found} ({_BASELINES})"
@@ -124,7 +124,7 @@ def _best(paper: Any, target: Target) -> Answer:
     """Answer the traffic that leaves ToRs with the paper's placement, and what it is in other clusters."""
     at = _job_and_faults(target)
     others = "; ".join(f"{crossing('Optimized', *at, cluster=other):.2f} % with {other}" for other in OTHERS)
-    notes = (f"the mean of {_DRAWS} draws", _beside(*at), _USED, _RACK, f"in other clusters: {others}")
+    notes = (f"the mean of {_DRAWS} draws", _others_text(*at), _USED, _RACK, f"in other clusters: {others}")
     return Answer(crossing("Optimized", *at, _DRAWS), notes)
 
 

@@ -85,7 +85,7 @@ class MegatronLayer(Share):
         """
         for kernel in self.kernels:
             if kernel.operator.kind == PRODUCT:
-                asks = [self.asked("all_gather", self.elements)] if kernel.enters and self.plan.sp else []
+                asks = [self.collective("all_gather", self.elements)] if kernel.enters and self.plan.sp else []
                 run_beside(tape, asks, self._weight_gradient(kernel))
 
     def backward(self, tape: Tape, there: GradientArrival, *, later: bool = False) -> None:
@@ -184,14 +184,14 @@ class MegatronLayer(Share):
 
     def _read(self, kernel: RankKernel) -> Ask:
         """Return the gather of what a kernel reads, or of the gradient of what it gave: in FP8 where it multiplies in FP8."""
-        ask = self.asked("all_gather", self.elements)
+        ask = self.collective("all_gather", self.elements)
         return ask._replace(dtype=FP8) if self._is_narrow(kernel) else ask
 
     def _summed(self, kernel: RankKernel) -> Ask:
         """Return the request that adds up over tp; ranks whose rows travelled have tokens of their own, which are gathered."""
         if kernel.operator.routed and self.plan.exchanges:
-            return self.asked("all_gather", self.elements)
-        return self.asked("reduce_scatter" if self.plan.sp else "all_reduce", self.elements)
+            return self.collective("all_gather", self.elements)
+        return self.collective("reduce_scatter" if self.plan.sp else "all_reduce", self.elements)
 
 
 def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:

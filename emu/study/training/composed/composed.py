@@ -211,7 +211,7 @@ class Composition:
             wall_fabric_s=self.wall_s + time.perf_counter() - began,
             asked=self.asked,
             between_s=between_s,
-            composing=(COMPOSED, _between_told(*between_s)),
+            composing=(COMPOSED, _between_text(*between_s)),
         )  # fmt: skip
 
     def judged(self, frame: StepFrame) -> StepReport:
@@ -255,7 +255,7 @@ class Composition:
         return composed_and_run(frame, self.bodies(sharing), each, self.sending)
 
 
-def _between_told(least_s: float, most_s: float) -> str:
+def _between_text(least_s: float, most_s: float) -> str:
     """Return what the whole graph is estimated to take, in words."""
     return (
         f"all ranks and messages would take between {format_time(least_s)} and {format_time(most_s)}: least, where requests "
