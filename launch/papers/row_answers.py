@@ -1,7 +1,7 @@
-"""Answers to the rows of papers, and the estimated steps that rows need, by one or several processes.
+"""Answers to the rows of papers, and the estimated steps that rows need, computed in one or several processes.
 
-Each is computed once, until the code or its inputs change, and kept between commands. The answers of several processes equal
-those of one.
+Each answer is computed once, until the code or its inputs change, and kept between commands. The answers of several processes
+equal those of one.
 """
 
 import importlib
@@ -33,7 +33,7 @@ _FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "data")  # code o
 
 
 def name_of(what: str, *asked: object) -> str:
-    """Return the name of a result in the cache; it depends on all code and data that the result follows from.
+    """Return the name of a result in the cache, which depends on all code and data from which the result follows.
 
     Args:
         what: The kind of result.
@@ -71,7 +71,7 @@ class RowRequest(NamedTuple):
 
 
 class _RowWorker:
-    """A function that computes the rows of a group; what it finds is kept at once."""
+    """A function that computes the answers to a group of rows, and stores each answer at once."""
 
     def __init__(self, makers: Mapping[str, Make], kept: ResultCache) -> None:
         self._makers, self._kept = makers, kept
@@ -85,7 +85,7 @@ class _RowWorker:
         return [answer_of(self._paper(row), self._target(row), self._kept) for row in group]
 
     def recall(self, group: Sequence[RowRequest]) -> list[Answer] | None:
-        """Return the answers to a group of rows from the cache; None where one of them is not there."""
+        """Return the answers to a group of rows from the cache; None if one of them is missing."""
         found = [kept_answer(self._target(row), self._kept) for row in group]
         return None if None in found else [answer for answer in found if answer is not None]
 
@@ -144,13 +144,13 @@ class PaperSteps:
         return replace(find_device(self.device_name, "bfloat16"), memory_bytes=0)
 
     def estimate(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
-        """Return one step; arguments and errors are those of `step_of`."""
+        """Return one estimated step; the arguments and errors are those of `step_of`."""
         request = EstimateRequest(model, plan, parse_stack(self.software, STACKS), self.algorithms)
         return step_of(self.kept, request, of, built, self.device)
 
 
 def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callable[[], Topology], device: Device) -> PlanRow:
-    """Return one step, from the cache if it is there.
+    """Return one estimated step, from the cache if it is there.
 
     Args:
         kept: The cache.
@@ -160,7 +160,7 @@ def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callabl
         device: The device.
 
     Raises:
-        InputError: as `estimate`.
+        InputError: See `estimate`.
     """
     model = request.model if isinstance(request.model, str) else request.model.digest()
     name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EFFORT)

@@ -1,15 +1,13 @@
-"""Under which software, on which machine a published run ran: settings with names, never constants of a row.
+"""The software, the machine and the model of each published run, from named settings; no constant belongs to a single row.
 
 Sources: NVIDIA dgxc-benchmarking v25.02.02 (configure.sh and the YAML file of each model) and Megatron-LM for what NeMo turned
 on in 2025; Megatron-Bridge, docs/performance-summary-archive.md (25.09); Narayanan et al. (SC21) and Megatron-LM v2.6,
 examples/sc21/CONFIG.sh, for 2021; Korthikanti et al. (2022), whose code is Megatron-LM of 2022.
 
-A model from the sizes that a row names, by the first architecture that has such sizes.
-
-That of the catalogue whose models' names begin as the row's does comes first; then the sizes tell:
-- experts are Mixtral's;
-- a feed-forward block of 4 times the hidden size has two matrices: GPT's where every head has keys of its own, else Nemotron's;
-- any other has three, as Llama's.
+The model follows from the sizes that a row names, by the first architecture that can have them. Architectures with a model of a
+similar name are tried first; then that of the sizes: - experts are Mixtral's; - a feed-forward block of 4 times the hidden size
+has two matrices: GPT's if every head has keys of its own, else Nemotron's; - any other feed-forward block has three matrices,
+as Llama's.
 """
 
 from collections.abc import Mapping
@@ -118,8 +116,8 @@ def _nemo(stack: str, fp8: str = _FP8, sources: tuple[str, ...] = ("dgxc",), **m
     """Return a setting of NVIDIA's recipes of 2025.
 
     Args:
-        stack: What the recipe adds to the stack of all of them.
-        fp8: What is added where products are in FP8.
+        stack: The words that the recipe adds to the stack of all these recipes.
+        fp8: The words that are added if products are in FP8.
         sources: Words of a row's source.
         **more: Other fields of the setting.
     """
