@@ -1,16 +1,13 @@
-"""Classes of tasks: what a schedule does and what each task waits for, before it is known where and how often it runs.
+"""Classes of tasks: the tasks of a schedule and their waits, before it is known on which nodes and how often they run.
 
-Letters: S stored rows, M messages, Q of them in queues (not local), C classes of tasks, E edges, N ranks, P participants, R
-pairs.
+If a schedule declares translations, the stored rows are those of rank 0, and so are the tasks. A class is then one task of
+every rank, and an edge says how far away the rank is whose task it waits for. Tasks wait because of reads and writes of slots
+at a participant, and the reads and writes at every rank are translations of those at rank 0. There, rank 0 itself reads; the
+writes come from other ranks, each of which the translation gives that takes a message's receiver to 0. Without translations,
+each class is one task.
 
-Where translations are declared, the rows are those of rank 0, and so are the tasks. A class is then one task of every rank, and
-an edge says how far away the rank is that is waited for. A task waits because of what is read or written at some place, and
-every place is a translation of a place of rank 0. There, rank 0 itself reads; what is written comes from the rank that the
-translation that brings the receiver to 0 gives. Without translations every participant is a place, and each class is one task.
-
-Also here: the domain of a job with symmetries: the nodes and links that stand for all that the symmetries map them to.
-
-Letter: L links.
+Also here is the domain of a job with symmetries: its nodes and links that stand for all others. Letters: S stored rows, M
+messages, Q of them in queues (not local), C classes of tasks, E edges, N ranks, P participants, R pairs, L links.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,7 +55,7 @@ Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of mes
 
 
 class Joins(IntEnum):
-    """The joins that a schedule has for each participant: tasks without length that wait for others or are waited for."""
+    """The joins that each participant of a schedule has: tasks that take no time, and only make tasks wait for others."""
 
     NONE = 0  # no joins: the schedule has the fabric to itself and ends with its last message
     EXITS = 1  # one join says when each participant is done
@@ -75,7 +72,7 @@ class Tasks(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """The classes of tasks of a schedule, and what each waits for."""
+    """The classes of tasks of a schedule, and the classes that each waits for."""
 
     messages: MessageTable
     origin: I32  # [M] the first row of each message in the schedule
@@ -88,24 +85,24 @@ class Classes(NamedTuple):
 
     @property
     def pairs(self) -> tuple[I64, I64, I64]:
-        """The source, destination and channel [R] of the messages that need a route, each triple once."""
+        """[R] the source, destination and channel of the messages that need a route, each triple once."""
         return _ends(self.messages, self.queues.message[self.queues.tail])
 
     @property
     def pair_bytes(self) -> F64:
-        """The bytes [R] of all messages of each pair."""
+        """[R] the bytes of all messages of each pair."""
         queues = self.queues
         return column(np.bincount(queues.pair, self.messages.size_bytes[queues.message], len(queues.tail)), np.float64)
 
 
 def _ends(messages: MessageTable, of: I32) -> tuple[I64, I64, I64]:
-    """Return the source, destination and channel of some messages."""
+    """Return the source, destination and channel of given messages."""
     src, dst, channel = (column(c[of], np.int64) for c in (messages.src, messages.dst, messages.channel))
     return src, dst, channel
 
 
 def invariant(slot_bytes: I64, moves: Translations) -> bool:
-    """Return whether translations map each slot to one of as many bytes."""
+    """Return whether translations map each slot to a slot with as many bytes."""
     if not len(slot_bytes) or slot_bytes.min() == slot_bytes.max():
         return True
     dims, digits = moves.dims, moves.slot_digits
@@ -125,11 +122,12 @@ def classes_of(
     """Return the classes of a schedule's rows.
 
     Args:
-        schedule: Where it declares translations, they keep the size of every slot, and nothing is delayed or turns.
+        schedule: The schedule. If it declares translations, these must keep the size of every slot, and nothing may be delayed
+            or turn.
         slot_bytes: [K] bytes of each slot.
         joins: The joins that each participant gets; with entries, a message waits until both its ends have entered.
         delayed: Whether a sender spends time on each message of a queue before it may leave, one after another.
-        needs: Gives the optical switches that messages need, where switches turn.
+        needs: A function that returns the optical switches that messages need, if switches turn.
     """
     if needs is not None or some_empty(slot_bytes):
         return _classes(schedule, slot_bytes, joins, delayed, needs)
@@ -139,19 +137,19 @@ def classes_of(
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: len(found.pred) + len(found.messages.of_row) + 1), lock=Lock())
 def _of_any_size(schedule: Schedule, joins: Joins, delayed: bool) -> Classes:
-    """Return the classes where no slot is empty: but for the bytes of messages they are equal for all sizes."""
+    """Return the classes for slots that are not empty; except for the bytes of messages they are equal for all sizes."""
     return _classes(schedule, np.broadcast_to(np.int64(1), schedule.n_slots), joins, delayed, None)
 
 
 def _sizes(schedule: Schedule, slot_bytes: I64, messages: MessageTable) -> I64:
-    """Return the bytes [M] of messages of which each row is one of the schedule's, and no slot is empty."""
+    """Return [M] the bytes of messages if no slot is empty."""
     sizes = slot_bytes if schedule.translate else np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)]))
     of_row = np.where(schedule.src == schedule.dst, 0, sizes[schedule.slot]).astype(np.int64)
     return column(np.add.reduceat(of_row, messages.first) if len(of_row) else of_row, np.int64)
 
 
 def _classes(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed: bool, needs: Needs | None) -> Classes:
-    """Return the classes of the rows that carry bytes; arguments as of `classes_of`."""
+    """Return the classes of the rows that carry bytes; the arguments are those of `classes_of`."""
     rows, messages = _messages(schedule, slot_bytes)
     queues = queues_of(messages, schedule.n_participants)
     turns = _turns(messages, queues, needs)
@@ -167,7 +165,7 @@ def _classes(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed: bool, n
 
 
 def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[RowTable, MessageTable]:
-    """Return the rows that carry bytes, and the messages that they make."""
+    """Return the rows that carry bytes, and the messages that they form."""
     if not schedule.translate:
         sizes = np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)])).astype(np.int64)
         rows = rows_of(schedule, sizes)
@@ -178,7 +176,7 @@ def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[RowTable, MessageTab
 
 
 def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> SwitchTurns:
-    """Return the turns of optical switches; none where no switch turns."""
+    """Return the turns of optical switches; none if no switch turns."""
     message, none = queues.message, np.zeros((0, 0), np.int64)
     if needs is None:
         return turns_of(message[:0], message[:0], none, none)
@@ -186,12 +184,16 @@ def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> Switc
 
 
 def _number(*counts: int) -> Tasks:
-    """Return the numbers of the classes of each kind, which follow one another; `counts` has the messages first."""
+    """Return the numbers of the classes of each kind, which follow one another.
+
+    Args:
+        *counts: The number of messages, then that of each further kind.
+    """
     return Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(accumulate(counts))))
 
 
 def _total(messages: MessageTable, tasks: Tasks) -> int:
-    """Return the number of classes, messages included."""
+    """Return the number of all classes, messages included."""
     return len(messages.src) + sum(map(len, tasks))
 
 
@@ -225,10 +227,11 @@ class _Endpoints(NamedTuple):
 
 
 def _predecessors(messages: MessageTable, queues: Queues, ends: _Endpoints, tasks: Tasks, turns: SwitchTurns) -> Predecessors:
-    """Return the predecessors of all tasks. Where a message has a delay, the delay waits for all but the message's queue.
+    """Return the predecessors of all tasks.
 
-    Where a class stands for several messages, the one that leaves a place has the number of its class. The one that arrives
-    there is another message; it is numbered after all classes, in the same order.
+    If a message has a delay, the delay waits for everything but the message's queue. If a class stands for several messages,
+    the one that rank 0 sends has the number of its class. The one that arrives at rank 0 is another message; it is numbered
+    after all classes, in the same order.
     """
     n_messages, n_tasks = len(messages.src), _total(messages, tasks)
     apart = 0 if ends.back is None else n_tasks
@@ -257,7 +260,12 @@ def _join_edges(
 ) -> Iterable[Edges]:
     """Yield the edges of delays, entries and exits.
 
-    `first` is the task that begins each message, and the offset of the numbers of arriving messages.
+    Args:
+        messages: The messages.
+        queues: The queues of messages.
+        ends: The senders and receivers of messages.
+        tasks: The numbers of the tasks that are no messages.
+        first: The task that begins each message, and the offset of the numbers of arriving messages.
     """
     (leaving, apart), message = first, queues.message
     local = np.flatnonzero(messages.src == messages.dst)
@@ -281,14 +289,14 @@ def _join_edges(
 
 
 def _turn_edges(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edges]:
-    """Yield the edges around turns: messages before a turn, and messages that wait for a turn."""
+    """Yield the edges of turns of switches: those to messages before a turn, and those from messages that wait for a turn."""
     (turn, earlier), (later, awaited) = turns.before, turns.after
     yield Edges.of(tasks.turns[turn], earlier)
     yield Edges.of(leaving[later], tasks.turns[awaited])
 
 
 def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translations) -> tuple[I64, I32, Bool, I64]:
-    """Return the edges between classes, with the distance to the predecessor's rank; equal edges are kept once.
+    """Return the edges between classes, with the distance to the rank of the predecessor; of equal edges one is kept.
 
     A message that arrives at rank 0 is replaced by its class.
     """
@@ -309,7 +317,7 @@ def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translation
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Domain:
-    """The orbits of nodes and links of a job under its symmetries; one of each orbit stands for all."""
+    """The orbits of nodes and links of a job under its symmetries; one member of each orbit stands for all of it."""
 
     nodes: Orbits
     links: Orbits
