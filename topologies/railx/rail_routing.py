@@ -1,8 +1,9 @@
-"""RailX's routing: Algorithm 1 on any setting of the switches, the dragonfly's, and the non-minimal one of 4.1.2.
+"""RailX's routing: Algorithm 1 for any setting of the switches, that of the dragonfly, and the non-minimal one of 4.1.2.
 
-A hop between nodes is a walk on the mesh to the nearest chip with a suitable rail, then the rail. All X comes before all Y, but
-in the dragonfly, where X comes again. The virtual channel (VC) rises by one with every hop between nodes, so that one VC more
-than the longest route has such hops keeps routes from deadlock. In the non-minimal routing Y follows X on the same VC.
+A hop between nodes is a walk on the mesh to the nearest chip with a suitable rail, then the rail. All hops along X come before
+all along Y, except in the dragonfly, where X comes again. The virtual channel (VC) rises by one with every hop between nodes,
+so that one VC more than the longest route has such hops keeps routes from deadlock. In the non-minimal routing Y follows X on
+the same VC.
 """
 
 from collections.abc import Sequence
@@ -98,9 +99,9 @@ def channels(system: System) -> int:
 
 
 def minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of Algorithm 1: to the right X by X-rails, then to the right Y by Y-rails, each at the nearest chip.
+    """Return the routes of Algorithm 1: by X-rails to the destination's X, then by Y-rails to its Y, from the nearest chips.
 
-    Along X and along Y they take one dimension after another.
+    Along X and along Y, routes take one logical dimension after another.
     """
     walk, virtual = _Walk(system, src, dst, key), 0
     for axis, groups in enumerate((system.x, system.y)):
