@@ -256,7 +256,7 @@ class Composition:
 
 
 def _between_text(least_s: float, most_s: float) -> str:
-    """Return what the whole graph is estimated to take, in words."""
+    """Return in words the estimated range of the time of the whole graph."""
     return (
         f"all ranks and messages would take between {format_time(least_s)} and {format_time(most_s)}: least, where requests "
         "that are not laid cost one another nothing, and end when their ranks leave on average; most, where each needs every "
