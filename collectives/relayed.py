@@ -41,7 +41,7 @@ _RING = Claim("channel", alpha=lambda n: n // 2, beta=_hops)
 
 
 def _items(dims: tuple[int, ...], i: int, s_i: int, d_i: I64) -> I64:
-    """Return the items (s, d) on rank 0 that have a given digit i of d; earlier digits are already d's, later ones s's."""
+    """Return the items (s, d) on rank 0 with given digits i of s and of d; rank 0 has d's earlier digits and s's later ones."""
     after = prod(dims[i + 1 :])
     earlier = np.arange(prod(dims[:i])).reshape(-1, 1, 1) * dims[i]
     s, d = (earlier + s_i) * after, d_i.reshape(-1, 1) * after + np.arange(after)
