@@ -1,11 +1,11 @@
-"""Rooted collectives over a binomial tree: the ranks that take part double from round to round.
+"""Rooted collectives over a binomial tree: the number of ranks that take part doubles from round to round.
 
 Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, Int. J. High Perform.
-Comput. Appl. 19 (2005). Root 0.
+Comput. Appl. 19 (2005). The root is rank 0.
 
 Large blocks are broadcast and reduced in two halves: one over the tree, one around a ring. Source: Barnett, Shuler, Gupta,
 Payne, van de Geijn and Watts, Building a high-performance collective communication library, Supercomputing (1994). Slot s is
-the part of the block that rank s holds between the halves. n ranks.
+the part of the block that rank s holds between the halves. Letter: n ranks.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from emu.collective.transform import concatenate, dual
 
 
 def _height(n: int) -> int:
-    """Return the height of the tree, its number of rounds."""
+    """Return the height of the tree, which is the number of rounds."""
     return (n - 1).bit_length()
 
 
@@ -35,20 +35,20 @@ _SPREAD = Claim("rank", alpha=_height, beta=lambda n: Fraction(n - 1, n), exact=
 
 @collective("broadcast", "binomial", claim=_WHOLE, default=True)
 def broadcast(n: int) -> Schedule:
-    """Send the block in round t from each of the first 2**t ranks, which hold it, from rank r to rank r + 2**t."""
+    """Send the block, in round t, from each rank r of the first 2**t ranks, which hold it, to rank r + 2**t."""
     held = [2**t for t in range(_height(n))]
     return Schedule.build(n, 1, (Sends(r := np.arange(min(h, n - h)), r + h, slot=0) for h in held))
 
 
 @collective("reduce", "binomial", claim=_WHOLE, default=True)
 def reduce(n: int) -> Schedule:
-    """Add on each rank what its children sent, then send the sum to its parent: the dual of the broadcast."""
+    """Add on each rank the sums that its children sent, then send the result to its parent: the dual of the broadcast."""
     return dual(broadcast(n))
 
 
 @collective("scatter", "binomial", claim=_SPREAD, default=True)
 def scatter(n: int) -> Schedule:
-    """Halve the subtrees from round to round: a subtree's root sends the upper half's slots to that half's root."""
+    """Send, in each round, half of the slots of each subtree: its root sends those of the upper half to that half's root."""
     slot = np.arange(n)
     halves = [2**t for t in reversed(range(_height(n)))]
     moved = ((half, slot[slot // half % 2 == 1]) for half in halves)
@@ -57,7 +57,7 @@ def scatter(n: int) -> Schedule:
 
 @collective("gather", "binomial", claim=_SPREAD, default=True)
 def gather(n: int) -> Schedule:
-    """Send all slots of each rank's subtree to its parent: the scatter backwards."""
+    """Send the slots of each rank's subtree to its parent: the scatter backwards."""
     return dual(scatter(n), reduce=False)
 
 
@@ -66,7 +66,7 @@ _HALVES = Claim("rank", alpha=lambda n: _height(n) + n - 1, beta=lambda n: Fract
 
 @collective("broadcast", "scatter-all-gather", claim=_HALVES)
 def broadcast_in_halves(n: int) -> Schedule:
-    """Scatter the root's slots down a binomial tree, then pass what every rank has around a ring."""
+    """Scatter the slots of the root down a binomial tree, then gather the slots of all ranks around a ring."""
     return concatenate(scatter(n), Schedule.build(n, n, _ring_rounds(n, first=0, reduce=False)))
 
 
@@ -78,9 +78,12 @@ def reduce_in_halves(n: int) -> Schedule:
 
 
 def _ring_rounds(n: int, first: int, reduce: bool) -> Iterator[Sends]:
-    """Return rounds t in which rank r passes slot r-first-t to rank r+1.
+    """Yield the rounds of a ring, in which rank r passes slot r - first - t to rank r + 1 in round t.
 
-    With first 1 and adds, a slot ends complete on its own rank.
+    Args:
+        n: The number of ranks.
+        first: See above; with 1 and adds, the sum of a slot ends on the rank with its number.
+        reduce: Whether receivers add.
     """
     rank = np.arange(n)
     return (Sends(rank, (rank + 1) % n, (rank - first - t) % n, reduce) for t in range(n - 1))

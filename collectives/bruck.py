@@ -16,9 +16,9 @@ from emu.collective.transform import concatenate, dual
 
 
 def chain(n: int) -> int:
-    """Return the longest chain of messages that wait for one another.
+    """Return the number of messages in the longest chain in which each waits for the one before.
 
-    A short last round need not wait for the one before it.
+    A short last round need not wait for the round before it.
     """
     last = n - 1
     f = max(last.bit_length() - 1, 0)  # the last round
@@ -31,7 +31,7 @@ def _steps(n: int) -> list[int]:
 
 
 def _a2a_beta(n: int) -> Fraction:
-    """Return beta: an item for the rank x ahead travels once for each 1 among the binary digits of x."""
+    """Return the claimed beta: an item for the rank at distance x is sent once for each digit 1 of x in binary."""
     return Fraction(sum(x.bit_count() for x in range(n)), n)
 
 
@@ -41,7 +41,10 @@ _BOTH = Claim("rank", alpha=lambda n: 2 * chain(n), beta=lambda n: Fraction(2 * 
 
 @collective("all_gather", "bruck", claim=_HALF)
 def all_gather(n: int) -> Schedule:
-    """Send the d slots r, r+1, ... that rank r holds to rank r-d, with step d = 2**t; in the last round only those missing."""
+    """Send the d slots r, r+1, ... that rank r holds to rank r-d, where d = 2**t in round t.
+
+    The last round sends the missing ones.
+    """
     held = ((d, np.arange(min(d, n - d))) for d in _steps(n))
     return Schedule.build(n, n, (Sends(0, -d % n, slot=j) for d, j in held), translate=(n,))
 

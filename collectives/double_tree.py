@@ -1,16 +1,17 @@
-"""All-reduce over two binary trees at once, each with half of the block.
+"""All-reduce over two binary trees at once, each of which carries half of the block.
 
-A rank that is a leaf of one is an inner node of the other.
+A rank that is a leaf of one tree is an inner node of the other.
 
 Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 35
-(2009). Its in-order trees, with place 0 above the root so that no rank is left out. n ranks, height H, k pieces a tree.
+(2009). The trees are its in-order trees, with place 0 above the root so that no rank is left out. Letters: n ranks, height H, k
+pieces a tree.
 
 `rail-tree` has these two trees between m nodes of g ranks, R times, each time from another rank of every node; the other ranks
-of a node are a chain behind that rank. Source: Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019). dims
-are m x g for trees from every rank of a node, or m x R x g/R x 1.
+of a node are a chain behind that rank. Source: Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019). The
+dims are m x g for trees from every rank of a node, or m x R x g/R x 1.
 
 `in-switch-tree` has a switch that adds in every node (the helpers) in place of the chains. Source: NVIDIA/nccl's NVLSTree, and
-its NVLS where there is one node. dims are m x g; a rank of each node is the head of the g-th part of the block.
+its NVLS if there is one node. The dims are m x g; each rank of a node is the head of one of the g parts of the block.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def _height(n: int) -> int:
 
 
 def _beta(n: int) -> Fraction:
-    """Return the claimed beta: the number of rounds times the share of the size that one round sends."""
+    """Return the claimed beta: the number of rounds times the share of the size that is sent in one round."""
     return Fraction(2 * _height(n) + PIECES - 1, 2 * PIECES) if n > 1 else Fraction(0)
 
 
@@ -54,9 +55,9 @@ def all_reduce(n: int) -> Schedule:
 
 
 def _trees(n: int) -> tuple[_Edges, _Edges]:
-    """Return both trees: the first has even inner places and odd leaves.
+    """Return both trees: the first has its even places inside, and its odd places as leaves.
 
-    The other is its mirror for even n, moved by one for odd n.
+    The second is the mirror image of the first for even n, and the first moved by one place for odd n.
     """
     place = np.arange(1, n)
     lowest = place & -place
@@ -70,9 +71,10 @@ def _trees(n: int) -> tuple[_Edges, _Edges]:
 
 
 def _round(tree: int, height: int, edges: _Edges, t: int, pieces: int = PIECES, channels: int = 0) -> Iterator[Sends]:
-    """Yield a tree's rows of round t: an edge at depth d carries piece j up in round H - d + j and down in round H + d - 1 + j.
+    """Yield a tree's rows of round t.
 
-    Up and down are two channels, because a piece on its way up must not wait for one that comes down.
+    An edge at depth d carries piece j up in round H - d + j, and down in round H + d - 1 + j. Up and down are two channels,
+    because a piece on its way up must not wait for one on its way down.
     """
     child, parent, depth = edges
     up, down = t - height + depth, t - height - depth + 1
@@ -84,27 +86,30 @@ def _round(tree: int, height: int, edges: _Edges, t: int, pieces: int = PIECES, 
 RAIL_PIECES = 16  # pieces of each tree of nodes, which its chains make deeper than a tree of ranks
 
 
-def _of_nodes(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield grids with trees from each rank of a node, then grids with fewer trees."""
+def _grids(n: int) -> Iterator[tuple[int, ...]]:
+    """Yield the grids of n ranks: first nodes x ranks of a node, with a tree for each rank of a node, then those with fewer.
+
+    A grid with T trees, fewer than the ranks of a node, is nodes x T x (ranks of a node / T) x 1.
+    """
     few = [(m, trees, n // m // trees, 1) for m in range(2, n // 2 + 1) for trees in range(1, n // m // 2 + 1)]
     yield from planes(n)
     yield from (dims for dims in few if prod(dims) == n)
 
 
 def _deep(dims: tuple[int, ...]) -> int:
-    """Return the greatest number of hops from the root to a rank: over servers, then through the ranks of one."""
+    """Return the greatest number of hops from the root to a rank: from node to node, then through the ranks of one node."""
     return _height(dims[0]) + prod(dims[1:]) - 1
 
 
 def _rail_beta(dims: tuple[int, ...]) -> Fraction:
-    """Return the claimed beta of trees over rails: the number of rounds times the share of the size that one round sends."""
+    """Return the claimed beta of rail trees: the number of rounds times the share of the size that is sent in one round."""
     return Fraction(2 * _deep(dims) + RAIL_PIECES - 1, 2 * RAIL_PIECES * dims[1])
 
 
 _RAIL_CLAIM = Claim("link", alpha=lambda dims: 2 * _deep(dims), beta=_rail_beta)
 
 
-@collective("all_reduce", "rail-tree", claim=_RAIL_CLAIM, shapes=_of_nodes)
+@collective("all_reduce", "rail-tree", claim=_RAIL_CLAIM, shapes=_grids)
 def rail_all_reduce(dims: tuple[int, ...]) -> Schedule:
     """Reduce over double trees between nodes, from each of several ranks of a node; the node's other ranks form a chain."""
     m, g, deep = dims[0], prod(dims[1:]), _deep(dims)
@@ -115,9 +120,13 @@ def rail_all_reduce(dims: tuple[int, ...]) -> Schedule:
 
 
 def _chain_tree(edges: _Edges, m: int, g: int, head: int) -> _Edges:
-    """Return a tree of nodes as a tree of ranks: it joins the ranks of local index `head`.
+    """Return a tree of nodes as a tree of ranks.
 
-    The others of a node follow behind.
+    Args:
+        edges: The edges between nodes.
+        m: The number of nodes.
+        g: The number of ranks of a node.
+        head: The local index of the ranks that the edges join; the other ranks of a node are a chain behind this one.
     """
     child, parent, depth = edges
     of_node = np.zeros(m, np.int64)
@@ -132,16 +141,16 @@ SWITCH_PIECES = 64  # pieces of each tree: to fill it takes 3 / k in a node
 
 
 def _with_heads(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield one node, then grids of nodes x ranks of each."""
+    """Yield the grid of one node, then the grids of nodes x ranks of a node."""
     if n > 1:
         yield 1, n
     yield from planes(n)
 
 
 def _switch_beta(dims: tuple[int, ...]) -> Fraction:
-    """Return beta: every rank sends the whole.
+    """Return the claimed beta: every rank sends the whole block.
 
-    Its last piece then goes to its head, over the tree, and back to all in the same way.
+    Then the last piece goes to its head, over the tree, and back to all ranks.
     """
     return 1 + Fraction(1, SWITCH_PIECES) + Fraction(2 + _height(dims[0]), dims[1] * SWITCH_PIECES)
 
@@ -151,7 +160,7 @@ _SWITCH_CLAIM = Claim("link", alpha=lambda dims: 4 + 2 * _height(dims[0]), beta=
 
 @collective("all_reduce", "in-switch-tree", claim=_SWITCH_CLAIM, shapes=_with_heads, needs_adding=True)
 def switch_all_reduce(dims: tuple[int, ...]) -> Schedule:
-    """Add pieces for the heads on each node's switch, add heads' sums along a double tree, and fan the total out to all."""
+    """Add each head's pieces on its node's switch, add heads' sums along a double tree, and send the totals to all ranks."""
     m, g = dims
     deep = _height(m)
     trees = [(child * g + head, parent * g + head, depth) for head in range(g) for child, parent, depth in _trees(m)]
@@ -167,9 +176,12 @@ def switch_all_reduce(dims: tuple[int, ...]) -> Schedule:
 
 
 def _through_switches(dims: tuple[int, ...], t: int, *, gathers: bool) -> Iterator[Sends]:
-    """Yield piece t into the switches and piece t - 1 out of them.
+    """Yield the sends of piece t into the switches, and of piece t - 1 out of them.
 
-    The pieces go from all ranks to their heads, or (`gathers` false) from the heads to all ranks.
+    Args:
+        dims: Nodes, and ranks of a node.
+        t: The number of the piece.
+        gathers: True if the pieces go from all ranks to their heads, False if they go from the heads to all ranks.
     """
     m, g = dims
     rank, part = np.arange(m * g)[:, None], np.arange(2 * g)

@@ -1,19 +1,14 @@
-"""All-to-all where each item goes straight from its source to its sink.
+"""Collectives in which data go straight to their destination, and an all_to_all that halves the distance in each round.
 
-Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, Int. J. High Perform.
-Comput. Appl. 19 (2005). Its n - 1 latencies of pairwise are those of a blocking exchange; here a round does not wait for
-the answer to the one before.
+`pairwise` and `at-once` send each item of an all_to_all straight from its source to its sink. In the `direct` collectives every
+rank sends to all others at once: they take the fewest rounds, and are only as fast as the links. Source: Thakur, Rabenseifner
+and Gropp, Optimization of collective communication operations in MPICH, Int. J. High Perform. Comput. Appl. 19 (2005). Its n -
+1 latencies of pairwise are those of a blocking exchange; here a round does not wait for the answer to the one before. The
+direct collectives are its pairwise exchange, with all rounds in one.
 
-Collectives where every rank sends to every other at once: fewest rounds, and only as fast as the links it is given.
-
-Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, Int. J. High Perform.
-Comput. Appl. 19 (2005): its pairwise exchange, here with all rounds in one.
-
-All-to-all by halving the distance: p = 2**q ranks, and in each of q rounds one partner, who takes half of what a rank holds.
-
-Source: InfiniteHBD (SIGCOMM 2025), Algorithm 6, with two corrections: the destinations sent in the round of bit b begin at
-the partner with its low b bits cleared (the print keeps only bit b, which is wrong from the second round on), and their
-end is exclusive.
+`binary-exchange` has p = 2**q ranks; in each of q rounds, a rank gives half of its items to one partner. Source: InfiniteHBD
+(SIGCOMM 2025), Algorithm 6, with two corrections: the destinations sent in the round of bit b begin at the partner with its low
+b bits cleared (the print keeps only bit b, which is wrong from the second round on), and their end is exclusive.
 """
 
 from collections.abc import Iterable
@@ -29,7 +24,7 @@ from emu.collective.transform import concatenate
 
 
 def _q(p: int) -> int:
-    """Return the base-2 logarithm of a power of two, or of the largest one below p."""
+    """Return the base-2 logarithm of p, rounded down."""
     return p.bit_length() - 1
 
 
@@ -37,7 +32,11 @@ _TWO_AT_A_TIME = Claim("rank", alpha=_q, beta=lambda p: Fraction(_q(p), 2))
 
 
 def _round(p: int, b: int) -> Sends:
-    """Return rows [rank i, source s, destination d]: from ranks that i has heard of to those that agree with r above bit b."""
+    """Return the sends of the round of bit b, as [rank i, source s, destination d].
+
+    The sources s are the ranks whose items rank i holds by then; the destinations d agree with its partner in all bits from b
+    on.
+    """
     i = np.arange(p).reshape(-1, 1, 1)
     r = i ^ (1 << b)
     s = i % (2 << b) + np.arange(0, p, 2 << b).reshape(-1, 1)  # Commset(i): it differs from i only above bit b
@@ -47,7 +46,7 @@ def _round(p: int, b: int) -> Sends:
 
 @collective("all_to_all", "binary-exchange", claim=_TWO_AT_A_TIME, shapes=powers_of_two)
 def all_to_all(p: int) -> Schedule:
-    """Send, in the round of bit b, from the highest down, all that rank i holds for ranks with that bit to rank i ^ 2**b."""
+    """Exchange items with rank i ^ 2**b in the round of bit b, the highest first: rank i sends those for its partner's half."""
     check_rows(p * p // 2 * _q(p))
     return Schedule.build(p, p * p, (_round(p, b) for b in reversed(range(_q(p)))))
 
@@ -59,7 +58,7 @@ _BOTH = Claim("rank", alpha=lambda n: 2 * min(n - 1, 1), beta=lambda n: Fraction
 
 @collective("reduce_scatter", "direct", claim=_HALF)
 def reduce_scatter(n: int) -> Schedule:
-    """Send slot j from every rank to rank j, which adds all of them to its own."""
+    """Send slot j from every rank to rank j, which adds all of these to its own."""
     others = np.arange(1, n)
     return Schedule.build(n, n, [Sends(0, others, slot=others, reduce=True)], translate=(n,))
 
@@ -77,10 +76,7 @@ def all_reduce(n: int) -> Schedule:
 
 
 def _of_rank_0(n: int, rounds: Iterable[Sends]) -> Schedule:
-    """Return a schedule from the rounds of rank 0, whose item for rank d is slot d.
-
-    Translations give the other ranks' rounds.
-    """
+    """Return the schedule of all ranks from the rounds of rank 0, by translations; slot d is the item of rank 0 for rank d."""
     return Schedule.build(n, n * n, rounds, translate=(n,), slot_digits=2)
 
 
@@ -95,6 +91,6 @@ def pairwise(n: int) -> Schedule:
 
 @collective("all_to_all", "at-once", claim=_CLAIM, default=True)
 def at_once(n: int) -> Schedule:
-    """Send every item to its sink in the one round."""
+    """Send every item straight to its sink, all in one round."""
     others = np.arange(1, n)
     return _of_rank_0(n, [Sends(0, others, slot=others)] * (n > 1))

@@ -1,9 +1,9 @@
-"""Collectives level by level: reduce inside the node, then between nodes what is left, then between racks, and back.
+"""Collectives level by level: first inside a node, then between nodes, then between racks, and back.
 
 Each level moves only what the level inside it has reduced, so that the links of the outer levels carry the least. Source: Cho
-et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys (2019). dims are the
-levels, the outermost first (racks x nodes x ranks of a node); N ranks, N blocks. There may be up to four levels, with a ring in
-each, all to all others in each, or the latter in the innermost and rings outside it.
+et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys (2019). The dims are the
+levels, the outermost first (racks x nodes x ranks of a node). There may be up to four levels. In each level ranks form a ring,
+or each sends to all others; or the latter in the innermost level, and rings outside it. Letters: N ranks, N blocks.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Dims = tuple[int, ...]
 
 
 def _share(dims: Dims) -> Fraction:
-    """Return the claimed beta: the share of the size that each rank sends."""
+    """Return the claimed beta, which is the share of the size that each rank sends."""
     n = prod(dims)
     return Fraction(n - 1, n)
 
@@ -30,13 +30,13 @@ def _share(dims: Dims) -> Fraction:
 def _file(
     name: str, inner: LinePattern, outer: LinePattern, alpha: Callable[[Dims], int], summaries: tuple[str, str, str]
 ) -> None:
-    """File the all_gather, the reduce_scatter and the all_reduce of one way to go through the levels.
+    """File the all_gather, the reduce_scatter and the all_reduce of one pattern of levels.
 
     Args:
         name: The name of the algorithm, after `hierarchical-`.
         inner: The pattern of the innermost level.
         outer: The pattern of the other levels.
-        alpha: The rounds of a half on dims. With one port a rank, nesting costs no bytes.
+        alpha: The number of rounds of a half, by the dims. With one port a rank, levels cost no more bytes.
         summaries: A line for each of the three, as `emu list collectives` shows them.
     """
 

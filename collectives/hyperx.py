@@ -25,10 +25,10 @@ def _steps(dims: Dims) -> int:
 
 
 def _share(dims: Dims) -> Fraction:
-    """Return the share of the whole on the busiest link in one half.
+    """Return the share of the whole that the busiest link carries in one half.
 
-    The link is one of the part that reduces along the smallest dims first. With side d in all dimensions the share is
-    (1 - 1/N) / (D (d - 1)).
+    This is a link of the part that reduces along the smallest dims first. With side d in all dimensions the share is (1 - 1/N)
+    / (D (d - 1)).
     """
     n_dims = len(dims)
     orders = (dims[c:] + dims[:c] for c in range(n_dims))
@@ -42,7 +42,7 @@ _BOTH = Claim("link", alpha=lambda dims: 2 * _steps(dims), beta=lambda dims: 2 *
 
 @collective("reduce_scatter", "hyperx-direct", claim=_HALF, shapes=grids)
 def reduce_scatter(dims: Dims) -> Schedule:
-    """Send, in each part, what every other rank of a line reduces on to that rank; rank r ends with block r."""
+    """Send, in each part, to every other rank of a line the sums that this rank reduces further; rank r ends with block r."""
     return dual(all_gather(dims))
 
 

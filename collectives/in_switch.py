@@ -1,8 +1,8 @@
-"""Collectives in which the switch itself adds what the ranks send and fans the sum out: the switch is the one helper, rank n.
+"""Collectives in which the switch adds what the ranks send and sends the sum to all: the switch is the one helper, rank n.
 
-So an all_reduce moves one block out of each rank and one into it, fewer than 2(n-1)/n where the ranks add (from n = 3 on).
-Source: Graham et al., Scalable Hierarchical Aggregation Protocol (SHArP): a hardware architecture for efficient data
-reduction, COMHPC (2016). n ranks, k pieces a block.
+So an all_reduce moves one block out of each rank and one into it, fewer than the 2(n-1)/n blocks of algorithms in which ranks
+add (from n = 3 on). Source: Graham et al., Scalable Hierarchical Aggregation Protocol (SHArP): a hardware architecture for
+efficient data reduction, COMHPC (2016). Letters: n ranks, k pieces of a block.
 """
 
 from fractions import Fraction
@@ -19,17 +19,17 @@ PIECES = 8
 
 
 def _hops(n: int) -> int:
-    """Return the claimed alpha: up to the switch and down."""
+    """Return the claimed alpha: one hop up to the switch, and one down."""
     return 2 if n > 1 else 0
 
 
 def _whole_beta(n: int) -> Fraction:
-    """Return the claimed beta of an all_reduce: the whole size, and one piece more for the second hop."""
+    """Return the claimed beta of an all_reduce: the whole size, and one more piece for the second hop."""
     return 1 + Fraction(1, PIECES) if n > 1 else Fraction(0)
 
 
 def _half_beta(n: int) -> Fraction:
-    """Return the claimed beta of a reduce_scatter or an all_gather, with one piece more for the second hop."""
+    """Return the claimed beta of a reduce_scatter or an all_gather, with one more piece for the second hop."""
     return Fraction(n - 1, n) + Fraction(1, n * PIECES) if n > 1 else Fraction(0)
 
 
@@ -60,5 +60,5 @@ def all_gather(n: int) -> Schedule:
 
 @collective("reduce_scatter", "in-switch", claim=_HALF, needs_adding=True)
 def reduce_scatter(n: int) -> Schedule:
-    """Add what all other ranks have of a block on the switch; its owner adds that to its own: the dual of the all_gather."""
+    """Add each block of all other ranks on the switch, then on the block's owner: the dual of the all_gather."""
     return dual(all_gather(n))

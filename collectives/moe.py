@@ -1,10 +1,10 @@
-"""Mixture of experts: tokens go to the ranks of their experts, and what those make of them comes back summed.
+"""Mixture of experts: tokens go to the ranks of their experts (dispatch), and the experts' outputs come back summed (combine).
 
-Flat sends one copy to each expert's rank. Hierarchical sends one copy to each board; the rank there at the sender's place
-copies it to the experts, and on the way back it adds before it sends. Source: UB-Mesh, arXiv:2503.20377 (2025), sections 5.1
-and 5.3. N ranks on g boards of m, dims = (g, m), rank = board*m + place; T tokens a rank, k experts a token. The claim of
-hierarchical is on the links of a full mesh on each board and among equal places: one link for each pair of ranks that it sends
-between.
+`flat` sends one copy of a token to each expert's rank. `hierarchical` sends one copy to each board: there the rank at the
+sender's place copies it to the experts, and on the way back it adds before it sends. Source: UB-Mesh, arXiv:2503.20377 (2025),
+sections 5.1 and 5.3. N ranks are on g boards of m, dims = (g, m), rank = board*m + place; each rank has T tokens, and a token
+has k experts. The claim of `hierarchical` is on the links of a full mesh on each board and among ranks at equal places: one
+link for each pair of ranks between which it sends.
 """
 
 from fractions import Fraction
@@ -26,7 +26,7 @@ Dims = tuple[int, int]
 
 
 def _copies(op: Operation) -> tuple[I64, I64, I64]:
-    """Return the copies of tokens of a dispatch or a combine: for each, the token's rank, the expert's rank and the token."""
+    """Return the copies of tokens of a dispatch or a combine, as columns: the token's rank, the expert's rank, the token."""
     if op.name not in ROUTED:
         raise must_be("moe", "operation", "a dispatch or a combine", op.name)
     homes, experts = (op.have, op.want) if op.name == "dispatch" else (op.want, op.have)
@@ -37,10 +37,10 @@ def _copies(op: Operation) -> tuple[I64, I64, I64]:
 
 
 def _schedule(op: Operation, rounds: list[Sends]) -> Schedule:
-    """Return the schedule of some copies, or for a combine its dual; no rank gets a token twice, or one that it has.
+    """Return the schedule that sends copies in given rounds, or for a combine its dual.
 
-    A value that comes back lands on the token's own rank, or on the board's adding rank, beside what is there, and is then
-    added.
+    No rank is sent a token twice, or a token that it has. In a combine, a value that comes back is stored beside the present
+    value on the token's own rank, or on the rank of a board that adds, and is then added.
     """
     copied = Schedule.build(op.n_ranks, op.n_blocks, rounds)
     return copied if op.name == "dispatch" else dual(copied, wanted=op)
@@ -63,9 +63,9 @@ def flat(op: Operation) -> Schedule:
 
 
 def hierarchical(op: Operation, dims: Dims) -> Schedule:
-    """Return the schedule that sends a copy of each token to each board with one of its experts, and copies it on there.
+    """Return the schedule that sends one copy of each token to each board with one of its experts, where it is copied further.
 
-    For a combine, it sends the reverse way.
+    For a combine, values go the reverse way.
 
     Args:
         op: A dispatch or a combine, with any routing.
@@ -98,9 +98,9 @@ def _remote_share(n: int) -> Fraction:
 
 
 def _places(dims: Dims) -> tuple[I64, I64]:
-    """Return [m, T, k] the board and the place of the experts of each token of a rank at each place.
+    """Return [m, T, k] the board and the place of the experts of each token, for a rank at each place of a board.
 
-    Boards are counted from the rank's own.
+    Boards are counted from the rank's own board.
     """
     g, m = dims
     rank = np.arange(m)[:, None, None] + standard_offsets(g * m)
@@ -108,7 +108,10 @@ def _places(dims: Dims) -> tuple[I64, I64]:
 
 
 def _copies_between(dims: Dims) -> I64:
-    """Return [m, g] the copies that a rank at each place sends to each board, counted from its own, to which it sends none."""
+    """Return [m, g] the number of copies that a rank at each place of a board sends to each board.
+
+    Boards are counted from the rank's own, to which it sends none.
+    """
     (g, m), (board, _) = dims, _places(dims)
     goes = np.zeros((m, TOKENS, g), np.bool_)
     np.put_along_axis(goes, board, values=True, axis=2)
@@ -117,9 +120,9 @@ def _copies_between(dims: Dims) -> I64:
 
 
 def _copies_inside(dims: Dims) -> I64:
-    """Return [m, m] the copies that a rank at each place sends to each other place of its board.
+    """Return [m, m] the number of copies that a rank at each place of a board sends to each other place of that board.
 
-    They are copies of the tokens of all ranks at its place.
+    These are copies of the tokens of all ranks at its place.
     """
     m, (_, place) = dims[1], _places(dims)
     counts = np.stack([np.bincount(each.ravel(), minlength=m) for each in place])
@@ -134,12 +137,12 @@ def _busiest_links(dims: Dims) -> tuple[Fraction, Fraction]:
 
 
 def _is_between(dims: Dims, src: I64, dst: I64) -> I64:
-    """Return 1 for each copy that goes from one server to another, else 0."""
+    """Return [P] 1 for each pair of ranks on two boards, else 0."""
     return np.asarray(src // dims[1] != dst // dims[1], np.int64)
 
 
 def _meet(dims: Dims) -> bool:
-    """Return whether tokens of a busiest link between boards also cross a busiest link inside one."""
+    """Return whether some tokens cross both a busiest link between boards and a busiest link inside one."""
     (between, inside), (board, place) = (_copies_between(dims), _copies_inside(dims)), _places(dims)
     p = np.arange(dims[1])[:, None, None]
     joined = (between[p, board] == between.max())[..., :, None] & (inside[p, place] == inside.max())[..., None, :]
@@ -153,23 +156,26 @@ _HIERARCHICAL = Claim("link", alpha=lambda _: (1, 1), beta=_busiest_links, exact
 
 @collective("dispatch", "flat", claim=_FLAT, default=True)
 def flat_dispatch(n: int) -> Schedule:
-    """Send a copy of each rank's tokens to each of their experts' ranks, in the one round."""
+    """Send a copy of each token to each of its experts' ranks, all in one round."""
     return flat(operation("dispatch", n))
 
 
 @collective("combine", "flat", claim=_FLAT, default=True)
 def flat_combine(n: int) -> Schedule:
-    """Send what each expert's rank has of a token to the token's own rank, which adds."""
+    """Send the value of a token from each of its experts' ranks to the token's own rank, which adds all of them."""
     return flat(operation("combine", n))
 
 
 @collective("dispatch", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
 def hierarchical_dispatch(dims: Dims) -> Schedule:
-    """Send one copy of a token to each board with experts of it, where the rank at the sender's place copies it on."""
+    """Send one copy of a token to each board with experts of it.
+
+    There the rank at the sender's place copies it to the experts.
+    """
     return hierarchical(operation("dispatch", prod(dims)), dims)
 
 
 @collective("combine", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
 def hierarchical_combine(dims: Dims) -> Schedule:
-    """Add what a board has of a token on its rank at the token's place, and send that one sum to the token's own rank."""
+    """Add the values of a token on each board at the token's place, and send each board's sum to the token's own rank."""
     return hierarchical(operation("combine", prod(dims)), dims)

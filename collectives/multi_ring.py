@@ -1,11 +1,13 @@
 """Collectives around many rings at once: in a full mesh K_n all n(n-1) directed links carry the same, or a switch helps.
 
-Source: Liao et al., UB-Mesh (arXiv:2503.20377, 2025), 5.1, and Borrow in 6.3. R rings, each through all ranks. Ring i, whose
-slowest link has bandwidth B_i, takes the share B_i / sum B of every block, so that all end together. The channel is the ring.
+Source: Liao et al., UB-Mesh (arXiv:2503.20377, 2025), 5.1, and Borrow in 6.3. There are R rings, each through all ranks. Ring
+i, whose slowest link has bandwidth B_i, carries the share B_i / sum B of every block, so that all rings end together. The
+channel is the number of the ring.
 
-- Odd n: (n-1)/2 undirected cycles of a Hamiltonian decomposition, both ways.
-- Even n of 8 or more: undirected cycles leave a perfect matching idle, n-1 directed ones do not.
-- n = 4 and 6 have no such directed cycles: the n-1 undirected ones of K_n doubled, both ways, so that two rings share a link.
+- Odd n: (n-1)/2 undirected cycles of a Hamiltonian decomposition, in both directions.
+- Even n of 8 or more: n-1 directed cycles; undirected ones would leave a perfect matching idle.
+- n = 4 and 6 have no such directed cycles: the n-1 undirected ones of K_n with every link doubled, in both directions, so that
+  two rings share a link.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +47,7 @@ def reduce_scatter(n: int) -> Schedule:
 
 @collective("all_gather", "multi-ring", claim=_HALF, shapes=_small_enough)
 def all_gather(n: int) -> Schedule:
-    """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own's."""
+    """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own."""
     return _all_gather(rings(n), ())
 
 
@@ -56,7 +58,7 @@ def all_reduce(n: int) -> Schedule:
 
 
 def _rings_worth(n: int) -> int:
-    """Return the bandwidth of the rings that `borrowed_rings` gives, all together, in links of the mesh."""
+    """Return the bandwidth of all rings of `borrowed_rings` together, in links of the mesh."""
     return max(1, n - 1) + 2
 
 
@@ -85,7 +87,7 @@ def all_reduce_borrowed(n: int) -> Schedule:
 
 
 def borrowed_rings(n: int) -> tuple[I64, list[Fraction]]:
-    """Return the rings of the mesh and two over a switch, one each way, with their bandwidths in links of the mesh.
+    """Return the rings of the mesh and two over a switch, one in each direction, and their bandwidths in links of the mesh.
 
     A port to the switch is as fast as two links: in a UB-Mesh pod a rack has 256 lanes up to the switches, 4 of each NPU, and
     128 to each other rack of its row. So each of the two rings has the bandwidth of a link; rings that share a link have half
@@ -97,7 +99,7 @@ def borrowed_rings(n: int) -> tuple[I64, list[Fraction]]:
 
 
 def rings_all_reduce(rings: Iterable[Iterable[int]], bandwidths: Sequence[Fraction | float]) -> Schedule:
-    """Return an all_reduce around any rings at once: 2(n-1) rounds, and 2(n-1)/n V / sum B for a block of V bytes.
+    """Return an all_reduce around given rings at once, which takes 2(n-1) rounds and 2(n-1)/n V / sum B for a block of V bytes.
 
     Args:
         rings: [R, n] the ranks in the order of each ring.
@@ -119,7 +121,7 @@ def rings_all_reduce(rings: Iterable[Iterable[int]], bandwidths: Sequence[Fracti
 
 
 def _shares(bandwidths: Sequence[Fraction | float]) -> tuple[int, ...]:
-    """Return the bandwidths in the smallest whole numbers; () where all are equal."""
+    """Return the ratio of bandwidths in the smallest whole numbers; () if all are equal."""
     if not all(0 < b < inf for b in bandwidths):
         raise must_be("multi-ring", "bandwidths", "positive", list(map(float, bandwidths)))
     exact = [Fraction(b) for b in bandwidths]
@@ -152,7 +154,7 @@ def _pass(order: I64, back: int, *, reduce: bool) -> Sends:
 
 
 def rings(n: int) -> I64:
-    """Return [R, n] the ranks in the order of each ring; each directed link is on one of them, for n = 4 and 6 on two."""
+    """Return [R, n] the ranks in the order of each ring; each directed link is on one ring, or for n = 4 and 6 on two."""
     if n in _DOUBLED:
         return both_ways(np.array([[int(rank) for rank in cycle] for cycle in _DOUBLED[n]]))
     return directed_cycles(n)

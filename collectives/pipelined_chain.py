@@ -1,7 +1,7 @@
-"""Rooted collectives along a chain: rank r talks to r - 1 and r + 1 only, and passes on one piece while the next arrives.
+"""Rooted collectives along a chain: rank r sends to r - 1 and r + 1 only, and passes on one piece while the next arrives.
 
-Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing
-35 (2009): its linear pipeline. n ranks, k pieces. Root 0, at the chain's head.
+Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 35
+(2009): its linear pipeline. The root is rank 0, at the head of the chain. Letters: n ranks, k pieces.
 """
 
 from fractions import Fraction
@@ -18,7 +18,7 @@ PIECES = 8
 
 
 def _whole_beta(n: int) -> Fraction:
-    """Return the claimed beta: the number of rounds times the share of the size that one round sends."""
+    """Return the claimed beta: the number of rounds times the share of the size that is sent in one round."""
     return Fraction(n - 2 + PIECES, PIECES) if n > 1 else Fraction(0)
 
 
@@ -37,7 +37,7 @@ def broadcast(n: int) -> Schedule:
 
 @collective("reduce", "pipelined-chain", claim=_WHOLE)
 def reduce(n: int) -> Schedule:
-    """Add the next rank's piece to each rank's own, then pass the sum on: the dual of the broadcast."""
+    """Add the piece of the next rank to each rank's own, then pass the sum on towards the root: the dual of the broadcast."""
     return dual(broadcast(n))
 
 
@@ -51,5 +51,5 @@ def scatter(n: int) -> Schedule:
 
 @collective("gather", "pipelined-chain", claim=_SPREAD)
 def gather(n: int) -> Schedule:
-    """Pass each rank's own slot to the rank before it, then the slots of the ranks behind: the scatter backwards."""
+    """Pass each rank's own slot to the rank before it, then the slots of the ranks after it: the scatter backwards."""
     return dual(scatter(n), reduce=False)

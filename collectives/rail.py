@@ -29,7 +29,7 @@ _CLAIM = Claim("rank", alpha=lambda _: 2, beta=lambda dims: 2 - Fraction(1, dims
 
 @collective("all_to_all", "rail", claim=_CLAIM, shapes=planes)
 def all_to_all(dims: tuple[int, ...]) -> Schedule:
-    """Send each node's ranks what is for their rails, then send every node what the sender's own node has for it."""
+    """Send each item to the rank of the sender's node on the sink's rail, then over this rail to the sink."""
     m, g = dims
     n = m * g
     local, node = np.arange(g), np.arange(m) * g
@@ -39,13 +39,16 @@ def all_to_all(dims: tuple[int, ...]) -> Schedule:
 
 
 def _rings(dims: Dims) -> tuple[int, int, int]:
-    """Return the number of nodes, of ranks of a node, and of the rings that run at one time through all ranks."""
+    """Return the number of nodes, the number of ranks of a node, and the number of rings, by the dims of a grid."""
     m, rings, *rest = dims
     return m, rings * (rest[0] if rest else 1), rings
 
 
-def _of_nodes(n: int) -> Iterator[Dims]:
-    """Yield grids with a ring for each rank of a node, then grids with fewer rings."""
+def _grids(n: int) -> Iterator[Dims]:
+    """Yield the grids of n ranks: first nodes x ranks of a node, with a ring for each rank of a node, then those with fewer.
+
+    A grid with R rings, fewer than the ranks of a node, is nodes x R x (ranks of a node / R) x 1.
+    """
     few = [(m, rings, n // m // rings, 1) for m in range(2, n // 2 + 1) for rings in range(2, n // m // 2 + 1)]
     yield from planes(n)
     yield from (dims for dims in few if prod(dims) == n)
@@ -67,30 +70,35 @@ _HALF = Claim("channel", alpha=_half_alpha, beta=_half_beta)
 _WHOLE = Claim("channel", alpha=lambda dims: 2 * _half_alpha(dims), beta=lambda dims: 2 * _half_beta(dims))
 
 
-@collective("reduce_scatter", "rail-ring", claim=_HALF, shapes=_of_nodes)
+@collective("reduce_scatter", "rail-ring", claim=_HALF, shapes=_grids)
 def reduce_scatter(dims: Dims) -> Schedule:
     """Pass, on each ring in round t, a rank's part of the block of the rank t+1 places before to the next, which adds it."""
     return _ring_rounds(dims, 1, reduce=True)
 
 
-@collective("all_gather", "rail-ring", claim=_HALF, shapes=_of_nodes)
+@collective("all_gather", "rail-ring", claim=_HALF, shapes=_grids)
 def all_gather(dims: Dims) -> Schedule:
-    """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own's."""
+    """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own."""
     return _ring_rounds(dims, 0, reduce=False)
 
 
-@collective("all_reduce", "rail-ring", claim=_WHOLE, shapes=_of_nodes)
+@collective("all_reduce", "rail-ring", claim=_WHOLE, shapes=_grids)
 def all_reduce(dims: Dims) -> Schedule:
     """Do a reduce_scatter around all rings at once, then an all_gather."""
     return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
 def _ring_rounds(dims: Dims, first: int, *, reduce: bool) -> Schedule:
-    """Return the rounds of all ranks, or of rank 0 where translations give the others.
+    """Return the rounds of all ranks, or only of rank 0 if translations give those of the others.
 
-    Translations do so where a ring enters at every rank of a node. A rank's channel is its place on the ring's way through the
+    Translations do so if a ring enters every node at every rank. A rank's channel is its place on the ring's way through the
     node. A block's part is the ring's entry, counted from the block's owner. Neither changes when ranks are moved along the
     nodes, or within them.
+
+    Args:
+        dims: The grid.
+        first: 1 for a reduce_scatter, 0 for an all_gather.
+        reduce: Whether receivers add.
     """
     m, g, rings = _rings(dims)
     n, alike = m * g, rings == g

@@ -42,23 +42,23 @@ def _chips(dims: Dims) -> int:
 
 
 def _local(dims: Dims) -> Fraction:
-    """Return the share of the whole on the busiest local link in one half: two parts each way, all four where left is right.
+    """Return the share of the whole on the busiest link inside a node in one half.
 
-    In a mesh these are the links at the ends of a line: in both steps together they carry as much as a link of a ring of as
-    many chips.
+    Two parts go each way; all four use one link if left and right are the same neighbour. In a mesh the busiest links are those
+    at the ends of a line: in both steps together they carry as much as a link of a ring of as many chips.
     """
     g = _chips(dims)
     return Fraction(g - 1, g) / (1 if g == 2 else 2)
 
 
 def _rails(dims: Dims) -> Fraction:
-    """Return the share of the whole on a rail in one half: one part each way at a time, two where left is right."""
+    """Return the share of the whole on a rail in one half: one part each way at a time, two if both ways are one rail."""
     p = dims[0]
     return Fraction(p * p - 1, p * p * 4 * _chips(dims)) * (2 if p == 2 else 1)
 
 
 def _row(dims: Dims) -> Fraction:
-    """Return the share of the whole on the link between two nodes in one half where all send at once: two parts at a time."""
+    """Return the share of the whole on the link between two nodes in one half, if all send at once: two parts at a time."""
     p = dims[0]
     return Fraction(p + 1, p * p * 2 * _chips(dims))
 
@@ -75,7 +75,12 @@ def _link_class(dims: Dims, src: I64, dst: I64) -> I64:
 
 
 def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> tuple[Claim, Claim]:
-    """Return the claims of a half and of both halves, from the steps between nodes and the share of a link there."""
+    """Return the claims of a half and of both halves.
+
+    Args:
+        steps: A function that returns the number of rounds between nodes.
+        share: A function that returns the share of the whole on a link between nodes in one half.
+    """
 
     def of(halves: int) -> Claim:
         return Claim(
@@ -105,7 +110,7 @@ def _gather(dims: Dims, between: LinePattern, *, turned: bool = False) -> Schedu
 
 
 def _mesh(dims: Dims) -> Schedule:
-    """Return every chip's rows: parts 0 and 1 along columns and then rows, 2 and 3 along rows and then columns."""
+    """Return the rows of every chip: parts 0 and 1 along columns and then rows, parts 2 and 3 along rows and then columns."""
     n, m = prod(dims), dims[2]
     check_rows(n * (n - dims[0] * dims[1]) * 4)
     place = np.arange(n).reshape(-1, m, m).transpose(1, 2, 0)
@@ -126,7 +131,7 @@ def _lines(place: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
 
 
 def _line(chips: I64, held: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
-    """Yield the sends of each chip to either side: first what it has, then what came from the other side.
+    """Yield the sends of each chip to either side: first its own blocks, then those that it has received from the other side.
 
     Args:
         chips: [m, ..] the ranks by their place on a line.
@@ -159,7 +164,7 @@ def ring_reduce_scatter(dims: Dims) -> Schedule:
 
 @collective("reduce_scatter", "railx-hyperx", claim=_DIRECT, shapes=_squares)
 def hyperx_reduce_scatter(dims: Dims) -> Schedule:
-    """Pass, in each part, partial sums on inside nodes, then send each node's chip what that chip reduces on."""
+    """Pass partial sums on inside nodes in each part, then send every chip the sums that it reduces further."""
     return dual(_gather(dims, to_all, turned=True))
 
 

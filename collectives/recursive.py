@@ -34,7 +34,7 @@ _BOTH = Claim("rank", alpha=lambda n: 2 * _q(n), beta=lambda n: Fraction(2 * (n 
 
 @collective("all_reduce", "recursive-doubling", claim=_WHOLE, shapes=powers_of_two)
 def all_reduce(n: int) -> Schedule:
-    """Exchange all that ranks r and r ^ 2**t have summed between them in round t, and add it on both."""
+    """Exchange the sums of ranks r and r ^ 2**t so far, in round t, and add them on both."""
     rank = np.arange(n)
     return Schedule.build(n, 1, (Sends(rank, rank ^ 2**t, slot=0, reduce=True) for t in range(_q(n))))
 
@@ -59,7 +59,7 @@ def doubling(n: int) -> Schedule:
 
 @collective("reduce_scatter", "halving-doubling", claim=_HALF, shapes=powers_of_two)
 def halving(n: int) -> Schedule:
-    """Send half of a rank's slots to a partner twice as far each round, and keep the other half: the dual of the all_gather."""
+    """Send half of a rank's slots in each round to a partner twice as far, keep the other half: the dual of the all_gather."""
     return dual(doubling(n))
 
 
@@ -70,7 +70,7 @@ def halving_doubling(n: int) -> Schedule:
 
 
 def _even(n: int) -> Iterator[Shape]:
-    """Yield n where it is 1 or even: with an odd number of ranks, two neighbours would have the same parity."""
+    """Yield n if it is 1 or even: with an odd number of ranks, two neighbours would have the same parity."""
     if n == 1 or n % 2 == 0:
         yield n
 
@@ -81,7 +81,10 @@ def _rounds(n: int) -> int:
 
 
 def chain(n: int) -> int:
-    """Return the longest chain of messages that wait for one another: all rounds, but one less for 3 * 2**k ranks."""
+    """Return the number of messages in the longest chain in which each waits for the one before.
+
+    It is the number of rounds, but one less for 3 * 2**k ranks.
+    """
     # There, one round sends nothing that the round before it brought (counted for every even n to 400).
     third, rest = divmod(n, 3)
     return _rounds(n) - (rest == 0 and third & (third - 1) == 0)

@@ -1,22 +1,21 @@
-"""All-to-all between neighbours only: an item is passed from rank to rank, the shorter way round.
+"""All-to-all in which ranks relay items: from neighbour to neighbour, dimension by dimension, or both ways round a corner.
 
-A torus goes dimension by dimension; a ring is a torus of one dimension. Where both ways are equally long, one part of the item
-goes each way. Source: Saad and Schultz, Data communication in parallel architectures, Parallel Computing 11 (1989): total
-exchange on a ring and on meshes. N ranks, dims of size d, 2 parts an item; channel 0 goes up, channel 1 down.
+On a torus or a ring (a torus of one dimension), an item is passed from neighbour to neighbour, dimension by dimension, the
+shorter way round. If both ways are equally long, one part of the item goes each way. Source: Saad and Schultz, Data
+communication in parallel architectures, Parallel Computing 11 (1989): total exchange on a ring and on meshes. N ranks, dims of
+size d, 2 parts an item; channel 0 goes up, channel 1 down.
 
-All-to-all dimension by dimension, where all ranks of a line of the grid are linked: one round a dimension.
+If all ranks of a line of the grid are linked, there is one round for each dimension. Source: Ahn, Binkert, Davis, McLaren and
+Schreiber, HyperX: topology, routing, and packaging of efficient large-scale networks, SC (2009): its dimension-order routing,
+here of whole items.
 
-Source: Ahn, Binkert, Davis, McLaren and Schreiber, HyperX: topology, routing, and packaging of efficient large-scale
-networks, SC (2009): its dimension-order routing, here of whole items. N ranks, dims of size d.
-
-All-to-all on an m x m mesh with every row and every column fully linked: each item takes both ways round its corner, or one.
-
-Source: Liao et al., UB-Mesh (arXiv:2503.20377), 2025, 5.1 and Figure 14(a): its 2D multi-path all-to-all. It prints no gain.
-An item that stays in one row or one column goes straight, all of it in phase 0. n = m*m ranks. Items on the busiest link:
+On an m x m mesh with every row and every column fully linked, each item takes both ways round its corner, or one. Source: Liao
+et al., UB-Mesh (arXiv:2503.20377), 2025, 5.1 and Figure 14(a): its 2D multi-path all-to-all. It prints no gain. An item that
+stays in one row or one column goes straight, all of it in phase 0. n = m*m ranks. Items on the busiest link:
 
 - `multipath` (2 parts an item): (m+1)/2 in phase 0 and (m-1)/2 in phase 1, m in all;
 - `single-path`: m on links along columns in phase 0, m-1 on those along rows in phase 1, 2m-1 in all: (2m-1)/m times as long;
-- `dimension-ordered`, where also what stays in a row waits for phase 1: 2m in all, twice as long.
+- `dimension-ordered`, in which items that stay in a row wait for phase 1, too: 2m in all, twice as long.
 """
 
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from emu.collective.shape import grids, planes
 
 
 def _hops(d: int) -> Fraction:
-    """Return the mean distance the shorter way round, over two ways: d/8, or (d^2 - 1)/(8d) where d is odd."""
+    """Return the mean distance the shorter way round, divided over two ways: d/8, or (d^2 - 1)/(8d) for odd d."""
     return Fraction(d * d // 4, 2 * d)
 
 
@@ -42,7 +41,7 @@ _RING = Claim("channel", alpha=lambda n: n // 2, beta=_hops)
 
 
 def _items(dims: tuple[int, ...], i: int, s_i: int, d_i: I64) -> I64:
-    """Return the items (s, d) on rank 0 with a given digit i: earlier digits are already d's, later ones still s's."""
+    """Return the items (s, d) on rank 0 with given digits i of s and of d; rank 0 has d's earlier digits and s's later ones."""
     after = prod(dims[i + 1 :])
     earlier = np.arange(prod(dims[:i])).reshape(-1, 1, 1) * dims[i]
     s, d = (earlier + s_i) * after, d_i.reshape(-1, 1) * after + np.arange(after)
@@ -50,7 +49,7 @@ def _items(dims: tuple[int, ...], i: int, s_i: int, d_i: I64) -> I64:
 
 
 def _hop(dims: tuple[int, ...], i: int, t: int) -> Iterator[Sends]:
-    """Yield what came to rank 0 by t hops along dimension i and goes further, both ways."""
+    """Yield the sends, in both directions, of the items that have reached rank 0 by t hops along dimension i and go further."""
     d, after = dims[i], prod(dims[i + 1 :])
     for way, up in enumerate((1, -1)):
         for part in range(2):
@@ -61,7 +60,7 @@ def _hop(dims: tuple[int, ...], i: int, t: int) -> Iterator[Sends]:
 
 @collective("all_to_all", "torus", claim=_TORUS, shapes=grids)
 def torus(dims: tuple[int, ...]) -> Schedule:
-    """Pass on both ways, dimension by dimension, what is not yet at its sink's digit."""
+    """Pass items on in both directions, dimension by dimension, until each has the digit of its sink."""
     n = prod(dims)
     rounds = (_hop(dims, i, t) for i, d in enumerate(dims) for t in range(d // 2))
     return Schedule.build(n, 2 * n * n, rounds, translate=dims, slot_digits=2)
@@ -69,7 +68,7 @@ def torus(dims: tuple[int, ...]) -> Schedule:
 
 @collective("all_to_all", "ring", claim=_RING)
 def ring(n: int) -> Schedule:
-    """Pass on both ways in round t what came by t hops, so that each item goes the shorter way round."""
+    """Pass items on in both directions, in round t those that have come by t hops, so that each goes the shorter way round."""
     return torus((n,))
 
 
@@ -117,7 +116,7 @@ def _straight(m: int, part: int) -> Iterator[Sends]:
 
 
 def _round_the_corner(m: int, part: int) -> Sends:
-    """Return the sends of rank 0 to each neighbour of the other dimension: one part of what others of its line have for it."""
+    """Return the sends of rank 0 to each neighbour of the other dimension: one part of its line's items for that neighbour."""
     along, across = (m, 1) if part == 0 else (1, m)
     s, d = np.arange(1, m)[:, None] * along, np.arange(1, m) * across
     return Sends(0, d, (s * m * m + d) * 2 + part)

@@ -1,18 +1,18 @@
-"""Collectives around a ring: rank r receives from its left, r - 1, and sends to its right, r + 1.
+"""Collectives around a ring, on which rank r receives from its left, r - 1, and sends to its right, r + 1; and around 2D rings.
 
-Bandwidth-optimal with one port a rank. Source: Patarasu and Yuan, Bandwidth optimal all-reduce algorithms for clusters of
-workstations, J. Parallel Distrib. Comput. 69 (2009). n ranks, n slots a block. With both directions at once there are 2n slots:
-the even ones go right on channel 0, the odd ones left on channel 1. Only rank 0's rows are stored; translations give the
-others.
+They are bandwidth-optimal with one port a rank. Source: Patarasu and Yuan, Bandwidth optimal all-reduce algorithms for clusters
+of workstations, J. Parallel Distrib. Comput. 69 (2009). n ranks, n slots a block. With both directions at once there are 2n
+slots: the even ones go right on channel 0, the odd ones left on channel 1. Only the rows of rank 0 are stored; translations
+give the others.
 
-The 2D ring on P x Q ranks: one half of the data reduces along x rings and then y rings, the other half y first.
-
-Source: Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys (2019), for
-one half; Feng et al., RailX (2025), eq. 7, for both at once. Rank (x, y), N = P Q; N blocks, each with a part for either half.
-All rings go upwards. With both directions it would be the torus buckets of two dimensions, in half the time for each byte.
+The 2D ring is on P x Q ranks: one half of the data is reduced along x rings and then y rings, the other half along y rings
+first. Source: Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys
+(2019), for one half; Feng et al., RailX (2025), eq. 7, for both at once. Rank (x, y), N = P Q; N blocks, each with a part for
+either half. All rings go upwards. With both directions it would be the torus buckets of two dimensions, in half the time for
+each byte.
 
 The first ring leaves a rank with the block of that rank's own place in it, and the second ring reduces this block. In the paper
-the ring leaves the next place's block; to mix the two is a common mistake.
+the ring leaves the block of the next place; to mix the two is a common mistake.
 """
 
 from fractions import Fraction
@@ -39,7 +39,7 @@ def reduce_scatter(n: int) -> Schedule:
 
 @collective("all_gather", "ring", claim=_HALF, default=True)
 def all_gather(n: int) -> Schedule:
-    """Pass slot r-t from rank r to its right in round t: first its own, then what the round before brought."""
+    """Pass slot r-t from rank r to its right in round t: first its own, then the one that it got in the round before."""
     return Schedule.build(n, n, (Sends(0, 1, -t % n) for t in range(n - 1)), translate=(n,))
 
 
@@ -50,7 +50,7 @@ def all_reduce(n: int) -> Schedule:
 
 
 def _each_way(n: int, first: int, *, reduce: bool) -> Schedule:
-    """Return rounds in which rank r passes half of a slot each way.
+    """Return rounds in which rank r passes half of a slot in each direction.
 
     In round t these are slot r - t - first to its right and slot r + t + first to its left.
     """
@@ -88,7 +88,7 @@ def _rounds_2d(dims: Plane) -> int:
 
 
 def _share_2d(dims: Plane) -> Fraction:
-    """Return the share of the whole that one half's port carries in a reduce_scatter or an all_gather."""
+    """Return the share of the whole that a port carries for one half of the data, in a reduce_scatter or an all_gather."""
     n = dims[0] * dims[1]
     return Fraction(n - 1, 2 * n)
 
@@ -105,7 +105,7 @@ def reduce_scatter_2d(dims: Plane) -> Schedule:
 
 @collective("all_gather", "2d-ring", claim=_HALF_2D, shapes=planes)
 def all_gather_2d(dims: Plane) -> Schedule:
-    """Pass half of rank r's block along its y ring and then all it has along its x ring, the other half x first."""
+    """Pass half of rank r's block along its y ring and then its blocks along its x ring, the other half along x first."""
     return _gather_2d(dims, step=1)
 
 

@@ -56,7 +56,7 @@ def all_reduce(dims: tuple[int, ...]) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job in terms of the digits of its ranks."""
+    """A job of which the places of ranks are known by their digits."""
 
     r: int
     members: I64  # [N] place of each rank
@@ -64,21 +64,21 @@ class _Job:
 
     @property
     def of_digit(self) -> I64:
-        """The number of ranks that have each digit of the highest level, [r]."""
+        """[r] the number of ranks that have each digit of the highest level."""
         return np.bincount(self.u[-1], minlength=self.r)
 
     @property
     def full(self) -> Bool:
-        """Marks [r] of the digits of the highest level whose places are all in the job."""
+        """[r] whether all places with each digit of the highest level are in the job."""
         return np.asarray(self.of_digit == self.r ** (len(self.u) - 1))
 
     @property
     def partial(self) -> Bool:
-        """Marks [r] of the digits of the highest level that have some of their places in the job, but not all."""
+        """[r] whether some places with each digit of the highest level are in the job, but not all."""
         return np.asarray((self.of_digit > 0) & ~self.full)
 
     def to(self, level: int, digit: ArrayLike) -> tuple[I64, Bool]:
-        """Return, for each rank, the rank with another digit of a level, and whether that rank is in the job."""
+        """Return, for each rank, the rank with another digit on a level, and whether that rank is in the job."""
         wanted = self.members + (digit - self.u[level]) * self.r**level
         at = np.minimum(np.searchsorted(self.members, wanted), len(self.members) - 1)
         return at, np.asarray(self.members[at] == wanted)
@@ -110,8 +110,8 @@ def _job(part: PartialGrid) -> _Job:
 def _takes(shape: Shape) -> bool:
     """Return whether the algorithm takes a shape.
 
-    It takes part of a grid of equal sizes whose members fill whole rows, differ on a higher level, and have all places of a
-    digit.
+    It takes part of a grid of equal sizes whose members fill whole rows, differ on a higher level than 0, and have all places
+    of at least one digit of the highest level.
     """
     if not isinstance(shape, PartialGrid) or len(set(shape.dims)) != 1 or not 2 <= shape.dims[0] <= len(shape.members) // 2:
         return False
@@ -121,9 +121,9 @@ def _takes(shape: Shape) -> bool:
 
 
 def _rows(n: int) -> Iterator[PartialGrid]:
-    """Yield rows one after another, on the fewest levels first.
+    """Yield jobs of consecutive rows, those on the fewest levels first.
 
-    The first job begins at the first place, another at the next digit, and one ends at the last place.
+    The first job begins at the first place, another one at the next digit, and one ends at the last place.
     """
     sides = ((_levels(r, n), r) for r in range(2, n // 2 + 1) if n % r == 0)
     for L, r in sorted(sides):
@@ -157,9 +157,9 @@ def _flex_steps(part: PartialGrid) -> int:
 
 
 def _flex_beta(part: PartialGrid) -> Fraction:
-    """Return beta: a link takes a chunk a step, and two at most where some are in transit.
+    """Return the claimed beta: a link carries one chunk in each step, and at most two if some chunks are in transit.
 
-    Folded, the busiest port of each phase.
+    If the job is folded, it is the sum over phases of what the busiest port carries.
     """
     job = _job(part)
     r, L = job.r, len(job.u)

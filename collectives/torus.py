@@ -1,16 +1,16 @@
-"""Buckets on a torus: every rank uses its ring in each dimension both ways at once, each for a part of its own.
+"""Bucket algorithms on a torus: every rank uses its ring in each dimension in both directions at once, each for another part.
 
-Bandwidth-optimal with 2D ports a rank. Source: Jain and Sabharwal, Optimal bucket algorithms for large MPI collectives on torus
-interconnects, ICS (2010); Sack and Gropp, Collective algorithms for multiported torus networks, ACM Trans. Parallel Comput. 1
-(2015). D dimensions, N ranks; N blocks, each in 2D parts. Part c is bucket c, on channel c: it reduces along dimensions
-c//2, c//2 + 1, .. (mod D), gathers along them backwards, and goes up where c is even, down where c is odd.
+They are bandwidth-optimal with 2D ports a rank. Source: Jain and Sabharwal, Optimal bucket algorithms for large MPI collectives
+on torus interconnects, ICS (2010); Sack and Gropp, Collective algorithms for multiported torus networks, ACM Trans. Parallel
+Comput. 1 (2015). Letters: D dimensions, N ranks; N blocks, each in 2D parts. Part c is bucket c, on channel c: it reduces along
+dimensions c//2, c//2 + 1, .. (mod D), gathers along them backwards, and goes up if c is even, down if c is odd.
 
 The channel is the bucket, not the dimension: in one queue for each dimension, buckets that are out of step would block each
 other. Its parity gives the direction, which in a dimension of 2 the two ranks alone do not give.
 
-`torus-in-step` has one queue for each direction, and so all its buckets keep step. On equal dims each of them then has a
-dimension of its own in every round. Free buckets do not, where some links are faster than others, as on RailX's torus: ranks
-behind fast links begin the next dimension early, and take bandwidth from a bucket that is not done there.
+`torus-in-step` has one queue for each direction, so that all its buckets keep step. On equal dims each of them then has a
+dimension of its own in every round. The buckets of `torus-buckets` do not, if some links are faster than others, as on RailX's
+torus: ranks behind fast links begin the next dimension early, and take bandwidth from a bucket that is not done there.
 """
 
 from dataclasses import replace
@@ -46,7 +46,7 @@ _BOTH = Claim("channel", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims:
 
 
 def _of_a_pair(dims: Dims) -> Fraction:
-    """Return the share of the whole that one link carries in one half; in a dimension of 2, up and down are one link."""
+    """Return the share of the whole that one link carries in one half; in a dimension of 2, up and down are the same link."""
     return _share(dims) * (2 if dims[0] == 2 else 1)
 
 
@@ -56,13 +56,13 @@ _BOTH_STEP = Claim("pair", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dim
 
 @collective("reduce_scatter", "torus-buckets", claim=_HALF, shapes=grids)
 def reduce_scatter(dims: Dims) -> Schedule:
-    """Pass, in each bucket, a partial sum along one dimension's ring after another; rank r ends with block r."""
+    """Pass, in each bucket, partial sums along the ring of one dimension after another; rank r ends with block r."""
     return dual(_gather(dims, turned=True))  # turned: the dual turns each send round, and the bucket must keep its direction
 
 
 @collective("all_gather", "torus-buckets", claim=_HALF, shapes=grids)
 def all_gather(dims: Dims) -> Schedule:
-    """Pass, in each bucket, what a rank has along one dimension's ring after another: first its own block."""
+    """Pass, in each bucket, a rank's blocks along the ring of one dimension after another, its own block first."""
     return _gather(dims)
 
 
@@ -91,12 +91,15 @@ def all_reduce_in_step(dims: Dims) -> Schedule:
 
 
 def _in_step(free: Schedule) -> Schedule:
-    """Return the schedule on two channels, one for each direction, so that dimensions wait for one another."""
+    """Return the schedule on two channels, one for each direction, so that its dimensions wait for one another."""
     return replace(free, channel=column(free.channel % 2, np.int16))
 
 
 def _gather(dims: Dims, *, turned: bool = False) -> Schedule:
-    """Return rank 0's rows; translations give the other ranks' rows. All buckets have equally many steps, step t in round t."""
+    """Return the rows of rank 0, in which every bucket makes its step t in round t.
+
+    Translations give the rows of other ranks.
+    """
     n, n_dims = prod(dims), len(dims)
     place = np.arange(n).reshape(dims)
     order = [[(first + k) % n_dims for k in reversed(range(n_dims))] for first in range(n_dims)]

@@ -166,7 +166,12 @@ def _has_come(number: int, heard: int) -> bool:
 
 
 def _end(status: int, words: int) -> None:
-    """End the processes that the child has left, then this process in the way the child ended."""
+    """End the processes that the child has left, then end this process in the way the child ended.
+
+    Args:
+        status: The exit status of the child, as `os.waitpid` gives it.
+        words: The descriptor of the file to which the child has written its fatal signal.
+    """
     with suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
         # It is imported here, because there is rarely a process to end.

@@ -1,4 +1,4 @@
-"""DeepSeek-V3: multi-head latent attention; three dense layers, then many small experts and a shared one.
+"""DeepSeek-V3: multi-head latent attention; three dense layers, then layers with many small experts and a shared one.
 
 A token goes to experts of four of eight groups only. Multi-token prediction is left out. The bias that evens out the choice of
 experts is present and is not updated. The balancing loss is the sequence-wise one of the paper, taken over a whole batch.
@@ -18,7 +18,7 @@ from emu.model.parts.token_routing import ExpertRouting
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderSizes):
-    """Sizes of one DeepSeek-V3."""
+    """The sizes of one model of the DeepSeek-V3 architecture."""
 
     shares_expert: ClassVar[bool] = True
     layers: int
@@ -52,7 +52,10 @@ class Config(DecoderSizes):
 
     @property
     def routing(self) -> ExpertRouting:
-        """The routing: sigmoids of each expert, normalised and scaled; the choice is by groups, corrected by a bias."""
+        """The routing of tokens: a sigmoid for each expert, normalised and scaled.
+
+        Experts are chosen by groups, corrected by a bias.
+        """
         groups = (self.groups, self.top_groups)
         return ExpertRouting(
             self.experts, self.top_k, "sigmoid", True, self.scale, *groups, corrected=True, balance=self.balance
@@ -60,7 +63,7 @@ class Config(DecoderSizes):
 
     @property
     def first_std(self) -> float:
-        """The standard deviation of the first weights."""
+        """The standard deviation of the initial weights."""
         return 0.006 if self.hidden > 1024 else 0.02
 
     @property

@@ -1,4 +1,4 @@
-"""GPT-3, and the shapes of it that Megatron-LM was measured with: LayerNorm, learned positions, GELU, biases, tied embeddings.
+"""GPT-3, and its shapes with which Megatron-LM was measured: LayerNorm, learned positions, GELU, biases, tied embeddings.
 
 Sources: Brown et al., Language Models are Few-Shot Learners (2020), arXiv 2005.14165, table 2.1; Narayanan et al., Efficient
 Large-Scale Language Model Training on GPU Clusters (SC21), table 1; Korthikanti et al., Reducing Activation Recomputation in
@@ -17,7 +17,7 @@ from emu.model.parts.rotary import TIED_SHARDS
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderSizes):
-    """Sizes of one GPT; the feed-forward block is four times as wide as the rest."""
+    """The sizes of one GPT; the feed-forward block is four times as wide as the hidden size."""
 
     norm: ClassVar[str] = "layer norm"
     norm_eps: ClassVar[float] = 1e-5
@@ -42,12 +42,12 @@ class Config(DecoderSizes):
 
 
 def _sc21(layers: int, hidden: int, heads: int) -> Config:
-    """Return the configuration of a GPT of Narayanan et al."""
+    """Return the sizes of a GPT of Narayanan et al."""
     return Config(layers, hidden, heads, source="Narayanan et al., SC21, table 1")
 
 
 def _korthikanti(layers: int, hidden: int, heads: int) -> Config:
-    """Return the configuration of a GPT of Korthikanti et al."""
+    """Return the sizes of a GPT of Korthikanti et al."""
     return Config(layers, hidden, heads, source="Korthikanti et al. (2022), table 3")
 
 

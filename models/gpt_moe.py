@@ -17,7 +17,7 @@ from emu.model.parts.rotary import TIED_SHARDS
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderSizes):
-    """Sizes of one GPT-MoE; feed-forward blocks and experts are four times as wide as the rest."""
+    """The sizes of one GPT-MoE; feed-forward blocks and experts are four times as wide as the hidden size."""
 
     norm: ClassVar[str] = "layer norm"
     norm_eps: ClassVar[float] = 1e-5
@@ -46,7 +46,7 @@ class Config(DecoderSizes):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer."""
+        """The kind of each layer, in the order of the model."""
         return tuple("dense" if layer % self.every else "sparse" for layer in range(1, self.layers + 1))
 
 

@@ -22,7 +22,7 @@ from emu.model.stack.passes import element_wise
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderSizes):
-    """Sizes of one Grok."""
+    """The sizes of one model of the Grok-1 architecture."""
 
     layers: int
     hidden: int
@@ -41,7 +41,7 @@ class Config(DecoderSizes):
 
     @property
     def routing(self) -> ExpertRouting:
-        """The routing: a softmax over all experts, of which the best keep their weights."""
+        """The routing of tokens: a softmax over all experts, of which the best ones keep their weights."""
         return ExpertRouting(self.experts, self.top_k, normalised=False)
 
 
@@ -55,7 +55,7 @@ SHARDS = {**shards({"attention": ATTENTION_SHARDS, "sparse": SPARSE_SHARDS}, end
 
 
 class Embedding(nn.Module):
-    """A table of embeddings whose rows are scaled."""
+    """A table of embeddings, whose output is scaled."""
 
     def __init__(self, vocab: int, hidden: int, scale: float) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Embedding(nn.Module):
 
 
 class Layer(nn.Module):
-    """A layer of Grok: attention and experts, each between two norms and added to its input."""
+    """A layer of Grok: attention and experts, each between two norms, with the input added to the output."""
 
     def __init__(self, c: Config, tokens: int) -> None:
         super().__init__()
@@ -85,7 +85,12 @@ class Layer(nn.Module):
 
 
 def build(c: Config, tokens: int) -> Decoder:
-    """Return the module with its initial weights."""
+    """Return the PyTorch module with its initial weights.
+
+    Args:
+        c: The sizes.
+        tokens: The number of tokens of a sequence.
+    """
     embedding = Embedding(c.vocab, c.hidden, c.embedding_scale)
     output, norm = TiedOutput(embedding.words, c.output_scale), nn.RMSNorm(c.hidden, c.norm_eps)
     module = Decoder(embedding, (Layer(c, tokens) for _ in range(c.layers)), norm, output)
@@ -94,7 +99,13 @@ def build(c: Config, tokens: int) -> Decoder:
 
 
 def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """Return the operators of a part; the counting mode checks that they equal the module's."""
+    """Return the operators of a part of the model; a test compares them with the operators that the module runs.
+
+    Args:
+        c: The sizes.
+        name: The name of the part.
+        tokens: The tokens of one pass.
+    """
     n, h = tokens.n, c.hidden
     if name == EMBEDDING:
         return lookup("embedding.words", n, c.vocab, h), element_wise("embedding.scale", "scale", n * h, sequence=True)

@@ -16,7 +16,7 @@ from emu.model.parts.rotary import RotaryScaling
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderSizes):
-    """Sizes of one Llama."""
+    """The sizes of one Llama."""
 
     layers: int
     hidden: int
@@ -38,19 +38,19 @@ class Config(DecoderSizes):
 
 
 def _llama2(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int) -> Config:
-    """Return the configuration of a Llama 2."""
+    """Return the sizes of a Llama 2."""
     source = "Touvron et al., Llama 2 (2023), table 1"
     return Config(layers, hidden, heads, kv_heads, ffn, 32_000, 4096, 10_000.0, source=source)
 
 
 def _llama3(layers: int, hidden: int, heads: int, ffn: int) -> Config:
-    """Return the configuration of a Llama 3."""
+    """Return the sizes of a Llama 3."""
     source = "Dubey et al., The Llama 3 Herd of Models (2024), table 3"
     return Config(layers, hidden, heads, 8, ffn, 128_256, 8192, source=source)
 
 
 def _llama3_1(config: Config) -> Config:
-    """Return a Llama 3 as Llama 3.1: longer sequences, with stretched rotary frequencies."""
+    """Return the sizes of a Llama 3.1, from those of a Llama 3: longer sequences, with scaled rotary frequencies."""
     return replace(config, max_seq=131_072, stretch=RotaryScaling(8.0, 1.0, 4.0, 8192))
 
 

@@ -16,7 +16,7 @@ from emu.model.parts.feed_forward import PLAIN_SHARDS
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderSizes):
-    """Sizes of one Nemotron-4; the feed-forward block is four times as wide as the rest."""
+    """The sizes of one Nemotron-4; the feed-forward block is four times as wide as the hidden size."""
 
     norm: ClassVar[str] = "layer norm 1p"
     norm_eps: ClassVar[float] = 1e-5

@@ -1,13 +1,11 @@
-"""NCCL's choice for one request: algorithm, protocol and channels, and the schedule of the catalogue that sends the same.
+"""NCCL's choice for one request (algorithm, protocol, channels), and the algorithm of the catalogue that sends the same.
 
 Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). An operation that NCCL does not tune is made
 of sends and receives there. A protocol changes the choice, but not how a schedule is timed.
 
-Also here: NCCL's tuning model: the latency and the bandwidth that it expects of each algorithm and protocol, and the time of a
-size.
-
-Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660). Hosts
-are Intel's and NICs add no latency of their own, as NCCL takes InfiniBand's. No variable of NCCL's environment is set.
+Also here is NCCL's tuning model: the latency and the bandwidth that it expects of each algorithm and protocol, and the time of
+a size. Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660).
+Hosts are Intel's and NICs add no latency of their own, as NCCL takes InfiniBand's. No variable of NCCL's environment is set.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +27,7 @@ TUNED = (ALL_REDUCE, *HALVES, *ROOTED)
 
 
 class AlgorithmVariant(NamedTuple):
-    """An algorithm with a protocol."""
+    """An algorithm of NCCL with one of its protocols."""
 
     algorithm: str
     protocol: int
@@ -39,7 +37,7 @@ ExpectedTime = tuple[float, float]  # microseconds before the first byte, and GB
 
 
 def expected_times(operation: str, on: ChannelGraphs) -> dict[AlgorithmVariant, ExpectedTime]:
-    """Return the expectation of each algorithm and protocol that can serve an operation, in NCCL's order."""
+    """Return the latency and the bandwidth that NCCL expects of each variant that can serve an operation, in NCCL's order."""
     ways = (
         AlgorithmVariant(name, protocol) for name in _serving(operation, on) for protocol in range(len(constants.PROTOCOLS))
     )
@@ -48,7 +46,15 @@ def expected_times(operation: str, on: ChannelGraphs) -> dict[AlgorithmVariant, 
 
 
 def time_us(operation: str, way: AlgorithmVariant, of: ExpectedTime, on: ChannelGraphs, size: int) -> float:
-    """Return the microseconds that NCCL expects for a size in bytes."""
+    """Return the microseconds that NCCL expects an operation to take.
+
+    Args:
+        operation: The operation.
+        way: The algorithm with its protocol.
+        of: The latency and the bandwidth that NCCL expects of it.
+        on: The channels of the group.
+        size: The size in bytes.
+    """
     (latency, bandwidth), step = of, int(log2(size // 64)) if size >= 64 else -1
     corrected = way.algorithm == "tree" or on.generation is constants.GENERATIONS[-1]
     if operation == ALL_REDUCE and corrected and 0 <= step < constants.TREES_TO.get(way.algorithm, 0):
@@ -80,12 +86,12 @@ def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
 
 
 def _rate(rates: Rates, on: ChannelGraphs) -> float:
-    """Return the rate for the number of servers: one, two, or more."""
+    """Return the rate for the number of servers of a group, of those for one server, for two, and for more."""
     return rates[min(on.servers - 1, 2)]
 
 
 def _bandwidth(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> float:
-    """Return the bandwidth for the operation's size; 0 where the algorithm does not exist with that protocol."""
+    """Return the bandwidth (GB/s) for the operation's size; 0 if the algorithm does not exist with that protocol."""
     name, protocol = way
     if name == "ring":
         return _ring_bandwidth(protocol, on) * on.ranks / _steps(operation, on)
@@ -106,12 +112,12 @@ def _steps(operation: str, on: ChannelGraphs) -> int:
 
 
 def _speed(graph: ChannelGraph, on: ChannelGraphs) -> float:
-    """Return the rate of one channel: within a server for up to two servers, else between servers."""
+    """Return the rate (GB/s) of one channel: that within a server for up to two servers, else that between servers."""
     return graph.within if on.servers <= 2 else graph.between
 
 
 def _most_ll(on: ChannelGraphs) -> float:
-    """Return the greatest bandwidth of protocol LL."""
+    """Return the largest bandwidth (GB/s) of protocol LL."""
     return on.generation.ll if on.servers == 1 else _rate(constants.LL_BETWEEN, on)
 
 
@@ -135,7 +141,10 @@ def _tree_bandwidth(protocol: int, on: ChannelGraphs) -> float:
 
 
 def _nvls_bandwidth(operation: str, name: str, on: ChannelGraphs, graph: ChannelGraph) -> float:
-    """Return the bandwidth (GB/s) of NVLS, where switches add within servers; for an all_reduce in terms of the size."""
+    """Return the bandwidth (GB/s) of NVLS, in which switches within servers add.
+
+    That of an all_reduce is in terms of its size.
+    """
     within = graph.within * on.generation.nvls * (graph.channels - 1) / graph.channels
     within *= 2 if operation == ALL_REDUCE else (on.per_server - 1) / on.per_server
     between = graph.between * (2 if name == "nvls-tree" and on.servers == 2 else 1)
@@ -144,7 +153,7 @@ def _nvls_bandwidth(operation: str, name: str, on: ChannelGraphs, graph: Channel
 
 
 def _collnet_bandwidth(operation: str, name: str, on: ChannelGraphs) -> float:
-    """Return the bandwidth (GB/s) of CollNet, where switches between servers add."""
+    """Return the bandwidth (GB/s) of CollNet, in which switches between servers add."""
     graph, each = on.nvls or on.ring, on.per_server
     bus = graph.channels * graph.within
     if name == "collnet-chain":
@@ -236,7 +245,7 @@ def _channels(way: AlgorithmVariant, size: int, on: ChannelGraphs) -> int:
 
 @library("nccl")
 def nccl(operation: str, size: int, around: GroupNetwork) -> LibraryChoice | None:
-    """Return the algorithm that sends what NCCL would send; None where NCCL sends each pair's data by itself."""
+    """Return the algorithm that sends the same as NCCL would; None if NCCL sends the data of each pair by itself."""
     if around.ranks < 2:
         return None
     if operation not in TUNED:
@@ -258,15 +267,15 @@ def _point_to_point(operation: str, around: GroupNetwork) -> LibraryChoice | Non
 
 
 def _nodes(around: GroupNetwork) -> tuple[int, ...]:
-    """Return servers x ranks of each, where the group's order shows them and there are several of both; else ()."""
+    """Return servers x ranks of a server, if there are several of both and the group is in their order; else ()."""
     each = around.ranks // around.hosts
     return (around.hosts, each) if around.in_order and around.hosts > 1 and each > 1 else ()
 
 
 def _catalogue_name(operation: str, found: NcclChoice, around: GroupNetwork) -> AlgorithmOnDims:
-    """Return the algorithm that sends what NCCL would send.
+    """Return the algorithm of the catalogue that sends the same as NCCL would.
 
-    The rings of one server are all the same ring, and its trees are chains.
+    Within one server, all rings are the same ring, and trees are chains.
     """
     name, dims = found.way.algorithm, _nodes(around)
     if operation in ROOTED:
@@ -288,9 +297,9 @@ def _catalogue_name(operation: str, found: NcclChoice, around: GroupNetwork) -> 
 
 
 def _lanes(dims: tuple[int, ...], channels: int) -> tuple[int, ...]:
-    """Return the grid with a ring or pair of trees for each NIC of a server, or for each channel if these are fewer.
+    """Return the grid with a ring or a pair of trees for each NIC of a server, or for each channel if these are fewer.
 
-    () stays ().
+    The grid () stays ().
     """
     each = dims[-1] if dims else 1
     lanes = max(lane for lane in range(1, each + 1) if each % lane == 0 and lane <= max(1, channels))

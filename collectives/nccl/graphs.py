@@ -28,7 +28,7 @@ class ChannelGraph:
 
 @dataclass(frozen=True, slots=True)
 class ChannelGraphs:
-    """The channels of all patterns that the search finds for one group of ranks."""
+    """The channels of all patterns that NCCL's search finds for one group of ranks."""
 
     generation: Generation
     servers: int
@@ -47,7 +47,7 @@ class ChannelGraphs:
     def channels(self) -> int:
         """The number of channels of rings and trees.
 
-        It is twice the number that was searched, and twice that again where few fast channels cross servers.
+        It is twice the number that the search has found, and twice that again if few fast channels cross servers.
         """
         doubled = min(MOST_CHANNELS, 2 * self.ring.channels)
         few = self.servers > 1 and self.generation.nvls and self.ring.within > 45 and doubled < 16
@@ -55,7 +55,10 @@ class ChannelGraphs:
 
 
 def graphs_of(around: GroupNetwork) -> ChannelGraphs:
-    """Return what the search finds for a group; ranks of a domain that is no faster than NICs count as servers of their own."""
+    """Return the channels that NCCL's search finds for a group.
+
+    If a server's links are no faster than its NICs, its ranks count as servers of their own.
+    """
     apart = around.hosts == 1 and around.within_Bps <= FASTEST_NIC
     servers, each = (around.ranks, 1) if apart else (around.hosts, max(1, around.ranks // around.hosts))
     nic = (around.within_Bps if apart else around.between_Bps) / 1e9
@@ -78,7 +81,7 @@ def generation_of(nvlink: float) -> Generation:
 def _nvlink(known: Generation, around: GroupNetwork) -> float:
     """Return the rate in GB/s that NCCL gives all NVLinks of a GPU together.
 
-    A GPU with fewer links than its generation has less, in proportion.
+    A GPU with fewer links than others of its generation has proportionally less.
     """
     return known.nvlink * min(1.0, around.within_Bps / 1e9 / known.most_nvlink)
 
@@ -93,7 +96,7 @@ def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float)
 
 
 def _fill_channels(speeds: tuple[float, ...], most: int, fastest: float, total: float) -> ChannelGraph:
-    """Return the channels at the first speed at which they carry the most of `total` together."""
+    """Return the channels at the first of the tried speeds at which they carry the most of `total` GB/s together."""
     best = ChannelGraph(0, 0.0, 0.0)
     for speed in (s for s in speeds if s <= fastest):
         if best.channels and (speed / best.within <= _ENOUGH or best.channels * best.within >= total):
@@ -105,7 +108,7 @@ def _fill_channels(speeds: tuple[float, ...], most: int, fastest: float, total: 
 
 
 def _doubled(found: ChannelGraph, known: Generation) -> ChannelGraph:
-    """Return twice as many channels, each half as fast, where that lets a GPU's cores carry more."""
+    """Return twice as many channels, each half as fast, if a GPU's cores can carry more then; else the given ones."""
     many = known.nvls and found.within < _FAST and found.channels > _MANY
     if found.within < _SLOW or many:
         return found
@@ -115,9 +118,9 @@ def _doubled(found: ChannelGraph, known: Generation) -> ChannelGraph:
 
 
 def _wider(ring: ChannelGraph, known: Generation, each: int, nvlink: float) -> ChannelGraph:
-    """Return a tree's channels.
+    """Return the channels of a tree.
 
-    Within a server, where its chain has one hop less than a ring, they are up to twice as fast as over NICs.
+    Within a server, in which the chain of a tree has one hop less than a ring, they are up to twice as fast as over NICs.
     """
     best = ring
     for speed in sorted(s for s in known.between if s > ring.within):
@@ -128,9 +131,9 @@ def _wider(ring: ChannelGraph, known: Generation, each: int, nvlink: float) -> C
 
 
 def _nvls(known: Generation, servers: int, each: int, ring: ChannelGraph, nvlink: float) -> ChannelGraph:
-    """Return the channels of NVLS, a head for each GPU.
+    """Return the channels of NVLS, which has a head for each GPU.
 
-    A head's NVLinks carry its own channel twice and every other one once.
+    The NVLinks of a head carry its own channel twice, and every other channel once.
     """
     speeds = known.within if servers == 1 else known.between
     fastest = nvlink if servers == 1 else ring.between * -(-ring.channels // each)

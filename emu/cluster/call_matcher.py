@@ -1,4 +1,4 @@
-"""The matcher of the requests of ranks that run: it finds the requests of each call, a collective call or a message."""
+"""The matcher of the requests of running ranks, which finds the requests of each collective call and of each message."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence, Set
@@ -14,7 +14,7 @@ _LISTED, _OTHERS = 4, 3
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ArrivedRequest:
-    """A request that was made, with its number: the n-th collective of its group, or the n-th message of its ends and tag."""
+    """A request with its number: the n-th collective of its group, or the n-th message of its sender, receiver and tag."""
 
     call: RankRequest
     made: Any  # the caller's key of the call, such as its Work
@@ -31,7 +31,10 @@ def channel_of(call: RankRequest) -> object:
 
 
 class CallMatcher:
-    """The requests of all ranks, counted, and those that wait for other members; it knows nothing of threads and processes."""
+    """The requests of all ranks so far, by number, and those that wait for other members.
+
+    Threads and processes do not matter here.
+    """
 
     def __init__(self) -> None:
         self._made: defaultdict[object, int] = defaultdict(int)  # how many requests each rank has made
@@ -45,10 +48,10 @@ class CallMatcher:
         return ArrivedRequest(call, made, self._made[key] - 1)
 
     def arrive(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
-        """Add a request; return all requests of its call if that is complete (a message's send first), else ().
+        """Add a request, and return all requests of its call if the call is complete now (a message's send first), else ().
 
         Raises:
-            RunError: another member made a different request with this number.
+            RunError: Another member made a different request with this number.
         """
         call = arrival.call
         if call.operation in MESSAGES:
@@ -76,11 +79,11 @@ class CallMatcher:
         return pair
 
     def story(self, waits: Iterable[tuple[int, object]], others: Iterable[str], ended: Set[int]) -> str:
-        """Return a text of which ranks wait for which others.
+        """Return a text about the ranks that wait for others.
 
         Args:
-            waits: A rank, and the key of the request for which it waits.
-            others: Waits outside of communication, in words; the most likely causes first.
+            waits: Pairs of a rank and the key of the request for which it waits.
+            others: Waits for something other than communication, in words; the most likely causes first.
             ended: The ranks that have ended.
         """
         open_calls: dict[object, tuple[ArrivedRequest, _Members | None]] = {}

@@ -1,7 +1,7 @@
-"""The processes that this one has started: whether there are any, whether they are at work, and what comes from them.
+"""The processes that this process has started: whether there are any, whether they are at work, and what comes from them.
 
 All processes that ranks start end with the run, whatever process is their parent by then: while ranks run, their process adopts
-orphans, so that all processes that they start are its descendants. A process can also end with its parent.
+orphans, so that all processes that they start stay its descendants. A process can also end with its parent.
 """
 
 import ctypes
@@ -26,7 +26,10 @@ _PDEATHSIG, _SUBREAPER, _IS_SUBREAPER = 1, 36, 37  # of Linux's <sys/prctl.h>
 
 
 def end_with_parent(number: int = signal.SIGKILL) -> None:
-    """Let a signal end this process when the thread that forked it is gone; nothing happens on other systems than Linux."""
+    """Arrange that a signal ends this process when the thread that forked it ends.
+
+    Nothing is done on other systems than Linux.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PDEATHSIG, number, 0, 0, 0)
 
@@ -69,7 +72,7 @@ def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> 
 
     Args:
         but: Children that stay, with all their descendants.
-        grace_s: Seconds between SIGTERM and SIGKILL.
+        grace_s: The seconds between SIGTERM and SIGKILL.
     """
     until = time.monotonic() + grace_s
     asked, none_left = set[psutil.Process](), False
@@ -100,7 +103,10 @@ def _descendants(but: Collection[psutil.Process]) -> set[psutil.Process]:
 
 
 def _children() -> list[psutil.Process]:
-    """Return the children of this process, with the children of Python's fork server instead of it, without its tracker."""
+    """Return the children of this process.
+
+    The children of Python's fork server count instead of it, and its tracker is left out.
+    """
     tracker: Any = resource_tracker._resource_tracker
     server: Any = forkserver._forkserver
     found: list[psutil.Process] = []
@@ -114,7 +120,7 @@ def _children() -> list[psutil.Process]:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Return True if a process runs; one that has ended is reaped."""
+    """Return whether a process runs; a process that has ended is reaped."""
     if not has_ended(process):
         return True
     with suppress(ChildProcessError):
@@ -128,10 +134,10 @@ def has_processes() -> bool:
 
 
 class Idle:
-    """One look after another at the processes that this one has started: how long they have done nothing.
+    """The time for which the processes that this process has started have done nothing, by one look after another.
 
-    What lies between two looks counts up to `LONGEST_S`: on a busy machine this process may be kept from looking for longer,
-    and what a process did meanwhile, in less than a tick of its clock, is not seen.
+    The time between two looks counts up to `LONGEST_S`. On a busy machine, this process may be kept from looking for longer,
+    and less than a tick of processor time of another process in that time would not be seen.
     """
 
     LONGEST_S = 0.02
@@ -140,7 +146,7 @@ class Idle:
         self._spent_s, self._looked_s, self._idle_s = -1.0, time.monotonic(), 0.0
 
     def time_s(self) -> float:
-        """Return for how long none of them has been seen to run, to be ready to, or to use a disk."""
+        """Return the seconds for which none of the processes has been seen to run, to be ready to run, or to use a disk."""
         spent_s, runs = 0.0, False
         for process in psutil.Process().children(True):
             with suppress(psutil.Error):  # it has ended
@@ -153,10 +159,10 @@ class Idle:
 
 
 def is_at_work(process: psutil.Process) -> bool:
-    """Return whether a thread of a process runs, is ready to, or uses a disk.
+    """Return whether a thread of a process runs, is ready to run, or uses a disk.
 
-    What the system tells of a process is the state of its first thread alone, which sleeps while another is about to send what
-    the process has made. Where it does not tell the states of threads, the first one stands for all.
+    The system's state of a process is that of its first thread alone, which sleeps while another thread is about to send a
+    result. If the system does not show the states of threads, the first one stands for all.
     """
     states = [stat.rpartition(")")[2].split()[0] for stat in _stats_of_threads(process.pid)]
     if states:
@@ -165,7 +171,7 @@ def is_at_work(process: psutil.Process) -> bool:
 
 
 def _stats_of_threads(pid: int) -> Iterator[str]:
-    """Yield what Linux tells of each thread of a process: its number, its name in parentheses, its state and more."""
+    """Yield Linux's line about each thread of a process: its number, its name in parentheses, its state and more."""
     with suppress(OSError):  # it has ended
         for thread in os.scandir(f"/proc/{pid}/task"):
             with suppress(OSError):  # the thread has ended
@@ -173,10 +179,10 @@ def _stats_of_threads(pid: int) -> Iterator[str]:
 
 
 def are_of_processes(files: Sequence[int]) -> bool:
-    """Return whether all that may come through some pipes and sockets comes from processes that this one has started.
+    """Return whether all data that may come through some pipes and sockets come from processes that this process has started.
 
     Args:
-        files: Their descriptors.
+        files: The descriptors of the pipes and sockets.
     """
     processes = psutil.Process().children(True)
     held = {file for process in processes for file in _held_by(process.pid)}
@@ -185,14 +191,14 @@ def are_of_processes(files: Sequence[int]) -> bool:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Return True if a process has ended, even if nobody has taken note of it."""
+    """Return whether a process has ended, even if its parent has not reaped it yet."""
     with suppress(psutil.NoSuchProcess):
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     return True
 
 
 def _held_by(pid: int) -> Iterator[str]:
-    """Return the names of the files that a process holds; none where the system does not tell."""
+    """Return the names of the open files of a process; none if the system does not show them."""
     with suppress(OSError):  # it has ended
         for each in os.scandir(f"/proc/{pid}/fd"):
             with suppress(OSError):  # it has closed it
@@ -200,7 +206,13 @@ def _held_by(pid: int) -> Iterator[str]:
 
 
 def _is_of_process(file: int, held: Set[str], ends: bool) -> bool:
-    """Return whether another process holds the other end: of a pipe one that holds what is `held`, or one that has ended."""
+    """Return whether another process has the other end of a pipe or socket.
+
+    Args:
+        file: The descriptor of this end.
+        held: The names of the open files of other processes.
+        ends: Whether one of these processes has ended; the other end of a pipe may have been its own.
+    """
     if not stat.S_ISSOCK(os.fstat(file).st_mode):
         return ends or (bool(held) and str(Path(f"/proc/self/fd/{file}").readlink()) in held)
     with socket.socket(fileno=os.dup(file)) as end:

@@ -1,4 +1,4 @@
-"""A cluster, which runs the ranks of a job, and the execution of a call when all members have requested it."""
+"""A cluster, which runs the ranks of a job, and the execution of a call once all its members have requested it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -46,11 +46,16 @@ class Ranks(ABC):
 
     @abstractmethod
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
-        """Run as `run` does, for a program that makes the default group itself, by `join`."""
+        """Run a program as `run` does, for a program that makes the default group itself, by `join`."""
 
     @abstractmethod
     def join(self, rank: int, n_ranks: int | None = None) -> None:
-        """Make PyTorch's default group on the thread of `rank`, of the first `n_ranks` or of all."""
+        """Make PyTorch's default group on the thread of a rank.
+
+        Args:
+            rank: The rank.
+            n_ranks: The number of its members, the first ranks; None: all ranks.
+        """
 
     @abstractmethod
     def await_threads(self) -> None:
@@ -66,7 +71,7 @@ Program = Callable[[Make], list[Any]]  # runs on ranks that `Make` makes with fu
 
 
 class ProgramResult(NamedTuple):
-    """The result of a program on all ranks of a job, or on those of one process."""
+    """The result of a program on all ranks of a job, or on the ranks of one process."""
 
     values: list[Any]  # in rank order; empty if a rank exited with a code, or failed
     notes: Sequence[Notes]
@@ -89,7 +94,7 @@ class Cluster(ABC):
         return self.record(n_ranks, choice, program)[0]
 
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        """Run as `run` does, and return the results and the trace."""
+        """Run a program as `run` does, and return its results and the trace."""
         ended = self.perform(n_ranks, choice, on_every_rank(program))
         if ended.left is not None:
             raise ended.left
@@ -97,7 +102,16 @@ class Cluster(ABC):
 
     @abstractmethod
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
-        """Run a program that makes the ranks itself and may exit with a code; return its values and its notes."""
+        """Run a program that makes the ranks itself and may exit with a code.
+
+        Args:
+            n_ranks: The number of ranks.
+            choice: The choice of algorithms.
+            program: The program.
+
+        Returns:
+            The values and the notes (recorded events) of the ranks.
+        """
 
 
 def on_every_rank(program: Callable[[int], Any]) -> Program:
@@ -110,7 +124,7 @@ def _run_on_every_rank(program: Callable[[int], Any], make: Make) -> list[Any]:
 
 
 class Agreement(NamedTuple):
-    """The agreed form of one call, known when all members have requested it; it can travel between processes."""
+    """The agreed form of one call, which is known once all members have requested it; it can be sent between processes."""
 
     size: int  # elements of the largest buffer of any member
     counts: I64  # [B] elements of each block of a collective
@@ -140,7 +154,7 @@ def agree(choice: Choice, requests: Sequence[RankRequest], instance: int) -> Agr
 
 
 def carry_out(agreed: Agreement, requests: Sequence[RankRequest], wire: GlooWire | None = None) -> None:
-    """Carry out a call for the members of this process.
+    """Execute a call for the members of this process.
 
     Args:
         agreed: The agreed form of the call.
@@ -177,7 +191,7 @@ def _execute(agreed: Agreement, served: AlgorithmOnDims, requests: Sequence[Rank
 
 
 def _block_counts(what: Operation, requests: Sequence[RankRequest]) -> I64:
-    """Return [B] the elements of each block, as the members state them; 0 for blocks that no member here knows."""
+    """Return [B] the elements of each block, as the members state them; 0 for blocks of which no member here knows the size."""
     counts = np.full(what.n_blocks, -1, np.int64)
     for i, call in enumerate(requests):
         if i and call.known is requests[i - 1].known:

@@ -1,4 +1,4 @@
-"""Services that a process has once and every rank of a script uses: profiles, operators, signals, compiling, exits, spawns.
+"""Services of which a process has one and that every rank of a script uses: profiles, operators, signals, exits, spawns.
 
 Parts of PyTorch that open connections of their own, beside the process groups, are refused or reported.
 """
@@ -32,12 +32,16 @@ Library: Any = _Library
 
 
 def no_services() -> dict[str, Any]:
-    """Return what a thread has before it is that of a rank: no rank, processes spawned, handlers of signals, exit functions."""
+    """Return the services of a thread that belongs to no rank: no spawned processes, signal handlers or exit functions."""
     return {"rank": None, "spawned": None, "handlers": {}, "exits": []}
 
 
 def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements for the time while ranks run; `on_thread` has what a rank has of them."""
+    """Yield the replacements that hold while ranks run.
+
+    Args:
+        on_thread: The services of the calling thread's rank.
+    """
     yield from _profiles(on_thread)
     yield from _operators(on_thread)
     yield from _signals(on_thread)
@@ -54,7 +58,7 @@ def leave(on_thread: RankLocal) -> None:
 
 
 def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements that allow one profile at a time: PyTorch ends the process when another thread begins a second."""
+    """Yield the replacements that allow one profile at a time: PyTorch would end the process if two threads began profiles."""
     recorded: list[int | None] = []
 
     def begins(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,7 +89,7 @@ _KNOWN_LIBRARY = SimpleNamespace(define=lambda *_: None, reset=lambda: None)
 
 
 def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements that register an operator once if all ranks register it at one line."""
+    """Yield the replacements that register an operator only once if all ranks register it at the same line."""
     first: dict[object, int] = {}
 
     def is_known(kind: str, name: str, key: str) -> bool:
@@ -113,7 +117,7 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements that keep a rank's handlers and never call them: a rank gets no signals, a forked process does."""
+    """Yield the replacements that keep a rank's handlers without calling them: only a process that it forks gets signals."""
     original, handler_of, process = signal.signal, signal.getsignal, os.getpid()
 
     def handle(number: Any, handler: Any) -> Any:
@@ -131,7 +135,7 @@ def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that leaves a model as it is, by PyTorch's own switch: a rank's operators are counted one by one."""
+    """Return a function that leaves a model uncompiled, by PyTorch's own switch: a rank's operators are counted one by one."""
 
     @wraps(original)
     def compile_(model: Any = None, **how: Any) -> Any:
@@ -154,7 +158,7 @@ def _register(on_thread: RankLocal) -> Callable[..., Any]:
 
 
 def _exit(on_thread: RankLocal) -> Callable[[int], None]:
-    """Return a function that ends the calling rank alone, because other ranks share its process; a forked process ends."""
+    """Return a function that ends only the calling rank, because other ranks share its process; a forked process ends."""
     original, process = os._exit, os.getpid()
 
     def leave_now(status: int) -> None:
@@ -181,7 +185,10 @@ def _process(rank: int) -> Iterator[None]:
 
 
 def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
-    """Yield the replacement of `torch.multiprocessing.spawn`: in a script that is started once, each rank is one process."""
+    """Yield the replacement of `torch.multiprocessing.spawn`.
+
+    In a script that is started once, each rank is one process of it.
+    """
     processes: Any = torch.multiprocessing
     original = processes.spawn
 

@@ -45,14 +45,14 @@ _FOLDER = (os.getcwd, os.chdir)  # from which relative paths start
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script with all settings of its run; it is a Program, and can travel to other processes.
+    """A script with all settings of its run; it is a `Program`, and can be sent to other processes.
 
     Args:
         source: The text of the script.
         argv: Its arguments.
         folder: The folder from which its relative paths start.
         hidden: Packages of Emu whose names the script may use for its own modules.
-        npu: The device that the name `cuda` means; None: a script that asks for `cuda` is refused.
+        npu: The device that the name `cuda` stands for; None: a script that asks for `cuda` is refused.
         heard: The ranks whose output is shown; None: all.
         lost: Ranks that are lost before the end.
     """
@@ -118,7 +118,7 @@ class Script:
 
     @contextmanager
     def _output_of(self, cluster: Ranks, rank: int) -> Iterator[None]:
-        """Send the output of a rank to the cluster's stream for it, or to nowhere if the rank is not heard."""
+        """Send the output of a rank to the cluster's stream for it, or drop it if the rank's output is not shown."""
         with ExitStack() as streams:
             if self.heard is not None and rank not in self.heard:
                 sys.stdout = sys.stderr = streams.enter_context(open(os.devnull, "w"))  # noqa: PTH123
@@ -160,10 +160,10 @@ def run_script(
 def run_loaded_script(
     script: Script, n_ranks: int, choice: Choice | None = None, cluster: Cluster | None = None
 ) -> tuple[Trace, int]:
-    """Run a script that was read before, as `run_script` does; return the trace and the exit code.
+    """Run a script that is read already, as `run_script` does; return the trace and the exit code.
 
     Raises:
-        RunError: see `run_script`; a LostError where a rank is lost.
+        RunError: See `run_script`; a LostError if a rank is lost.
     """
     performed = (cluster or LocalCluster()).perform(n_ranks, choice or Choice(), script)
     return merge(performed.notes, script.meta), 0 if performed.left is None else exit_code(performed.left)
@@ -194,7 +194,7 @@ def _main_names(source: ScriptSource, main: ModuleType) -> dict[str, Any]:
 
 
 def exit_code(left: RankExit) -> int:
-    """Return the exit code that Python would have, and log the rank that exited; a text of the script goes to stderr."""
+    """Return the exit code that Python would return, and log the rank that exited; a text of the script goes to stderr."""
     if not isinstance(left.code, int):
         print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
     _log.info("%s", left.story)
@@ -205,7 +205,7 @@ def exit_code(left: RankExit) -> int:
 def _launch_context(
     source: ScriptSource, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
 ) -> Iterator[RankLocal]:
-    """Set up everything as after torchrun, whatever backend the script asks for, and undo it at the end."""
+    """Set up everything as torchrun would, whatever backend the script asks for, and undo it at the end of the context."""
     on_thread = RankLocal(no_services)
     init = _init(cluster, n_ranks, on_thread)
     launched = ((module, "init_process_group", init) for module in (dist, distributed_c10d, device_mesh))
@@ -235,7 +235,7 @@ def _environment(n_ranks: int) -> Iterator[None]:
 
 
 def _init(cluster: Ranks, n_ranks: int, on_thread: RankLocal) -> Callable[..., None]:
-    """Return the replacement of `init_process_group`, which makes the cluster's group whatever backend is asked for."""
+    """Return the replacement of `init_process_group`, which makes the cluster's group whatever backend the script asks for."""
 
     def init_process_group(
         backend: str | None = None,
@@ -313,5 +313,5 @@ def _free_names(packages: Sequence[str]) -> Iterator[None]:
 
 
 def _take_out(packages: Set[str]) -> dict[str, ModuleType]:
-    """Take packages and all that is in them out of `sys.modules`, and return them."""
+    """Remove packages and all their modules from `sys.modules`, and return them."""
     return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in packages}

@@ -28,12 +28,12 @@ _AGAIN_S, _PATIENT_S, _MOST_S = 0.05, 0.3, 1.2  # between looks; until a rank th
 def end_ranks(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callable[[float], bool]) -> bool:
     """Wait until the run is over; return False if it does not end.
 
-    A thread that goes on for long though the run is to end gets an exception where it is. Nobody is waited for any more when
-    for 1 s no other thread has got the baton.
+    A thread that goes on for long, although the run must end, gets an exception at its present line. The wait is given up when
+    the baton has not been handed on for more than 1 s.
 
     Args:
-        work: A function that returns the number of turns so far, and the threads that run.
-        over: A function that waits for some seconds at most, and returns True if the run is over.
+        work: A function that returns the number of turns of the baton so far, and the threads that still run.
+        over: A function that waits for at most the given seconds, and returns True if the run is over.
     """
     since_s, told = time.monotonic(), frozenset[threading.Thread]()
     before, _ = work()
@@ -62,21 +62,21 @@ class Watch:
 
     Args:
         strands: The strands of this process.
-        fail: A function that gets a rank that waits for ever, and the error.
-        patience_s: Seconds after which a rank that waits, and does nothing else, is given up.
+        fail: A function that is called with a rank that waits for ever and its error.
+        patience_s: The seconds after which a rank that only waits is said to wait for ever.
     """
 
     def __init__(self, strands: "Strands", fail: Callable[[int, Exception], None], patience_s: float) -> None:
         self._strands, self._fail, self._patience_s = strands, fail, patience_s
         self._over = threading.Event()
-        self._turn, self._since_s = -1, 0.0  # the present turn, and since when it is
+        self._turn, self._since_s = -1, 0.0  # the present turn of the baton, and when it began
         self._spent_s = 0.0  # of the processor by its strand, when it was last seen to use it
         self._said = False
         self._idle_s: float | None = None  # since when it has not used the processor
 
     @contextmanager
     def runs(self) -> Iterator[None]:
-        """Look while the context lasts."""
+        """Run the watching thread while the context lasts."""
         thread = threading.Thread(target=self._look, name="watch", daemon=True)
         thread.start()
         try:
@@ -105,7 +105,7 @@ class Watch:
             self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
     def _say(self, what: str) -> None:
-        """Log something once a turn."""
+        """Log a text, unless this thread has logged one already in the present turn of the baton."""
         if not self._said:
             self._said = True
             _log.info("%s", what)
@@ -127,13 +127,19 @@ class Watch:
         sight = sight_of(strand.thread)
         if sight is None:
             return
-        self._say(absence_in_words(sight.told(strand.rank), SAID_S, others))
+        self._say(absence_in_words(sight.in_words(strand.rank), SAID_S, others))
         if sight.waits and idle_s > self._patience_s and not has_processes():
-            self._fail(strand.rank, RunError(absence_in_words(sight.told(strand.rank), self._patience_s, others)))
+            self._fail(strand.rank, RunError(absence_in_words(sight.in_words(strand.rank), self._patience_s, others)))
 
 
 def absence_in_words(what: str, for_s: float, others: int) -> str:
-    """Return a text about a rank that has not come back for some seconds while all others wait."""
+    """Return a text about a rank for which all others wait.
+
+    Args:
+        what: The rank and its activity in words.
+        for_s: The seconds for which it has not come back.
+        others: The number of ranks that wait.
+    """
     wait = f"{others} other ranks wait" if others > 1 else "the other rank waits"
     return f"{what} and has not come back for {for_s:g} s; {wait}"
 
@@ -143,8 +149,8 @@ class AbsentRank:
 
     Args:
         n_ranks: The number of ranks of the job.
-        ask: A function that asks the process of a rank for its place; `is_at` gets the answer.
-        fail: A function that gets the error of a rank that waits for ever.
+        ask: A function that asks the process of a rank where the rank is; `is_at` gets the answer.
+        fail: A function that is called with the error of a rank that waits for ever.
         patience_s: Seconds after which the job fails because of a rank that waits and does nothing else.
     """
 
@@ -156,11 +162,11 @@ class AbsentRank:
         self._idle: tuple[float, float] | None = None  # since when it has not used the processor, and how long it had by then
 
     def heard(self, now_s: float) -> None:
-        """Take note that a rank made a request, so no rank is absent."""
+        """Start the wait for an absent rank anew, because a rank has made a request."""
         self._since_s, self._idle, self._said = now_s, None, False
 
     def look(self, here: Set[int], now_s: float) -> None:
-        """Ask for the place of a rank for which the others have waited long.
+        """Ask where the lowest absent rank is, if the others have waited for it for long.
 
         Args:
             here: The ranks that wait or have ended.
@@ -175,7 +181,14 @@ class AbsentRank:
             self._ask(self._rank)
 
     def is_at(self, rank: int, sight: Sight, has_processes: bool, now_s: float) -> None:
-        """Take the answer about the place of a rank; log it once, and fail if the rank has waited for too long."""
+        """Log once where an absent rank is, and fail the job if the rank has only waited for too long.
+
+        Args:
+            rank: The rank.
+            sight: The look at its thread.
+            has_processes: Whether the rank has started processes, which may be what it waits for.
+            now_s: The time of this host's monotonic clock.
+        """
         if rank != self._rank or rank in self._here:
             return
         if not self._said:
@@ -184,4 +197,4 @@ class AbsentRank:
         if self._idle is None or has_processes or not sight.waits or sight.spent_s - self._idle[1] >= IDLE_S:
             self._idle = now_s, sight.spent_s
         elif now_s - self._idle[0] > self._patience_s - SAID_S:
-            self._fail(RunError(absence_in_words(sight.told(rank), self._patience_s, len(self._here))))
+            self._fail(RunError(absence_in_words(sight.in_words(rank), self._patience_s, len(self._here))))

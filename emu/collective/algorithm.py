@@ -27,7 +27,7 @@ _FAR = 64  # an error names numbers of ranks that work up to this distance from 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One way to do an operation.
+    """One way to do an operation on any number of ranks.
 
     `build(shape)` returns its schedule. The schedule of a rooted operation has root 0.
     """
@@ -48,7 +48,7 @@ class Algorithm:
         return f"{self.operation}/{self.name}"
 
     def fit(self, n: int, dims: Grid = ()) -> Shape:
-        """Return the shape of n ranks that the algorithm is built for: `dims` if it takes them, else its best shape.
+        """Return the shape of n ranks that the algorithm is built for: `dims` if it takes them, else its own best shape.
 
         Raises:
             InputError: The algorithm takes no shape of n ranks. The message names the nearest numbers of ranks that work.
@@ -92,7 +92,7 @@ class Algorithm:
     def stored(self, shape: Shape, root: int = 0) -> Schedule:
         """Return the schedule on a shape with the rows that its builder makes.
 
-        Where the builder declares translations, these are the rows of rank 0 alone.
+        If the builder declares translations, these are the rows of rank 0 alone.
 
         Raises:
             InputError: See `schedule`.
@@ -107,15 +107,14 @@ class Algorithm:
     def on_channels(self, k: int) -> "Algorithm":
         """Return the algorithm with each of its channels split into k.
 
-        The claim is kept where it counts the ports of a rank or of a pair. It is dropped where it counts ports or links by
-        channel.
+        Its claim is kept if it counts the ports of a rank or of a pair. It is dropped if it counts ports or links by channel.
         """
         claim = None if self.claim is None or self.claim.fabric in ("channel", "link") else self.claim
         build = partial(_build_on_channels, self.build, k)
         return replace(self, name=f"{self.name}@{k}", build=build, claim=claim, default=False)
 
     def _built(self, shape: Shape) -> Schedule:
-        """Return the schedule that the builder returns for a shape.
+        """Return the result of the builder for a shape.
 
         The message of an error names the algorithm and the builder's line.
         """
@@ -132,7 +131,7 @@ class Algorithm:
 
 
 def _build_on_channels(build: Build, k: int, shape: Shape) -> Schedule:
-    """Return the schedule that `build` returns, with each channel split into k."""
+    """Return the schedule that `build` returns for a shape, with each channel split into k."""
     return on_channels(build(shape), k)
 
 
@@ -213,14 +212,14 @@ def algorithm(operation: str, name: str) -> Algorithm:
 
 @cached(_schedule_cache(), key=of_edition, lock=Lock())
 def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
-    """Return the schedule of an algorithm among n ranks, with every row stored. It is built once and then cached.
+    """Return the schedule of an algorithm among n ranks, with every row stored; the result is cached.
 
     Args:
         operation: One of `OPERATIONS`.
         name: The name of the algorithm.
         n: The number of ranks.
         root: The root of a rooted operation.
-        dims: The grid to build it on, where the algorithm takes that grid; else it is built on its best shape.
+        dims: The grid to build it on, if the algorithm takes that grid; else it is built on its best shape.
 
     Raises:
         InputError: See `algorithm`, `Algorithm.fit` and `Algorithm.schedule`.
@@ -230,9 +229,9 @@ def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) 
 
 @cached(_schedule_cache(), key=of_edition, lock=Lock())
 def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
-    """Return the schedule of an algorithm among n ranks as its builder stores it. It is built once and then cached.
+    """Return the schedule of an algorithm among n ranks with the rows that its builder makes; the result is cached.
 
-    Where the builder declares translations, only the rows of rank 0 are stored. The arguments are those of `schedule`.
+    If the builder declares translations, only the rows of rank 0 are stored. The arguments are those of `schedule`.
 
     Raises:
         InputError: See `schedule`.
@@ -243,7 +242,7 @@ def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) ->
 
 
 class Request(NamedTuple):
-    """One call of a collective by a process group: what a choice has to find an algorithm for."""
+    """One call of a collective by a process group, for which a choice finds an algorithm."""
 
     operation: str
     ranks: tuple[int, ...]  # global, in group-rank order
@@ -260,7 +259,7 @@ class Request(NamedTuple):
 
 
 class AlgorithmOnDims(NamedTuple):
-    """An algorithm by its name, with the dims on which it is built where it takes them."""
+    """The name of an algorithm, with the dims on which it is built if it takes any."""
 
     algorithm: str
     dims: Grid = ()
@@ -316,7 +315,7 @@ class Choice:
         return Choice(named, dims)
 
     def name(self, operation: str) -> str:
-        """Return the name of the algorithm that serves `operation` where there is no chooser.
+        """Return the name of the algorithm that serves `operation` if there is no chooser.
 
         Raises:
             InputError: There is no such operation.
@@ -326,7 +325,7 @@ class Choice:
         return self.by_operation.get(operation) or _default(operation)
 
     def named(self, request: Request) -> AlgorithmOnDims | None:
-        """Return the algorithm that is named for a request; None where the chooser or the default decides."""
+        """Return the algorithm that the choice names for a request; None if the chooser or the default decides."""
         word = request.word if request.word in self.by_operation else request.operation
         named = self.by_operation.get(word, AUTO)
         return None if named == AUTO else AlgorithmOnDims(named, self.dims.get(word, ()))

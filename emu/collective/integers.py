@@ -1,4 +1,4 @@
-"""A second proof: run a schedule on random integers. It shares no code with the first proof, only the rules of a schedule.
+"""A second proof, which runs a schedule on random integers; it shares only the rules of a schedule with the first proof.
 
 The integers have 64 bits and wrap around, so that a sum with a missing or repeated value is right only by chance. An empty cell
 of a rank holds noise until it is first written. An empty cell of a helper holds 0 when it is first added to.
@@ -17,9 +17,9 @@ _CELLS = 2**22  # cells held at one time; where no row renames slots, they are c
 
 
 def check_integers(schedule: Schedule, operation: Operation, seed: int = 0) -> None:
-    """Run a schedule on one random integer for each (rank, slot), and check what every rank ends with.
+    """Run a schedule on a random integer for each (rank, slot), and check the results.
 
-    A wanted slot must hold the sum of the values that its holders had.
+    Every wanted slot must hold the sum of the values that its holders had.
 
     Raises:
         ProofError: A value is wrong; the message names the first.
@@ -32,17 +32,14 @@ def check_integers(schedule: Schedule, operation: Operation, seed: int = 0) -> N
 
 
 def _some_slots(schedule: Schedule) -> Iterator[range]:
-    """Yield ranges of slots that are checked together, so that memory stays small; all slots at once where some are renamed."""
+    """Yield ranges of slots that are checked together, so that memory stays small; a single range if rows rename slots."""
     names = schedule.n_slots + len(schedule.temps)
     step = names if schedule.dst_slot is not None else max(1, _CELLS // schedule.n_participants)
     return (range(low, min(low + step, names)) for low in range(0, names, step))
 
 
 def _check_slots(schedule: Schedule, operation: Operation, slots: range, generator: np.random.Generator) -> None:
-    """Run a schedule on random numbers in some slots, and check the results.
-
-    Every wanted slot must end with the sum of the numbers that its holders had.
-    """
+    """Run a schedule on random integers in a range of slots, and check the results."""
     shape = (schedule.n_participants, len(slots))
     limits = np.iinfo(np.int64)
     value, filled = generator.integers(limits.min, limits.max, shape, endpoint=True), np.zeros(shape, np.bool_)
@@ -64,9 +61,16 @@ def _check_slots(schedule: Schedule, operation: Operation, slots: range, generat
 
 
 def _run_round(schedule: Schedule, value: I64, filled: Bool, rows: I64, first: int) -> None:
-    """Do one round in place, on the values of all participants in some slots: first all reads, then overwrites, then adds.
+    """Do one round in place: all its reads, then its overwrites, then its adds.
 
     The first add to an empty cell finds 0 there on a helper, and noise on a rank.
+
+    Args:
+        schedule: The schedule.
+        value: The value of each cell of the range of slots.
+        filled: Whether each cell has been written.
+        rows: The rows of the round.
+        first: The first slot of the range.
     """
     adds = schedule.reduce[rows]
     read = value[schedule.src[rows], schedule.slot[rows] - first]
@@ -79,7 +83,7 @@ def _run_round(schedule: Schedule, value: I64, filled: Bool, rows: I64, first: i
 
 
 def _per_slot(pairs: I32, schedule: Schedule, operation: Operation, slots: range) -> tuple[I64, I64]:
-    """Return the rank and the slot (less the first of `slots`) of each (rank, block) pair, for the slots in `slots`."""
+    """Return the rank and the slot of each (rank, block) pair for a range of slots; slots count from the first of the range."""
     parts = schedule.n_slots // operation.n_blocks
     slot = (pairs[:, 1, None].astype(np.int64) * parts + np.arange(parts)).ravel()
     asked = (slot >= slots.start) & (slot < slots.stop)

@@ -1,8 +1,8 @@
 """The proof that a schedule does its operation: exact sums, and the same bits on every rank.
 
-Every wanted value must end as the sum of all holders' values, each exactly once. A cell (one slot at one participant) holds a
-set of bits, one for each contribution, and a hash of the tree of additions that made it. Equal hashes mean equal bits in
-floating point.
+Every wanted value must be the sum of all holders' values, each exactly once. A cell (one slot at one participant) holds a set
+of bits, one for each contribution, and a hash of the tree of additions that made it. Equal hashes mean equal bits in floating
+point.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ U64 = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFault:
-    """The place where a schedule goes wrong."""
+    """The place at which a schedule goes wrong."""
 
     round: int  # for a value that is wrong at the end: the last round that writes it, else that carries its slot, else -1
     rank: int
     slot: int
 
     def said(self, n_ranks: int) -> str:
-        """Return the round and the place in words."""
+        """Return the fault in words: its round, its participant and its slot."""
         return f"round {self.round}: {_place(self.rank, self.slot, n_ranks)}"
 
 
@@ -45,7 +45,7 @@ class ProofError(RunError):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a proof, and the size of the schedule that was proved."""
+    """The result of a proof, with the size of the schedule that was proved."""
 
     n_rows: int
     n_rounds: int
@@ -93,7 +93,7 @@ def empty_add_error(where: str, fault: ScheduleFault, senders: ArrayLike) -> Pro
 
 
 def final_fault(schedule: Schedule, rank: int, slot: int) -> ScheduleFault:
-    """Return the fault of a value that is wrong at the end, with the last round that wrote it or carried its slot."""
+    """Return the fault of a value that is wrong at the end, with the last round that wrote the value or sent its slot."""
     carries = np.flatnonzero(schedule.written_slot == slot)
     writes = carries[schedule.dst[carries] == rank]
     row = next((int(rows[-1]) for rows in (writes, carries) if len(rows)), None)
@@ -116,7 +116,7 @@ def check_shapes(schedule: Schedule, operation: Operation) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _State:
-    """The contents of each cell of a batch: words of bits, then the hash of how the value was summed (0: empty)."""
+    """The contents of each cell of a batch: bits of contributions, then the hash of how the value was summed (0: empty)."""
 
     schedule: Schedule
     piece: SlotBatch
@@ -125,7 +125,7 @@ class _State:
 
     @staticmethod
     def start(schedule: Schedule, piece: SlotBatch) -> "_State":
-        """Return the state at the start: every contribution is in its cell, and all other cells are empty."""
+        """Return the state before the first round: every contribution is in its cell, and all other cells are empty."""
         given, bit = piece.given, piece.bit
         held = np.zeros((piece.n_cells, 2 + int(bit.max(initial=0)) // 64), np.uint64)
         held[given.cell, bit // 64] = _one_bit(bit)
@@ -134,7 +134,7 @@ class _State:
         return _State(schedule, piece, held, np.empty(piece.n_cells, np.int64))
 
     def advance(self, rows: slice) -> None:
-        """Do one round: first all reads, then all writes."""
+        """Do one round: all its reads, then all its writes."""
         row, target = self.piece.rows[rows], self.piece.target[rows]
         value, adds = self.held[self.piece.source[rows]], self.schedule.reduce[row]
         if not value[:, -1].all():
@@ -153,7 +153,13 @@ class _State:
             self.held[target] = self._sum(self.held[target], value, row)
 
     def _fold(self, row: I64, target: I64, value: U64) -> None:
-        """Add in ascending rank of the sender; a cell's own value takes the place of its own rank."""
+        """Add values to cells in ascending rank of their senders; a cell's own value counts as sent by its own rank.
+
+        Args:
+            row: The rows that add.
+            target: The cell that each row writes.
+            value: The contents that each row brings.
+        """
         cell, first = np.unique(target, return_index=True)
         own = self.held[cell, -1] != 0
         cell, first = cell[own], row[first[own]]
@@ -168,9 +174,10 @@ class _State:
             self.held[target[now]] = self._sum(self.held[target[now]], value[now], row[now]) if now.start else value[now]
 
     def _sum(self, a: U64, b: U64, row: I64) -> U64:
-        """Return the contributions of sums a + b of some rows, with the order of adding.
+        """Return the contents of the sums a + b of some rows: the contributions of both, and the hash of the addition.
 
-        A contribution that both have is refused.
+        Raises:
+            ProofError: Both have the same contribution.
         """
         twice = (a[:, :-1] & b[:, :-1]).any(axis=1)
         if twice.any():
@@ -221,7 +228,7 @@ class _State:
         return not len(other)
 
     def _refuse_second_write(self, row: I64, target: I64, adds: Bool) -> None:
-        """Check that each cell is written once in a round, or only by rows that add."""
+        """Check that each cell is written at most once in a round, or only by rows that add."""
         written = np.zeros(self.piece.n_cells, np.int64)
         np.add.at(written, target, 1)
         clash = np.flatnonzero((written[target] > 1) & ~adds)
@@ -232,7 +239,10 @@ class _State:
             raise ProofError(f"proof: {where} is written by {writers}; it must be by one, or all must add", fault)
 
     def _refuse_add_to_nothing(self, row: I64, target: I64, adds: Bool) -> None:
-        """Refuse an add to an empty cell of a rank, whose memory begins with noise; a helper's memory begins at zero."""
+        """Check that no row adds to an empty cell of a rank, whose memory begins with noise.
+
+        A helper's memory begins at zero.
+        """
         on_nothing = adds & (self.held[target, -1] == 0)
         if self.schedule.helpers:
             on_nothing &= self.schedule.dst[row] < self.schedule.n_ranks
@@ -247,7 +257,7 @@ class _State:
         return empty_send_error("proof", fault, int(s.dst[row]), s.n_ranks)
 
     def _twice(self, row: int, there: U64, added: U64) -> ProofError:
-        """Return the error for a row whose sum has a contribution twice."""
+        """Return the error for a row after which a cell has a contribution twice."""
         fault = self._written(row)
         within = int(np.flatnonzero(self.piece.slots == fault.slot)[0])
         both = f"{self._named(within, there)} and {self._named(within, added)}"
@@ -258,7 +268,12 @@ class _State:
         return ScheduleFault(self.schedule.round_of(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
     def _named(self, slot: int, held: U64) -> str:
-        """Return the contributions that a cell of a slot (an index within the batch) holds, in words."""
+        """Return in words the contributions that a cell holds.
+
+        Args:
+            slot: The index of the cell's slot within the batch.
+            held: The contents of the cell.
+        """
         piece, given = self.piece, self.piece.given
         near = np.flatnonzero(piece.group[given.slot] == piece.group[slot])
         has = near[(held[piece.bit[near] // 64] & _one_bit(piece.bit[near])) != 0]
@@ -283,7 +298,7 @@ def _spans(ranks: I64) -> str:
 
 
 def _one_bit(bit: I64) -> U64:
-    """Return words of 64 bits with one bit set each, at `bit` modulo 64."""
+    """Return one word of 64 bits for each number in `bit`, in which that bit (modulo 64) is set."""
     return np.uint64(1) << (bit % 64).astype(np.uint64)
 
 
@@ -296,9 +311,10 @@ def _leaf(name: U64) -> U64:
 
 
 def _branch(a: U64, b: U64) -> U64:
-    """Return a hash of a + b, never 0.
+    """Return the hash of the sums a + b from the hashes of a and b; it is never 0.
 
-    It equals the hash of b + a, as in floating point, and differs for another bracketing.
+    It equals the hash of b + a, because addition in floating point is commutative. It differs for another bracketing of a
+    longer sum, because addition is not associative.
     """
     mixed: U64 = (a * b) ^ (a + b)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,8 +1,8 @@
 """The cells that a proof checks, in batches of a few slots, so that memory stays bounded.
 
 A *cell* is one slot at one participant. A *contribution* is the value that one rank has of one slot at the start. Slots do not
-depend on one another unless a row renames one; slots that renaming ties together are in one batch. Letters: K slots and spare
-slots, P participants.
+depend on one another unless a row renames one. A *group* is the slots that renaming joins, and it is never divided between
+batches. Letters: K slots and spare slots, P participants.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _DENSE = 4  # up to this many cells for each access, every (slot, participant) g
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CellValues:
-    """Values of some slots at some ranks, in ascending order of slot."""
+    """The cells in which given slots have values at given ranks, in ascending order of slot."""
 
     cell: I64
     slot: I64  # index within the batch
@@ -57,14 +57,18 @@ _Holders = tuple[I64, I64]  # [B + 2] where the ranks of each block begin, the l
 
 
 def _holders(pairs: I32, n_blocks: int) -> _Holders:
-    """Return the ranks that have (or want) each block, from pairs (rank, block)."""
+    """Return the ranks that have (or want) each block, in compressed rows, from pairs (rank, block)."""
     counts = np.bincount(pairs[:, 1], minlength=n_blocks + 1)
     order = np.argsort(pairs[:, 1], kind="stable")
     return np.concatenate(([0], np.cumsum(counts))), pairs[order, 0].astype(np.int64)
 
 
 def _ranks_of(block: I64, holders: _Holders) -> tuple[I64, I64]:
-    """Return, for every holder of every block in `block`, the index into `block` and the holder's rank."""
+    """Return the holders of the given blocks.
+
+    Returns:
+        For every holder of every block, the index of the block in `block`, and the rank of the holder.
+    """
     start, rank = holders
     count = np.diff(start)[block]
     return np.repeat(np.arange(len(block)), count), rank[ramps(start[block], count)]
@@ -72,7 +76,7 @@ def _ranks_of(block: I64, holders: _Holders) -> tuple[I64, I64]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cutter:
-    """A schedule whose slots are ordered so that slots that renaming ties together are neighbours."""
+    """A schedule whose slots are sorted by group, from which batches are cut."""
 
     schedule: Schedule
     order: I64  # [K] the slots in that order
@@ -84,7 +88,7 @@ class _Cutter:
 
     @staticmethod
     def of(schedule: Schedule, operation: Operation) -> "_Cutter":
-        """Return the cutter of a schedule whose slots are sorted by group."""
+        """Return the cutter of a schedule and its operation."""
         tied = schedule.slot[:0] if schedule.dst_slot is None else schedule.slot
         group = components(schedule.n_slots + len(schedule.temps), tied, schedule.written_slot[: len(tied)])
         order = np.argsort(group, kind="stable")
@@ -96,7 +100,7 @@ class _Cutter:
         return _Cutter(schedule, order, position, group[order], block, have, want)
 
     def edges(self) -> I64:
-        """Return the positions at which batches begin and end; a group of slots stays in one batch."""
+        """Return the positions in the order of slots at which batches begin and end."""
         border = np.flatnonzero(np.diff(self.group, prepend=-1))
         holders = int(np.diff(self.have[0]).max(initial=0))
         touched = min(self.schedule.n_participants, holders + 1 + 2 * self.schedule.n_rows // max(1, len(self.order)))
@@ -105,14 +109,24 @@ class _Cutter:
         return np.append(border[np.flatnonzero(np.diff(border // most, prepend=-1))], len(self.order))
 
     def rows_between(self, edges: I64) -> Iterator[I64]:
-        """Return an iterator over the row indices of each batch, ascending."""
+        """Return an iterator over the rows of each batch, in ascending order.
+
+        Args:
+            edges: The positions at which batches begin and end.
+        """
         number = (np.searchsorted(edges, self.position, "right") - 1).astype(np.min_scalar_type(len(edges)))
         of_row = number[self.schedule.slot]
         order = np.argsort(of_row, kind="stable")
         return (order[rows] for rows in slices(np.cumsum(np.bincount(of_row, minlength=len(edges) - 1))))
 
     def piece(self, low: int, high: int, rows: I64) -> SlotBatch:
-        """Return the batch of the slots at positions low to high, to which `rows` belong."""
+        """Return one batch.
+
+        Args:
+            low: The position of its first slot.
+            high: The position after its last slot.
+            rows: Its rows.
+        """
         people = self.schedule.n_participants
         (given_slot, given_rank), (want_slot, want_rank) = (
             _ranks_of(self.block[low:high], holders) for holders in (self.have, self.want)
@@ -140,7 +154,7 @@ class _Cutter:
 
 
 def count_within(group: I64) -> I64:
-    """Return 0, 1, 2, ... within each run of equal groups."""
+    """Return the number of each member within its run of equal groups, counted from 0."""
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     return np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group)))
 
@@ -148,7 +162,11 @@ def count_within(group: I64) -> I64:
 def number_cells(keys: tuple[I64, ...], dense: int) -> tuple[int, list[I64]]:
     """Return the number of cells, and the cell of each key.
 
-    A cell's number is the key itself, unless most of the `dense` possible keys would be unused. Numbers ascend as keys do.
+    The cell is the key itself, unless most of the possible keys would be unused. Cells ascend as keys do.
+
+    Args:
+        keys: Arrays of keys (slot times participants, plus participant).
+        dense: The number of possible keys.
     """
     if dense <= _DENSE * sum(map(len, keys)):
         return dense, list(keys)

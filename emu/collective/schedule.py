@@ -45,7 +45,10 @@ class Translations:
         return prod(self.dims)
 
     def rank(self, rank: ArrayLike, by: ArrayLike) -> I64:
-        """Return where each rank goes when rank 0 goes to `by`; the two are broadcast."""
+        """Return the rank that each rank becomes under the translation that takes rank 0 to rank `by`.
+
+        The two arguments are broadcast against each other.
+        """
         moved, place = np.asarray(np.add(rank, by), np.int64), self.n_ranks
         for digit, step, d in zip(self._digits(rank), self._digits(by), self.dims, strict=True):
             moved = moved - (digit + step >= d) * place  # that digit turns over
@@ -53,7 +56,10 @@ class Translations:
         return np.asarray(moved)
 
     def slot(self, slot: ArrayLike, by: ArrayLike) -> I64:
-        """Return where each slot goes when rank 0 goes to `by`; the two are broadcast."""
+        """Return the number that each slot gets under the translation that takes rank 0 to rank `by`.
+
+        The two arguments are broadcast against each other.
+        """
         rest, n = self.n_slots // self.n_ranks**self.slot_digits, self.n_ranks
         named = np.asarray(slot, np.int64)
         moved = np.asarray(named % rest + 0 * np.asarray(by))
@@ -62,7 +68,7 @@ class Translations:
         return moved
 
     def opposite(self, rank: ArrayLike) -> I64:
-        """Return the translation that brings each rank to 0."""
+        """Return the translation that takes each rank to 0, as the rank that it takes rank 0 to."""
         back = tuple(-digit % d for digit, d in zip(self._digits(rank), self.dims, strict=True))
         return np.asarray(np.ravel_multi_index(back, self.dims))
 
@@ -198,7 +204,7 @@ class Schedule:
 
     @property
     def written_slot(self) -> I32:
-        """The slot that each row writes at its receiver, [S]."""
+        """[S] the slot that each row writes at its receiver."""
         return self.slot if self.dst_slot is None else self.dst_slot
 
     def rounds(self) -> list[slice]:
@@ -210,7 +216,7 @@ class Schedule:
         return int(np.searchsorted(self.round_end, row, side="right"))
 
     def round_column(self) -> I32:
-        """Return the round of each row [S]. It is not stored, because that would take 4 bytes a row."""
+        """Return [S] the round of each row; it is not stored, because it would take 4 bytes for each row."""
         sizes = np.diff(self.round_end, prepend=0)
         return np.repeat(np.arange(self.n_rounds, dtype=np.int32), sizes)
 

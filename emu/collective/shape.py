@@ -1,4 +1,4 @@
-"""The shapes for which an algorithm is built: a number of ranks, the dims of a grid, or some places of a grid.
+"""The shapes for which an algorithm is built (a number of ranks, a grid, or places of a grid), and gathers along their lines.
 
 The places of a grid are numbered with the last digit fastest (C order). Gathers go along the lines of a grid, one axis after
 another: they give the rows of rank 0, whose translations give the others'. A line is the ranks that differ in one digit. All
@@ -21,10 +21,11 @@ _PLACES = 2**31
 
 @dataclass(frozen=True, slots=True)
 class PartialGrid:
-    """A job on some places of a grid; rank r is on the place `members[r]`, and these numbers ascend.
+    """A job on some places of a grid: rank r is on place `members[r]`, and these numbers ascend.
 
     Raises:
-        InputError: The members do not ascend, are no places of the grid, or are none; or the grid has more than 2**31 places.
+        InputError: There are no members, they do not ascend, or they are no places of the grid; or the grid has more than 2**31
+            places.
     """
 
     dims: tuple[int, ...]
@@ -65,7 +66,7 @@ def show_shape(shape: Shape) -> str:
 
 
 def named_shape(name: str, dims: tuple[int, ...]) -> str:
-    """Return an algorithm's name, followed by its grid where it was built for one: `NAME 8x8`."""
+    """Return an algorithm's name, followed by the grid for which it was built, if there is one: `NAME 8x8`."""
     return f"{name} {show_shape(dims)}" if len(dims) > 1 else name
 
 
@@ -115,7 +116,7 @@ def any_rank_count(n: int) -> Iterator[Shape]:
 
 
 def powers_of_two(n: int) -> Iterator[Shape]:
-    """Yield n where it is a power of two: the shapes of an algorithm that takes only those."""
+    """Yield n if it is a power of two: the shapes of an algorithm that takes only powers of two."""
     if n & (n - 1) == 0:
         yield n
 
@@ -152,16 +153,18 @@ LinePattern = Callable[[I64, int], Iterator[Step]]  # ([d, held] blocks of a lin
 
 
 def around_ring(held: I64, up: int) -> Iterator[Step]:
-    """Return the rounds of rank 0 around a ring: first what it has, then what came from the other side.
+    """Yield the rounds of rank 0 around a ring: it first sends what it has, then what it has received from the other side.
 
-    A rank is named by its first block. `up` is 1 or -1, the side to which it sends.
+    Args:
+        held: [d, blocks] the blocks of each rank of the line.
+        up: The side to which rank 0 sends, 1 or -1.
     """
     d = len(held)
     return ((held[up % d, 0], held[-up * t % d]) for t in range(d - 1))
 
 
 def to_all(held: I64, up: int) -> Iterator[Step]:
-    """Yield the round in which rank 0 sends all others of its line what it has."""
+    """Yield the one round in which rank 0 sends what it has to all other ranks of its line."""
     yield held[1:, :1], held[0]
 
 
@@ -169,8 +172,8 @@ def gather_along(place: I64, patterns: Sequence[LinePattern], up: int = 1, part:
     """Yield the rounds of rank 0 in one part of an all_gather, along one axis of the grid after another.
 
     Args:
-        place: The grid of ranks, with its axes in the order in which they are gathered along.
-        patterns: The pattern of each axis; axes behind the last pattern are left out.
+        place: The grid of ranks; its axes are in the order in which they are gathered along.
+        patterns: The pattern of each axis; axes after the last pattern are left out.
         up: The side to which rings send, 1 or -1.
         part: The number of the part, which is also its channel.
         parts: The number of parts of a block.

@@ -1,7 +1,7 @@
-"""Schedules made from schedules: the dual, another root, one after another, split over channels, some participants only.
+"""Schedules made from other schedules: the dual, another root, a sequence of two, more channels, or only some participants.
 
-Each function permutes or copies columns; none needs to know the operation, unless it takes one. Where translations are
-declared, only the rows of rank 0 are changed.
+Each function permutes or copies columns; none needs to know the operation, unless it takes one. If translations are declared,
+only the rows of rank 0 are changed.
 
 A schedule with translations is defined as what they make of the rows of rank 0, so that a proof of a part is a proof of the
 whole. Where they also map the operation onto itself, a result for one slot holds for every translation of that slot. Each slot
@@ -26,7 +26,7 @@ _SENT = ("src", "dst", "slot", "reduce", "channel")  # columns that every schedu
 
 
 def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
-    """Return a schedule with other rows, and the same ranks, helpers, slots, parts and translations."""
+    """Return a schedule with other rows, but with the same ranks, helpers, slots, parts and translations."""
     return Schedule.build(
         schedule.n_ranks,
         schedule.n_slots,
@@ -40,15 +40,15 @@ def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
 
 
 def dual(schedule: Schedule, *, reduce: bool = True, wanted: Operation | None = None) -> Schedule:
-    """Return the schedule with time reversed, every send turned round, and every overwrite made an add.
+    """Return the schedule with time reversed, every send in the other direction, and every overwrite made an add.
 
     The dual of an all_gather is a reduce_scatter and that of a broadcast is a reduce, provided that no (rank, slot) is written
     twice or already holds a value (the proof of the result checks that).
 
     Args:
-        schedule: One that only copies.
-        reduce: False where each slot has one holder, so that nothing is added: a gather from a scatter.
-        wanted: The operation of the dual, where ranks that have nothing of a slot are sent that slot: see `copy_first_values`.
+        schedule: A schedule that only copies.
+        reduce: False if each slot has one holder, so that nothing is added: a gather from a scatter.
+        wanted: The operation of the dual, if ranks that have nothing of a slot are sent that slot: see `copy_first_values`.
 
     Raises:
         InputError: The schedule adds, so that it has no dual.
@@ -63,11 +63,11 @@ def dual(schedule: Schedule, *, reduce: bool = True, wanted: Operation | None = 
 def copy_first_values(schedule: Schedule, wanted: Operation) -> Schedule:
     """Return a schedule with the same messages and sums in which no rank adds to a slot that is empty there.
 
-    The first value that such a slot is sent is copied into it. Each other value lands in a spare slot of its own, and the rank
-    adds it from there. So no message waits for more than it waited for before.
+    The first value that is sent to such a slot is copied into it. Each further value is written to a spare slot of its own, and
+    the rank adds it from there. So no message waits for more than it waited for before.
 
     Args:
-        schedule: One with sums that begin on ranks that have nothing of them.
+        schedule: A schedule in which ranks without a value of a slot add to it.
         wanted: Its operation, which says what every rank has.
     """
     full = schedule.expand()
@@ -86,9 +86,14 @@ def copy_first_values(schedule: Schedule, wanted: Operation) -> Schedule:
 
 
 def _turns_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
-    """Return [S] the number of each row among the adds to its (rank, slot), where the first of them adds to an empty slot.
+    """Return [S] the number of each row among the adds to its (rank, slot), if the first of these adds to an empty slot.
 
-    A row whose (rank, slot) is not empty, or is first copied to, has -1.
+    Else -1.
+
+    Args:
+        schedule: The schedule, with every row stored.
+        wanted: Its operation.
+        cell: [S] a number of the (rank, slot) that each row writes.
     """
     order = np.argsort(cell, kind="stable")  # of one round by rank, as rows are
     starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
@@ -105,7 +110,14 @@ def _turns_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
 
 
 def _landings(schedule: Schedule, rows: slice, turn: I64, target: I64) -> Iterator[Sends]:
-    """Yield a round in which all values land, then one round for each later time that a rank adds one of them."""
+    """Yield a round in which all values of a round are written, and then rounds in which ranks add those from spare slots.
+
+    Args:
+        schedule: The schedule.
+        rows: The rows of the round.
+        turn: [S] the result of `_turns_on_nothing`.
+        target: [S] the slot that each row now writes.
+    """
     reduce = schedule.reduce[rows] & (turn[rows] < 0)
     yield Sends(schedule.src[rows], schedule.dst[rows], schedule.slot[rows], reduce, schedule.channel[rows], target[rows])
     late = np.arange(rows.start, rows.stop)[turn[rows] > 0]
@@ -115,9 +127,9 @@ def _landings(schedule: Schedule, rows: slice, turn: I64, target: I64) -> Iterat
 
 
 def _reverse_rows(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
-    """Return the sends of some rows, each turned round.
+    """Return the sends of some rows, each in the other direction.
 
-    Where only the rows of rank 0 are stored, the turned sends are translated so that rank 0 sends them.
+    If only the rows of rank 0 are stored, each reversed send is translated so that rank 0 sends it.
     """
     src, dst, slot, channel = (c[rows] for c in (schedule.src, schedule.dst, schedule.slot, schedule.channel))
     if schedule.translate:
@@ -128,7 +140,7 @@ def _reverse_rows(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
 
 
 def concatenate(first: Schedule, second: Schedule) -> Schedule:
-    """Return the schedule that does the rounds of `first` and then those of `second`, on the same ranks and slots.
+    """Return the schedule with the rounds of `first` followed by those of `second`, on the same ranks and slots.
 
     Raises:
         InputError: Their ranks, slots, helpers, shares or spare slots differ.
@@ -150,7 +162,7 @@ def concatenate(first: Schedule, second: Schedule) -> Schedule:
 def on_channels(schedule: Schedule, k: int) -> Schedule:
     """Return the schedule with every slot in k equal parts, each on a channel of its own: part i of channel c is on c k + i.
 
-    NCCL calls these channels, too. They fill parallel links between one pair, where routes differ by channel. Rounds and proof
+    NCCL calls these channels, too. They fill parallel links between two nodes, if routes differ by channel. Rounds and proof
     stay the same.
 
     Raises:
@@ -175,7 +187,7 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
 
 
 def _places(schedule: Schedule, k: int) -> I64:
-    """Return [S k] the row at which each of the k parts of each row comes: a message's part 0, then its part 1, and so on."""
+    """Return [S k] the old row of each row of the result; each message has all its parts 0, then all its parts 1, and so on."""
     columns = (schedule.round_column(), schedule.src, schedule.dst, schedule.channel)
     begins = np.any([np.diff(c, prepend=-1) != 0 for c in columns], axis=0)
     first = np.flatnonzero(begins)
@@ -213,10 +225,10 @@ def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
 
 
 def rows_of_participants(schedule: Schedule, here: Bool) -> Schedule:
-    """Return the schedule of the rows that some participants send or receive, each in its round.
+    """Return the schedule of the rows that given participants send or receive, each in its round.
 
     Args:
-        schedule: One of P participants; its rows are stored, or translations give them.
+        schedule: A schedule of P participants, with every row stored or with translations.
         here: [P] whether each participant is one of them.
     """
     if here.all():
@@ -228,7 +240,7 @@ def rows_of_participants(schedule: Schedule, here: Bool) -> Schedule:
 
 
 def _moved_to(schedule: Schedule, here: Bool) -> Schedule:
-    """Return the schedule of each stored row under every translation that brings its sender or its receiver here."""
+    """Return the rows that given participants send or receive, from the rows of rank 0 under all translations."""
     moves, ranks = schedule.translations, np.flatnonzero(here)
     sender = moves.rank(ranks, moves.opposite(schedule.dst)[:, None])  # the sender to each receiver here
     every = np.concatenate((np.broadcast_to(ranks, sender.shape), np.where(here[sender], -1, sender)), axis=1)
@@ -240,7 +252,7 @@ def _moved_to(schedule: Schedule, here: Bool) -> Schedule:
 
 
 def _pick_rows(schedule: Schedule, row: I64, src: ArrayLike, dst: ArrayLike, slot: ArrayLike) -> Schedule:
-    """Return the schedule of some stored rows, in the given order, with other ends and slots."""
+    """Return the schedule of stored rows in a given order, with other senders, receivers and slots."""
     ends = np.cumsum(np.bincount(schedule.round_column()[row], minlength=schedule.n_rounds))
     renamed = None if schedule.dst_slot is None else schedule.dst_slot[row]
     rows = typed_rows(ends, src, dst, slot, schedule.reduce[row], schedule.channel[row], renamed)
@@ -248,7 +260,9 @@ def _pick_rows(schedule: Schedule, row: I64, src: ArrayLike, dst: ArrayLike, slo
 
 
 def on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
-    """Return the schedule with the translations of a grid, where it treats all other ranks in the same way; else as it is.
+    """Return the schedule with the translations of a grid, if it treats all ranks but 0 in the same way.
+
+    Else the schedule itself.
 
     If every permutation that leaves rank 0 in place maps the rows of rank 0 onto themselves, then every permutation of ranks
     maps all rows onto themselves: each is a declared translation followed by one such permutation.
@@ -260,9 +274,9 @@ def on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
 
 
 def _treats_alike(schedule: Schedule) -> bool:
-    """Return whether every permutation of the ranks but 0 maps the rows of rank 0 onto themselves.
+    """Return whether every permutation of the ranks other than 0 maps the rows of rank 0 onto themselves.
 
-    A swap and a cycle are enough to try, because they generate all these permutations.
+    One swap and one cycle are tried, which is enough, because they generate all these permutations.
     """
     sent = np.bincount(schedule.dst, minlength=schedule.n_ranks)[1:]
     if len(sent) and sent.min() != sent.max():
@@ -275,7 +289,14 @@ def _treats_alike(schedule: Schedule) -> bool:
 
 
 def _sorted_rows(schedule: Schedule, moved: I64) -> I64:
-    """Return [5, S] round, destination, channel, slot and reduce of the rows of rank 0 with the other ranks moved, sorted."""
+    """Return [5, S] the rows of rank 0 under a permutation of the other ranks, sorted.
+
+    The columns are round, destination, channel, slot and reduce.
+
+    Args:
+        schedule: The schedule.
+        moved: [N] the image of each rank.
+    """
     n = schedule.n_ranks
     rest = schedule.n_slots // n**schedule.slot_digits
     slot = schedule.slot.astype(np.int64)
@@ -307,9 +328,9 @@ def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Sche
 
 
 def block_translations(schedule: Schedule, operation: Operation) -> Translations | None:
-    """Return the translations of blocks that belong to a schedule's declared translations.
+    """Return the translations of blocks that follow from a schedule's declared translations.
 
-    None: they do not map the operation onto itself, or they would tear a block apart.
+    None is returned if they do not map the operation onto itself, or if they would divide a block.
     """
     n, count = schedule.n_ranks, operation.n_blocks
     digits = max(d for d in range(schedule.slot_digits + 1) if count % n**d == 0)
@@ -322,8 +343,8 @@ def block_translations(schedule: Schedule, operation: Operation) -> Translations
 def adds_once_per_round(schedule: Schedule) -> bool:
     """Return whether every round adds at most once to each (rank, slot).
 
-    Several adds fold in ascending rank, and a translation does not keep that order. Then bits that are equal here need not be
-    equal elsewhere.
+    Several adds are folded in ascending rank, and a translation does not keep that order. Then equal bits at one rank do not
+    prove equal bits at its translations.
     """
     for rows in schedule.rounds():
         adds = schedule.reduce[rows]
@@ -334,10 +355,7 @@ def adds_once_per_round(schedule: Schedule) -> bool:
 
 
 def _to_first(schedule: Schedule, rows: slice, moves: Translations) -> Sends:
-    """Return each row translated so that the first digit of its slot is 0.
-
-    Exactly one translation of a row has that property.
-    """
+    """Return each row under the one translation that makes the first digit of its slot 0."""
     slot = schedule.slot[rows]
     back = moves.opposite(slot // (schedule.n_slots // schedule.n_ranks))
     dst = moves.rank(schedule.dst[rows], back)
@@ -347,7 +365,7 @@ def _to_first(schedule: Schedule, rows: slice, moves: Translations) -> Sends:
 def _maps(blocks: Translations, pairs: I32) -> bool:
     """Return whether translations map a set of (rank, block) pairs onto itself.
 
-    Each pair is brought to rank 0; there every block must occur N times or never.
+    Each pair is translated to rank 0; there every block must occur N times or never.
     """
     if len(pairs) == blocks.n_ranks * blocks.n_slots:
         return True

@@ -19,7 +19,7 @@ _JOINED = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_link", "hop_w
 
 
 def _repeated(graph: Graph, times: int) -> Graph:
-    """Return the tasks of a graph so many times, each time for itself."""
+    """Return the tasks of a graph a number of times; no copy waits for another."""
     if times == 1:
         return graph
     number = np.arange(times)[:, None]
@@ -35,10 +35,10 @@ def _repeated(graph: Graph, times: int) -> Graph:
 
 
 class Builder:
-    """A graph that grows: tasks are appended, waits between them are added, and `graph` returns the whole.
+    """A graph under construction: tasks are appended, waits between them are added, and `graph` returns the whole.
 
     Args:
-        capacity_Bps: The capacity of each link of the topology on which the schedules were lowered.
+        capacity_Bps: The bandwidth of each link of the topology on which the schedules were lowered.
     """
 
     def __init__(self, capacity_Bps: F64) -> None:
@@ -59,7 +59,7 @@ class Builder:
         return self._append(Graph.free(self.capacity_Bps, alpha_fs, who, where))
 
     def messages(self, size_bytes: I64, alpha_fs: I64, hop_start: I64, hop_link: I32, hop_weight: I32) -> I64:
-        """Add messages that nobody owns, and return their numbers; the columns are those of a `Graph`."""
+        """Add messages that no participant owns, and return their numbers; the columns are those of a `Graph`."""
         nobody = np.full(len(alpha_fs), -1, np.int32)
         free = Graph.free(self.capacity_Bps, alpha_fs, nobody, nobody)
         return self._append(replace(free, size_bytes=size_bytes, hop_start=hop_start, hop_link=hop_link, hop_weight=hop_weight))
@@ -104,13 +104,13 @@ class Builder:
         self._waits.append(Edges.of(task, pred))
 
     def graph(self) -> Graph:
-        """Return the graph of all that was added."""
+        """Return the graph of all tasks and waits so far."""
         start, pred, left = self._predecessors()
         columns = {name: joined_column(self._graphs, name) for name in _JOINED}
         return Graph(self.capacity_Bps, pred_start=start, pred=pred, pred_left=left, **columns)
 
     def _predecessors(self) -> Predecessors:
-        """Return the predecessors of all tasks: those within each graph, and the waits that were added between graphs."""
+        """Return the predecessors of all tasks: those within each appended graph, and those that were added between graphs."""
         waits = Edges.joined(self._waits)
         first = np.cumsum([0, *(g.n_tasks for g in self._graphs)])
         own = np.concatenate([g.pred + np.int32(f) for g, f in zip(self._graphs, first, strict=False)])

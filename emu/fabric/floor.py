@@ -26,7 +26,7 @@ MOST = 2**15  # messages of all groups, up to which each is looked at; of more, 
 
 
 class _Moments(NamedTuple):
-    """The least moments of each task, and what some tasks put on each link."""
+    """The earliest moments of each task, and working columns for what some tasks put on each link."""
 
     capacity: F64  # [L] bytes a tick
     start: F64_OUT  # [V]
@@ -39,7 +39,7 @@ class _Moments(NamedTuple):
 
     @staticmethod
     def of(graph: Graph) -> "_Moments":
-        """Return moments for the tasks of a graph, of which none is known."""
+        """Return moments for the tasks of a graph, all of them still unknown."""
         start, left, end = (np.zeros(graph.n_tasks) for _ in range(3))
         first, size, head = (np.zeros(graph.n_links) for _ in range(3))
         crossed = np.zeros(graph.n_links, np.int64)
@@ -47,14 +47,14 @@ class _Moments(NamedTuple):
 
 
 def least_fs(placed: PlacedSchedule, launch_fs: int = 0) -> F64:
-    """Return the ticks [G, P] from the moment that the first rank enters until each participant leaves, at least.
+    """Return [G, P] a lower bound of the ticks from the moment that the first rank enters until each participant leaves.
 
     Args:
-        placed: What is sent, with entries and exits.
-        launch_fs: Ticks that each rank takes to enter.
+        placed: The placed schedule, with entries and exits.
+        launch_fs: The ticks that each rank takes to enter.
 
     Raises:
-        InputError: as `lower_placed`.
+        InputError: See `lower_placed`.
     """
     if message_count([placed]) > MOST:
         least = launch_fs + _own_fs(placed)
@@ -64,7 +64,7 @@ def least_fs(placed: PlacedSchedule, launch_fs: int = 0) -> F64:
 
 
 def _exits_fs(piece: LoweredSchedule) -> F64:
-    """Return [U] when each participant leaves at least."""
+    """Return [U] a lower bound of the tick at which each participant leaves."""
     graph, moments = piece.graph, _Moments.of(piece.graph)
     _time(columns(graph), order_tasks(graph), moments)
     found = moments.end[piece.exit]
@@ -73,7 +73,12 @@ def _exits_fs(piece: LoweredSchedule) -> F64:
 
 
 def _own_messages(piece: LoweredSchedule) -> tuple[I64, I32, Bool]:
-    """Return [U + 1] where the messages of each participant begin among those that it sends or gets, these, and `left`."""
+    """Return the messages that each participant sends or receives, for `_leave`.
+
+    Returns:
+        [U + 1] the index at which the messages of each participant begin; the messages of all participants one after another;
+        and for each message True, because it counts when it leaves.
+    """
     receiver = piece.receiver.ravel()
     message = np.arange(len(receiver))
     who = np.concatenate((piece.graph.owner[message], receiver))
@@ -84,7 +89,7 @@ def _own_messages(piece: LoweredSchedule) -> tuple[I64, I32, Bool]:
 
 @compiled
 def _time(g: Columns, order: I32, s: _Moments) -> None:
-    """Work out the least moments of all tasks, which are taken in `order` (empty: as they stand)."""
+    """Compute the earliest moments of all tasks, which are taken in `order` (empty: in the order of their numbers)."""
     for i in range(len(s.start)):
         v = order[i] if len(order) > 0 else i
         first, end = g.pred_start[v], g.pred_start[v + 1]
@@ -92,7 +97,7 @@ def _time(g: Columns, order: I32, s: _Moments) -> None:
         for j in range(first, end):
             start = max(start, s.left[g.pred[j]] if g.pred_left[j] else s.end[g.pred[j]])
         if end > first + 1:
-            start = max(start, _all_there(g, s, g.pred, g.pred_left, first, end))
+            start = max(start, _last_fs(g, s, g.pred, g.pred_left, first, end))
         ticks = 0.0
         for h in range(g.hop_start[v], g.hop_start[v + 1]):
             ticks = max(ticks, g.size[v] * g.hop_weight[h] / s.capacity[g.hop_link[h]])
@@ -102,13 +107,13 @@ def _time(g: Columns, order: I32, s: _Moments) -> None:
 
 
 @compiled
-def _all_there(g: Columns, s: _Moments, tasks: I32, left: Bool, low: int, high: int) -> float:
-    """Return a lower bound of the tick at which all of some tasks have left or ended, from their bytes on each link.
+def _last_fs(g: Columns, s: _Moments, tasks: I32, left: Bool, low: int, high: int) -> float:
+    """Return a lower bound of the tick at which the last of several tasks has left or ended, from their bytes on each link.
 
     Args:
         g: The columns of the graph.
-        s: The least moments of tasks, as far as they are known, and columns for the sums of links.
-        tasks: Numbers of tasks; those from `low` up to `high` - 1 count.
+        s: The earliest moments of the tasks that were computed so far, and columns for the sums of links.
+        tasks: Numbers of tasks; those from index `low` up to `high` - 1 count.
         left: Whether a task counts when it leaves (true) or when it ends (false); one mark for each of `tasks`.
         low: The first index.
         high: One past the last index.
@@ -132,15 +137,18 @@ def _all_there(g: Columns, s: _Moments, tasks: I32, left: Bool, low: int, high: 
 
 @compiled
 def _leave(g: Columns, start: I64, own: I32, left: Bool, s: _Moments, found: F64_OUT) -> None:
-    """Let each participant leave no sooner than all of its own messages have left."""
+    """Raise the moment at which each participant leaves to that at which all of its own messages have left, if later."""
     for who in range(len(found)):
-        found[who] = max(found[who], _all_there(g, s, own, left, start[who], start[who + 1]))
+        found[who] = max(found[who], _last_fs(g, s, own, left, start[who], start[who + 1]))
 
 
 def _own_fs(placed: PlacedSchedule) -> F64:
-    """Return the ticks [G P] that the busiest link takes for what a participant sends, or for what it gets."""
+    """Return [G P] a lower bound for each participant: the ticks for all that it sends, or for all that it receives.
+
+    The larger of the two is returned. Each is the time of the busiest link that these messages cross.
+    """
     copies = np.arange(len(placed.copies(None).first))
-    ways, (src, dst, _) = routes_of_pairs(placed.topology, placed.asked(copies)), placed.classes.pairs
+    ways, (src, dst, _) = routes_of_pairs(placed.topology, placed.route_pairs(copies)), placed.classes.pairs
     sent = np.repeat(placed.classes.pair_bytes, len(copies))
     crossing = np.repeat(sent, np.diff(ways.start)) / ways.capacity_Bps[ways.link]
     found = np.zeros(placed.nodes.size)

@@ -1,9 +1,8 @@
-"""The graph: tasks with sizes, hops and predecessors. It is all that the engine sees.
+"""The graph, which is all that the engine sees: tasks with sizes, hops and predecessors; and the timeline, its result.
 
-A schedule on a placement and a whole training step are both graphs. Letters: V tasks, L links, H hops, E predecessor edges.
-
-An error about one task is worded in the terms of the code that made the graph. The timeline, which the engine gives, says when
-each task started, left and ended, in integer ticks of 1 fs.
+A schedule on a placement and a whole training step are both graphs. The timeline has the integer ticks (of 1 fs) at which each
+task started, left and ended. An error about one task is worded in the terms of the code that made the graph. Letters: V tasks,
+L links, H hops, E predecessor edges.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,12 +30,12 @@ class Timeline:
 
     @property
     def end_s(self) -> float:
-        """The time in seconds when the last task ended; 0 for an empty graph."""
+        """The time in seconds at which the last task ended; 0 for an empty graph."""
         return seconds(int(self.end_fs.max(initial=0)))
 
     @property
     def rounding_s(self) -> float:
-        """The most by which the clock's whole ticks can have made the time shorter than exact arithmetic would, in seconds.
+        """The largest number of seconds by which whole ticks can have made the time shorter than exact arithmetic would.
 
         A message leaves at the nearest tick, up to half a tick too early. Messages that leave at one instant share their links,
         so that all of them together gain no more. A floating-point step for each instant comes on top.
@@ -45,7 +44,7 @@ class Timeline:
         return instants * seconds(1) / 2 + (instants + 4) * float(np.spacing(self.end_s))
 
     def busy_s(self, capacity_Bps: F64) -> F64:
-        """Return the seconds [L] that each link would have taken at full rate for what it carried."""
+        """Return [L] the seconds that each link needs at full rate for the bytes that it carried."""
         return np.asarray(self.carried_bytes / capacity_Bps)
 
 
@@ -53,9 +52,9 @@ class Timeline:
 class Graph:
     """Tasks and the waits between them, as columns.
 
-    A task with hops is a message. It may start when all its predecessors allow it. Its `size_bytes` then flow over its
-    links at the max-min fair rate. The task has *left* when its last byte has, and it *ends* (is delivered) `alpha_fs` later.
-    A task without hops is a computation, a delay or a join. It ends, and has left, `alpha_fs` after its start.
+    A task with hops is a message. It may start once all its predecessors allow it. Its `size_bytes` then flow over its links at
+    the max-min fair rate. The task has *left* when its last byte has left, and it *ends* (is delivered) `alpha_fs` later. A
+    task without hops is a computation, a delay or a join. It leaves and ends `alpha_fs` after its start.
     """
 
     capacity_Bps: F64  # [L] bandwidth of each directed link
@@ -94,7 +93,7 @@ class Graph:
 
 
 def joined_column(graphs: Sequence[Graph], name: str) -> Any:
-    """Return a column of several graphs, one after another; the offsets of a graph begin where those before it end."""
+    """Return one column of several graphs, one graph after another; offsets are raised by the lengths of the graphs before."""
     parts = [getattr(graph, name) for graph in graphs]
     if name not in ("hop_start", "pred_start"):
         return np.concatenate(parts)
@@ -103,7 +102,7 @@ def joined_column(graphs: Sequence[Graph], name: str) -> Any:
 
 
 class TaskError(InputError):
-    """The error of a graph that cannot be run because of one task; `{}` in the text stands for that task's name."""
+    """The error of a graph that cannot be run because of one task; `{}` in its text stands for the name of that task."""
 
     def __init__(self, where: str, said: str, task: int) -> None:
         super().__init__(where, said, task)
@@ -115,10 +114,14 @@ class TaskError(InputError):
 
 @contextmanager
 def name_tasks(where: str, name: Callable[[int], str]) -> Iterator[None]:
-    """Reword errors about tasks that are raised within: begin with `where`, and call a task `name(task)`.
+    """Give tasks their names in the errors that the context raises.
+
+    Args:
+        where: The beginning of the message.
+        name: A function that returns the name of a task from its number.
 
     Raises:
-        InputError: An error about a task was raised within.
+        InputError: An error about a task was raised in the context.
     """
     try:
         yield

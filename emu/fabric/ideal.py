@@ -1,12 +1,13 @@
-"""The ideal fabrics on which claims are made: ports or links with one rate and one latency for each class of links.
+"""The ideal fabrics on which claims are made, and link clusters, which can be timed one by one.
 
-They are made from the schedule itself. Letters: P pairs, C classes of links.
+An ideal fabric is made from the schedule itself: ports or links with one rate and one latency for each class of links. Letters:
+P pairs, C classes of links.
 
-Clusters: groups that share links with one another and with no other group, so that each cluster can be timed by itself.
-
-Two clusters have one kind if their routes are equal hop by hop, with links numbered in the order in which the cluster's routes
-come to them, and with equal rates and latencies. Their graphs then differ only in the names of links, on which no time depends;
-so one cluster can stand for all of its kind. Letters: G groups of all placed schedules, K links of a cluster, H hops.
+A link cluster is a set of groups that share links with one another and with no other group, so that it can be timed by itself.
+Two link clusters are of one kind if their routes are equal hop by hop, with links numbered in the order in which the cluster's
+routes come to them, and with equal rates and latencies. Their graphs then differ only in the names of links, on which no time
+depends; so one link cluster can stand for all of its kind. Letters: G groups of all placed schedules, K links of a link
+cluster, H hops.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from emu.topology.topology import Links, Router, Routes, Topology
 
 
 def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[tuple[str, I64]]]:
-    """Return the cluster of each group [G], and the kind and the links [K] of each cluster.
+    """Return the link cluster of each group [G], and for each link cluster the digest of its kind and its links [K].
 
     The groups of the schedules are numbered one after another. The links are in the order in which routes come to them.
 
@@ -37,14 +38,14 @@ def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[tuple[
     """
     of_part = np.repeat(np.arange(len(placed)), [len(each.nodes) for each in placed])
     crossing = _CrossedLinks.of(placed)
-    return crossing.cluster, _name_clusters(crossing, of_part, placed[0].topology.links.bandwidth_Bps)
+    return crossing.cluster, _kinds_and_links(crossing, of_part, placed[0].topology.links.bandwidth_Bps)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _CrossedLinks:
-    """The pairs of all groups, sorted by cluster and then by group, and the links that their routes cross."""
+    """The pairs of all groups, sorted by link cluster and then by group, and the links that their routes cross."""
 
-    cluster: I64  # [G] cluster of each group, numbered by its first group
+    cluster: I64  # [G] link cluster of each group, numbered by its first group
     group: I64  # [pairs] group of each pair
     head_fs: I64  # [pairs] latency of each pair's route
     hops: I64  # [pairs] number of hops of each pair's route
@@ -64,21 +65,33 @@ class _CrossedLinks:
 def _routes_of_groups(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
     """Return the group of each pair, its latency and its number of hops, then the links of all pairs."""
     n = len(placed.copies(None).first)
-    ways = routes_of_pairs(placed.topology, placed.asked(np.arange(n)))
+    ways = routes_of_pairs(placed.topology, placed.route_pairs(np.arange(n)))
     group = np.arange(n) // (placed.schedule.n_participants if placed.by_rank else 1)
     return np.tile(group, len(ways.head_fs) // max(1, n)), ways.head_fs, np.diff(ways.start), column(ways.link, np.int64)
 
 
 def _clusters(group: I64, link: I64, n_groups: int) -> I64:
-    """Return the cluster of each group [G], from the groups that cross links and the links that they cross."""
+    """Return [G] the link cluster of each group.
+
+    Args:
+        group: [H] the group of each hop.
+        link: [H] the link of each hop.
+        n_groups: The number of groups.
+    """
     is_crossed = np.zeros(int(link.max(initial=-1)) + 1, np.bool_)
     is_crossed[link] = True
     number, n_links = np.cumsum(is_crossed) - 1, int(np.count_nonzero(is_crossed))
     return components(n_groups + n_links, group, n_groups + number[link])[:n_groups]
 
 
-def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> list[tuple[str, I64]]:
-    """Return the kind and the links of each cluster: a digest of its routes, and its links in the order of its routes."""
+def _kinds_and_links(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> list[tuple[str, I64]]:
+    """Return, for each link cluster, the digest of its kind and its links in the order in which its routes come to them.
+
+    Args:
+        crossing: The pairs of all groups, and their routes.
+        of_part: [G] the number of the placed schedule that each group belongs to.
+        capacity_Bps: The bandwidth of each link of the topology.
+    """
     of_pair = crossing.cluster[crossing.group]
     of_hop = np.repeat(of_pair, crossing.hops)
     crossed, first, number = np.unique(of_hop * len(capacity_Bps) + crossing.link, return_index=True, return_inverse=True)
@@ -95,11 +108,11 @@ def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> 
 
 
 def _kinds(columns: Sequence[I64], bounds: I64) -> list[str]:
-    """Return [clusters] a digest of the rows that each cluster has in every column; equal for equal rows.
+    """Return [clusters] a digest of the rows that each link cluster has in every column; equal for equal rows.
 
     Args:
-        columns: Arrays whose rows are sorted by cluster.
-        bounds: [clusters + 1, columns] where each cluster's rows begin in each column.
+        columns: Arrays whose rows are sorted by link cluster.
+        bounds: [clusters + 1, columns] the row of each column at which each link cluster begins.
     """
     sizes, kinds = np.diff(bounds, axis=0), np.empty(len(bounds) - 1, dtype=object)
     shapes, shape_of = np.unique(sizes, axis=0, return_inverse=True)

@@ -27,7 +27,7 @@ Keeps = Callable[[I64], bool]  # says whether a permutation of nodes keeps somet
 
 
 def domain_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], alike: Keeps | None = None) -> Domain | None:
-    """Return the ranks of a job that stand for all; None where no rank stands for another.
+    """Return the domain of a job: its orbits under the symmetries of the topology; None if no rank stands for another.
 
     The candidates are the declared symmetries of the topology, or the least powers of them, that map everything in the job onto
     something in the job. A test says whether routes keep them: on the copies that would stand for all, under each move and some
@@ -37,16 +37,17 @@ def domain_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], a
         topology: The topology on which the job runs.
         npus: [N] the NPU of each rank.
         placed: All placed schedules of the job.
-        alike: Says whether a permutation of nodes maps each rank to one that computes the same. None: no rank computes.
+        alike: A function that says whether a permutation of nodes maps each rank to one that computes the same; None: no
+            rank computes.
     """
     found = _candidate_domain(topology, npus, placed, alike)
     return found[0] if found is not None and all(_keeps_routes(each, *found) for each in placed) else None
 
 
 def fewest_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule]) -> Domain | None:
-    """Return the ranks that would stand for all if routes kept every symmetry; quick, because routes are not compared.
+    """Return the domain that a job would have if routes kept every symmetry; `domain_of` returns the same domain or None.
 
-    `domain_of` returns the same or None.
+    This is quick, because no routes are compared.
     """
     found = _candidate_domain(topology, npus, placed)
     return None if found is None else found[0]
@@ -55,7 +56,11 @@ def fewest_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule]) -
 def _candidate_domain(
     topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], alike: Keeps | None = None
 ) -> tuple[Domain, tuple["SymmetryPower", ...]] | None:
-    """Return the domain and the powers of symmetries for which `domain_of` compares routes."""
+    """Return the domain that a job has if routes keep its symmetries, with the powers of symmetries that make it.
+
+    The powers are those that keep everything else of the job; `domain_of` then compares the routes. None is returned if the
+    topology declares no symmetry, if its circuits change, or if no power keeps the job.
+    """
     if topology.symmetry is None or topology.circuits or not len(npus):
         return None
     tests = [*([alike] if alike else []), *(each.keeps for each in placed)]
@@ -121,7 +126,7 @@ def _moves_and_orbits(
 
 
 def _keeps_routes(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> bool:
-    """Return whether routes keep a domain's symmetry, and if so note the routes in the domain.
+    """Return whether the routes of a placed schedule keep the symmetries of a domain; if they do, store them in the domain.
 
     The result is cached by the pairs, because a job sends many sizes between the same pairs.
     """
@@ -136,7 +141,7 @@ def _keeps_routes(placed: PlacedSchedule, domain: Domain, powers: tuple[Symmetry
 
 @cached_by_topology(1)
 def _known_ways(topology: Topology) -> LRUCache[object, MessageRoutes | None]:
-    """Return the cache of a topology's routes over orbits, by symmetries and pairs.
+    """Return the cache of a topology's routes over orbits of links, by the powers of symmetries and the pairs.
 
     An entry has a number or two for each hop.
     """
@@ -147,19 +152,16 @@ def _ways_kept(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPow
     """Return the routes of a placed schedule over orbits of links; None where the symmetries do not keep them."""
     topology, copies = placed.topology, placed.copies(domain)
     moves, products, _, _ = _moves_and_orbits(topology, powers)
-    pairs = placed.asked(copies.first)
+    pairs = placed.route_pairs(copies.first)
     hops = _hops_kept(topology, pairs, (*moves, *products))
     ways = None if hops is None else shared_routes(topology, pairs, copies, domain.links)
     if hops is None or ways is None or hops * len(copies.number) > _PROVED * len(copies.first):
         return ways
-    return ways if _hops_kept(topology, placed.asked(np.arange(len(copies.number))), moves) is not None else None
+    return ways if _hops_kept(topology, placed.route_pairs(np.arange(len(copies.number))), moves) is not None else None
 
 
 def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[Move, ...]) -> int | None:
-    """Return the number of hops of the routes of some pairs.
-
-    None unless each move maps them onto the routes of the moved pairs.
-    """
+    """Return the number of hops of the routes of pairs; None unless each move maps them onto the routes of the moved pairs."""
     src, dst, key = pairs
     found = topology.router(*pairs)
     for node, link in moves:
@@ -182,7 +184,7 @@ def _declared(topology: Topology) -> tuple[I64, ...]:
 
 
 def _length(node: I64, first: int) -> int:
-    """Return the number of times after which a permutation of nodes brings the first node back."""
+    """Return the number of times after which a permutation of nodes brings node `first` back to its place."""
     length, here = 1, node[first]
     while here != first:
         length, here = length + 1, node[here]
@@ -199,9 +201,11 @@ def _power(permutation: I64, k: int) -> I64:
 
 
 def _products(moves: tuple[Move, ...], lengths: list[int]) -> list[Move]:
-    """Return moves made of random powers of all moves; the seed is fixed.
+    """Return products of random powers of all moves, always the same ones.
 
-    `lengths` says after how many times each move is back.
+    Args:
+        moves: The moves.
+        lengths: The number of times after which each move brings the first rank back to its place.
     """
     random, products = np.random.default_rng(0), []
     for _ in range(_PRODUCTS):

@@ -1,10 +1,8 @@
-"""Lowering: from a schedule on a placement to tasks, which are messages with routes and with the tasks that each waits for.
+"""Lowering of a schedule on a placement to tasks, each a message with its route and with the tasks that it waits for.
 
 Every schedule takes one path. Its rows become classes of tasks. The classes are placed on the nodes of one group, or of several
 equal groups. Each class then becomes one task in every copy that stands for others; without a symmetry each copy stands for
-itself. Letters: K slots, G groups, P participants of each, M messages of a copy, D copies.
-
-The job of a fabric: a schedule, the bytes of its slots, and its nodes. K slots, G groups, P participants.
+itself alone. Letters: K slots, G groups, P participants of each, M messages of a copy, D copies.
 """
 
 from dataclasses import dataclass, replace
@@ -30,10 +28,10 @@ from emu.units import TICKS_PER_S
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FabricJob:
-    """A schedule that a fabric is to carry for one group, or for several equal groups.
+    """A schedule that a fabric carries for one group, or for several equal groups.
 
     Args:
-        schedule: Any schedule. Its rows of rank 0 are used where these tell everything, else every row.
+        schedule: Any schedule. If its rows of rank 0 suffice for the times of all ranks, only these are used, else every row.
         slot_bytes: [K] bytes of each slot; a slot of 0 bytes is not sent.
         topology: The topology; its links are the links of the graph.
         placement: [P] or [G, P] the node of each participant, helpers after the ranks.
@@ -54,7 +52,7 @@ class FabricJob:
 
     @property
     def nodes(self) -> I64:
-        """The node of each participant, [G, P]."""
+        """[G, P] the node of each participant."""
         return np.atleast_2d(np.asarray(self.placement, np.int64))
 
 
@@ -66,7 +64,7 @@ _MOST_BYTES = 2**62  # bytes of all slots together, so that the slots of a messa
 class LoweredSchedule:
     """A schedule as tasks: first its M D messages (and the joins that stand for local rows), then the other tasks.
 
-    Participants are counted group after group. The tasks of a participant that another stands for are the tasks of that other.
+    Participants are counted group after group. If one participant stands for another, the tasks of both are the same tasks.
     """
 
     laid: PlacedSchedule
@@ -88,13 +86,13 @@ class LoweredSchedule:
 
     @cached_property
     def receiver(self) -> I32:
-        """The participant that each message goes to, [M D]."""
+        """[M D] the participant that each message goes to."""
         dst = column(self.laid.classes.messages.dst, np.int64)
         return column(self.laid.who(dst, self.copies.first), np.int32)
 
 
 class UnevenError(RowsError):
-    """The error of slots of different sizes, which make every row of a schedule necessary, where these are too many."""
+    """The error of a schedule with too many rows, all of which are necessary because its slots have different sizes."""
 
     def __init__(self, name: str, needed: str) -> None:
         super().__init__(name, needed)
@@ -105,7 +103,7 @@ class UnevenError(RowsError):
 
 
 def lower(job: FabricJob, joins: Joins = Joins.EXITS) -> LoweredSchedule:
-    """Return a schedule on a placement as the tasks of every rank; `joins` as in `lay`.
+    """Return a schedule on a placement as the tasks of every rank; the argument `joins` is that of `lay`.
 
     Raises:
         InputError: See `lay` and `lower_placed`.
@@ -135,7 +133,7 @@ def lay(job: FabricJob, joins: Joins = Joins.EXITS) -> PlacedSchedule:
 
 
 def _needs(circuits: Circuits, nodes: I64, key: int, src: I64, dst: I64, channel: I64) -> tuple[I64, I64]:
-    """Return the optical switches that messages of the only group need, and their states."""
+    """Return the optical switches that messages of the only group need, and the state of each that they need."""
     return circuits.needs(nodes[0, src], nodes[0, dst], key * CHANNELS + channel)
 
 
@@ -161,7 +159,7 @@ def lower_placed(placed: PlacedSchedule, domain: Domain | None = None) -> Lowere
 
 
 def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
-    """Return a lowered schedule in which each participant takes `launch_fs` ticks to enter, once it may."""
+    """Return a lowered schedule in which each participant takes `launch_fs` ticks to enter after it may enter."""
     if not launch_fs:
         return piece
     alpha = piece.graph.alpha_fs.copy()
@@ -170,7 +168,7 @@ def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
 
 
 def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
-    """Return the ticks that the busiest link takes at full rate for all it carries: a lower bound of the schedule's time.
+    """Return the ticks that the busiest link needs at full rate for all its messages: a lower bound of the schedule's time.
 
     The arguments are those of `lower_placed`.
     """
@@ -182,10 +180,10 @@ def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
 
 
 def _routes(placed: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
-    """Return the routes of a placed schedule's pairs: over links, or over orbits of links where a symmetry is given."""
+    """Return the routes of a placed schedule's pairs: over links, or over orbits of links if there is a domain."""
     if domain is None:
-        return routes_of_pairs(placed.topology, placed.asked(copies.first))
-    ways = domain.ways.get(placed) or shared_routes(placed.topology, placed.asked(copies.first), copies, domain.links)
+        return routes_of_pairs(placed.topology, placed.route_pairs(copies.first))
+    ways = domain.ways.get(placed) or shared_routes(placed.topology, placed.route_pairs(copies.first), copies, domain.links)
     if ways is None:
         raise InputError(
             f"{placed.name}: the routes of {placed.topology.name} do not keep the symmetry that it was to be timed by"
@@ -212,11 +210,11 @@ def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
 
 
 def store_rows(job: FabricJob) -> Schedule:
-    """Return the job's schedule with every row stored, where its symmetry alone does not give its times.
+    """Return the job's schedule with every row stored, if its rows of rank 0 do not suffice for the times of all ranks.
 
     Raises:
-        RowsError: There are more than 2**24 rows; the message says why they are needed. It is an `UnevenError` where a size
-            that cuts evenly would help.
+        RowsError: There are more than 2**24 rows; the message says why they are needed. It is an `UnevenError` if a size that
+            divides evenly would help.
     """
     schedule, rows = job.schedule, job.schedule.n_rows_of_all
     if not schedule.translate:
@@ -237,14 +235,14 @@ def store_rows(job: FabricJob) -> Schedule:
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _expanded(schedule: Schedule) -> Schedule:
-    """Return the schedule with every row stored: one value for equal ones, whose classes are worked out once."""
+    """Return the schedule with every row stored; the result is cached, so that its classes are computed only once."""
     return schedule.expand()
 
 
 def _rows_needed(job: FabricJob, nodes: I64) -> Schedule:
-    """Return the rows of rank 0 where these give the times of all ranks, else all rows.
+    """Return the schedule with its rows of rank 0 if these suffice for the times of all ranks, else with all rows.
 
-    Where the groups are a grid, the result has the translations of that grid.
+    If the groups are a grid of the topology, the result has the translations of that grid.
     """
     schedule = job.schedule
     if not schedule.translate:
@@ -256,12 +254,12 @@ def _rows_needed(job: FabricJob, nodes: I64) -> Schedule:
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
-    """Return what `on_grid` does: one value for equal ones, whose classes are worked out once."""
+    """Return the result of `on_grid`, which is cached, so that its classes are computed only once."""
     return on_grid(schedule, dims)
 
 
 def _extent(topology: Topology, npus: I64) -> tuple[int, ...]:
-    """Return how many different coordinates a group has along each dim of the topology; a group that is a grid fills these."""
+    """Return the number of different coordinates that a group has along each dim of the topology; a grid fills all of these."""
     if not topology.dims or npus.max() >= topology.n_npus:
         return ()
     return tuple(len(np.unique(digit)) for digit in np.unravel_index(npus, topology.dims))

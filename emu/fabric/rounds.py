@@ -23,7 +23,7 @@ _MOST = 2**20  # limit on the messages of a group times its rounds
 
 
 class Rounds(NamedTuple):
-    """The time of groups that start together, in ticks after all have entered."""
+    """The time of groups that start together, in ticks from the moment at which all have entered."""
 
     least_fs: float
     most_fs: float
@@ -32,12 +32,12 @@ class Rounds(NamedTuple):
 
     @property
     def middle_fs(self) -> float:
-        """The mean of the least and the largest time."""
+        """The mean of the lower bound and the time with a barrier after each round."""
         return (self.least_fs + self.most_fs) / 2
 
     @property
     def apart(self) -> float:
-        """The largest error of the mean, as a share of it."""
+        """The largest error of the mean, as a share of the mean."""
         return (self.most_fs - self.least_fs) / 2 / self.middle_fs if self.most_fs else 0.0
 
 
@@ -51,14 +51,14 @@ class _MessageCounts(NamedTuple):
 
 
 def message_count(placed: Sequence[PlacedSchedule]) -> int:
-    """Return the number of messages of all groups; messages inside a rank count too."""
+    """Return the number of messages of all groups, with those that a rank sends itself."""
     return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in placed)
 
 
 def rounds_of(placed: Sequence[PlacedSchedule], most: int) -> Rounds | None:
-    """Return the times of groups that start together.
+    """Return the times of groups that start together; None if `Rounds` cannot give them.
 
-    None: they have more than `most` rounds, or messages of one round differ in size.
+    There is no result if the groups have more than `most` rounds, or if messages of one round differ in size.
 
     Args:
         placed: The placed schedules, on one topology without optical switches that turn, and without send overhead.
@@ -78,9 +78,9 @@ def rounds_of(placed: Sequence[PlacedSchedule], most: int) -> Rounds | None:
 
 
 def _rounds(classes: Classes, most: int) -> I64 | None:
-    """Return the round of each class of tasks [C]: the length of its longest chain of messages, itself included.
+    """Return [C] the round of each class of tasks; None if there may be more than `most` rounds.
 
-    None: it may be more than `most`.
+    The round is the number of messages in the longest chain of predecessors that ends with the class.
     """
     n, own = len(classes.start) - 1, np.zeros(len(classes.start) - 1, np.int64)
     own[classes.queues.message] = 1
@@ -97,7 +97,7 @@ def _rounds(classes: Classes, most: int) -> I64 | None:
 
 
 def _sizes(classes: Classes, rounds: I64) -> list[int] | None:
-    """Return the size of the messages of each round; None where messages of one round differ."""
+    """Return the size of the messages of each round; None if messages of one round differ in size."""
     message = classes.queues.message
     size, of = classes.messages.size_bytes[message], rounds[message]
     found = [np.unique(size[of == r]).tolist() for r in range(1, int(of.max(initial=0)) + 1)]
@@ -105,17 +105,28 @@ def _sizes(classes: Classes, rounds: I64) -> list[int] | None:
 
 
 def _count_messages(placed: PlacedSchedule, rounds: I64, sizes: list[int]) -> _MessageCounts:
-    """Return the messages of a placed schedule, counted by round and pair."""
+    """Return the number of messages of a placed schedule for each round and pair.
+
+    Args:
+        placed: The placed schedule.
+        rounds: [C] the round of each class of tasks.
+        sizes: The size of the messages of each round.
+    """
     copies, queues = placed.copies(None).first, placed.classes.queues
     of, pairs = rounds[queues.message] - 1, len(queues.tail)
     number = np.bincount(of * pairs + queues.pair, minlength=len(sizes) * pairs).reshape(len(sizes), pairs)
     return _MessageCounts(
-        routes_of_pairs(placed.topology, placed.asked(copies)), np.asarray(number, np.int64), len(copies), sizes
+        routes_of_pairs(placed.topology, placed.route_pairs(copies)), np.asarray(number, np.int64), len(copies), sizes
     )
 
 
 def _time_groups(sent: Sequence[_MessageCounts], rate: F64) -> Rounds:
-    """Return the times of all groups together; `rate` [L] is in bytes a tick."""
+    """Return the times of all groups together.
+
+    Args:
+        sent: The messages of each placed schedule.
+        rate: [L] the bandwidth of each link in bytes per tick.
+    """
     total, crossing, most_fs = np.zeros(len(rate)), np.zeros(len(rate)), 0.0
     alike = np.column_stack([sent[0].size_bytes, *(each.number for each in sent)])
     first, times = np.unique(alike, axis=0, return_index=True, return_counts=True)[1:]
@@ -130,22 +141,34 @@ def _time_groups(sent: Sequence[_MessageCounts], rate: F64) -> Rounds:
 
 
 def _sum_on_links(sent: _MessageCounts, amount: F64 | I64, n_links: int) -> F64:
-    """Return the sum [L], for each link, of an amount [R] or [R D] of each pair that crosses it."""
+    """Return [L] the sum of an amount over all pairs that cross each link.
+
+    Args:
+        sent: The messages of one placed schedule.
+        amount: [R] or [R D] the amount of each pair.
+        n_links: The number of links.
+    """
     of_way = np.repeat(amount, len(sent.ways.head_fs) // max(1, len(amount)))
     return column(np.bincount(sent.ways.link, np.repeat(of_way, np.diff(sent.ways.start)), n_links), np.float64)
 
 
 def _last_arrival(sent: _MessageCounts, r: int, taken: F64) -> float:
-    """Return when the last message of a round arrives, if each waits for all that cross the busiest of its links."""
+    """Return the ticks until the last message of a round arrives; each waits for all messages on the busiest of its links.
+
+    Args:
+        sent: The messages of one placed schedule.
+        r: The number of the round.
+        taken: [L] the ticks that each link needs for all messages of the round.
+    """
     waits = np.maximum.reduceat(taken[sent.ways.link], sent.ways.start[:-1]) + sent.ways.head_fs
     return float(waits[np.repeat(sent.number[r], sent.copies) > 0].max(initial=0.0))
 
 
 def _least_time(sent: Sequence[_MessageCounts], rate: F64) -> float:
-    """Return a lower bound of the time when all messages have arrived.
+    """Return a lower bound of the ticks until all messages have arrived.
 
-    The bound is, for a latency, the largest time that a link takes for the messages that cross it on routes of that latency or
-    more, plus that latency; and the largest of these over several latencies.
+    For a given latency, the bound is this latency plus the largest time that a link needs for the messages whose routes have at
+    least this latency. The largest of the bounds for several latencies is returned.
     """
     heads = np.unique(np.concatenate([each.ways.head_fs for each in sent]))
     least = 0.0

@@ -1,4 +1,4 @@
-"""The one entry to the engine: a graph in, a timeline out. The entry picks the method: sweep, quotient or solver.
+"""The one entry to the engine: it takes a graph, picks a method (sweep, quotient or solver), and returns a timeline.
 
 A schedule that has a fabric to itself is timed in three steps: place it, lower it to tasks, run the tasks. A result may be
 chaotic: where sharing feeds back through dependencies, one tick more or less can move the end by percents. Then one figure says
@@ -27,7 +27,7 @@ from emu.units import seconds
 
 
 class CapacityEvent(NamedTuple):
-    """A change of a link: from `time_fs` on, `link` has `capacity_Bps`; with 0 nothing flows."""
+    """A change of a link's bandwidth at a tick; with 0 nothing flows from then on."""
 
     link: int
     time_fs: int
@@ -64,13 +64,13 @@ class Spread:
 
 
 def perturb(graph: Graph, seed: int) -> Graph:
-    """Return the graph with each task delayed by one tick or not, at random."""
+    """Return the graph with the start of each task delayed at random by one tick or by none."""
     late = np.random.default_rng(seed).integers(2, size=graph.n_tasks)
     return replace(graph, ready_fs=graph.ready_fs + late)
 
 
 def check_seeds(seeds: int) -> None:
-    """Check that there are two runs or more, because one run has no spread.
+    """Check that there are at least two runs, because one run has no spread.
 
     Raises:
         InputError: There are fewer.
@@ -80,14 +80,12 @@ def check_seeds(seeds: int) -> None:
 
 
 def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lambda timeline: timeline.end_s) -> Spread | None:
-    """Return the spread of a result over perturbed starts.
-
-    None where the results differ by no more than one tick for each task.
+    """Return the spread of a result over perturbed starts; None if the results differ by at most one tick for each task.
 
     Args:
         graph: The graph that is timed.
         seeds: The number of runs, each with its own perturbation.
-        result_s: Reads the result off a timeline, in seconds; by default its end.
+        result_s: A function that returns the result in seconds from a timeline; by default its end.
 
     Raises:
         InputError: There are fewer than two runs.
@@ -99,7 +97,7 @@ def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lam
 
 
 def time_alone(job: FabricJob) -> Timeline:
-    """Return the timeline of a job that has the fabric to itself; its symmetry shortens the work where it has one.
+    """Return the timeline of a job that has the fabric to itself; symmetries of the job reduce the number of tasks.
 
     Raises:
         InputError: See `lay` and `lower_placed`; or a message ends beyond the clock.
@@ -110,7 +108,10 @@ def time_alone(job: FabricJob) -> Timeline:
 
 
 def lower_alone(job: FabricJob) -> LoweredSchedule:
-    """Return a job as few tasks as its symmetry and the topology's allow; errors as in `time_alone`."""
+    """Return a job as the fewest tasks that its symmetry and that of the topology allow.
+
+    The errors are those of `time_alone`.
+    """
     placed = lay(job, Joins.NONE)
     return lower_placed(placed, domain_of(job.topology, placed.npus[0], [placed]) if placed.by_rank else None)
 

@@ -140,7 +140,10 @@ class LayerOnRank:
 
 
 def padded_model(plan: Plan, model: Model, stack: Stack) -> Model:
-    """Return the model with the vocabulary that its ranks share; the model itself if tp divides its vocabulary."""
+    """Return the model with its vocabulary padded to a multiple of 128 tp words, so that the ranks of tp can divide it.
+
+    The model itself is returned if tp divides its vocabulary, or if the software pads no vocabulary.
+    """
     if not stack.software.pads_vocabulary or model.vocab % plan.tp == 0 or model.describe is None:
         return model
     multiple = _EACH * plan.tp

@@ -342,7 +342,17 @@ def _flash(tokens: Tokens, heads: int, kv_heads: int, head_dim: int, value_dim: 
 
 
 def lookup(name: str, tokens: int, rows: int, width: int, cut: str = "in") -> ModelOperator:
-    """Return a lookup of rows of a table by indices of 8 bytes; the gradient is as large as the table."""
+    """Return the lookup of an embedding: one row of a table for each token, by its index of 8 bytes.
+
+    The gradient of the table is as large as the table.
+
+    Args:
+        name: The path of the operator's module.
+        tokens: The number of tokens.
+        rows: The rows of the table.
+        width: The elements of a row.
+        cut: The dimension along which tensor parallelism cuts the table, as in `ModelOperator`.
+    """
     moved, index = tokens * width, 8 * tokens
     passes = Passes(
         Amount(whole=2 * moved, fixed_bytes=index),

@@ -1,10 +1,10 @@
-"""The turns of each place of a pipeline: the order of its passes, and of the messages between them.
+"""The orders of a pipeline: the turns of each place, which are the passes of microbatches and the messages between them.
 
-P stages of ranks, V virtual stages of a rank, M microbatches. Two orders split a backward pass in two, so that weight gradients
-fill bubbles, and are V-shaped: the second stage of a place is the mirror of the first. Sources: GPipe (Huang et al., 2019);
-1F1B and interleaved 1F1B (Narayanan et al., SC21, section 2.2); ZB-V (Qi et al., Zero Bubble Pipeline Parallelism (2023),
-section 6); DualPipeV (DeepSeek-V3 (2024), DualPipe, cut in half). All are as PyTorch 2.13 has them, and so are the places of
-sends and receives (torch/distributed/pipelining/schedules.py).
+Letters: P stages of ranks, V virtual stages of a rank, M microbatches. Two orders split a backward pass in two, so that weight
+gradients fill bubbles, and are V-shaped: the second stage of a place is the mirror of the first. Sources: GPipe (Huang et al.,
+2019); 1F1B and interleaved 1F1B (Narayanan et al., SC21, section 2.2); ZB-V (Qi et al., Zero Bubble Pipeline Parallelism
+(2023), section 6); DualPipeV (DeepSeek-V3 (2024), DualPipe, cut in half). All are as PyTorch 2.13 has them, and so are the
+places of sends and receives (torch/distributed/pipelining/schedules.py).
 """
 
 from collections import Counter, deque
@@ -20,7 +20,10 @@ GATHER, DROP, REDUCE = "gather", "drop", "reduce"  # gather or drop a stage's sh
 
 
 class Turn(NamedTuple):
-    """One turn of a place of a pipeline: a pass of a microbatch, a message, or an action on a stage's weights."""
+    """One entry of the order of a pipeline, for the ranks at one place.
+
+    A turn is a forward or backward pass of one microbatch, a message of such a pass, or an action on a stage's weights.
+    """
 
     stage: int  # of all P * V stages; for a message, the stage that sends or receives it
     what: str
@@ -41,7 +44,7 @@ class Order(NamedTuple):
     executed: int = 0  # the fewest M as a multiple of P, if real ranks need more than the order
 
     def takes(self, virtual: int) -> bool:
-        """Return True if the order runs with so many virtual stages of a rank."""
+        """Return True if the order runs with a number of virtual stages of a rank."""
         return virtual in self.virtual if self.virtual else virtual > 1
 
     def least(self, stages: int, *, executed: bool) -> int:
@@ -49,11 +52,11 @@ class Order(NamedTuple):
         return max(1, self.times * stages, self.executed * stages * executed)
 
     def fits(self, microbatches: int, stages: int, *, executed: bool = True) -> bool:
-        """Return True if the order runs with so many microbatches; with `executed`, on real ranks."""
+        """Return True if the order runs with a number of microbatches; with `executed`, on real ranks."""
         return microbatches >= self.least(stages, executed=executed) and self.has_whole_rounds(microbatches, stages)
 
     def has_whole_rounds(self, microbatches: int, stages: int) -> bool:
-        """Return True if the order needs no rounds, or so many microbatches divide into equal ones."""
+        """Return True if the order needs no rounds, or if the microbatches divide into equal rounds."""
         return not (self.rounds and microbatches % (microbatches // stages))
 
 
@@ -73,7 +76,7 @@ def default_order(virtual: int) -> str:
 
 
 def orders_with(virtual: int) -> list[str]:
-    """Return the orders that run with so many virtual stages of a rank."""
+    """Return the orders that run with a number of virtual stages of a rank."""
     return [name for name, order in ORDERS.items() if order.takes(virtual)]
 
 
@@ -85,7 +88,7 @@ def stages_of(place: int, stages: int, virtual: int, name: str) -> tuple[int, ..
 
 
 class _Place:
-    """The turns of one place; the microbatches of each stage come in their order, forward and backward."""
+    """The turns of one place under construction; the microbatches of each stage follow in their order, forward and backward."""
 
     def __init__(self, place: int, places: int) -> None:
         self.stages = (place, 2 * places - 1 - place)
@@ -94,18 +97,22 @@ class _Place:
         self.found: list[TurnGroup] = []
 
     def take(self, *turns: tuple[int, str]) -> None:
-        """Add turns that run together, each as the first stage (0) or the second (1) and the kind of pass."""
+        """Add turns that run together.
+
+        Args:
+            *turns: The stage of each, the first (0) or the second (1) of the place, and the kind of its pass.
+        """
         self.found.append(tuple(self._next(self.stages[which], what) for which, what in turns))
 
     def take_weights(self, which: int) -> None:
-        """Add the weight gradients of the oldest backward pass of a stage that lacks them; -1: of either stage."""
+        """Add the weight gradients of the oldest backward that lacks them, of one stage of the place; -1: of either stage."""
         turn = next((t for t in self.left if which < 0 or t.stage == self.stages[which]), None)
         if turn is not None:
             self.left.remove(turn)
             self.found.append((turn._replace(what=WEIGHT),))
 
     def take_each(self, times: int, *turns: tuple[int, str]) -> None:
-        """Add turns one after another, so many times."""
+        """Add turns one after another, and repeat this a number of times."""
         for which, what in times * turns:
             if what == WEIGHT:
                 self.take_weights(which)
@@ -181,11 +188,11 @@ def turns(order: str, place: int, places: int, virtual: int, microbatches: int) 
 
 
 def _one_and_one(place: int, places: int, virtual: int, microbatches: int, *, splits: bool) -> Iterator[Turn]:
-    """Yield some forwards, then a forward and a backward in turn, then the remaining backwards.
+    """Yield some forwards, then forwards and backwards alternately, then the remaining backwards.
 
-    Stages take turns every `a_round` microbatches: forwards start with the first stage, backwards with the last. With split
-    backward passes, the weight gradients follow as many turns later as there are places before, and one hop needs one forward
-    less.
+    Stages alternate every `a_round` microbatches: forwards start with the first stage, backwards with the last. With split
+    backward passes, the weight gradients of a pass come as many turns later as there are places before this one, and one hop
+    needs one forward less.
     """
     a_round = microbatches // max(1, microbatches // places)
     mine, total = stages_of(place, places, virtual, "interleaved"), virtual * microbatches
@@ -219,10 +226,10 @@ def all_turns(order: str, places: int, virtual: int, microbatches: int) -> tuple
 
 
 def with_messages(of_places: Sequence[Sequence[TurnGroup]], stages: int, microbatches: int) -> tuple[tuple[Turn, ...], ...]:
-    """Return the turns of all places with their messages, ordered so that no two wait for each other.
+    """Return the turns of all places with their messages, in an order in which no two wait for each other.
 
-    A send follows at once the turn whose result it sends. The receive then comes next at the other place, at the point that
-    this place has reached when all places take one turn (or one group of turns) after another.
+    A send follows directly after the turn whose result it sends. Its receive comes next at the other place, at the point that
+    this place has reached if all places take one turn (or one group of turns) after another.
     """
     place_of = {turn.stage: place for place, own in enumerate(of_places) for turn in chain(*own)}
     left = [deque(with_weights(own, microbatches)) for own in of_places]
@@ -269,7 +276,7 @@ _ACTIVE = 3  # the stages of a place that may have whole weights at a time
 
 
 def with_weights(own: Sequence[TurnGroup], microbatches: int) -> list[TurnGroup]:
-    """Return the turns, with those that gather the weights of the next stages, drop those of others, and reduce gradients."""
+    """Return the turns of a place with actions on weights: gather those of the next stages, free others, reduce gradients."""
     found: list[TurnGroup] = []
     active: list[int] = []
     done: Counter[int] = Counter()
@@ -287,7 +294,7 @@ def with_weights(own: Sequence[TurnGroup], microbatches: int) -> list[TurnGroup]
 
 
 def _next_stages(own: Sequence[TurnGroup], number: int) -> list[int]:
-    """Return the first stages of the turns from turn `number` on: as many as may have whole weights at a time (`_ACTIVE`)."""
+    """Return the stages of the turns from turn `number` on, at most as many as may have whole weights at a time (`_ACTIVE`)."""
     near: list[int] = []
     for together in islice(own, number, None):
         near += [turn.stage for turn in together if turn.stage not in near]

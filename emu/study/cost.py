@@ -324,11 +324,11 @@ def _injection(topology: Topology, section: Section, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipTerms:
-    """The terms of ownership: the price of an NPU, the years, and the price of energy."""
+    """The terms on which the cost of owning a machine is computed."""
 
-    npu: Price  # of an NPU; none is paid for unless it is given
-    years: float
-    kwh_dollars: float
+    npu: Price  # the price and the power of an NPU; 0 dollars if nobody names a price
+    years: float  # the time for which the machine runs
+    kwh_dollars: float  # the price of energy, in dollars per kWh
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,10 +181,11 @@ def claimed_fs(found: Algorithm, shape: Shape, topology: Topology) -> float:
 def claimed_bytes_fs(
     found: Algorithm, shape: Shape, topology: Topology, npus: Sequence[int], elements: int, item: int
 ) -> float:
-    """Return the ticks of the bytes that an algorithm claims for one port of a rank, if its claim is exact; else 0.
+    """Return a lower bound in ticks on the time of an algorithm, from the bytes of its claim; 0 if the claim is not exact.
 
-    Some rank sends or receives that many bytes, or passes them on in a row: no faster than all links of the best rank together.
-    If a size does not cut evenly, each slot may be an element smaller.
+    By its claim, a rank must send, receive or pass on a number of bytes. Here the bytes are divided by the bandwidth of all
+    links of the rank that has most bandwidth. If the elements do not divide evenly into slots, each slot may be an element
+    smaller than the claim says; the bound takes that into account.
 
     Args:
         found: The algorithm.

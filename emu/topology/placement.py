@@ -1,4 +1,4 @@
-"""The placement of a job: which node each participant is on. Ranks are on NPUs, helpers on switches.
+"""The placement of a job, which is the node of each participant, and the NPUs that groups can use if some NPUs are faulty.
 
 Where some NPUs are faulty, only those can be used that come together in groups of a size, for tensor-parallel groups or any
 other. The rule is the system's own, its `grouper`. A system without a rule can place a group on any NPUs that work, as many as
@@ -15,7 +15,7 @@ from emu.topology.topology import Topology, cached_by_topology
 
 @cached_by_topology(1)
 def order(topology: Topology) -> I32:
-    """Return the NPUs in the order in which ranks take them where none is faulty.
+    """Return the NPUs in the order in which ranks take them, if no NPU is faulty.
 
     The order is the system's own, else that of the NPUs' numbers.
     """
@@ -48,7 +48,11 @@ def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I3
 
 
 def by_axes(topology: Topology, axes: tuple[int, ...]) -> I32:
-    """Return [n_npus] the NPU of each rank where ranks count the topology's dims in the order `axes`, the last fastest.
+    """Return [n_npus] the NPU of each rank, if ranks count the dims of the topology in a given order.
+
+    Args:
+        topology: The topology.
+        axes: The numbers of the dims, the one that ranks count fastest last.
 
     Raises:
         InputError: `axes` does not have each of the dims once.
@@ -61,7 +65,7 @@ def by_axes(topology: Topology, axes: tuple[int, ...]) -> I32:
 
 
 def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
-    """Return [n_ranks + helpers] the nodes of the ranks, then a switch for each helper, as `hubs` finds them.
+    """Return [n_ranks + helpers] the nodes of the ranks, then a switch for each helper, as `hubs` returns them.
 
     Raises:
         InputError: There are fewer such switches than helpers.
@@ -78,17 +82,25 @@ def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
 
 
 def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]:
-    """Return the assumption, as a sentence, that switches add where a schedule has helpers and the topology does not say so."""
+    """Return, as one sentence, the assumption that switches add.
+
+    Nothing if there are no helpers, or if the topology says it.
+    """
     if not helpers or topology.adds:
         return ()
     return (f"switches of {topology.name} are taken to add and to copy what they pass on; nothing says that they can",)
 
 
 def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
-    """Return the first switches, at most `most`, to which every rank has a route.
+    """Return the switches that helpers are placed on: the first ones, at most `most`, to which every rank has a route.
 
-    If there are fewer than `most` of them, return instead one switch for each of `most` equal runs of ranks, where there is one
-    for each run. Where a topology says which of its switches add, only these count, and only for ranks on their own links.
+    If there are fewer than `most` of them, one switch for each of `most` equal runs of ranks is returned instead, if each run
+    has one. If a topology says which of its switches add, only these count, and only for ranks that have a link to them.
+
+    Args:
+        topology: The topology.
+        ranks: The NPU of each rank.
+        most: The number of helpers.
     """
     nodes = column(ranks, np.int64)
     found = _of_all(topology, nodes, most)
@@ -99,7 +111,7 @@ def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
 
 
 def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
-    """Return the first switches, at most `most`, that every rank reaches."""
+    """Return the first switches, at most `most`, that every rank has a route to."""
     if topology.adders is not None and len(nodes):
         return _adders_of_all(topology, topology.adders, nodes)[:most]
     found, size = list[int](), 1
@@ -113,7 +125,7 @@ def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
 
 
 def _adders_of_all(topology: Topology, adders: Bool, nodes: I64) -> I64:
-    """Return the switches that add for every rank: each rank has a link of its own to them."""
+    """Return the switches that add for all ranks, because each rank has a link to them."""
     links, wanted = topology.links, np.unique(nodes)
     own = np.isin(links.src, wanted) & adders[links.dst]
     pairs = np.unique(links.src[own].astype(np.int64) * topology.n_nodes + links.dst[own])
@@ -122,28 +134,34 @@ def _adders_of_all(topology: Topology, adders: Bool, nodes: I64) -> I64:
 
 
 def _reach(topology: Topology, npus: I64, switches: I64) -> Bool:
-    """Return whether there is a route from each NPU to each switch; one of the two is a single node."""
+    """Return whether there is a route from each NPU to each switch; either the NPUs or the switches are a single node."""
     src, dst = (column(side, np.int64) for side in np.broadcast_arrays(npus, switches))
     hops = topology.router(src, dst, column(np.zeros(len(src)), np.int64)).hops
     return column(hops > 0, np.bool_)
 
 
 def without(npus: I64, n_ranks: int, faulty: I64) -> I64:
-    """Return the NPUs of a list that are not faulty, at most one for each rank, in its order."""
+    """Return the first NPUs of a list that are not faulty, in its order and at most one for each rank."""
     return column(npus[~np.isin(npus, faulty)][:n_ranks], np.int64)
 
 
 def whole_units(units: I64, n_ranks: int, faulty: I64) -> I64:
-    """Return the NPUs of the units [U, NPUs of a unit] that have no faulty NPU, in their order, for any number of ranks."""
+    """Return the NPUs of all units without a faulty NPU, in their order.
+
+    Args:
+        units: [U, NPUs of a unit] the NPUs of each unit.
+        n_ranks: The number of ranks; it changes nothing.
+        faulty: The faulty NPUs.
+    """
     return units[~np.isin(units, faulty).any(axis=1)].ravel()
 
 
 def usable_npus(topology: Topology, group: int, faulty: Bool) -> I64:
-    """Return [E] the NPUs that groups of `group` NPUs can use in each state.
+    """Return [E] the number of NPUs that groups of `group` NPUs can use in each state.
 
     Args:
         topology: The machine, with its rule.
-        group: NPUs of a group.
+        group: The number of NPUs of a group.
         faulty: [E, N] whether each NPU is faulty.
 
     Raises:
@@ -159,9 +177,9 @@ def usable_npus(topology: Topology, group: int, faulty: Bool) -> I64:
 
 
 def in_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
-    """Return [E] the usable NPUs where a group stays within a unit of `unit` consecutive NPUs.
+    """Return [E] the number of usable NPUs of a system in which a group stays within a unit of `unit` consecutive NPUs.
 
-    The other NPUs of a unit go on where one fails. A larger group takes whole units without a faulty NPU.
+    The other NPUs of a unit can still be used if one fails. A larger group takes whole units without a faulty NPU.
 
     Raises:
         InputError: A group is larger than a unit, and no multiple of it.
@@ -175,7 +193,7 @@ def in_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
 
 
 def in_whole_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
-    """Return [E] the usable NPUs where a unit with a faulty NPU holds no group at all, like a broken ring.
+    """Return [E] the number of usable NPUs of a system in which no group can use a unit with a faulty NPU, like a broken ring.
 
     Raises:
         InputError: A group is larger than a unit, and no multiple of it.
@@ -185,7 +203,7 @@ def in_whole_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
 
 
 def in_blocks(name: str, group: int, faulty: Bool) -> I64:
-    """Return [E] the usable NPUs where a group is a block of consecutive NPUs, none of them faulty.
+    """Return [E] the number of usable NPUs of a system in which a group is a block of consecutive NPUs, none of them faulty.
 
     A block begins at a multiple of the group's size.
 
@@ -198,5 +216,5 @@ def in_blocks(name: str, group: int, faulty: Bool) -> I64:
 
 
 def _whole_groups(group: int, npus: I64) -> I64:
-    """Return how many of some NPUs whole groups take."""
+    """Return the number of NPUs that whole groups of `group` NPUs take, for each number in `npus`."""
     return column(npus // group * group, np.int64)

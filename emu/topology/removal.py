@@ -19,18 +19,18 @@ _TOLD = 3  # failed parts that a name lists
 
 
 def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike = ()) -> Topology:
-    """Return the topology without some nodes (with all their links) and links; nodes keep their numbers.
+    """Return the topology without failed nodes (and all their links) and without failed links; nodes keep their numbers.
 
     An intact route stays as it was. A broken route becomes the route of another key of the same pair, if one of the keys that
-    are tried has an intact one: that is the topology's own routing, hashed again over what is left. Otherwise it becomes a
-    shortest path over what is left, which passes through NPUs only where they relay in that routing (`Topology.passes`). Where
-    a routing avoids deadlock by virtual channels, only the routes that stay keep that property: a shortest path is on channel
-    0. A failed NPU has no links, so that a route to it is refused.
+    are tried has an intact route: this is the topology's own routing, hashed again. Otherwise it becomes a shortest path over
+    the remaining links, which passes through NPUs only if they relay in that routing (`Topology.passes`). If a routing avoids
+    deadlock by virtual channels, only the intact routes keep that property: a shortest path is on channel 0. A failed NPU has
+    no links, so that a route to it is refused.
 
     Args:
         topology: The topology whose own router is tried first.
-        nodes: NPUs or switches.
-        links: Rows of `topology.links`; the other direction of a cable is a row of its own.
+        nodes: The failed NPUs and switches.
+        links: The failed rows of `topology.links`; the other direction of a cable is a row of its own.
 
     Raises:
         InputError: There is no such node or link.
@@ -56,7 +56,7 @@ def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike 
 
 
 def _mark(where: str, what: str, given: ArrayLike, count: int) -> Bool:
-    """Return marks [count] of the given numbers, after the check that all are within 0..count-1."""
+    """Return [count] True at each given number, after the check that all numbers are within 0..count-1."""
     numbers = column(given, np.int64)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise must_be(where, f"a failed {what}", f"one of 0..{count - 1}", f"{numbers.min()}..{numbers.max()}")
@@ -66,7 +66,7 @@ def _mark(where: str, what: str, given: ArrayLike, count: int) -> Bool:
 
 
 def _failure_words(topology: Topology, nodes: I64, links: I64) -> str:
-    """Return the part of a name that says which parts have failed, or how many."""
+    """Return the part of a topology's name that lists its failed parts, or says how many there are."""
     if not len(nodes) and not len(links):
         return ""
     if len(nodes) + len(links) > 2 * _TOLD:
@@ -90,7 +90,7 @@ def _why(left: Links, n_nodes: int, dead: Bool, src: int, dst: int) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _DetourRouter:
-    """The router of a topology with failed parts; links have their new numbers."""
+    """The router of a topology with failed parts, whose remaining links have new numbers."""
 
     topology: Topology  # the whole topology, before the faults
     detour: Router  # the router of shortest paths over what is left
@@ -105,7 +105,7 @@ class _DetourRouter:
         return interleave(lost, self.detour(src[lost], dst[lost], key[lost]), kept)
 
     def own(self, src: I64, dst: I64, key: I64) -> tuple[I64, Bool]:
-        """Return the key whose own route each pair takes [P], and whether the pair must take a detour instead [P]."""
+        """Return [P] the key whose own route each pair takes, and [P] whether the pair takes a shortest path instead."""
         asked, lost = key.copy(), self._broken(src, dst, key)
         npus = np.maximum(src, dst) < self.topology.n_npus
         hopeful = npus & ~self.gone[src] & ~self.gone[dst]
@@ -121,7 +121,7 @@ class _DetourRouter:
         return asked, lost
 
     def _broken(self, src: I64, dst: I64, key: I64) -> Bool:
-        """Return whether a failed link is on the whole topology's route of each pair [P]."""
+        """Return [P] whether the whole topology's route of each pair crosses a failed link."""
         found = self.topology.router(src, dst, key)
         pair = np.repeat(np.arange(len(src)), found.hops)
         broken: Bool = np.bincount(pair[self.dead[found.link]], minlength=len(src)) > 0
@@ -129,10 +129,10 @@ class _DetourRouter:
 
 
 def _other_key(src: I64, dst: I64, key: I64, attempt: I64) -> I64:
-    """Return [P] a pseudo-random key of another channel of the same group.
+    """Return [P] a pseudo-random key for each pair: one of another channel of the same group.
 
-    The first half of the tries keeps the channel's low bit, by which topologies give channels the ports of an NPU in turn. So
-    channels stay on their ports while these work.
+    The first half of the tries keeps the lowest bit of the channel, by which topologies give channels the ports of an NPU in
+    turn. So channels stay on their ports while these work.
     """
     drawn = mix(src, dst, key, attempt)
     channel = np.where(attempt < _TRIES // 2, 2 * drawn + key % 2, drawn)
@@ -140,7 +140,7 @@ def _other_key(src: I64, dst: I64, key: I64, attempt: I64) -> I64:
 
 
 def _needs(whole: Circuits, router: _DetourRouter, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
-    """Return the optical switches of the route that each pair takes; a detour needs none."""
+    """Return the optical switches on the route of each pair, and their states; a pair on a shortest path instead needs none."""
     asked, lost = router.own(src, dst, key)
     switch, state = whole.needs(src, dst, asked)
     return np.where(lost[:, None], -1, switch), state

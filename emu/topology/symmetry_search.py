@@ -22,7 +22,7 @@ from emu.topology.topology import CHANNELS, Links, Topology, cached_by_topology
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LinkImages:
-    """The tables that give the image of every link under a permutation of nodes."""
+    """The tables from which the image of every link under a permutation of nodes is found."""
 
     links: Links
     order: I64  # [L] links sorted by (src, dst)
@@ -31,15 +31,17 @@ class LinkImages:
 
     @staticmethod
     def of(links: Links, n_nodes: int) -> "LinkImages":
-        """Return the tables of some links."""
+        """Return the tables of a topology's links."""
         ends = links.src.astype(np.int64) * n_nodes + links.dst
         order = np.argsort(ends, kind="stable")
         return LinkImages(links, order, ends[order], turns(ends))
 
     def links_by(self, node: I64) -> I64 | None:
-        """Return the image of each link, which has the same bandwidth and latency; None where there is none.
+        """Return [L] the image of each link under a permutation of nodes.
 
-        A link among parallel ones goes to the one in the same place.
+        None if some link has none of equal bandwidth and latency.
+
+        The image of one of several parallel links is the one with the same number among the parallel links of the images.
         """
         ends = node[self.links.src] * len(node) + node[self.links.dst]
         at = np.minimum(np.searchsorted(self.ends, ends) + self.parallel, len(ends) - 1)
@@ -57,13 +59,13 @@ _KEYS = (0, 3 * CHANNELS + 1)
 
 
 def with_symmetries(topology: Topology) -> Topology:
-    """Return the topology with its symmetries declared; they are searched when something first asks for them."""
+    """Return the topology with its symmetries declared; the search is made when a caller first needs them."""
     return replace(topology, symmetry=partial(find_symmetries, topology))
 
 
 @cached_by_topology(1)
 def find_symmetries(topology: Topology) -> tuple[I64, ...]:
-    """Return the symmetries of a topology that are found, as images [V] of all nodes."""
+    """Return the symmetries of a topology that the search finds, each as [V] the images of all nodes."""
     if topology.n_npus < 2 or routes_spread(topology):
         return ()
     return tuple(column(node, np.int64) for node in _found(topology))
@@ -72,12 +74,12 @@ def find_symmetries(topology: Topology) -> tuple[I64, ...]:
 def switch_images(ends: tuple[ArrayLike, ArrayLike], kind: ArrayLike, npus: I64, n_nodes: int) -> I64:
     """Return [V] the image of every node, from the images of the NPUs.
 
-    A switch goes to the switch that is linked to the images as it was linked to the originals. Switches are found by a hash of
-    what they are linked to; those with equal hashes are taken in order.
+    The image of a switch is the switch that has the same links to the images of the nodes to which this one has links. It is
+    found by a hash of these links; switches with equal hashes are taken in order.
 
     Args:
         ends: [L] and [L] the nodes that each link leaves and enters.
-        kind: [L] a number that links share which may be mapped onto one another.
+        kind: [L] a number that is equal for links that may be mapped onto one another.
         npus: The image of each NPU.
         n_nodes: V.
     """
@@ -90,7 +92,7 @@ def switch_images(ends: tuple[ArrayLike, ArrayLike], kind: ArrayLike, npus: I64,
 
 
 def _hashes(ends: tuple[ArrayLike, ArrayLike], kind: ArrayLike, label: I64, n_nodes: int) -> I64:
-    """Return [V] the labels of NPUs, and a hash of how each switch is linked to them, directly and over other switches."""
+    """Return [V] a number for each node: the label of an NPU, and a hash of the links of a switch, also over other switches."""
     src, dst = (column(end, np.int64) for end in ends)
     switch = np.arange(n_nodes) >= len(label)
     found = np.concatenate((label, np.zeros(n_nodes - len(label), np.int64)))
@@ -103,7 +105,10 @@ def _hashes(ends: tuple[ArrayLike, ArrayLike], kind: ArrayLike, label: I64, n_no
 
 
 def _found(topology: Topology) -> Iterator[I64]:
-    """Yield the symmetries that are found, as images [V] of all nodes: a roll, then rolls within its steps, and so on."""
+    """Yield the symmetries that the search finds, each as [V] the images of all nodes.
+
+    After a roll by a step, rolls within blocks of that step are tried, and so on.
+    """
     links, tables, left, blocks = topology.links, LinkImages.of(topology.links, topology.n_nodes), _WORK, topology.n_npus
     kind = mix(links.bandwidth_Bps.view(np.int64), links.latency_fs, 0 if topology.cost is None else topology.cost)
     for block, step in _rolls(topology.n_npus):
@@ -120,7 +125,10 @@ def _found(topology: Topology) -> Iterator[I64]:
 
 
 def _rolls(n: int) -> Iterator[tuple[int, int]]:
-    """Yield the blocks within which n numbers can roll, larger ones first, and every step of a roll, smaller ones first."""
+    """Yield the rolls of n numbers: the size of the blocks within which numbers roll, and the step.
+
+    Large blocks and small steps first.
+    """
     sizes = [size for size in range(1, n + 1) if n % size == 0]
     yield from ((block, step) for block in reversed(sizes) for step in sizes if step < block and block % step == 0)
 
@@ -137,7 +145,15 @@ def _keeps(topology: Topology, tables: LinkImages, node: I64) -> bool:
 
 
 def keeps_routes(topology: Topology, node: I64, link: I64, pairs: tuple[I64, I64], key: int = 0) -> bool:
-    """Return whether a permutation of nodes and links maps the routes of pairs of NPUs, by one key, onto routes."""
+    """Return whether a permutation maps the routes of pairs of NPUs onto routes.
+
+    Args:
+        topology: The topology.
+        node: [V] the image of each node.
+        link: [L] the image of each link.
+        pairs: [P] and [P] the sources and the destinations of the pairs.
+        key: The key of all these routes.
+    """
     src, dst = pairs
     keys = np.full(len(src), key)
     here, there = topology.routes(src, dst, keys), topology.routes(node[src], node[dst], keys)
@@ -145,7 +161,7 @@ def keeps_routes(topology: Topology, node: I64, link: I64, pairs: tuple[I64, I64
 
 
 def _more_pairs(n: int) -> tuple[I64, I64]:
-    """Return the sources and destinations of pairs from some NPUs to few others; few, because a search is made for each."""
+    """Return the sources and the destinations of pairs from many NPUs to few others; each destination costs a search."""
     few, some = spread(n, _TARGETS), spread(n, _SOURCES)
     src, dst = np.tile(some, len(few)), np.repeat(few, len(some))
     return src[src != dst], dst[src != dst]

@@ -1,4 +1,4 @@
-"""Devices that time computation: launch/data/devices/*.toml, with the constants that published kernels and runs gave."""
+"""The devices that time computations: launch/data/devices/*.toml, and constants from published kernels and runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ _ATTENTION_OF = {"h800": "h100"}  # a device whose attention is as fast as that 
 
 
 def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
-    """Return the device with the constants that published kernels and runs gave, if any did."""
+    """Return a device with its constants from published kernels and runs, if there are any for it."""
     attention = attention_of(_ATTENTION_OF.get(device.name, device.name), device.peak_flops)
     values: dict[str, Any] = {"attention": attention, **kernel_constants(device.name)}
     like = LIKE.get(device.name, device.name)
@@ -38,7 +38,7 @@ def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
 
 
 def _of_500_w(h100: Device) -> Device:
-    """Return the H100 of torchtitan's runs: an H100 with less power, other memory, and a clock of its own."""
+    """Return the H100 of torchtitan's runs, which has less power, another memory, and a clock of its own."""
     clock, run = read_clock("h100-500w")
     return replace(
         h100,
@@ -58,10 +58,10 @@ _OWN: Registry[Device] = Registry("device", "devices")  # those of users
 
 
 def device(build: Callable[[], Device]) -> Callable[[], Device]:
-    """File the device that a function builds under its name, as a decorator of the function.
+    """File the device that the decorated function builds under the device's name.
 
     Raises:
-        InputError: another device has the name.
+        InputError: Another device has the name.
     """
     made = build()
     if made.name in DEVICES and not _OWN.has(made.name):
@@ -72,14 +72,15 @@ def device(build: Callable[[], Device]) -> Callable[[], Device]:
 
 
 def find_device(text: str, dtype: str = AS_RAN) -> Device:
-    """Return the device of a name with its settings, or of a file; it must compute in `dtype`.
+    """Return the device of a name with its settings, or of a file.
 
     Args:
         text: `NAME[:gemm_share=0.6,hbm_efficiency=0.8,launch_overhead=2us]`, or the path of a file that ends in `.toml`.
-        dtype: What computation is timed in; with `AS_RAN` that is not known yet.
+        dtype: The dtype of computations, in which the device must compute; with `AS_RAN` it is not known yet.
 
     Raises:
-        InputError: no such device, setting or dtype, with the nearest; a value that does not parse; or as `read_device`.
+        InputError: There is no such device, setting or dtype (the message names the nearest), or a value does not parse; or see
+            `read_device`.
     """
     name, variant, settings = parse_call(text, "device")
     if name.endswith(".toml") and not variant:
@@ -98,7 +99,7 @@ def find_device(text: str, dtype: str = AS_RAN) -> Device:
 
 
 def _setting(key: str, word: str) -> tuple[str, float]:
-    """Return the field of a device that a setting gives, and its value."""
+    """Return the name of the field of a device that a setting sets, and its value."""
     if key not in _SETTINGS:
         raise unknown("setting of a device", key, _SETTINGS)
     if key == "launch_overhead":

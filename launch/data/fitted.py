@@ -16,7 +16,7 @@ CLOCK = DATA / "clock.json"
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """How far off the steps of models are that a fit on half of the models has not seen, over several draws of halves."""
+    """The errors of step times that were fitted on half of the models, for the other models, over several draws of halves."""
 
     draws: int
     mean_error: float
@@ -35,14 +35,14 @@ class Fitted:
     unseen: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def for_model(self, model: str) -> tuple[Mapping[str, float], tuple[str, ...]]:
-        """Constants that have not seen a model, and the models that they are fitted on."""
+        """Return constants that were fitted without the runs of a model, and the models on whose runs they were fitted."""
         if model not in self.without:
             return self.constants, self.models
         return self.without[model], tuple(each for each in self.models if each != model)
 
 
 def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
-    """By device."""
+    """Return the fitted constants of each device, by its name."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return {
         device: Fitted(
@@ -57,30 +57,30 @@ def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
 
 
 def read_clock(device: str, path: Path = CLOCK) -> tuple[float, str]:
-    """Return the clock of a device, as a share of the clock of the device that it is like, and the published run that sets it.
+    """Return the clock of a device relative to that of a like device, and the name of the published run from which it follows.
 
     Args:
-        device: The device; its kernels were timed on a like device, and the share is that of this device's clock.
-        path: The file with all shares.
+        device: The device; its kernels were timed on a like device, and the clock is a share of that device's clock.
+        path: The file with the clocks of all such devices.
     """
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return float(found[device]["clock"]), str(found[device]["set_by"])
 
 
 def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
-    """Write what `read_fitted` reads.
+    """Write fitted constants as `read_fitted` reads them.
 
     Raises:
-        WriteError: the file cannot be written.
+        WriteError: The file cannot be written.
     """
     write_fit({device: asdict(of) for device, of in fitted.items()}, path)
 
 
 def write_fit(found: Mapping[str, Any], path: Path) -> None:
-    """Write what a fit found.
+    """Write the result of a fit as JSON.
 
     Raises:
-        WriteError: the file cannot be written.
+        WriteError: The file cannot be written.
     """
     write_file("--fit", path, (json.dumps(found, indent=1) + "\n").encode())
 

@@ -1,6 +1,7 @@
-"""Kernels that others measured, as published: launch/data/kernels/*.csv, each row with its source; and what they gave.
+"""Published measurements of kernels, launch/data/kernels/*.csv, each row with its source, and the constants from them.
 
-`use` says what a row is for: `used` rows give what the devices have, `predicted` ones are only compared with it.
+The column `use` says what a row is for: constants of devices follow from rows that are `used`; rows that are `predicted` are
+only compared with them.
 """
 
 import json
@@ -22,7 +23,7 @@ _PASSES = ("forward", "backward")
 
 
 class PublishedAttention(NamedTuple):
-    """One figure of a kernel of attention."""
+    """One published rate of an attention kernel."""
 
     device: str
     kernel: str
@@ -38,26 +39,35 @@ class PublishedAttention(NamedTuple):
 
 @cache
 def published_attention() -> tuple[PublishedAttention, ...]:
-    """Return every figure of attention, in the order of the file."""
+    """Return all published rates of attention, in the order of the file."""
     return tuple(
         _figure(PublishedAttention, row, rate=float(row["tflops"]) * 1e12) for row in rows_of(KERNELS / "attention.csv")
     )
 
 
 def _figure(kind: Any, row: Mapping[str, str], **measured: float) -> Any:
-    """Return a row of a file as a figure of a kind, whose fields are texts or whole numbers, but for what was measured."""
+    """Return a row of a file as a tuple of a given class.
+
+    Args:
+        kind: The class; its fields are texts or whole numbers.
+        row: The row.
+        **measured: The values of the fields that were measured.
+    """
     read = {name: int(row[name]) if field is int else row[name] for name, field in kind.__annotations__.items() if name in row}
     return kind(**read, **measured)
 
 
 def attention_of(device: str, peak_flops: Mapping[str, float]) -> tuple[AttentionRate, ...]:
-    """Return the rates of a device by the figures that are used; a rate of both passes stands for each of them."""
+    """Return the rates of attention of a device from published rates that are used.
+
+    A rate that was measured over the forward and the backward together stands for each of them.
+    """
     rows = [row for row in published_attention() if (row.device, row.use) == (device, USED)]
     return tuple(rate for row in rows for rate in rates_of(row, peak_flops[row.dtype]))
 
 
 def rates_of(row: PublishedAttention, peak: float) -> Iterator[AttentionRate]:
-    """Yield the rows of a table that a figure gives."""
+    """Yield the rates of attention that follow from one published rate: one for each pass that it covers."""
     for direction in _PASSES if row.direction == BOTH else (row.direction,):
         backward = direction == "backward"
         yield AttentionRate(
@@ -66,7 +76,7 @@ def rates_of(row: PublishedAttention, peak: float) -> Iterator[AttentionRate]:
 
 
 class PublishedProduct(NamedTuple):
-    """One figure of a product, or of a grouped one."""
+    """One published rate of a matrix product, or of a grouped one."""
 
     device: str
     machine: str  # on which it was measured: its clock is its own
@@ -83,17 +93,17 @@ class PublishedProduct(NamedTuple):
 
     @property
     def of(self) -> tuple[str, str, str]:
-        """The facts that share one clock: a kernel on a machine, by the width of its elements."""
+        """The machine, the kernel and the dtype; products for which these are equal have one clock."""
         return self.machine, self.kernel, self.dtype
 
     @property
     def seconds(self) -> float:
-        """The seconds that it took."""
+        """The seconds that the product took."""
         return 2.0 * self.batch * self.m * self.n * self.k / self.rate
 
 
 class PublishedMove(NamedTuple):
-    """One figure of a kernel that moves bytes."""
+    """One published rate of a kernel that moves bytes."""
 
     device: str
     kernel: str
@@ -105,7 +115,7 @@ class PublishedMove(NamedTuple):
 
 
 class PublishedSum(NamedTuple):
-    """One figure of kernels of which the last adds rows, by atomic operations, to those of the tokens that they belong to."""
+    """One published time of several kernels, the last of which adds rows to those of their tokens by atomic operations."""
 
     device: str
     kernel: str
@@ -121,30 +131,30 @@ class PublishedSum(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The elements added a second."""
+        """The number of elements added per second."""
         return self.rows * self.elements / self.seconds
 
 
 @cache
 def published_sums() -> tuple[PublishedSum, ...]:
-    """Return every figure of a sum of rows, in the order of the file."""
+    """Return all published times of sums of rows, in the order of the file."""
     return tuple(_figure(PublishedSum, row, seconds=float(row["us"]) / 1e6) for row in rows_of(KERNELS / "sums.csv"))
 
 
 @cache
 def published_products() -> tuple[PublishedProduct, ...]:
-    """Return every figure of a product, in the order of the file."""
+    """Return all published rates of products, in the order of the file."""
     return tuple(_figure(PublishedProduct, row, rate=float(row["tflops"]) * 1e12) for row in rows_of(KERNELS / "products.csv"))
 
 
 @cache
 def published_moves() -> tuple[PublishedMove, ...]:
-    """Return every figure of a kernel that moves bytes, in the order of the file."""
+    """Return all published rates of kernels that move bytes, in the order of the file."""
     return tuple(_figure(PublishedMove, row, rate=float(row["GBps"]) * 1e9) for row in rows_of(KERNELS / "moves.csv"))
 
 
 def kernel_constants(device: str) -> dict[str, Any]:
-    """Return the fields of a device that published products and sums of rows gave; none of a device that has no figure."""
+    """Return the fields of a device that follow from published products and sums of rows; none if none are published for it."""
     found, own = json.loads(FITTED.read_text(encoding="utf-8")), KERNELS_OF.get(device, device)
     if own not in found["gemm_share"]:
         return {}

@@ -1,10 +1,11 @@
-"""Presets beside devices: price books, a fault log, and words that `--stack` takes for several settings at once.
+"""Presets that are no devices: price books, a fault log, and words that `--stack` takes for several settings at once.
 
-Prices: two books of one paper each, and Emu's own, which prices every published fabric.
+Prices are two books of one paper each, and Emu's own book, which prices every published fabric.
 
-Words for stacks, each number with its source. nccl: NCCL's choice of algorithms, and NCCL's all_reduce on a node of 8 H100 by
-nccl-tests; `emu repro nccl --fit` fits launch, alpha, adding and the share of NVLink's bandwidth (the first tier). The share of
-NICs (the other tiers) is not fitted: a round number below the 0.98 that the headers of InfiniBand packets of 4 KiB leave.
+The word `nccl` for stacks gives NCCL's choice of algorithms, and the speed of NCCL's all_reduce on a node of 8 H100 by
+nccl-tests; each number has its source. `emu repro nccl --fit` fits launch, alpha, adding and the share of NVLink's bandwidth
+(the first tier). The share of NICs (the other tiers) is not fitted: a round number below the 0.98 that the headers of
+InfiniBand packets of 4 KiB leave.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ def find_book(text: str) -> PriceBook:
     """Return a price book by its name, or from a file.
 
     Raises:
-        InputError: nothing has that name, or as `read_book`.
+        InputError: No book has that name; or see `read_book`.
     """
     if text.endswith(".toml"):
         return read_book(Path(text), text)

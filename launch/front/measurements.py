@@ -202,10 +202,10 @@ def _label(asked: PlacedBench) -> str:
 
 
 def _effort(text: str) -> Effort:
-    """Return how long bounds are looked for.
+    """Return the effort that is spent on bounds, by the text of the option `--bounds`.
 
     Raises:
-        InputError: the text is no value of the option.
+        InputError: The text is no value of the option.
     """
     if text not in _EFFORTS:
         raise must_be("bench", "--bounds", " or ".join(_EFFORTS), text)

@@ -1,14 +1,11 @@
-"""A paper: its printed rows, and the function that computes each of them.
+"""A paper with its printed rows, the functions that compute each of them, and its figures as data.
 
-The place of a row is `3` for table 3, `fig 17` for a figure, `6.4` for a section and `eq 7` for an equation.
+The place of a row is `3` for table 3, `fig 17` for a figure, `6.4` for a section and `eq 7` for an equation. A figure has
+titles of axes, Emu's curves and printed values.
 
-A figure of a paper as data: titles of axes, Emu's curves and printed values.
-
-Rows that are expressions, and rows that print a formula.
-
-An expression is in the column `given`, such as `gpus=8;hosts=56;is=gpus*hosts`, or `of=hpn:pod;is=npus(of)` with a function
-that is one of the paper's `words`. Where a row prints several numbers, or numbers in a text, `is` has several expressions with
-commas between them, and `as` is the text: `as={:.0f}-{:.0f}`. A printed formula is compared with what Emu computes on several
+A row can be an expression in the column `given`, such as `gpus=8;hosts=56;is=gpus*hosts`, or `of=hpn:pod;is=npus(of)` with a
+function that is one of the paper's `words`. If a row prints several numbers, or numbers in a text, `is` has several expressions
+with commas between them, and `as` is the text: `as={:.0f}-{:.0f}`. A printed formula is compared with Emu's values on several
 instances.
 """
 
@@ -55,10 +52,10 @@ def evaluate(target: Target, words: Mapping[str, Callable[..., float]]) -> float
 
     Args:
         target: The row.
-        words: The functions that an expression may call, beside a few of mathematics.
+        words: The functions that an expression may call, besides a few of mathematics.
 
     Raises:
-        InputError: the expression has something else than what is given, numbers, texts, operators and those functions.
+        InputError: The expression has something other than given names, numbers, texts, operators and these functions.
     """
     names: dict[str, Any] = {**_FUNCTIONS, **words}
     names |= {name: text if number(text) is None else float(text) for name, text in target.given.items()}
@@ -137,7 +134,7 @@ DrawFunction = Callable[[Any], Figure | Sequence[Figure]]  # computes a figure o
 
 @dataclass(eq=False)
 class Paper:
-    """A paper with its rows, and the function of each row by the beginning of the row's id.
+    """A paper with its rows, and the function that answers each row, by the beginning of the row's identifier.
 
     Its folder has the printed rows (`targets.csv`) and the notes below them (`notes.md`).
     """
@@ -203,11 +200,11 @@ class Paper:
             yield self.judge(target, known)
 
     def judge(self, target: Target, answers: Mapping[str, Answer]) -> PaperRow:
-        """Return a row with its verdict, and what its answer follows from.
+        """Return a row with its verdict, and with the basis on which its answer rests.
 
         Args:
             target: The row.
-            answers: Emu's answers by the ids of rows, to this row and to the row from which its effect is measured.
+            answers: Emu's answers by the identifiers of rows, to this row and to the row from which its effect is measured.
         """
         other = None if target.other is None else answers[target.other.id]
         judged, fit = judge(target, answers[target.id], other), self._fit_of(target)
@@ -219,7 +216,7 @@ class Paper:
         return replace(row, assumptions=told, verdict=OWN_FIT if is_own else row.verdict)
 
     def basis(self, target: Target) -> str:
-        """Return what the answer to a row follows from, a key of `BASES`."""
+        """Return the basis of the answer to a row, a key of `BASES`."""
         if self._fit_of(target) is not None:
             return FITTED
         if target.id.startswith(tuple(self.arithmetic)):
@@ -229,7 +226,7 @@ class Paper:
         return BUILT if is_built else PRINTED
 
     def _fit_of(self, target: Target) -> FittedInput | None:
-        """Return the fitted input that a row rests on, that of the longest beginning of its id; None: there is none."""
+        """Return the fitted input on which a row rests, by the longest beginning of its identifier; None if there is none."""
         return self.fitted.get(_longest_beginning(target, self.fitted))
 
     def answer(self, target: Target) -> Answer:
@@ -246,21 +243,21 @@ class Paper:
         """Return the value of a row's expression.
 
         Raises:
-            InputError: as `evaluate`.
+            InputError: See `evaluate`.
         """
         return evaluate(target, {word.__name__: word for word in self.words})
 
     def is_worked_out(self, target: Target) -> bool:
-        """Return whether a row has a function that answers it, or is arithmetic on what it prints."""
+        """Return whether a row has a function that answers it, or an expression over its own numbers."""
         return IS in target.given or bool(self._words_of(target))
 
     def _words_of(self, target: Target) -> str:
-        """Return the key of `answers` that the row's id begins with, the longest; "": there is none."""
+        """Return the longest key of `answers` with which the row's identifier begins; "" if there is none."""
         return _longest_beginning(target, self.answers)
 
 
 def _longest_beginning(target: Target, words: Iterable[str]) -> str:
-    """Return the longest of some words that the id of a row begins with; "": it begins with none."""
+    """Return the longest of several words with which the identifier of a row begins; "" if it begins with none."""
     return max((word for word in words if target.id.startswith(word)), key=len, default="")
 
 
@@ -279,7 +276,11 @@ def _is_in(place: str, table: str) -> bool:
 
 
 def from_nothing(ways: Mapping[str, Callable[[], Answer | float | str]]) -> dict[str, AnswerFunction]:
-    """Return functions of rows that need neither the paper nor the row, as functions of both."""
+    """Return functions without arguments as functions of a paper and a row, which ignore both.
+
+    Args:
+        ways: A function without arguments for each row, by the identifier of the row.
+    """
 
     def answering(way: Callable[[], Answer | float | str]) -> AnswerFunction:
         return lambda _, __: way()

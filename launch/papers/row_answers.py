@@ -20,7 +20,7 @@ _FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "data")  # code o
 
 
 def name_of(what: str, *asked: object) -> str:
-    """Return the name of a result in the cache; it depends on all code and data that the result follows from.
+    """Return the name of a result in the cache, which depends on all code and data from which the result follows.
 
     Args:
         what: The kind of result.
@@ -58,7 +58,7 @@ class RowRequest(NamedTuple):
 
 
 class _RowWorker:
-    """A function that computes the rows of a group; what it finds is kept at once."""
+    """A function that computes the answers to a group of rows, and stores each answer at once."""
 
     def __init__(self, makers: Mapping[str, Make], kept: ResultCache) -> None:
         self._makers, self._kept = makers, kept
@@ -72,7 +72,7 @@ class _RowWorker:
         return [answer_of(self._paper(row), self._target(row), self._kept) for row in group]
 
     def recall(self, group: Sequence[RowRequest]) -> list[Answer] | None:
-        """Return the answers to a group of rows from the cache; None where one of them is not there."""
+        """Return the answers to a group of rows from the cache; None if one of them is missing."""
         found = [kept_answer(self._target(row), self._kept) for row in group]
         return None if None in found else [answer for answer in found if answer is not None]
 

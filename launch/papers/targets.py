@@ -100,7 +100,7 @@ def _range_text(least: float, most: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A row as it is printed."""
+    """A row of a paper, as it is printed."""
 
     id: str
     table: str
@@ -125,19 +125,22 @@ class Target:
 
     @property
     def largest_difference(self) -> float | None:
-        """The largest difference that is allowed; half of the last digit where it must be exact; None: it tells nothing."""
+        """The largest difference that is allowed: half of the last digit if it must be exact.
+
+        None if the tolerance gives none.
+        """
         if self.tolerance.kind == EXACT:
             return 0.5 * 10.0**-self.digits + _ROUNDING
         return self.tolerance.limit + _ROUNDING if self.tolerance.kind in (RELATIVE, ABSOLUTE) else None
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """The least and the most that the tolerance allows; None: it is not judged by numbers."""
+        """The least and the largest value that the tolerance allows; None if the row is not judged by numbers."""
         return self.tolerance.span(number(self.value))
 
     @property
     def other(self) -> "Target | None":
-        """The row that the effect is measured from; None: there is none."""
+        """The row from which the effect is measured; None if there is none."""
         return self.against if isinstance(self.against, Target) else None
 
     @property
@@ -214,10 +217,10 @@ def _target(row: Mapping[str, str], where: str, above: Mapping[str, Target]) -> 
 
 
 def _check_effect(target: Target, where: str) -> None:
-    """Refuse an effect that is not judged by numbers, or that is not larger than the tolerance.
+    """Check that an effect is judged by numbers, and that it is larger than the tolerance.
 
     Raises:
-        InputError: naming the row.
+        InputError: It is not; the message names the row.
     """
     span, tolerance = target.span, target.tolerance
     if target.against is not None and span is None:
@@ -227,10 +230,10 @@ def _check_effect(target: Target, where: str) -> None:
 
 
 def _check_reason(target: Target, where: str) -> None:
-    """Refuse a wide tolerance of a model's row without a reason, or one that is wider than its reason explains.
+    """Check that a wide tolerance of a model's row has a reason, and is no wider than the reason explains.
 
     Raises:
-        InputError: naming the row.
+        InputError: It is not so; the message names the row.
     """
     share, away = _widest(target)
     tolerance, known = target.tolerance, ", ".join(REASONS)
@@ -241,7 +244,7 @@ def _check_reason(target: Target, where: str) -> None:
 
 
 def _widest(target: Target) -> tuple[float, float]:
-    """Return how far the tolerance goes beyond printed numbers, as a share of the effect or the number, and as it is."""
+    """Return how far the tolerance goes beyond the printed value: as a share of the effect or of the value, and as a number."""
     printed = [float(each) for each in re.findall(r"\d+\.?\d*", target.value)]
     if target.span is None or not printed:
         return 0.0, 0.0
@@ -285,7 +288,7 @@ def _number(row: Mapping[str, str], column: str, where: str, below: float = -inf
 
 
 def with_others(targets: Iterable[Target]) -> list[Target]:
-    """Return rows, each behind the row from which its effect is measured."""
+    """Return rows, each after the row from which its effect is measured."""
     return [*{each.id: each for target in targets for each in (target.other, target) if each is not None}.values()]
 
 
@@ -303,14 +306,25 @@ def judge(target: Target, answer: Answer, other: Answer | None = None) -> PaperR
         *([target.assumed] if target.assumed else []),
         *answer.notes,
         *([f"the tolerance is {target.tolerance.why}"] if target.tolerance.reason else []),
-        *_effect_told(target, answer.ours, base),
+        *_effect_note(target, answer.ours, base),
         *([target.reading] if target.reading else []),
     )
     return PaperRow(target, answer.ours, difference, _verdict(target, answer, difference, base), told)
 
 
-def _effect_told(target: Target, ours: float | str | None, base: float | str | None) -> tuple[str, ...]:
-    """Return the effect beside another row in words."""
+def _effect_note(target: Target, ours: float | str | None, base: float | str | None) -> tuple[str, ...]:
+    """Return one note: the difference between Emu's value of a row and that of the row from which the paper measures an effect.
+
+    The note also has the difference between the two printed values, if both are numbers.
+
+    Args:
+        target: The row.
+        ours: Emu's value of the row.
+        base: Emu's value of the other row.
+
+    Returns:
+        One sentence; nothing if the row is compared with no other row, or if Emu's two values are not both numbers.
+    """
     if target.other is None or not isinstance(ours, int | float) or not isinstance(base, int | float):
         return ()
     printed, unchanged = number(target.value), target.unchanged
@@ -319,7 +333,7 @@ def _effect_told(target: Target, ours: float | str | None, base: float | str | N
 
 
 def _difference(target: Target, answer: Answer) -> float | None:
-    """Return the relative difference where the tolerance is relative, else the difference in the row's unit."""
+    """Return the relative difference if the tolerance is relative, else the difference in the row's unit."""
     printed = number(target.value)
     if answer.off is not None or not isinstance(answer.ours, int | float) or printed is None:
         return answer.off
@@ -337,7 +351,7 @@ def _verdict(target: Target, answer: Answer, difference: float | None, base: flo
 
 
 def _holds(target: Target, answer: Answer, difference: float | None) -> bool | None:
-    """Return whether the answer is within the tolerance; None where the tolerance does not apply to it."""
+    """Return whether the answer is within the tolerance; None if the tolerance does not apply to it."""
     if target.tolerance.kind == EXACT and isinstance(answer.ours, str):
         return answer.ours == target.value
     span, most = target.span, target.largest_difference
@@ -347,7 +361,10 @@ def _holds(target: Target, answer: Answer, difference: float | None) -> bool | N
 
 
 def _has_effect(target: Target, ours: float | str, base: float | str | None) -> bool | None:
-    """Return whether an answer differs from its base by the printed effect, within a factor; by any where none is printed."""
+    """Return whether an answer differs from its base by the printed effect, within a factor.
+
+    If no effect is printed, any difference is enough.
+    """
     if not isinstance(ours, int | float) or not isinstance(base, int | float) or target.span is None:
         return None
     printed, unchanged, (least, most) = number(target.value), target.unchanged, target.span
@@ -358,7 +375,7 @@ def _has_effect(target: Target, ours: float | str, base: float | str | None) -> 
 
 
 def number(value: str) -> float | None:
-    """Return the text as a number; None where it is no number."""
+    """Return a text as a number; None if it is no number."""
     try:
         return float(value)
     except ValueError:

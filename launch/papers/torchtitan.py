@@ -1,6 +1,6 @@
-"""torchtitan's runs beside what `emu estimate` says of them: speed with the clock set on one run, and memory.
+"""torchtitan's published runs, compared with `emu estimate`: their speed, with the clock set on one run, and their memory.
 
-Runs are in launch/data/measured/torchtitan.csv, a row a run, with what each of its settings was.
+Runs are in launch/data/measured/torchtitan.csv, each in a row with its settings.
 
 Sources: torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3, of the code at 9dec370 (26 December 2024).
 From that code: train_configs/llama3_8b.toml (recomputation `op`), torchtitan/parallelisms/parallelize_llama.py (FSDP2 of each
@@ -8,7 +8,7 @@ layer and of the rest, torch.compile of each layer), torchtitan/config_manager.p
 gradients reduced in float32), torchtitan/optimizer.py (AdamW, foreach), train.py (the loss of logits that were cast to float32,
 and is not compiled), torchtitan/metrics.py (memory is the most that PyTorch's allocator reserved) and run_llama_train.sh (the
 allocator's segments grow). Attention is FlashAttention-2: PyTorch then took cuDNN's only where it was asked for
-(pytorch/pytorch issue 142132, December 2024). With FP8 weights are gathered in it (docs/float8.md; torchtitan/float8.py: all
+(pytorch/pytorch issue 142132, December 2024). With FP8, weights are gathered in it (docs/float8.md; torchtitan/float8.py: all
 linear layers but the head, one scale for a tensor).
 """
 
@@ -43,7 +43,7 @@ _STACK = f"software=pytorch,{HOPPER_NETWORK},weight=float32,optimizer=foreach"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchtitanRun:
-    """One run."""
+    """A published run of torchtitan."""
 
     id: str
     model: str
@@ -62,12 +62,12 @@ class TorchtitanRun:
 
     @property
     def topology(self) -> str:
-        """The word for its network: NVLink in a server, 400 Gb/s a GPU between servers."""
+        """The topology of the run, as `--topology` takes it: NVLink in a server, 400 Gb/s for each GPU between servers."""
         return f"servers:nodes={self.gpus // _NODE},gpus={_NODE},nvlink=450GB/s,nic=50GB/s"
 
     @property
     def request(self) -> EstimateRequest:
-        """The step that is estimated."""
+        """The estimate that is requested for the run."""
         return EstimateRequest(self.model, self.plan, self.stack, (self.stack.library,))
 
 
@@ -107,7 +107,7 @@ _LOW, _HIGH = 0.2, 2.0  # of the clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchtitanComparison:
-    """One run."""
+    """A published run of torchtitan, with Emu's speed and memory for it."""
 
     id: str
     gpus: int
@@ -128,7 +128,7 @@ class TorchtitanComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The speed of one run in relation to that of another, which no clock changes much."""
+    """The speed of one run relative to that of another, which hardly depends on the device's clock."""
 
     what: str
     measured: float
@@ -140,17 +140,20 @@ PreparedRow = tuple[TorchtitanRun, PreparedEstimate]  # a run of which all is kn
 
 
 def ready(run: TorchtitanRun) -> PreparedRow:
-    """Return a run that can be timed by any clock."""
+    """Return a run prepared for its estimate, which can then be timed with any clock."""
     return run, prepare(run.request, build_topology(run.topology), _with(1.0), ALWAYS_COMPOSED)
 
 
 def _with(clock: float) -> Device:
-    """Return the device with a clock, as a share of that of an H100; its memory is not asked for, as the run was."""
+    """Return the device with a clock, as a share of that of an H100.
+
+    Its memory is not checked, because the runs have taken place.
+    """
     return replace(DEVICES[DEVICE], memory_bytes=0, clock=clock * DEVICES["h100"].clock)
 
 
 def clock_of(runs: Sequence[PreparedRow]) -> float:
-    """Return the clock with which the run that sets it takes as long as was measured."""
+    """Return the clock with which the estimate of one run, the one that sets the clock, equals its measured time."""
     run, prepared = next(each for each in runs if each[0].id == SET_BY)
 
     def off(clock: float) -> float:
@@ -160,7 +163,7 @@ def clock_of(runs: Sequence[PreparedRow]) -> float:
 
 
 def row_of(run: TorchtitanRun, prepared: PreparedEstimate, clock: float) -> TorchtitanComparison:
-    """Return a run beside its estimate by that clock."""
+    """Return a run with its estimate by a clock."""
     step, model = prepared.moments(_with(clock))[0], find_model(run.model)
     reserved = reserved_bytes(model, run.plan, run.stack)
     ours = run.plan.tokens / run.gpus / step.step_time_s
@@ -184,7 +187,7 @@ def row_of(run: TorchtitanRun, prepared: PreparedEstimate, clock: float) -> Torc
 
 
 def pairs(rows: Sequence[TorchtitanComparison]) -> Iterator[Pair]:
-    """Yield each run in relation to another of which one thing differs: compiled, with FP8, or on more GPUs."""
+    """Yield each pair of runs that differ in one thing: compiled or not, with FP8 or not, or the number of GPUs."""
     for row in rows:
         for other in rows:
             on, of = (row.gpus, row.compiled, row.fp8), (other.gpus, other.compiled, other.fp8)
@@ -197,7 +200,7 @@ def pairs(rows: Sequence[TorchtitanComparison]) -> Iterator[Pair]:
 
 
 def _how(row: TorchtitanComparison) -> str:
-    """Return the word for the settings of a run."""
+    """Return the settings of a run in words."""
     return "FP8" if row.fp8 else "compiled" if row.compiled else "eager"
 
 
@@ -208,9 +211,9 @@ def _pair(what: str, row: TorchtitanComparison, other: TorchtitanComparison) -> 
 
 
 def write_clock(clock: float, path: Path) -> None:
-    """Write the clock as launch/data/devices.py reads it.
+    """Write the clock in the form that launch/data/devices.py reads.
 
     Raises:
-        WriteError: the file cannot be written.
+        WriteError: The file cannot be written.
     """
     write_fit({DEVICE: {"clock": round(clock, 4), "set_by": SET_BY}}, path)

@@ -182,7 +182,7 @@ class RayProcess:
             self._pipe.send(what)
 
     def has_sent(self) -> bool:
-        """Return whether something has come, or the process has ended."""
+        """Return whether the process has sent a message that is not received yet, or has ended."""
         return self._pipe.poll()
 
     def receive(self) -> Any:

@@ -1,4 +1,4 @@
-"""Routes of HPN: a message picks the NIC's port and the ToR's uplink; all else follows, as planes share no switch (6.1).
+"""Routes of HPN: a message picks a port of the NIC and an uplink of the ToR.
 
 Cable numbers: NVLink's by NPU, then NIC ports by NPU and port, then uplinks by ToR, then by Agg. Letter: P pairs.
 """
@@ -19,12 +19,19 @@ _Pick = Callable[[int, int], I64]  # (where a hash decides, number of equal path
 
 
 def _picker(plan: HpnPlan, src: I64, dst: I64, key: I64, place: I64) -> _Pick:
-    """Return the choice of messages among equal paths by the switches' hash of the five-tuple.
+    """Return the function by which messages choose among equal paths, from the switches' hash of the five-tuple.
 
-    A host that knows the hash finds source ports with which one connection after another takes the next uplink of a ToR: then
-    the hash is that of the fields that connections share, and their turn, `place`, is added. At the Aggs, where the ToRs of
-    both ports meet, connections go on in turn if the Aggs' hash differs from the ToRs'. If it is the same hash, its value
-    decides there, too.
+    A host that knows the hash finds source ports with which one connection after another takes the next uplink of a ToR. The
+    hash is then that of the fields that connections have in common, to which the number of the connection is added. At the
+    Aggs, where the ToRs of both ports meet, connections also take paths in turn if the hash of the Aggs differs from that of
+    the ToRs. If it is the same hash, its value decides there, too.
+
+    Args:
+        plan: The sizes and settings of the network.
+        src: [P] the source of each message.
+        dst: [P] its destination.
+        key: [P] its key.
+        place: [P] the number of its connection among those of the pair.
     """
     disjoint = plan.paths == "disjoint"
     own, turn = mix(src, dst, key // CHANNELS if disjoint else key), place if disjoint else np.zeros_like(key)
@@ -38,7 +45,10 @@ def _picker(plan: HpnPlan, src: I64, dst: I64, key: I64, place: I64) -> _Pick:
 
 
 def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the links of each pair; every second channel of a pair takes the NIC's other port, the rest is a hash (ECMP)."""
+    """Return the links of each pair.
+
+    Every second channel of a pair takes the NIC's other port, and a hash picks all else (ECMP).
+    """
     rails, place = plan.sizes[3], mix(src, dst) % 2 + key % CHANNELS
     port, pick = place % 2, _picker(plan, src, dst, key, place)
     host, there = src // rails, dst // rails
@@ -59,7 +69,7 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _upper_stages(plan: HpnPlan, pick: _Pick, ends: tuple[I64, I64, I64], outside: Bool) -> tuple[list[I64], I64]:
-    """Return the stages between the ToRs of two NICs, and the port of the second NIC that they lead to."""
+    """Return the links of each stage between the ToRs of two NICs, and the port of the second NIC that they lead to."""
     src, dst, port = ends
     tor, twin = plan.tor_of(src, port), plan.tor_of(dst, port)
     rises = outside & (tor != twin)
@@ -80,7 +90,7 @@ def _upper_stages(plan: HpnPlan, pick: _Pick, ends: tuple[I64, I64, I64], outsid
 
 
 def _core(plan: HpnPlan, pick: _Pick, at: tuple[I64, I64, I64], leaves: Bool) -> tuple[list[I64], I64]:
-    """Return the two stages through a Core, and the Agg from which each pair comes down.
+    """Return the links of the two stages through a Core, and the Agg from which each pair comes down.
 
     Uplink w of Agg a is position w * aggs + a of its group; a Core has the same `share` positions of every pod.
     """

@@ -39,7 +39,7 @@ class HpnRates(SwitchAdding):
 
 @dataclass(frozen=True)
 class HpnPlan:
-    """The sizes and rates of a network of hosts, where each NIC has a port to either ToR of a pair."""
+    """The sizes and rates of a network of hosts, in which each NIC has one port to either ToR of a pair."""
 
     name: str
     sizes: tuple[int, int, int, int]  # pods, segments of a pod, active hosts of a segment, GPUs of a host
@@ -92,12 +92,12 @@ class HpnPlan:
 
     @property
     def tors_an_agg(self) -> int:
-        """The number of ToRs of a segment that an Agg joins."""
+        """The number of ToRs of a segment that an Agg has cables to."""
         return 2 * self.sets // self.groups
 
     @cached_property
     def share(self) -> int:
-        """The number of ports of a Core for each pod: as many as divide a group's uplinks evenly over the fewest Cores."""
+        """The number of ports of a Core for each pod, so that a group's uplinks are divided evenly over the fewest Cores."""
         return max(s for s in range(1, _PORTS // self.sizes[0] + 1) if self.aggs * self.up % s == 0)
 
     @property
@@ -127,12 +127,12 @@ class HpnPlan:
 
     @property
     def tier2(self) -> int:
-        """The number of Aggs of all pods; none where there is one segment."""
+        """The number of Aggs of all pods; 0 if there is a single segment."""
         return self.sizes[0] * self.groups * self.aggs if self.segments > 1 else 0
 
     @property
     def tier3(self) -> int:
-        """The number of Cores; none where there is one pod."""
+        """The number of Cores; 0 if there is a single pod."""
         return self.groups * self.aggs * self.up // self.share if self.sizes[0] > 1 else 0
 
     @property
@@ -164,7 +164,7 @@ class HpnPlan:
         return (self.segment_of(host) * self.sets + (rail if self.by_rail else 0)) * 2 + np.asarray(port, np.int64)
 
     def group_of(self, tor: ArrayLike) -> I64:
-        """Return the group of Aggs, counted over all pods, that each ToR's uplinks lead to."""
+        """Return the group of Aggs, counted over all pods, to which the uplinks of each ToR lead."""
         number = np.asarray(tor, np.int64)
         pod = number // (2 * self.sets * self.sizes[1])
         return pod * self.groups + number % self.groups
@@ -215,7 +215,7 @@ def hpn_invariants(plan: HpnPlan) -> Invariants:
 
 
 def _diameter(plan: HpnPlan) -> int:
-    """Return the most links that a shortest path has between two GPUs."""
+    """Return the number of links on a shortest path between the two GPUs farthest apart."""
     pods, segments, hosts, rails = plan.sizes
     if pods > 1:
         return 6
@@ -225,9 +225,9 @@ def _diameter(plan: HpnPlan) -> int:
 
 
 def _bisection(plan: HpnPlan) -> float | None:
-    """Return the least of the cuts through the middle of a dimension of even size.
+    """Return the least bandwidth (B/s) of the cuts through the middle of a dimension of even size.
 
-    None where backup hosts make it uneven, or where pods are odd, so that halves cut one.
+    It is None if backup hosts make the halves uneven, or if the number of pods is odd, so that the halves divide a pod.
     """
     pods, segments, _, rails = plan.sizes
     rates = plan.rates

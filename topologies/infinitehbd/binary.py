@@ -1,9 +1,8 @@
-"""Fibres to the nodes 1, 2, 4 ... away, so that every partner of Binary Exchange is a neighbour (InfiniteHBD, 7, appendix G).
+"""Fibres to the nodes at distances 1, 2, 4 ..., so that every partner of Binary Exchange is a neighbour (InfiniteHBD 7, G).
 
-Bundles turn between rounds (Fast Switch, G.1). So all their paths are links here, and `circuits` gives what a message needs of
-them. Cables: those of nodes, bundle by bundle; the two of each fibre, bit by bit, upper lanes and lower; those to the DCN.
-Letters:
-n nodes of R GPUs in groups of 2^K, bits b < K; P pairs.
+Bundles turn between rounds (Fast Switch, G.1). So all their paths are links here, and `circuits` returns the bundles and states
+that a message needs. Cables: those of nodes, bundle by bundle; the two of each fibre, bit by bit, upper lanes and lower; those
+to the DCN. Letters: n nodes of R GPUs in groups of 2^K, bits b < K; P pairs.
 """
 
 from functools import partial
@@ -41,7 +40,7 @@ def _plan_invariants(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: obj
 
 
 def _plan(nodes: int, gpus: int, k: int, rates: OcstrxRates) -> OcstrxPlan:
-    """Return the plan of a line of nodes whose fibres lead 1, 2, 4, ... nodes away."""
+    """Return the plan of a line of nodes whose fibres lead to the nodes at distances 1, 2, 4, ..."""
     return OcstrxPlan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, rates, powers=True)
 
 
@@ -101,7 +100,7 @@ def _cables(plan: OcstrxPlan) -> list[Cables]:
 
 
 class _Walk(NamedTuple):
-    """Hops from GPU to GPU within a node, for P messages."""
+    """The hops of P messages from GPU to GPU within a node."""
 
     node: I64
     gpu: I64  # GPU at which it begins
@@ -109,25 +108,25 @@ class _Walk(NamedTuple):
     hops: I64
 
     def by(self, nth: ArrayLike, gpus: int) -> I64:
-        """Return the bundle that the nth hop crosses."""
+        """Return the bundle that the nth hop of each message crosses."""
         ahead = self.gpu[:, None] + np.where(self.up[:, None], nth, -1 - np.asarray(nth))
         return column(ahead.ravel() % gpus, np.int64).reshape(ahead.shape)
 
     def links(self, gpus: int) -> I64:
-        """Return [P, R] the links; -1 for none."""
+        """Return [P, R] the links of each message; -1 for no link."""
         nth = np.arange(gpus)
         link = 2 * (self.node[:, None] * gpus + self.by(nth, gpus)) + ~self.up[:, None]
         return link_if(nth < self.hops[:, None], link)
 
     def crosses(self, which: I64, gpus: int) -> Bool:
-        """Return [P, K] whether each message crosses each of these bundles."""
+        """Return [P, K] whether each message crosses each of the given bundles."""
         begin = self.gpu[:, None]
         nth = np.where(self.up[:, None], which - begin, begin - 1 - which) % gpus
         return nth < self.hops[:, None]
 
 
 class _HbdPaths(NamedTuple):
-    """The paths of P messages through the HBD."""
+    """The paths of P messages through the high-bandwidth domain."""
 
     joined: Bool  # whether the nodes are two, and a fibre joins them
     within: Bool  # whether they are one; where neither, the message takes the DCN
@@ -140,7 +139,7 @@ class _HbdPaths(NamedTuple):
 def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _HbdPaths:
     """Return the paths of messages.
 
-    Of the two lanes of the bundle that is lit, a message takes the one with fewer GPUs between; within a node it goes the
+    Of the two lanes of a bundle that is lit, a message takes the one with fewer GPUs on the way; within a node it goes the
     shorter way.
     """
     r = plan.gpus
@@ -166,7 +165,10 @@ def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _HbdPaths:
 
 
 def _route(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> Routes:
-    """Return routes to the lanes, over the fibre and on; by the DCN where there is no fibre, and to and from its switch."""
+    """Return routes to the lanes, over the fibre and on to the receiver.
+
+    Over the DCN if there is no fibre, or an end is its switch.
+    """
     way = _way(plan, src, dst, key)
     differ, low = way.out.node ^ way.into.node, np.minimum(way.out.node, way.into.node)
     bit = np.frexp(np.where(way.joined, differ, 1))[1].astype(np.int64) - 1
@@ -186,7 +188,7 @@ def _route(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _needs(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
-    """Return [P, 2K] the bundles of both nodes, -1 for those that a message does not meet, and the states that it needs."""
+    """Return [P, 2K] the bundles that each message needs in both nodes, -1 for none, and [P, 2K] their states."""
     way, which = _way(plan, src, dst, key), bundles(plan)
     switches, wanted = [], []
     for walk, (lit, state) in zip((way.out, way.into), way.ends, strict=True):

@@ -24,7 +24,7 @@ OCSTRX = 8  # OCSTrx in a bundle (Fig. 4)
 
 @dataclass(frozen=True)
 class OcstrxRates:
-    """The bytes per second of a GPU, one direction, and the latency of a link."""
+    """The rates of a GPU in bytes per second, one direction, and the latency of a link."""
 
     bandwidth: Bandwidth = 800e9  # in the HBD, all OCSTrx of a GPU together: 8 of 800 Gb/s (6.1)
     dcn: Bandwidth = 50e9  # in the DCN: ConnectX-7, 400 Gb/s (6.1)
@@ -33,7 +33,7 @@ class OcstrxRates:
 
 @dataclass(frozen=True)
 class OcstrxPlan:
-    """The sizes and rates of an InfiniteHBD; nodes are numbered as the DCN has them, ToR by ToR."""
+    """The sizes and rates of an InfiniteHBD, whose nodes are numbered ToR by ToR, as the DCN has them."""
 
     name: str
     dims: tuple[int, ...]  # domains, ToRs of a domain, nodes of a ToR, GPUs of a node
@@ -93,7 +93,7 @@ class OcstrxPlan:
 
     @property
     def subline(self) -> int:
-        """The number of nodes with equal places in their ToRs, within a domain, l."""
+        """The number of nodes of a sub-line, l: those with equal places in their ToRs, within a domain."""
         return self.dims[1]
 
     @property
@@ -105,13 +105,13 @@ class OcstrxPlan:
     def edge(self) -> float:
         """The bytes per second of a link to the next GPU.
 
-        Half of a bundle's lanes belong to one GPU, and each GPU has two bundles.
+        Half of the lanes of a bundle belong to one GPU, and each GPU has two bundles.
         """
         return self.rates.bandwidth / 2
 
     @cached_property
     def reach(self) -> tuple[int, ...]:
-        """The distances, in nodes, of the K fibres of either side."""
+        """The distances, in nodes, to which the K fibres on either side lead."""
         return tuple(2**i if self.powers else i + 1 for i in range(self.k))
 
 
@@ -141,7 +141,7 @@ _GAP = 1.6  # gap between the circles of two nodes
 
 
 def draw(plan: OcstrxPlan) -> Drawing:
-    """Return the drawing.
+    """Return the drawing of an InfiniteHBD.
 
     The bundles to the left of a node are on its left, so that a ring runs along a row, as its sub-line does.
     """

@@ -28,16 +28,14 @@ LOOPBACK = 0
 
 
 def bundle(plan: OcstrxPlan, away: ArrayLike) -> tuple[I64, I64]:
-    """Return the bundle of a node, and its state, that lights the fibre to the node `away` up the line (below 0: down).
+    """Return the bundle of a node and its state that light the fibre to another node; (-1, -1) if there is no such fibre.
 
-    -1: none.
-
-    The fibres of a side are paired, nearest first, so that a node can use any of one side with any of the other. Where K is
+    The fibres of a side are paired, nearest first, so that a node can use any fibre of one side with any of the other. If K is
     odd, the two farthest share the last bundle.
 
     Args:
-        plan: The sizes.
-        away: The distance of each node.
+        plan: The plan.
+        away: The distance to the other node up the line; below 0: down the line.
     """
     signed = np.asarray(away, np.int64)
     nth, up = np.searchsorted(plan.reach, np.abs(signed)), signed > 0
@@ -49,21 +47,21 @@ def bundle(plan: OcstrxPlan, away: ArrayLike) -> tuple[I64, I64]:
 
 
 def bundles(plan: OcstrxPlan) -> I64:
-    """Return [K] the bundles that are OCSTrx; the others are copper."""
+    """Return [K] the numbers of the bundles of a node that are OCSTrx; its other bundles are copper."""
     away = np.array(plan.reach)
     return np.unique(bundle(plan, np.concatenate((away, -away)))[0])
 
 
 def blocked_distance(plan: OcstrxPlan) -> int:
-    """Return the distance of the two fibres, one up and one down, that share a bundle, so that no node uses both.
+    """Return the distance of the two fibres, one up and one down, that share a bundle, so that no node can use both.
 
-    0: none do.
+    0 for none.
     """
     return plan.reach[-1] if plan.k % 2 else 0
 
 
 def fibres(plan: OcstrxPlan) -> I64:
-    """Return [F, 2] the places on the line that a fibre of each OCSTrx of a bundle joins, whether it is lit or not.
+    """Return [F, 2] the two places on the line that each fibre of a bundle of OCSTrx joins, whether the fibre is lit or not.
 
     These are all fibres of the K-hop ring or line.
     """
@@ -74,14 +72,14 @@ def fibres(plan: OcstrxPlan) -> I64:
 
 
 def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
-    """Return the bundle and its state, at the places `src` and at the places `dst`, that join each two; -1: no fibre does.
+    """Return the bundles and their states that join two places of the line: at `src`, and at `dst`; -1 if no fibre joins them.
 
     A place needs a reconfiguration between two rounds that take one bundle in two states.
 
     Args:
         plan: The sizes.
-        src: [P] places on the line; numbers of nodes where a ToR has one.
-        dst: [P] other places.
+        src: [P] the first place of each pair on the line; places are numbers of nodes if a ToR has one node.
+        dst: [P] the second place of each pair.
     """
     away = np.asarray(dst, np.int64) - np.asarray(src, np.int64)
     if plan.closed:
@@ -90,17 +88,19 @@ def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64,
 
 
 def deploy(plan: OcstrxPlan) -> I64:
-    """Return [n] the node at each place of the line: first nodes of all ToRs, then second ones (InfiniteHBD Algorithm 3)."""
+    """Return [n] the node at each place of the line: first nodes of all ToRs, then second ones, and so on (Algorithm 3)."""
     return np.arange(plan.nodes).reshape(-1, plan.tor).T.ravel()
 
 
 def components(plan: OcstrxPlan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
-    """Return the places of sound nodes in the order of the line, and the component of each; a run of K faults ends one.
+    """Return the places of working nodes in the order of the line, and the component of each.
+
+    K faults in a row end a component.
 
     Args:
         plan: The sizes.
-        sound: [n] whether the node at each place is sound.
-        apart: The first sub-lines, so many, are components of their own; all later ones are one part.
+        sound: [n] whether the node at each place works.
+        apart: The number of sub-lines, from the first on, that are components of their own; all later ones are one part.
     """
     at = np.flatnonzero(sound)
     if plan.closed and not apart:  # begin after a gap, so that a component over the end of the numbering is whole
@@ -162,12 +162,12 @@ def orchestrate(plan: OcstrxPlan, faulty: I64, job: int) -> I64:
 
 
 def search(plan: OcstrxPlan, sound: Bool, wanted: int) -> tuple[int, int]:
-    """Return the most constraints that leave room for so many groups, and how many were tried (InfiniteHBD Algorithm 5).
+    """Return the largest number of constraints that leaves room for some groups, and how many were tried (Algorithm 5).
 
     Args:
         plan: The sizes.
-        sound: [n] whether each node is sound.
-        wanted: The number of groups, for which there is room without a constraint.
+        sound: [n] whether each node works.
+        wanted: The number of groups, for which there is room without constraints.
     """
     low, high, tried = 0, plan.sublines + plan.dims[0], 0
     while low < high:
@@ -178,7 +178,7 @@ def search(plan: OcstrxPlan, sound: Bool, wanted: int) -> tuple[int, int]:
 
 
 def usable_gpus(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
-    """Return [E] the GPUs that TP groups of `group` GPUs can use in each state, with rings lit around its faults.
+    """Return [E] the number of GPUs that TP groups of `group` GPUs can use in each state, with rings lit around its faults.
 
     A group within a node needs the whole node, whose GPUs are joined by loopback.
 
@@ -195,7 +195,7 @@ def usable_gpus(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
 
 
 def _in_order(plan: OcstrxPlan, found: I64) -> I64:
-    """Return groups of nodes in the order in which jobs take them: those that share ToRs with whole sets of others first."""
+    """Return groups of nodes in the order in which jobs take them: first those that share all their ToRs with other groups."""
     _, which, alike = np.unique(found // plan.tor, axis=0, return_inverse=True, return_counts=True)
     return found[np.lexsort((found[:, 0], alike[which.ravel()] < plan.tor))]
 

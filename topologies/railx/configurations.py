@@ -120,11 +120,13 @@ def _system_invariants(
 
 
 def _halving(system: System, across: tuple[int, int]) -> float | None:
-    """Return the least bandwidth one way through the middle of X, of Y or of the meshes; None: X or Y is odd, which cuts nodes.
+    """Return the least bandwidth (B/s), one way, through the middle of X, of Y or of the meshes.
+
+    It is None if X or Y is odd, so that the middle divides nodes.
 
     Args:
-        system: The system, whose rows and columns are cut in `across` rails each when they are halved.
-        across: Rails, both ways, through the middle of a row and of a column.
+        system: The system.
+        across: The number of rails, in both directions, through the middle of a row and of a column.
     """
     B, r, sizes = system.hardware.bandwidth, system.r, system.sizes
     if sizes[0] % 2 or sizes[1] % 2:
@@ -135,7 +137,7 @@ def _halving(system: System, across: tuple[int, int]) -> float | None:
 
 
 def _torus_invariants(system: System) -> Invariants:
-    """Return the invariants of a torus of chips whose links between nodes are n in parallel."""
+    """Return the invariants of a torus of chips, in which n links in parallel join two chips of neighbouring nodes."""
     m, nodes = system.m, system.sizes
     nearest = m <= 2 or all(size % 2 == 0 for size in nodes)  # else fewer hops between nodes may be more in all
     halved = _halving(system, (2 * system.r, 2 * system.r))
@@ -165,7 +167,7 @@ def torus(m: Count, n: Count, nodes: Dims, hardware: Hardware) -> System:
 
 
 def _other_a(r: int) -> str:
-    """Return a hint: values of the setting `a` with which r rails join the nodes of a row all to all, and how many nodes."""
+    """Return a hint in words: the values of the setting `a` with which r rails can join the nodes of a row all to all."""
     sizes = (size for size in range(2, Hardware.radix // 2 + 1) if r % (size - 1) == 0 and size not in NONE)
     return "take " + ", ".join(f"a={r // (size - 1)} for {size} nodes" for size in sizes)
 
@@ -181,7 +183,7 @@ _HYPERX_EXAMPLES = ("m=2,n=2", "m=2,n=1,k=2", "m=1,n=7", "m=4,n=1,a=4", "m=3,n=2
 
 
 def _hyperx(m: int, n: int, a: int, hardware: Hardware) -> System:
-    """Return the system whose rows and columns are all-to-alls."""
+    """Return the system whose rows and columns of nodes are joined all to all."""
     r = m * n
     if r % a:
         raise must_be(NAME, "a", f"a divisor of m n = {r}", a, _other_a(r))

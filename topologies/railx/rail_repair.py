@@ -1,8 +1,7 @@
-"""RailX's reaction to failed nodes: the optical switches close rails again without their rows or columns (6.6, A.5).
+"""RailX's reaction to failed nodes (6.6, A.5): the largest part for one job, in which the optical switches set rails anew.
 
-The largest part of RailX for one job where nodes are faulty: each fault costs its row or its column of nodes (6.6, A.5).
-
-The optical switches close the rings around the gaps; the result is another topology.
+Each fault costs its row or its column of nodes. The optical switches close the rings around the gaps; the result is another
+topology.
 """
 
 from collections.abc import Callable
@@ -24,15 +23,15 @@ _MOST = 20  # largest number of rows with faults that share a row or a column: 2
 
 
 def largest_grid(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
-    """Return the rows and columns of a grid of nodes to keep, so that most nodes without a fault are left (RailX Algorithm 2).
+    """Return the rows and columns of a grid of nodes to keep, so that most nodes without a fault remain (RailX Algorithm 2).
 
-    A fault alone in its row and column costs one of either. For the others each case is tried. The paper's cases are a row or a
-    column for each fault; here a case is a set of rows, which then gives the columns, so that there are fewer cases.
+    A fault that is alone in its row and column costs one of either. For the others each case is tried. The paper's cases are a
+    row or a column for each fault; here a case is a set of rows, from which the columns follow, so that there are fewer cases.
 
     Args:
-        rows: Rows of the grid.
-        columns: Columns of the grid.
-        faults: [F, 2] row and column of each faulty node.
+        rows: The number of rows.
+        columns: The number of columns.
+        faults: [F, 2] the row and the column of each faulty node.
 
     Raises:
         InputError: More than 20 rows (and columns) have faults that share one.
@@ -45,13 +44,13 @@ def largest_grid(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
 
 
 def _shared_faults(faults: I64) -> I64:
-    """Return the faults that share a row or a column with another, the paper's C."""
+    """Return the faults that share a row or a column with another fault, the paper's C."""
     row, col = (np.bincount(faults[:, axis])[faults[:, axis]] if len(faults) else column([], np.int64) for axis in (0, 1))
     return faults[(row > 1) | (col > 1)]
 
 
 def _largest_grid(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
-    """Return the rows and columns of the largest grid without a faulty node, as trials over rows with faults find it."""
+    """Return the rows and columns of the largest grid without a faulty node, found by trying sets of rows that have faults."""
     crowded = _shared_faults(faults)
     alone = faults[~(faults[:, None] == crowded).all(axis=2).any(axis=1)]
     some_rows, row = np.unique(crowded[:, 0], return_inverse=True)
@@ -79,14 +78,14 @@ def place(system: System, n_ranks: int, faulty: I64) -> I64:
 
 
 def _without_nodes(system: System, failed: I64) -> _Grid:
-    """Return the largest grid without the nodes of some chips."""
+    """Return the largest grid that has none of the nodes of some failed chips."""
     node = np.unique(failed // system.m**2)
     columns, rows = system.sizes
     return largest_grid(rows, columns, np.stack((node // columns, node % columns), -1))
 
 
 def _chips(system: System, grid: _Grid) -> I64:
-    """Return the chips of the grid's nodes, by their numbers in the whole grid."""
+    """Return the chips of a grid's nodes, by their numbers in the whole system."""
     nodes = (grid[0][:, None] * system.sizes[0] + grid[1]).ravel()
     return column(nodes[:, None] * system.m**2 + np.arange(system.m**2), np.int64)
 
@@ -94,13 +93,13 @@ def _chips(system: System, grid: _Grid) -> I64:
 def repair_grid(
     system: System, built: Callable[[System], Topology], whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
 ) -> Repair:
-    """Return the largest grid without a failed node, its rails split again; failed links alone are bypassed by other rails.
+    """Return the reaction to failed parts: the largest grid without a failed node, over which rails are split again.
 
-    Rails that cannot be split so, such as those of an all-to-all whose number of nodes no longer suits them, stay as they are
-    if the remaining nodes have room for the job.
+    If only links have failed, messages take other rails. Rails that cannot be split again, such as those of an all-to-all whose
+    number of nodes no longer suits them, stay as they are if the remaining nodes have room for the job.
 
     Raises:
-        InputError: Rails cannot be split so, and there is no such room.
+        InputError: Rails cannot be split again, and there is no such room.
     """
     grid, before = (_grid(system, whole, each, ranks) for each in (broken, was))
     same = all(map(np.array_equal, grid, before))
@@ -121,7 +120,7 @@ def repair_grid(
 
 
 def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _Grid:
-    """Return the grid that is lit: all of it, unless a node of the job has failed and rails can be split around it.
+    """Return the grid of nodes that is used: all nodes, unless a node of the job has failed and rails can be split around it.
 
     Raises:
         InputError: See `repair_grid`.

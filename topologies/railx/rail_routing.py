@@ -1,8 +1,9 @@
-"""RailX's routing: Algorithm 1 on any setting of the switches, the dragonfly's, and the non-minimal one of 4.1.2.
+"""RailX's routing: Algorithm 1 for any setting of the switches, that of the dragonfly, and the non-minimal one of 4.1.2.
 
-A hop between nodes is a walk on the mesh to the nearest chip with a suitable rail, then the rail. All X comes before all Y, but
-in the dragonfly, where X comes again. The virtual channel (VC) rises by one with every hop between nodes, so that one VC more
-than the longest route has such hops keeps routes from deadlock. In the non-minimal routing Y follows X on the same VC.
+A hop between nodes is a walk on the mesh to the nearest chip with a suitable rail, then the rail. All hops along X come before
+all along Y, except in the dragonfly, where X comes again. The virtual channel (VC) rises by one with every hop between nodes,
+so that one VC more than the longest route has such hops keeps routes from deadlock. In the non-minimal routing Y follows X on
+the same VC.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,10 @@ _FAR = 2**20  # further than any chip of a mesh
 
 
 class _Walk:
-    """P messages on their way, moved one stage at a time: the place of each, and the links that it has taken."""
+    """P messages on their way: the present node and chip of each, and the links that it has taken so far.
+
+    Methods move some of the messages, which their argument `who` numbers. The argument `virtual` is a virtual channel.
+    """
 
     def __init__(self, system: System, src: I64, dst: I64, key: I64) -> None:
         self.system = system
@@ -31,7 +35,15 @@ class _Walk:
         self.taken: list[tuple[I64, I64, I64]] = []  # pair, link, VC
 
     def _take(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
-        """Take `count` links for each of some pairs: the first link, and then each `step` further."""
+        """Add links to the routes of some messages.
+
+        Args:
+            who: [n] the messages.
+            first: [n] the first link of each.
+            step: [n] the difference between the numbers of one link and the next.
+            count: [n] the number of links of each.
+            virtual: The virtual channel of these links.
+        """
         pair = np.repeat(np.arange(len(who)), count)
         link = first[pair] + step[pair] * ramps(np.zeros_like(count), count)
         self.taken.append((who[pair], link, np.full(len(pair), virtual, np.int64)))
@@ -70,13 +82,13 @@ class _Walk:
         self.chip[axis][who] = system.m - 1 - edge
 
     def routes(self, virtual: int) -> Routes:
-        """Return all links that were taken, after the last walk to the destination's chip."""
+        """Walk to the chips of the destinations, and return the routes of all messages."""
         self.mesh(np.arange(len(self.key)), self.to_chip, virtual)
         return gather(len(self.key), self.taken)
 
 
 def _split(system: System, npu: I64) -> tuple[list[I64], list[I64]]:
-    """Return node (X, Y) and chip (x, y)."""
+    """Return the coordinates of each NPU: those of its node (X, Y), and those of its chip in the node (x, y)."""
     node, chip = np.divmod(npu, system.m**2)
     return [node % system.sizes[0], node // system.sizes[0]], [chip % system.m, chip // system.m]
 
@@ -87,9 +99,9 @@ def channels(system: System) -> int:
 
 
 def minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of Algorithm 1: to the right X by X-rails, then to the right Y by Y-rails, each at the nearest chip.
+    """Return the routes of Algorithm 1: by X-rails to the destination's X, then by Y-rails to its Y, from the nearest chips.
 
-    Along X and along Y they take one dimension after another.
+    Along X and along Y, routes take one logical dimension after another.
     """
     walk, virtual = _Walk(system, src, dst, key), 0
     for axis, groups in enumerate((system.x, system.y)):
@@ -101,7 +113,15 @@ def minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _cross_group(walk: _Walk, axis: int, placed: tuple[RailGroup, int, int], virtual: int) -> None:
-    """Cross to the destination's digit of one logical dimension."""
+    """Move all messages along one logical dimension to the digit of their destinations.
+
+    Args:
+        walk: The messages on their way.
+        axis: 0 along X, 1 along Y.
+        placed: The rails of the dimension, the number of the first of them, and the stride of the dimension's digit in the
+            place of a node.
+        virtual: The first virtual channel of this part of the route.
+    """
     group, first, stride = placed
     digit, wanted = (place[axis] // stride % group.size for place in (walk.node, walk.to_node))
     who = np.flatnonzero(digit != wanted)
@@ -114,11 +134,20 @@ def _cross_group(walk: _Walk, axis: int, placed: tuple[RailGroup, int, int], vir
 
 
 def _go_round(walk: _Walk, axis: int, placed: tuple[RailGroup, int, int], who: I64, virtual: int) -> None:
-    """Go the shorter way round, on one rail all the way."""
+    """Move messages along a dimension wired as a ring, the shorter way round; each stays on one rail.
+
+    Args:
+        walk: The messages on their way.
+        axis: 0 along X, 1 along Y.
+        placed: The rails of the dimension, the number of the first of them, and the stride of the dimension's digit in the
+            place of a node.
+        who: [n] the messages to move.
+        virtual: The virtual channel of the walk to the first rail; it rises by one with each hop between nodes.
+    """
     group, first, stride = placed
     digit, wanted = (place[axis][who] // stride % group.size for place in (walk.node, walk.to_node))
     away = (wanted - digit) % group.size
-    minus = _backwards(walk, axis, who, 2 * away - group.size)
+    minus = _takes_minus_port(walk, axis, who, 2 * away - group.size)
     left = np.where(minus, group.size - away, away)
     rail = _rail_on(walk, axis, who, first, first + group.rails)
     for hop in range(group.hops):
@@ -130,17 +159,34 @@ def _go_round(walk: _Walk, axis: int, placed: tuple[RailGroup, int, int], who: I
         walk.cross(who[going], axis, place, (rail[going], minus[going]), virtuals)
 
 
-def _backwards(walk: _Walk, axis: int, who: I64, excess: I64) -> I64:
-    """Return whether each pair goes by the - port.
+def _takes_minus_port(walk: _Walk, axis: int, who: I64, excess: I64) -> I64:
+    """Return [n] 1 for each message that goes round a ring by its - port, 0 for each that goes by its + port.
 
-    The way with fewer hops between nodes wins, then the one with fewer hops in nodes, then the key's parity decides.
+    A message takes the direction with fewer hops between nodes. If both have as many, it takes the one with fewer hops inside
+    nodes; if these are equal, too, the parity of its key decides.
+
+    Args:
+        walk: The messages on their way.
+        axis: 0 along X, 1 along Y.
+        who: [n] the messages.
+        excess: [n] the hops between nodes by the + port less those by the - port.
     """
     inside = walk.to_chip[axis][who] - walk.chip[axis][who]
     return np.where(excess, excess > 0, np.where(inside, inside > 0, walk.key[who] % 2)).astype(np.int64)
 
 
 def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
-    """Return one of the rails first..end-1 that end on the nearest row (or column) of chips; `walk.flow` picks it."""
+    """Return [n] a rail for each message: one of those that end on the row (or column) of chips nearest to its own.
+
+    Of several such rails, `walk.flow` picks one.
+
+    Args:
+        walk: The messages on their way.
+        axis: 0 along X, 1 along Y.
+        who: [n] the messages.
+        first: The number of the first rail of the dimension.
+        end: The number after that of its last rail.
+    """
     n = walk.system.n
     line = np.clip(walk.chip[1 - axis][who], first // n, (end - 1) // n)
     low, high = np.maximum(first, line * n), np.minimum(end, line * n + n)
@@ -148,15 +194,16 @@ def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
 
 
 def _nearest(walk: _Walk, axis: int, placed: tuple[RailGroup, int], asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
-    """Return for each pair a rail that leads where it goes in a complete dimension, and 1 if it leaves by the - port, else 0.
+    """Return the rail of each message in a dimension where rails join all places, and 1 if it leaves by the - port, else 0.
 
-    The rail is one of those whose port is at the chip nearest to the pair's chip. Of several, `walk.flow` picks one.
+    The rail leads to the place that the message goes to. Its port is on the chip nearest to the message's chip. Of several
+    such rails, `walk.flow` picks one.
 
     Args:
         walk: The messages on their way.
         axis: 0 along X, 1 along Y.
         placed: The rails of the dimension, and the number of the first of them.
-        asked: [n] the pairs, the place of each in the dimension, and the place that it goes to.
+        asked: [n] the messages, the place of each in the dimension, and the place that it goes to.
     """
     system, (group, first), (who, here, there) = walk.system, placed, asked
     rail = first + _rails(group, here, there, walk.node[1 - axis][who])
@@ -171,9 +218,15 @@ def _nearest(walk: _Walk, axis: int, placed: tuple[RailGroup, int], asked: tuple
 
 
 def _rails(group: RailGroup, here: I64, there: I64, line: I64) -> I64:
-    """Return [P, 2, C] rails of the group that lead there by their + and their - port.
+    """Return [P, 2, C] the rails that lead from one place to another by their + port, and by their - port.
 
-    Numbers from `group.rails` on mean none.
+    A number of `group.rails` or more means that there is no further rail.
+
+    Args:
+        group: The rails of the dimension.
+        here: [P] the place of each message in the dimension.
+        there: [P] the place that it goes to.
+        line: [P] the row or column that it is in.
     """
     rings = len(group.after)
     ring = np.stack((group.leads[here, there], group.leads[there, here]), axis=-1)
@@ -182,9 +235,9 @@ def _rails(group: RailGroup, here: I64, there: I64, line: I64) -> I64:
 
 
 def minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
-    """Return minimal routes of a dragonfly.
+    """Return minimal routes of a dragonfly, in which rows are the groups.
 
-    They lead in the row to a column whose Y-rails lead to the destination's row, over one, then in that row.
+    A route goes along its row to a column with a Y-rail to the destination's row, takes this rail, and goes along that row.
     """
     walk = _Walk(system, src, dst, key)
     (local,), (between,) = system.x, system.y
@@ -198,16 +251,29 @@ def minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _cross_row(walk: _Walk, group: RailGroup, to: I64, virtual: int) -> None:
-    """Move walks along their row to column `to`."""
+    """Move messages along their rows.
+
+    Args:
+        walk: The messages on their way.
+        group: The rails of a row.
+        to: [P] the column to which each message goes.
+        virtual: The virtual channel of the walk to the rail; the rail has the next one.
+    """
     who = np.flatnonzero(walk.node[0] != to)
     port = _nearest(walk, 0, (group, 0), (who, walk.node[0][who], to[who]))
     walk.cross(who, 0, to[who], port, (virtual, virtual + 1))
 
 
 def _gateway(walk: _Walk, group: RailGroup, chance: I64) -> I64:
-    """Return [P] the column to take.
+    """Return [P] the column from which each message of a dragonfly goes to the row of its destination.
 
-    It is the source's or the destination's where that leads to the row, else one that the hash picks.
+    This is the column of the source, else that of the destination, if a Y-rail leads from there to that row. Else the hash
+    picks one of the columns with such a rail.
+
+    Args:
+        walk: The messages on their way.
+        group: The Y-rails.
+        chance: [P] a hash of each message.
     """
     system, (here, there) = walk.system, (walk.node[1], walk.to_node[1])
     rings, rails = len(group.after), system.sizes[0] * group.rails
@@ -221,10 +287,10 @@ def _gateway(walk: _Walk, group: RailGroup, chance: I64) -> I64:
 
 
 def nonminimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of a HyperX over a column of nodes that the hash picks, as Valiant's (RailX 4.1.2).
+    """Return the non-minimal routes of a HyperX, each over a column of nodes that a hash picks, as Valiant's (RailX 4.1.2).
 
-    A route takes an X-rail there, a Y-rail, and an X-rail back along the receiver's row. The walk to a rail that turns from Y
-    to X is on the next VC already: four VCs, one more than Algorithm 1 has.
+    A route takes an X-rail to that column, a Y-rail to the row of the destination, and an X-rail along this row. The walk from
+    the Y-rail to the second X-rail is already on the next VC: there are four VCs, one more than Algorithm 1 has.
     """
     walk = _Walk(system, src, dst, key)
     (row,), (of_column,) = system.x, system.y

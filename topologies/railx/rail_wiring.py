@@ -28,10 +28,10 @@ NAME = "railx"
 
 @dataclass(frozen=True)
 class RailGroup:
-    """Rails of X or of Y that make one logical dimension (Dimension Splitting): all one ring, or each node to every other.
+    """Rails of X or of Y that make one logical dimension (Dimension Splitting): one ring, or all nodes joined to each other.
 
-    In a complete dimension, ring i is the i-th directed cycle of a Hamiltonian decomposition: each node has every other next to
-    its + port on one of the size - 1 rings and next to its - port on another (Lemma 3.1).
+    In a complete dimension, ring i is the i-th directed cycle of a Hamiltonian decomposition: each node has every other node
+    next to its + port on one of the size - 1 rings, and next to its - port on another (Lemma 3.1).
     """
 
     wiring: Literal["ring", "complete"]
@@ -40,7 +40,7 @@ class RailGroup:
 
     @cached_property
     def after(self) -> I64:
-        """The node that each node's + port leads to, [rings, size]."""
+        """[rings, size] the node to which each node's + port leads."""
         nodes = np.arange(self.size)
         order = nodes[None] if self.wiring == "ring" else directed_cycles(self.size)
         found = np.empty_like(order)
@@ -49,14 +49,14 @@ class RailGroup:
 
     @cached_property
     def leads(self) -> I64:
-        """The ring on which one node's + port leads to another, [size, size]; -1 where none does."""
+        """[size, size] the ring on which one node's + port leads to another node; -1 if there is none."""
         found = np.full((self.size, self.size), -1)
         for ring, after in enumerate(self.after):
             found[np.arange(self.size), after] = ring
         return found
 
     def ring(self, line: I64, rail: I64) -> I64:
-        """Return the ring that a rail of a row or column makes; rails take the rings in turn, over all lines."""
+        """Return the ring that a rail of a row or column is part of; rails take the rings in turn, over all lines."""
         return (line * self.rails + rail) % len(self.after)
 
     @property
@@ -72,7 +72,7 @@ def show_groups(groups: Sequence[RailGroup]) -> str:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The settings of links and switches, which do not depend on how the switches are set."""
+    """The settings of links and switches that do not depend on the circuits of the switches."""
 
     k: Count = 4  # bandwidth between chips of a node over that of n ports: 2 to 4 suffice (6.3); 400 over 100 GB/s in 6.4
     radix: Count = 128  # R: ports of an optical switch (3.2)
@@ -129,7 +129,7 @@ class System:
 
     @property
     def cables(self) -> int:
-        """The number of full-duplex links: those of the meshes, and a rail of each node in X and in Y."""
+        """The number of full-duplex links: those of the meshes, and the rails of each node in X and in Y."""
         return 2 * self.mesh_cables + 2 * self.nodes * self.r
 
 
@@ -156,7 +156,7 @@ def check(system: System) -> None:
 
 
 def _check_group(group: RailGroup) -> None:
-    """Check that rails can join the nodes of a group as it says."""
+    """Check that rails can join the nodes of a group in its way."""
     for what, number, least in (("nodes", group.size, 2), ("rails", group.rails, 1)):
         if number < least:
             raise must_be(NAME, f"{what} of a dimension", f"{least} or more", number)
@@ -170,10 +170,10 @@ def _check_group(group: RailGroup) -> None:
 
 
 def links_of(system: System) -> tuple[Links, dict[str, int]]:
-    """Return the links and the bill.
+    """Return the links and the bill of a system.
 
-    Cables in order: meshes along x (node, y, x), along y (node, y, x), X-rails (node, rail), Y-rails; a rail's cable runs from
-    the + port of that node.
+    Cables are in this order: meshes along x (node, y, x), along y (node, y, x), X-rails (node, rail), Y-rails; the cable of a
+    rail runs from the + port of its node.
     """
     chip = np.arange(system.npus).reshape(system.nodes, system.m, system.m)
     hardware = system.hardware
@@ -192,9 +192,9 @@ def links_of(system: System) -> tuple[Links, dict[str, int]]:
 
 
 def after(system: System, axis: int) -> I64:
-    """Return [lines, places, r] the place that the + port of each node's rail leads to.
+    """Return [lines, places, r] the place to which the + port of each rail of each node leads.
 
-    The place is along the node's row (axis 0) or column (1).
+    It is a place along the node's row (axis 0) or column (axis 1).
     """
     groups = (system.x, system.y)[axis]
     place, line = np.arange(system.sizes[axis])[:, None], np.arange(system.sizes[1 - axis])[:, None, None]
@@ -202,7 +202,7 @@ def after(system: System, axis: int) -> I64:
 
 
 def _follow(group: RailGroup, stride: int, place: I64, line: I64) -> I64:
-    """Return the places that the + ports of some places lead to, one for each rail of the group."""
+    """Return, for each rail of a group, the place to which the + port at each given place leads."""
     digit = place // stride % group.size
     return place + (group.after[group.ring(line, np.arange(group.rails)), digit] - digit) * stride
 
@@ -225,13 +225,13 @@ def circuits(system: System, axis: int) -> I64:
 
 
 def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
-    """Return the two chips that each rail of each node joins, [nodes, r] and [nodes, r].
+    """Return [nodes, r] and [nodes, r] the two chips that each rail of each node joins.
 
-    The first is the chip of the node that has the rail's + port. The second is the chip of another node: a circuit leads from
-    the + port to the - port of the same rail there.
+    The first is a chip of the node that has the rail's + port. The second is a chip of another node: a circuit leads from the +
+    port to the - port of the same rail there.
 
     Args:
-        system: The parts; r is the number of rails of a node along an axis.
+        system: The system; r is the number of rails of a node along an axis.
         axis: 0 for the rails of X, 1 for those of Y.
     """
     there = after(system, axis)
@@ -243,7 +243,7 @@ def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
 
 
 def _by_node(system: System, axis: int, chips: I64, shape: tuple[int, ...]) -> I64:
-    """Return [nodes, r] from [lines, places, r]; nodes are numbered row by row."""
+    """Return an array [lines, places, r] as [nodes, r], in which nodes are numbered row by row."""
     whole = np.broadcast_to(chips, shape)
     return (whole if axis == 0 else whole.transpose(1, 0, 2)).reshape(system.nodes, system.r)
 
@@ -255,5 +255,5 @@ def chip_at(system: System, axis: int, line: I64, place: I64, along: int, across
 
 
 def shifts(system: System) -> list[I64]:
-    """Return the symmetries that move chips one node further round each logical dimension that is a ring."""
+    """Return the symmetries of the system: shifts of chips by one node along each logical dimension that is a ring."""
     return [shift((system.dims, axis)) for axis, group in enumerate((*system.y, *system.x)) if group.wiring == "ring"]

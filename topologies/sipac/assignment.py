@@ -1,12 +1,9 @@
-"""The assignment of wavelengths to links, in proportion to what each link carries (Flex-SiPAC 3.C).
+"""The assignment of wavelengths to links in proportion to their traffic, and its change when jobs come or go (Flex-SiPAC 3.C).
 
 It has the integer program of equation 1, min sum (lambda - t)^2 where no CU sends or receives more than w, and the paper's
 heuristic. t is the traffic in wavelengths: equation 1 compares it with counts of them, so it is scaled until what a CU sends
-and receives is w (the paper does not say how). Letters: E links, N CUs.
-
-Wavelengths for the jobs that run, and the change when jobs come or go: wavelengths move once for each such change (3.C).
-
-Wavelengths between CUs of different jobs go to links within jobs. CUs in no job leave theirs as they are among themselves.
+and receives is w (the paper does not say how). When jobs come or go, wavelengths between CUs of different jobs move once to
+links within jobs. CUs in no job keep the wavelengths among themselves. Letters: E links, N CUs.
 """
 
 import importlib
@@ -28,11 +25,11 @@ _MOVE = 1e-4  # cost of a moved wavelength, which decides between assignments th
 
 
 def scale_traffic(near: Neighbours, traffic: F64, w: int) -> F64:
-    """Return [E] traffic as wavelengths: every CU's sums are w where that is possible, else as near as its neighbours allow.
+    """Return [E] traffic as wavelengths: the sums of every CU are w, or as near to w as its neighbours allow.
 
     Args:
-        near: Links that carry something.
-        traffic: [E] in any unit, above 0.
+        near: The links with traffic.
+        traffic: [E] the traffic in any unit, above 0.
         w: Wavelengths of a CU.
     """
     t = traffic / traffic.max(initial=1.0)
@@ -51,21 +48,23 @@ def scale_traffic(near: Neighbours, traffic: F64, w: int) -> F64:
 
 
 def distance(t: F64, wavelengths: I64) -> float:
-    """Return the value that equation 1 minimises."""
+    """Return the sum of squares that equation 1 minimises."""
     return float(((wavelengths - t) ** 2).sum())
 
 
 def heuristic(near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> I64:
-    """Return [E] wavelengths: rounded, taken from CUs with too many where lambda - t is largest, then given where it is least.
+    """Return [E] the number of wavelengths of each link by the paper's heuristic.
 
-    Of equal links those come first that move back to `before`, then they take turns. No wavelength is left dark that two CUs
-    with room could share, even where lambda moves away from t by it; the program leaves such a wavelength dark.
+    The traffic is rounded. Then wavelengths are taken from CUs with too many, from the links with the largest lambda - t, and
+    given to CUs with too few, to the links with the smallest. Of equal links, those come first that move back to `before`, then
+    links take turns. No wavelength stays dark that two CUs with too few could share, even if lambda moves away from t by it;
+    the integer program leaves such a wavelength dark.
 
     Args:
-        near: Links that get wavelengths.
-        t: [E] wavelengths to come near to.
+        near: The links that get wavelengths.
+        t: [E] the wavelengths to come near to.
         w: Wavelengths of a CU.
-        before: [E] wavelengths that are set up now.
+        before: [E] the wavelengths that are set up now.
         least: Wavelengths that every link keeps; w is enough for all of them.
     """
     found = np.maximum(np.rint(t).astype(np.int64), least)
@@ -76,9 +75,19 @@ def heuristic(near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> 
 
 
 def _deal(near: Neighbours, wanted: tuple[F64, I64, int], w: int, found: I64, sign: int) -> bool:
-    """Take (-1) a wavelength from each link of a CU with too many, or give (1) one to each link with room at both ends.
+    """Take one wavelength from each link of a CU with too many, or give one to each link whose two CUs have too few.
 
-    Return whether any wavelength was taken or given. `wanted` has t, `before` and `least` of the heuristic.
+    A CU that has the right number by then neither gives nor gets more.
+
+    Args:
+        near: The links.
+        wanted: The arguments `t`, `before` and `least` of `heuristic`.
+        w: Wavelengths of a CU.
+        found: [E] the wavelengths of each link, which are changed.
+        sign: -1 to take, 1 to give.
+
+    Returns:
+        Whether any wavelength was taken or given.
     """
     t, before, least = wanted
     out, into = (end.astype(np.int64) for end in near.sums(found))
@@ -100,10 +109,11 @@ def _deal(near: Neighbours, wanted: tuple[F64, I64, int], w: int, found: I64, si
 
 
 def program(name: str, near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> I64:
-    """Return [E] the optimum of equation 1 by HiGHS; of equal optima, one with the fewest changes to `before`.
+    """Return [E] the number of wavelengths of each link at the optimum of equation 1, found by HiGHS.
 
-    The square is written exactly: the k-th wavelength of a link is a variable of 0 or 1 that adds (k - t)^2 - (k - 1 - t)^2,
-    which grows with k. The arguments are those of `heuristic`, and `name`, which errors begin with.
+    Of several optima it is one with the fewest changes to `before`. The square is written exactly: the k-th wavelength of a
+    link is a variable of 0 or 1 that adds (k - t)^2 - (k - 1 - t)^2, which grows with k. The arguments are those of
+    `heuristic`, and `name`, with which errors begin.
 
     Raises:
         InputError: There are more than 2**19 variables.
@@ -131,7 +141,7 @@ def program(name: str, near: Neighbours, t: F64, w: int, before: I64, least: int
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Configuration:
-    """The wavelengths that are set up, and the jobs they serve."""
+    """The wavelengths of each link at one time, and the jobs that they serve."""
 
     levels: Levels
     near: Neighbours  # all links
@@ -156,7 +166,7 @@ def initial(levels: Levels, keep: int = 0) -> Configuration:
 
 
 def sequential(sizes: Sequence[int]) -> list[I64]:
-    """Return the CUs of jobs of these sizes, one job after another, as the paper maps them (6.A.1)."""
+    """Return the CUs of jobs of given sizes, one job after another, as the paper maps them (6.A.1)."""
     return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
 
@@ -167,13 +177,13 @@ def reconfigure(
     by: str = "heuristic",
     dark: Bool | None = None,
 ) -> Configuration:
-    """Return the configuration for some jobs: of those that serve them equally well, the nearest to `now`.
+    """Return the configuration that serves given jobs best; of several, the one with the fewest changes to the present one.
 
     Args:
         now: The present configuration.
         jobs: The CUs of each job.
-        traffic: [N, N] amounts that each CU sends to each in any unit, of which those within a job and to a neighbour count.
-            None: SiPCO's, which loads all links of a job equally.
+        traffic: [N, N] the amount that each CU sends to each other in any unit; only amounts within a job and to a neighbour
+            count. None: SiPCO's, which loads all links of a job equally.
         by: heuristic or program.
         dark: [E] whether each link has failed and can take no light; None: none has. Each other link of a job keeps a
             wavelength, because scaled traffic may leave none for the middle of the only path that is left.
@@ -194,7 +204,7 @@ def reconfigure(
 
 
 def _volume(now: Configuration, traffic: ArrayLike) -> F64:
-    """Return [E] the traffic that each link carries."""
+    """Return [E] the traffic on each link."""
     n, table = now.near.n, np.asarray(traffic, np.float64)
     if table.shape != (n, n) or not (np.isfinite(table) & (table >= 0)).all():
         got = table.shape if table.shape != (n, n) else table.min()
@@ -216,7 +226,7 @@ def _assign_wavelengths(now: Configuration, near: Neighbours, volume: F64, befor
 
 
 def moves(before: Configuration, after: Configuration) -> int:
-    """Return the number of wavelengths that a transmitter and a WSS turn to another link."""
+    """Return the number of wavelengths that transmitters and WSS move from one link to another between two configurations."""
     return int(np.maximum(after.wavelengths - before.wavelengths, 0).sum())
 
 

@@ -1,14 +1,13 @@
-"""SiPAC(r, L) as neighbours: N = r^L CUs with the digits u_0 .. u_(L-1), level 0 the fastest.
+"""SiPAC(r, L) as neighbours, and the comb lines of its links: N = r^L CUs with the digits u_0 .. u_(L-1), level 0 the fastest.
 
 Source: Flex-SiPAC 3.A. The r CUs that differ in digit l only have a port each on one WSS of level l, and light leads from each
 to every other. The paper writes SiPAC(r, l) with l = L - 1, and Flex-SiPAC(r, L). Letter: E links, one in each direction
 between neighbours.
 
-The wavelengths of each link: lines of its sender's comb, none of them twice at a sender or at a receiver.
-
-Flex-SiPAC 3.C routes each WSS by colouring a graph of signals, with DSatur. Signals clash where they share a sender or a
-receiver, so the colours are those of the edges of a bipartite graph, and as many as its largest degree are always enough (König
-1916), not only for one WSS: a comb has each line once for all its CU's ports.
+The wavelengths of a link are lines of its sender's comb, and no line is used twice at a sender or at a receiver. Flex-SiPAC 3.C
+routes each WSS by colouring a graph of signals, with DSatur. Two signals conflict if they share a sender or a receiver, so that
+the colours are those of the edges of a bipartite graph, and as many as its largest degree are always enough (König 1916), not
+only for one WSS: a comb has each line once for all ports of its CU.
 """
 
 from dataclasses import dataclass
@@ -49,10 +48,10 @@ class Levels:
         return int(self.L * self.r ** (self.L - 1))
 
     def check(self) -> None:
-        """Check that the sizes can be built and leave every neighbour light.
+        """Check that the sizes can be built and give every neighbour light.
 
         Raises:
-            InputError: They cannot. The message names r, L or w, and what works.
+            InputError: They cannot. The message names r, L or w, and a value that works.
         """
         if self.r < 2:
             raise must_be(self.name, "r", "2 or more ports of a WSS", self.r)
@@ -70,7 +69,7 @@ class Levels:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Neighbours:
-    """Some of the links of a lattice, in its order."""
+    """Links between neighbours of a SiPAC, in the order of all its links."""
 
     n: int  # number of CUs
     src: I64  # [E] CU that sends
@@ -78,11 +77,11 @@ class Neighbours:
     turn: I64  # [E] turn in which a spare wavelength is given; a link and its reverse have the same
 
     def of(self, which: Bool) -> "Neighbours":
-        """Return the links where `which` is true."""
+        """Return those of the links for which `which` is true."""
         return Neighbours(self.n, self.src[which], self.dst[which], self.turn[which])
 
     def sums(self, wavelengths: I64 | F64) -> tuple[F64, F64]:
-        """Return the sums of what each CU sends and of what it receives, [N] and [N]."""
+        """Return [N] the sum of the wavelengths that each CU sends, and [N] the sum of those that it receives."""
         return self._sum(self.src, wavelengths), self._sum(self.dst, wavelengths)
 
     def _sum(self, end: I64, wavelengths: I64 | F64) -> F64:
@@ -91,7 +90,11 @@ class Neighbours:
 
 
 def neighbours(levels: Levels) -> Neighbours:
-    """Return all links; turns go round the levels, and on each join the CUs of a WSS in pairs, or for odd r in rings."""
+    """Return all links.
+
+    The turns in which links get spare wavelengths go round the levels; on a level, the links of one turn join the CUs of a WSS
+    in pairs, or for odd r in rings.
+    """
     links = levels.lattice(1.0, 0).links
     level = levels.L - 1 - links.dimension.astype(np.int64)
     stride = levels.r**level
@@ -114,16 +117,16 @@ def _class(r: int, a: I64, b: I64) -> I64:
 
 
 def uniform(levels: Levels, near: Neighbours) -> I64:
-    """Return [E] the wavelengths of each link without jobs: w is spread over all neighbours, and the remainder goes by turns.
+    """Return [E] the wavelengths of each link without jobs: w is spread over all neighbours, the remainder given in turns.
 
-    With odd r and odd w a wavelength of each CU stays dark: an odd number of CUs cannot be joined in pairs.
+    With odd r and odd w one wavelength of each CU stays dark, because an odd number of CUs cannot be joined in pairs.
     """
     each, over = divmod(levels.w, levels.degree)
     return column(each + (near.turn < over // (1 + levels.r % 2)), np.int64)
 
 
 class Lines(NamedTuple):
-    """The comb lines of links: S signals, in the order of links."""
+    """The comb lines of links, as S signals in the order of links."""
 
     link: I64  # [S] link of each signal
     line: I64  # [S] 0..w-1
@@ -134,9 +137,9 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
 
     Args:
         near: The links.
-        wavelengths: [E] how many lines each link gets.
-        w: Lines of a comb.
-        before: The earlier lines of the same links. They stay where they can; chains of lines may change places in pairs to
+        wavelengths: [E] the number of lines that each link gets.
+        w: The number of lines of a comb.
+        before: The earlier lines of the same links. They stay if possible; two lines may be swapped along a chain of links to
             make room for new signals.
 
     Raises:
@@ -166,7 +169,7 @@ def _keep_lines(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
 
 
 class _Combs:
-    """The link that has each line of each CU, as sender and as receiver; -1 where none has."""
+    """The link that uses each line of each CU, as sender and as receiver; -1 for no link."""
 
     def __init__(self, near: Neighbours, w: int) -> None:
         self.src, self.dst = near.src.tolist(), near.dst.tolist()
@@ -176,7 +179,7 @@ class _Combs:
         self.free_received = [(1 << w) - 1] * near.n
 
     def put(self, link: int, line: int, *, lit: bool = True) -> None:
-        """Give a comb line to a link, at its sender and at its receiver, or take it from the link that has it."""
+        """Give a comb line to a link, at its sender and at its receiver, or take it away (`lit` false)."""
         i, j = self.src[link], self.dst[link]
         self.sent[i][line] = self.received[j][line] = link if lit else -1
         self.free_sent[i] ^= 1 << line
@@ -191,7 +194,10 @@ class _Combs:
         self.put(link, line)
 
     def _swap(self, receiver: int, a: int, b: int) -> None:
-        """Swap lines a and b on the chain that starts where `receiver` receives a; the chain never reaches a CU with a free."""
+        """Swap lines a and b along the chain of links from the one by which `receiver` gets a.
+
+        No CU at the chain's end has a free.
+        """
         chain, held, line = [], self.received[receiver][a], a
         while held >= 0:
             chain.append((held, line))
@@ -204,5 +210,5 @@ class _Combs:
 
 
 def _lowest(bits: int) -> int:
-    """Return the place of the lowest bit that is set."""
+    """Return the number of the lowest bit that is set."""
     return (bits & -bits).bit_length() - 1

@@ -40,7 +40,7 @@ class Light:
 
 @dataclass(frozen=True)
 class SteeredLight(Light):
-    """The settings of light where wavelengths move."""
+    """The settings of light whose wavelengths can be moved to other links."""
 
     tuning: Latency = TUNING
 
@@ -92,9 +92,9 @@ def _dark(levels: Levels) -> int:
 
 
 def _bisection(levels: Levels, rate: float) -> float | None:
-    """Return the bandwidth through the middle of the level whose halves have the fewest wavelengths between them.
+    """Return the bandwidth (B/s) through the middle of the level whose halves have the fewest wavelengths between them.
 
-    None for odd r.
+    It is None for odd r.
     """
     if levels.r % 2:
         return None
@@ -126,9 +126,18 @@ def sipac(r: Count, L: Count, w: Count = _W, *, light: Light) -> Topology:
 def _flex_invariants(
     r: int, L: int, jobs: tuple[int, ...], w: int, keep: int, before: tuple[int, ...], **_: object
 ) -> Invariants:
-    """Return the invariants where a wavelength serves each link of a job.
+    """Return the invariants of the flex-sipac topology, if every link within a job has a wavelength.
 
-    That is so where all CUs of a job have equally many neighbours in it.
+    Every such link has one if all compute units (CUs) of a job have equally many neighbours in it.
+
+    Args:
+        r: Ports of a WSS.
+        L: Levels.
+        jobs: Sizes of the jobs.
+        w: Wavelengths of a CU.
+        keep: Wavelengths that every link keeps.
+        before: Sizes of the jobs that ran before; CUs without a job still have the wavelengths of that time.
+        **_: Other arguments of the topology.
     """
     levels = Levels("flex-sipac", r, L, w)
     near = neighbours(levels)
@@ -268,7 +277,10 @@ def _steered_around(now: Configuration, broken: FailedParts, ranks: int) -> tupl
 
 
 def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:
-    """Return whether none of these CUs has failed and links join them, even if only links that all CUs keep."""
+    """Return whether a job can run on given CUs: none of them has failed, and links join them.
+
+    Links that every CU keeps for all jobs are enough.
+    """
     near = now.near
     if now.keep or np.isin(cus, broken.nodes).any():
         return not np.isin(cus, broken.nodes).any()
@@ -277,9 +289,16 @@ def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> boo
 
 
 def _block(now: Configuration, jobs: Sequence[I64], number: int, sizes: Sequence[int], serve: Callable[[I64], bool]) -> I64:
-    """Return consecutive CUs, from a multiple of their number on, that serve a job and that no other job has.
+    """Return a block of consecutive CUs that can serve a job and of which no other job has any.
 
-    Their number is the first of some sizes for which there are such CUs.
+    A block begins at a multiple of its size. Its size is the first of the given sizes for which there is such a block.
+
+    Args:
+        now: The present configuration.
+        jobs: The CUs of each job.
+        number: The number of the job.
+        sizes: The sizes of blocks, in the order in which they are tried.
+        serve: A function that says whether a job can run on given CUs.
     """
     others = np.concatenate([np.zeros(0, np.int64), *(each for i, each in enumerate(jobs) if i != number)])
     found: I64
@@ -325,7 +344,7 @@ def _even(levels: Levels) -> tuple[str, ...]:
 
 
 def _job_words(configuration: Configuration) -> tuple[str, ...]:
-    """Return sentences on jobs."""
+    """Return the sentences about the jobs of a configuration."""
     sizes = np.bincount(configuration.job[configuration.job >= 0])
     which = f"jobs of {'+'.join(map(str, sizes))} CUs" if len(sizes) <= 8 else f"{len(sizes)} jobs"
     idle = int((configuration.job < 0).sum())
@@ -337,7 +356,7 @@ def _job_words(configuration: Configuration) -> tuple[str, ...]:
 
 
 def _change_words(before: Configuration, now: Configuration) -> tuple[str, ...]:
-    """Return a sentence on the change of jobs: wavelengths that move to other links, lines that stay (Flex-SiPAC 3.C)."""
+    """Return a sentence on a change of jobs: the wavelengths that move to other links, and lines that stay (Flex-SiPAC 3.C)."""
     w, near = now.levels.w, now.near
     were = comb_lines(near, before.wavelengths, w)
     are = comb_lines(near, now.wavelengths, w, were)
@@ -350,9 +369,9 @@ def _change_words(before: Configuration, now: Configuration) -> tuple[str, ...]:
 
 
 def _draw(levels: Levels) -> Drawing:
-    """Return a drawing with level 0 to the right, level 1 down, level 2 to the right.
+    """Return a drawing with level 0 to the right, level 1 down, and level 2 to the right.
 
-    Lines are bowed, so that all light shows.
+    Lines are curved, so that each link can be seen.
     """
     at, npus = np.zeros((levels.npus, 2)), np.arange(levels.npus)
     pitch, middle = [1.0, 1.5], (levels.r - 1) / 2

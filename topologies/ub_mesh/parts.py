@@ -1,7 +1,8 @@
 """The parts of a UB-Mesh and the numbering of its nodes; every port of Table 3 is counted.
 
-R racks of Y boards of X NPUs. Each rack has `planes` back-planes of Y LRS for the boards, X for other racks and 2 for CPUs
-and the backup NPU, complete between these three groups (UB-Mesh 3.3.1; K18 at x4 would need more than an LRS has).
+There are R racks of Y boards of X NPUs. Each rack has `planes` back-planes of LRS (low-radix switches): Y of them for the
+boards, X for other racks, and 2 for CPUs and the backup NPU. Any two LRS of different groups are joined (UB-Mesh 3.3.1; K18 at
+x4 would need more ports than an LRS has).
 """
 
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class RackSettings:
 
 @dataclass(frozen=True, slots=True)
 class DcnSettings:
-    """The settings of the way to the DCN (UB-Mesh 3.3.4): NICs on CPU boards, or UB switches."""
+    """The settings of the links to the DCN (UB-Mesh 3.3.4): over NICs on CPU boards, or over UB switches."""
 
     via: Annotated[str, one_of("nic", "ub")] = "nic"  # solution (b), or (a)
     nic_rate: Bandwidth = 25e9  # bytes per second, one direction: 200 Gb/s; not published
@@ -81,7 +82,7 @@ class MeshPlan:
 
     @property
     def five(self) -> tuple[int, ...]:
-        """The numbers of pods of all SuperPods, alpha, Z, Y and X."""
+        """The number of pods of all SuperPods, and alpha, Z, Y and X."""
         return (prod(self.dims[:-4]), *((1,) * (4 - len(self.dims)) + self.dims)[-4:])
 
     @property
@@ -91,7 +92,7 @@ class MeshPlan:
 
     @property
     def standing(self) -> tuple[int, ...]:
-        """The dims of the numbering of racks: SuperPods where a DCN joins them, pods, alpha, Z."""
+        """The dims over which racks are numbered: SuperPods if a DCN joins them, pods, alpha, Z."""
         return self.dims[:4] if self.beyond else self.five[:3]
 
     @property
@@ -111,22 +112,25 @@ class MeshPlan:
 
     @property
     def plane(self) -> int:
-        """The number of LRS of a back-plane; as many lead out as a board has NPUs, so that what a board sends can get out."""
+        """The number of LRS of a back-plane.
+
+        As many lead out as a board has NPUs, so that all traffic of a board can leave the rack.
+        """
         return sum(self.dims[-2:]) + SPARES
 
     @property
     def hrs(self) -> int:
-        """The number of HRS: in each SuperPod one for each cable that a rack has to them."""
+        """The number of HRS (high-radix switches): in each SuperPod, one for each cable that a rack has to them."""
         return self.superpods * self.planes * self.dims[-1] * self.uplinks
 
     @property
     def cpus(self) -> int:
-        """The number of CPUs that lead to the DCN, one a rack."""
+        """The number of CPUs that have links to the DCN, one in each rack."""
         return self.racks if self.beyond and self.beyond.via == "nic" else 0
 
     @property
     def leaves(self) -> int:
-        """The number of lower switches of the DCN: in each SuperPod one for each LRS for CPUs that a rack has."""
+        """The number of lower switches of the DCN: in each SuperPod, one for each LRS for CPUs of a rack."""
         return self.superpods * self.planes * SPARES if self.beyond else 0
 
     @property
@@ -146,7 +150,7 @@ class MeshPlan:
 
     @property
     def first_cpu(self) -> int:
-        """The number of rack 0's CPU; leaves follow after CPUs, then spines."""
+        """The number of the CPU of rack 0; leaves follow after the CPUs, then spines."""
         return self.first_hrs + self.hrs
 
     @property
@@ -156,7 +160,7 @@ class MeshPlan:
 
     @property
     def first_backup(self) -> int:
-        """The number of rack 0's backup NPU; rack r's is r further."""
+        """The number of the backup NPU of rack 0; that of rack r is r higher."""
         return self.first_leaf + self.leaves + self.spines
 
     @property
@@ -165,9 +169,10 @@ class MeshPlan:
         return self.first_backup + self.racks
 
     def lrs(self, kind: str) -> I64:
-        """Return [racks, planes, n] the LRS of one kind.
+        """Return [racks, planes, n] the numbers of the LRS of one kind.
 
-        "board": those for boards; "other": those for other racks; "spare": those for CPUs and the backup NPU.
+        Args:
+            kind: "board" for boards, "other" for other racks, "spare" for CPUs and the backup NPU.
         """
         y, x = self.dims[-2:]
         first, count = {"board": (0, y), "other": (y, x), "spare": (y + x, SPARES)}[kind]
@@ -177,7 +182,7 @@ class MeshPlan:
 
 
 def check(plan: MeshPlan, length: int) -> MeshPlan:
-    """Return the plan, after the check that its ports are enough.
+    """Return the plan, after a check that its parts have enough ports.
 
     Raises:
         InputError: There are other than `length` dims, or more lanes than an NPU, an LRS or an HRS has.
@@ -204,7 +209,7 @@ def check(plan: MeshPlan, length: int) -> MeshPlan:
 
 
 def _check_beyond(plan: MeshPlan, beyond: DcnSettings) -> None:
-    """Check that LRS, CPUs and switches of the DCN have room for the way to the DCN."""
+    """Check that LRS, CPUs and switches of the DCN have enough lanes and ports for the links to the DCN."""
     out = X4 if beyond.via == "nic" else X2
     left = plan.inside.backup + out
     _check_room(plan, "lanes from an LRS to the backup NPU and out of the rack", left, SPARE_LANES, "take a smaller backup")
@@ -215,7 +220,15 @@ def _check_beyond(plan: MeshPlan, beyond: DcnSettings) -> None:
 
 
 def _check_room(plan: MeshPlan, what: str, lanes: int, limit: int, mend: str) -> None:
-    """Check that a part has enough lanes or ports."""
+    """Check that a part has enough lanes or ports.
+
+    Args:
+        plan: The plan.
+        what: The part in words.
+        lanes: The lanes or ports that the plan needs of it.
+        limit: The lanes or ports that it has.
+        mend: The way to need fewer, in words.
+    """
     if lanes > limit:
         raise must_be(plan.name, what, f"at most {limit}", lanes, mend)
 

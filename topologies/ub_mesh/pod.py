@@ -1,20 +1,15 @@
-"""UB-Mesh's pod and SuperPod, and the SuperPod whose racks are joined by HRS alone.
+"""UB-Mesh from its board to its data-center network: the topologies of the catalogue, and their invariants.
 
-Source: UB-Mesh 3.3.3, 3.3.4 and 6.3. A pod is 4 x 4 racks, a full mesh along rows (Z) and columns (alpha). A SuperPod is 8 pods
-in which each rack has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, x16, x32 out of its rack (Figure 20).
+- Board and rack (UB-Mesh 3.3.1, 3.3.2 and Table 3): NPUs in full meshes of copper, which relay for one another, and the
+  back-planes of a rack. X is a board of 8 NPUs, Y the 8 boards of a rack.
+- Pod and SuperPod (3.3.3, 3.3.4 and 6.3): a pod is 4 x 4 racks, a full mesh along rows (Z) and columns (alpha). A SuperPod is 8
+  pods in which each rack has an x4 to each of 64 HRS; in a variant, racks are joined by HRS alone. With 1, 2, 4, 8 planes an
+  NPU has x4, x8, x16, x32 out of its rack (Figure 20).
+- Beyond the SuperPod (3.3.4): SuperPods under a Clos of the data-center network (DCN). Each rack is joined to it by the NICs of
+  its CPU board (solution (b)) or by UB switches (solution (a)).
 
-Also here: UB-Mesh beyond the SuperPod: SuperPods under a Clos of the data centre's network (UB-Mesh 3.3.4).
-
-Each rack is joined to it by the NICs of its CPU board (solution (b)) or by UB switches (solution (a)).
-
-Also here: UB-Mesh's board and rack: NPUs in full meshes of copper, which relay for one another, and the back-planes of a rack.
-
-Source: UB-Mesh 3.3.1, 3.3.2 and Table 3. X is a board of 8 NPUs, Y the 8 boards of a rack.
-
-Also here: the topology of a UB-Mesh from its plan, and the invariants of the plan. R racks of Y boards of X NPUs; racks are in
-alpha columns and Z rows of a pod.
-
-Also here: the backup NPU of a rack (64+1), which takes the place of a failed NPU (UB-Mesh 3.3.2 and Figure 9).
+The backup NPU of a rack (64+1) takes the place of a failed NPU (3.3.2 and Figure 9). Letters: R racks of Y boards of X NPUs;
+racks are in alpha columns and Z rows of a pod.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,18 +55,27 @@ from topologies.ub_mesh.wires import cables, drawing, tiers
 
 
 def placer(plan: MeshPlan, failed: Sequence[int] = ()) -> Placer:
-    """Return the placement: ranks are on the NPUs in order; a rank whose NPU failed is on its rack's one backup NPU.
+    """Return the placement of ranks on the NPUs in order; the backup NPU of a rack takes the place of a failed NPU.
 
     Args:
-        plan: The sizes.
+        plan: The sizes of the UB-Mesh.
         failed: Failed nodes; a failed backup NPU takes no place.
     """
     backups = np.setdiff1d(plan.first_backup + np.arange(plan.racks), failed)
-    return partial(_place, plan, backups)
+    return partial(_npus_of_ranks, plan, backups)
 
 
-def _place(plan: MeshPlan, backups: I64, n_ranks: int, faulty: I64) -> I64:
-    """Return the NPUs in the order of ranks, with the backup NPU of its rack in the place of a faulty one."""
+def _npus_of_ranks(plan: MeshPlan, backups: I64, n_ranks: int, faulty: I64) -> I64:
+    """Return all NPUs that ranks can take, in the order of ranks.
+
+    The backup NPU of a rack takes the place of the first faulty NPU of that rack. Other faulty NPUs are left out.
+
+    Args:
+        plan: The sizes of the UB-Mesh.
+        backups: The backup NPUs that work.
+        n_ranks: The number of ranks; it changes nothing.
+        faulty: The faulty NPUs.
+    """
     npus = np.arange(plan.npus)
     rack, first = np.unique(faulty // plan.rack, return_index=True)
     spared = np.isin(plan.first_backup + rack, backups)
@@ -82,7 +86,8 @@ def _place(plan: MeshPlan, backups: I64, n_ranks: int, faulty: I64) -> I64:
 def repair_with_backups(plan: MeshPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
     """Return the reaction of a machine with backup NPUs to failed parts.
 
-    Messages take other paths, and backup NPUs take the places of failed NPUs.
+    Messages take other paths, and backup NPUs take the places of failed NPUs. The arguments are those of a `Mender`, after the
+    plan.
     """
     return notify_and_reroute(replace(whole, placer=placer(plan, broken.nodes)), broken, ranks, was)
 
@@ -177,7 +182,8 @@ _STRATEGY = {
 def mesh_invariants(plan: MeshPlan) -> Invariants:
     """Return the invariants of a plan's topology.
 
-    The halves with the least bandwidth between them are pods, else racks of a row or a column, where their number is even.
+    The halves with the least bandwidth between them are made of pods, or else of racks of a row or a column, if their number is
+    even.
     """
     pods, a, z, y, x = plan.five
     degree = x - 1 + y - 1 + plan.planes
@@ -200,11 +206,10 @@ def mesh_invariants(plan: MeshPlan) -> Invariants:
 
 
 def _diameter(plan: MeshPlan) -> int:
-    """Return the most links that a shortest path has between two NPUs.
+    """Return the number of links on a shortest path between the two NPUs farthest apart.
 
-    A message takes two links in a rack; to another rack two up, those between racks, and two down; to another SuperPod it goes
-    up
-    to a spine and down.
+    A message takes at most two links in a rack. To another rack it takes two links up, those between racks, and two down. To
+    another SuperPod it goes up to a spine and down.
     """
     pods, a, z, y, x = plan.five
     if plan.superpods > 1:
@@ -228,11 +233,10 @@ def _paths(plan: MeshPlan) -> int | None:
 
 
 def _bisection(plan: MeshPlan) -> float | None:
-    """Return the bisection bandwidth.
+    """Return the bisection bandwidth (B/s), one way; None if no dimension can be halved.
 
-    Half of the SuperPods cut all that leads out of them. Half of the pods cut half the cables to HRS. Half of the rows or
-    columns cut
-    (s/2)² of s (s-1)/2 links of racks.
+    Half of the SuperPods cut all links that lead out of them. Half of the pods cut half of the cables to HRS. Half of the rows
+    or columns cut (s/2)² of the s (s-1)/2 links between racks of a line.
     """
     pods, a, z, _, x = plan.five
     exits = plan.planes * x
@@ -252,7 +256,7 @@ _SIDE = 8
 
 
 def _mesh(name: str, n_dimensions: int, routing: str, lane: Lane) -> Topology:
-    """Return the topology of a full mesh of NPUs, a board or a rack without its switches."""
+    """Return the topology of a full mesh of NPUs: a board, or a rack without its switches."""
     without_hrs(name, routing)
     npus = _SIDE**n_dimensions
     dimensions = [Dimension(_SIDE, "complete", lane.x4, lane.latency)] * n_dimensions
@@ -285,7 +289,7 @@ def board(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
 
 @topology("ub-mesh:rack", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, 2))
 def rack(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """Link 8 boards by full meshes of NPUs of equal place on them: 64 NPUs, 448 links of x4, diameter 2."""
+    """Link 8 boards by full meshes of the NPUs at equal places on them: 64 NPUs, 448 links of x4, diameter 2."""
     return _mesh("ub-mesh:rack", 2, routing, lane)
 
 
@@ -324,7 +328,7 @@ _DIMS = (8, 8, 4, 4, 8, 8)
     ("", "planes=1", "planes=8,lanes=2"),
 )
 def pod(dims: Dims = _POD, *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> MeshPlan:
-    """Link alpha x Z racks in a pod, x128 from each to each other of its row and column: a 4D full mesh of 1024 NPUs."""
+    """Link alpha x Z racks in a pod, x128 between any two racks of a row or a column: a 4D full mesh of 1024 NPUs."""
     return check(MeshPlan("ub-mesh:pod", dims, inside, lane, routing=without_hrs("ub-mesh:pod", routing)), 4)
 
 

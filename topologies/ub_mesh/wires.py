@@ -1,6 +1,7 @@
-"""The cables of a UB-Mesh, kind after kind, and the names of their tiers.
+"""The cables of a UB-Mesh by kind with the names of their tiers, and the drawing of a UB-Mesh.
 
-The drawing of a UB-Mesh, as in its figures 7 and 8: boards as rows, back-planes beside, pods as grids, HRS above.
+The drawing is that of the paper's figures 7 and 8: boards as rows, back-planes beside them, pods as grids of racks, and HRS
+above. Its positions are (x, y); the distance between two neighbouring NPUs of a board is 1.
 """
 
 import numpy as np
@@ -27,7 +28,13 @@ def drawing(plan: MeshPlan) -> Drawing:
 
 
 def _row(count: int, wide: float, height: float) -> F64:
-    """Return [count, 2] the places of switches in a row above all racks."""
+    """Return [count, 2] the positions of switches in one row above all racks, evenly apart.
+
+    Args:
+        count: The number of switches.
+        wide: The width of all racks together.
+        height: The height of the row.
+    """
     return np.stack((np.linspace(0, wide, count + 2)[1:-1], np.full(count, height)), axis=-1)
 
 
@@ -38,7 +45,7 @@ def _rack_size(plan: MeshPlan) -> F64:
 
 
 def _corners(plan: MeshPlan) -> F64:
-    """Return [racks, 2] the corners of racks: Z to the right, alpha down, pods to the right of one another."""
+    """Return [racks, 2] the position of each rack's first NPU: Z goes right, alpha goes down, and pods stand side by side."""
     pods, a, z = np.indices(plan.five[:3]).reshape(3, -1)
     place = np.stack((pods * plan.five[2] + z, -a), axis=-1)
     corners: F64 = place * (_rack_size(plan) + _APART) + pods[:, None] * np.array((2 * _APART, 0))
@@ -46,15 +53,16 @@ def _corners(plan: MeshPlan) -> F64:
 
 
 def _npus(plan: MeshPlan) -> F64:
-    """Return [NPUs of a rack, 2] the places of NPUs, a board in each row."""
+    """Return [NPUs of a rack, 2] the positions of the NPUs of a rack; each board is a row."""
     y, x = np.divmod(np.arange(plan.rack), plan.dims[-1])
     return np.stack((x, -y), axis=-1).astype(np.float64)
 
 
 def _switches(plan: MeshPlan) -> F64:
-    """Return [LRS of a rack, 2] the places of LRS, in two columns for each plane.
+    """Return [LRS of a rack, 2] the positions of the LRS of a rack, in two columns for each plane.
 
-    LRS of boards are at their boards, those that lead out beside them, those for CPUs below.
+    The first column has the LRS of boards, each beside its board. The second has those whose ports lead out of the rack. The
+    LRS for CPUs are below both.
     """
     y, x = plan.dims[-2:]
     board = np.stack((np.zeros(y), -np.arange(y)), axis=-1)

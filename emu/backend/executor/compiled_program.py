@@ -39,10 +39,13 @@ class StridedOperation(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Copies and additions, one a line, as columns that runs of constant strides join."""
+    """Strided copies and additions as columns; one line is one operation.
 
-    fixed: tuple[I64, ...]  # equal in a run: the step, the width, and n and the strides of each dimension
-    ends: tuple[I64, ...]  # at constant strides in a run: the addresses of target, source and, if it is not the target, own
+    Lines that follow one another in a run, with equal shapes and with addresses at constant strides, can become one line.
+    """
+
+    fixed: tuple[I64, ...]  # equal in a run: the step, the width, and the length and the strides of each dimension
+    ends: tuple[I64, ...]  # the addresses of target, source and, if it is not the target, the other operand
 
     def take(self, index: I64 | Bool) -> "_Lines":
         """Return the lines that `index` selects."""
@@ -155,7 +158,12 @@ def _firsts(lines: _Lines) -> I64:
 
 
 def _fold(lines: _Lines, first: I64) -> _Lines:
-    """Return each run that begins at one of `first` as one line with one more dimension."""
+    """Return the lines with each run of them joined to one line, which has one more dimension.
+
+    Args:
+        lines: The lines.
+        first: The number of the first line of each run; a run ends where the next one begins.
+    """
     n = np.diff(first, append=len(lines.ends[0]))
     follower = np.where(n > 1, first + 1, first)
     strides = tuple(end[follower] - end[first] for end in lines.ends)

@@ -149,7 +149,13 @@ def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) ->
 
 
 def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: int) -> RankRequest:
-    """Return a request that gathers each of `inputs` of every rank into the output of the same place, rank after rank."""
+    """Return a request that gathers each input of every rank into the output of the same number, in the order of ranks.
+
+    Args:
+        outputs: The outputs, each `n` times as large as the input of its number.
+        inputs: The inputs of this rank.
+        n: The number of ranks of the group.
+    """
     given = _pack("all_gather", inputs)
     counts = _all([given.numel()] * n)
     flat, copies = _shares("all_gather", outputs, n)

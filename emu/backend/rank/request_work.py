@@ -219,7 +219,11 @@ def _add_entries(tensor: Tensor, places: list[Tensor], shares: list[Tensor]) -> 
 
 
 def _header(given: Tensor) -> Tensor:
-    """Return [2 * dims + 1] the sizes of the sparse and of the dense dims, padded with 0, and the number of values."""
+    """Return the shape of a sparse tensor as one tensor of a fixed length, which ranks can exchange.
+
+    Returns:
+        [9] the sizes of the sparse dims and those of the dense dims, each filled up with 0 to four, and the number of values.
+    """
     sparse, dense = given.shape[: given.sparse_dim()], given.shape[given.sparse_dim() :]
     if max(len(sparse), len(dense)) > _DIMS:
         shape = f"{len(sparse)} and {len(dense)}"

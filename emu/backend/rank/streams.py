@@ -33,7 +33,11 @@ class _Stream:
 
 
 class RankStreams:
-    """The streams of a rank as one of its threads uses them; number 0 is the default stream of the program's thread."""
+    """The streams of one rank, for one thread of that rank.
+
+    All threads of a rank share the streams; each thread has an object of its own, with the thread's default and current stream.
+    Number 0 is the default stream of the thread that runs the program.
+    """
 
     def __init__(self) -> None:
         self.default = self.current = DEFAULT

@@ -1,7 +1,8 @@
-"""PyTorch's mode for fake tensors, with a cache of what operators return for given inputs.
+"""PyTorch's mode for fake tensors, with a cache of the results of operators for equal inputs.
 
-A step of a large model has some ten thousand operators, few of them new. PyTorch's mode has a cache too, but not for FSDP2's
-operators, nor for operators that return lists of tensors; and most of a step's time went into its keys and into making tensors.
+A step of a large model has some ten thousand operators, few of them new. PyTorch's mode has a cache, too, but not for FSDP2's
+operators, nor for operators that return lists of tensors; and most of a step's time was spent on its keys and on making
+tensors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -91,7 +92,7 @@ class CachedFakeMode(FakeTensorMode):
     def _remember(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], key: object, given: list[FakeTensor], out: object
     ) -> None:
-        """Store the result of an operator, if equal inputs always give it and none of them changes but in content."""
+        """Store the result of an operator, if equal inputs always give it, and if it changes no input except in content."""
         try:
             same = self._key(func, args, kwargs, []) == key
             _KNOWN[key] = _recipe(out, given, self) if same and _is_steady(func) else None
@@ -106,7 +107,7 @@ class CachedFakeMode(FakeTensorMode):
         return made[0] if kind is None else kind(made)
 
     def _make(self, made: _TensorForm, given: Sequence[FakeTensor]) -> FakeTensor:
-        """Return a tensor of a description, made as PyTorch's mode makes it."""
+        """Return a fake tensor of a description, made in the way of PyTorch's mode."""
         with _native._DisableTorchDispatch():
             empty = _UNREPLACED.empty_strided(made.shape, made.strides, dtype=made.dtype, device="meta")
             if made.lies_in is not None:
@@ -132,7 +133,7 @@ def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _
     """Return a description from which the result of an operator can be made again.
 
     Raises:
-        TypeError: some part of it cannot be made again.
+        TypeError: A part of the result cannot be made again.
     """
     kind = type(out) if type(out) in (list, tuple) else None
     several: list[Any] = [out] if kind is None else [*out]  # type: ignore[misc]
@@ -148,7 +149,7 @@ def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _
 
 
 def _form_of(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> int | _TensorForm:
-    """Return the number of the input that the result is, or a description of it."""
+    """Return the number of the input that the result is, or a description of the result."""
     if type(out) is not FakeTensor or not _is_plain(out, mode) or out.is_conj() or out.is_neg() or out.requires_grad:
         raise TypeError("nothing is cached")
     for i, tensor in enumerate(given):
@@ -163,7 +164,7 @@ def _form_of(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> 
 
 
 def _shared_storage(given: Sequence[FakeTensor]) -> tuple[int, ...]:
-    """Return, for each tensor, the first tensor that lies in the same storage."""
+    """Return, for each tensor, the number of the first tensor with the same storage."""
     first: dict[int, int] = {}
     return tuple([first.setdefault(tensor.untyped_storage()._cdata, i) for i, tensor in enumerate(given)])
 

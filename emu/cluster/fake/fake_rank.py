@@ -1,6 +1,6 @@
-"""One rank of a script, run on tensors without data until one of its steps makes the same requests as the step before.
+"""One rank of a script, run on tensors without data until a step makes the same requests as the step before.
 
-A process group whose other members do not exist: each is assumed to make this rank's requests, with the same data.
+The other members of its process groups do not exist: each is assumed to make this rank's requests, with the same data.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,11 +92,11 @@ class TracedRank(NamedTuple):
 
 
 class _EnoughError(BaseException):
-    """The signal that the script need not continue."""
+    """The signal that the script need not run on."""
 
 
 class FakeRanks(Ranks):
-    """One rank of a job whose other ranks do not exist, in the form that a `Script` needs; its requests are answered at once.
+    """One rank of a job whose other ranks do not exist; its requests are answered at once.
 
     Args:
         rank: The rank.
@@ -117,11 +117,11 @@ class FakeRanks(Ranks):
         self._layers: list[tuple[object, list[tuple[int, ...]]]] = []
 
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
-        """Run the program until it ends or enough of it has been seen; return [].
+        """Run the program until it ends or has repeated a step; return [].
 
         Raises:
-            InputError: the program needs the content of a tensor.
-            RunError: the program failed; its own exception is the cause.
+            InputError: The program needs the content of a tensor.
+            RunError: The program failed; its own exception is the cause.
         """
         with (
             _rank_context(self._rank, self._own),
@@ -168,7 +168,7 @@ class FakeRanks(Ranks):
         """Return None: the rank prints to the streams of this process."""
 
     def _sisters(self, group: Members) -> I64:
-        """Return [groups, members] a group, and the groups that were made with it and are disjoint."""
+        """Return [groups, members] the ranks of a group, and of the groups that were made together with it and are disjoint."""
         if len(group.ranks) == self.n_ranks:
             return np.array([group.ranks], np.int64)
         layer = next(rows for _, rows in self._layers if group.ranks in rows)
@@ -218,7 +218,7 @@ def _rank_context(rank: int, of_script: Sequence[RankState]) -> Iterator[None]:
 
 @starts_rank
 def _run(rank: int, program: Callable[[int], object]) -> RankExit | None:
-    """Run a program until it ends or enough of it has been seen; return its exit, if it exits with a code."""
+    """Run a program until it ends or has repeated a step; return its exit, if it exits with a code."""
     torch.set_num_threads(1)
     try:
         program(rank)
@@ -239,7 +239,7 @@ def _run(rank: int, program: Callable[[int], object]) -> RankExit | None:
 
 @contextmanager
 def _group_left() -> Iterator[None]:
-    """Leave the default group at the end, even after an error."""
+    """Leave the default group at the end of the context, even after an error."""
     try:
         yield
     finally:

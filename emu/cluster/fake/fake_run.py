@@ -36,11 +36,11 @@ def trace_loaded_script(
         script: The script.
         n_ranks: The number of ranks, WORLD_SIZE in the script.
         roles: The ranks to trace; (): along each dim of its meshes the coordinates 0, 1 and last, of `pp` all.
-        tell: A function that gets a text of which ranks are traced.
+        tell: A function that is called with a text about the ranks that are traced.
 
     Raises:
-        InputError: there is no such rank, the script cannot be read, or it needs the content of a tensor.
-        RunError: a rank failed.
+        InputError: There is no such rank, the script cannot be read, or it needs the content of a tensor.
+        RunError: A rank failed.
     """
     _check(roles, n_ranks)
     see, ends = partial(_trace_rank, script, n_ranks), roles or (0, n_ranks - 1)
@@ -102,7 +102,7 @@ def _trace_ends(see: Callable[[int], TracedRank], here: int, other: int) -> list
 
 @contextmanager
 def _processes(ranks: Sequence[int]) -> Iterator[Callable[..., Iterator[TracedRank]]]:
-    """Give a `map` over processes, as many at a time as there are cores."""
+    """Yield a `map` over processes, of which as many run at a time as there are cores."""
     sys.stdout.flush()  # a forked process would print it again
     sys.stderr.flush()
     cores = len(os.sched_getaffinity(0))

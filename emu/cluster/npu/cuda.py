@@ -1,8 +1,8 @@
 """The replacements in `torch.cuda` and `torch.accelerator`: one table for each module; a name in no table is refused.
 
-The memory of an NPU is that of the rank's tensors; there is no allocator, so reserved memory equals allocated memory. A CPU and
-its NPU share one random generator. An event's time is virtual in a paced run, else the host's, as the fabric is timed after the
-script.
+The memory of an NPU is that of the rank's tensors; there is no allocator, so that reserved memory equals allocated memory. A
+CPU and its NPU share one random generator. The time of an event is virtual in a paced run, else that of the host, because the
+fabric is timed after the script.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ WARP = 32  # threads of a warp, on every GPU by NVIDIA
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """The properties of a device that have a meaning here, of `torch.cuda.get_device_properties`; others raise an error."""
+    """The result of `torch.cuda.get_device_properties`; properties that have no meaning here raise an error."""
 
     name: str
     total_memory: int
@@ -123,7 +123,7 @@ def _devices(node: Node) -> Table:
 
 
 def _runtime(node: Node, name: str) -> Any:
-    """Return what CUDA's runtime has by a name: the free memory, and begin and end of a profile, which do nothing."""
+    """Return the value of a name in CUDA's runtime: the free memory; the begin and the end of a profile, which do nothing."""
     known = {"cudaMemGetInfo": _free(node), **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0)}
     if name not in known:
         raise meaningless_error(f"torch.cuda.cudart().{name}")
@@ -209,7 +209,7 @@ def _memory_stats(*_: object) -> dict[str, int]:
 
 
 def _nested(figures: Mapping[str, int]) -> dict[str, Any]:
-    """Return figures whose names have dots as tables in tables."""
+    """Return figures whose names have dots as nested tables."""
     found: dict[str, Any] = {}
     for name, value in figures.items():
         *where, last = name.split(".")
@@ -303,12 +303,12 @@ def refusal(name: str) -> Callable[..., Any]:
 
 
 def _asked_only(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that tells a setting of CUDA's libraries, and never changes it."""
+    """Return a function that returns a setting of CUDA's libraries and never changes it."""
     return lambda *_, **__: original()
 
 
 class _Names:
-    """An object whose names, and items, get an answer from a function."""
+    """An object of which every attribute and every item is the result of a function."""
 
     def __init__(self, answer: Callable[[str], Any]) -> None:
         object.__setattr__(self, "_answer", answer)
@@ -324,7 +324,7 @@ class _Names:
 
 
 def cuda_replacements(node: Node) -> Iterator[Replacement]:
-    """Yield the replacements of everything that `torch.cuda`, its modules and `torch.accelerator` say of the device."""
+    """Yield the replacements of all names by which `torch.cuda`, its modules and `torch.accelerator` describe the device."""
     for module, table in _tables(node).items():
         for word in exported_names(module):
             replacement = table.get(word, _refusal_of(f"{module.__name__}.{word}", getattr(module, word)))
@@ -355,7 +355,7 @@ def _replacements_of(module: Any, word: str, replacement: Any) -> Iterator[Repla
 
 
 def _wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a new function that calls another: `torch.compile` keeps a table of functions and refuses one with two names."""
+    """Return a new function that calls another: `torch.compile` refuses a function that has two names."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)

@@ -1,9 +1,10 @@
-"""The NPU that the name `cuda` means to a script: the emulated device of its rank; and PyTorch's functions that take a device.
+"""The NPU that the name `cuda` stands for in a script, and PyTorch's functions that take a device.
 
-The name is translated where it enters PyTorch, and a tensor tells the truth. `torch.device("cuda", 0)` is PyTorch's own object;
-a tensor or a module that is put or made there lies on the CPU: its `device` is `cpu` and its `is_cuda` False, as for meshes. So
-PyTorch and libraries take the path of a CPU, which works here, and not that of a GPU, which would fail at the first kernel.
-`x.to("cuda")` and `x.cpu()` give a copy of x, as between a host and its device.
+Each rank has one emulated device. The name is translated where it enters PyTorch, and a tensor shows where it really is:
+`torch.device("cuda", 0)` is PyTorch's own object, but a tensor or a module that is put or made there is on the CPU; its
+`device` is `cpu` and its `is_cuda` False, as for meshes. So PyTorch and libraries take the path of a CPU, which works here, and
+not that of a GPU, which would fail at the first kernel. `x.to("cuda")` and `x.cpu()` return a copy of x, as between a host and
+its device.
 """
 
 import threading
@@ -28,13 +29,13 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Npu:
-    """The device of every rank, as a script may ask for it.
+    """The properties of every rank's device, as a script may ask for them.
 
     Args:
         name: The name of the device.
-        memory_bytes: Its memory; 0: not known.
-        capability: CUDA's compute capability; for a device that is no GPU the first with bfloat16, so that no library
-            looks for kernels of its own.
+        memory_bytes: Its memory in bytes; 0: not known.
+        capability: CUDA's compute capability; for a device that is no GPU the first with bfloat16, so that no library looks for
+            kernels of its own.
         cores: The number of its cores; 0: not known.
     """
 
@@ -122,7 +123,7 @@ _ARGUMENTS: tuple[tuple[Any, str, int, str, *tuple[str, ...]], ...] = (
 
 
 def device_argument_replacements(node: Node) -> Iterator[Replacement]:
-    """Yield the replacements of these functions."""
+    """Yield the replacements of PyTorch's functions that take a device."""
     for space in _SPACES:
         for name in [n for n, each in vars(space).items() if n in _LIKE or (callable(each) and each in _device_constructors())]:
             yield space, name, Constructor(space.__name__, name, getattr(space, name), node)
@@ -140,10 +141,10 @@ def device_argument_replacements(node: Node) -> Iterator[Replacement]:
 
 
 class Constructor:
-    """A function that makes tensors, equal to PyTorch's own: a table of functions that has either finds both.
+    """A function that makes tensors, and that equals PyTorch's own, so that a table of functions with either finds both.
 
     Args:
-        module: The module in which it is, and where pickle finds it.
+        module: The module in which it is, and in which pickle finds it.
         name: Its name there.
         original: PyTorch's own function.
         node: The NPUs that names refer to.
@@ -155,7 +156,7 @@ class Constructor:
         self._original, self._node = original, node
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Make a tensor; its device is a keyword."""
+        """Make a tensor; the device is a keyword argument."""
         if has_torch_function(args):  # a handler gets this function, and compares it with PyTorch's
             return handle_torch_function(self, args, *args, **kwargs)
         if kwargs.get("device") is not None:
@@ -173,7 +174,7 @@ class Constructor:
 
 
 def by_name(original: Callable[..., Any], node: Node, argument: str = "device") -> Callable[..., Any]:
-    """Return a function whose device is a keyword."""
+    """Return the replacement of a function whose device is a keyword argument."""
 
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -185,7 +186,15 @@ def by_name(original: Callable[..., Any], node: Node, argument: str = "device") 
 
 
 def _at(original: Callable[..., Any], node: Node, at: int, argument: str, default: str = "") -> Callable[..., Any]:
-    """Return a function whose device has a place among the arguments; a device given as text stays text."""
+    """Return the replacement of a function whose device is a positional argument; a device given as text stays text.
+
+    Args:
+        original: PyTorch's own function.
+        node: The NPUs that names refer to.
+        at: The position of the device among the arguments.
+        argument: The name of the device as a keyword.
+        default: The device if none is given.
+    """
 
     def host(device: Any) -> Any:
         return node.host(device).type if isinstance(device, str) and is_npu(device) else node.host(device)
@@ -240,7 +249,7 @@ def _autocast_dtype(original: Callable[..., torch.dtype]) -> Callable[..., torch
 
 
 def _autocast(original: Callable[..., None]) -> Callable[..., None]:
-    """Return the replacement of `autocast`'s constructor: an NPU has a GPU's default dtype, float16."""
+    """Return the replacement of `autocast`'s constructor, by which an NPU has a GPU's default dtype, float16."""
 
     @wraps(original)
     def autocast(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -252,7 +261,7 @@ def _autocast(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _on_no_device(original: Callable[..., None]) -> Callable[..., None]:
-    """Return the replacement of DDP's constructor: a module on the CPU takes no device number."""
+    """Return the replacement of DDP's constructor, which passes no device number, because the module is on the CPU."""
 
     @wraps(original)
     def wrapped(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -262,7 +271,7 @@ def _on_no_device(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _on_one_device(original: Callable[..., None], node: Node) -> Callable[..., None]:
-    """Return the replacement of `torch.nn.DataParallel`'s constructor: on one device it is the module itself."""
+    """Return the replacement of `torch.nn.DataParallel`'s constructor, which on one device returns the module itself."""
 
     @wraps(original)
     def wrapped(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:

@@ -1,11 +1,8 @@
-"""Everything that a script finds of NPUs while its ranks run, and its undo; or the refusal of NPUs.
+"""All replacements by which a script finds NPUs while its ranks run, and their undo; or the refusal of NPUs.
 
-The methods of a tensor that copy it to an NPU or back to the host.
-
-Where autograd records, nothing is copied, because a parameter must stay the one that its optimizer holds. A tensor on the host
-is no part of the NPU's memory, and a copy between them is not in the trace.
-
-Changes in modules that load slowly are made when a script has loaded them.
+The methods of a tensor that copy it to an NPU or back to the host are here. If autograd records, nothing is copied, because a
+parameter must stay the object that its optimizer has. A tensor on the host does not count in the NPU's memory, and a copy
+between the two is not in the trace. Changes in modules that load slowly are made once a script has loaded them.
 """
 
 import sys
@@ -44,7 +41,7 @@ def _deferred_changes(node: Node) -> Mapping[str, Callable[[], AbstractContextMa
 
 
 def _fsdp(node: Node) -> AbstractContextManager[None]:
-    """Let the first FSDP accept the NPU's name as its device."""
+    """Let FSDP1 accept the NPU's name as its device."""
     fsdp = sys.modules[_FSDP].FullyShardedDataParallel
     return replace_attributes((fsdp, "__init__", by_name(fsdp.__init__, node, "device_id")))
 
@@ -69,7 +66,7 @@ def _attention() -> Iterator[None]:
 
 
 def _refuse_rings(*_: object, **__: object) -> NoReturn:
-    """Refuse context parallelism, which would gather whole sequences in the wrong order, as CPU attention has no ring."""
+    """Refuse context parallelism: CPU attention has no ring, so that whole sequences would be gathered in the wrong order."""
     raise RunError(
         "context_parallel: PyTorch has a ring for the attention of GPUs only, and emulated NPUs compute on the CPU; take "
         "`emu train` or `emu estimate` with --plan cp=2, or tensor parallelism with sequences in parts"
@@ -147,7 +144,10 @@ def _cuda(node: Node) -> Callable[..., Tensor]:
 
 
 def _moved_copy(tensor: Tensor, result: Tensor, to_npu: bool) -> Tensor:
-    """Return the result, copied if it is the tensor itself and that lay on the other side."""
+    """Return the result of a copy between host and NPU, as a new tensor if PyTorch returned the given one.
+
+    A tensor that was on the target side already is returned as it is.
+    """
     if type(result) not in (Tensor, Parameter) or result.requires_grad or (to_npu and hasattr(result, _HERE)):
         return result
     if result is tensor:
@@ -180,7 +180,7 @@ def _pin(tensor: Tensor, device: Any = None) -> Tensor:
 
 @contextmanager
 def emulate_npus(npu: Npu | None, n: int) -> Iterator[None]:
-    """Let the name `cuda` mean one of n NPUs; if `npu` is None, refuse it."""
+    """Let the name `cuda` stand for one of n NPUs inside the context; if `npu` is None, refuse it."""
     if npu is None:
         with replace_attributes(*_refusal_replacements()):
             yield

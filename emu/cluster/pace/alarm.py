@@ -14,11 +14,11 @@ Call = tuple[float, int, Callable[[], object]]
 
 
 class Alarm:
-    """A thread that calls functions at their times; it ends with the context.
+    """A thread that calls functions at given times; it ends with the context.
 
     Args:
-        failed: A function that gets the error of a call; nothing is called after that.
-        idle: A function that is called, on that thread, when no call is left.
+        failed: A function that is called with the error of a call; no further calls are made then.
+        idle: A function that is called on that thread when no calls are left.
     """
 
     def __init__(self, failed: Callable[[BaseException], None], idle: Callable[[], None] = lambda: None) -> None:
@@ -45,7 +45,10 @@ class Alarm:
         return self._calling or bool(self._calls)
 
     def at(self, time_s: float, call: Callable[[], object]) -> Call:
-        """Schedule a call for a time, or at once if the time is over; calls of one time come in the order of scheduling."""
+        """Schedule a call for a time, or at once if the time has passed.
+
+        Calls for one time are made in the order of scheduling.
+        """
         asked = (time_s, next(self._count), call)
         with self._changed:
             heapq.heappush(self._calls, asked)
@@ -54,7 +57,7 @@ class Alarm:
         return asked
 
     def forget(self, asked: Call) -> None:
-        """Cancel a call that has not happened yet."""
+        """Cancel a call that has not been made yet."""
         with self._changed:
             if asked in self._calls:
                 self._calls.remove(asked)
@@ -75,7 +78,7 @@ class Alarm:
             self._calling = False
 
     def _next(self) -> Callable[[], object] | None:
-        """Return the next call, once it is due; None at the end."""
+        """Wait until the next call is due, and return it; None at the end of the context."""
         with self._changed:
             while not self._ends:
                 left = self._calls[0][0] - now_s() if self._calls else None
@@ -87,7 +90,7 @@ class Alarm:
 
 
 def _wake_sharply() -> None:
-    """Let Linux wake the calling thread without its usual delay."""
+    """Let Linux wake the calling thread without the delay that it allows itself otherwise."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_SET_TIMER_SLACK, _SLACK_NS, 0, 0, 0)

@@ -1,7 +1,7 @@
-"""The devices of paced ranks: each computation takes its device's time, by this host's clock.
+"""The devices of paced ranks, on which each computation takes the device's time by this host's clock.
 
-A rank goes on when its operator would have ended on a device that runs one after another. Short operators are waited for
-together, but no request is made, and no answer taken, before those in front of it would have ended.
+A rank goes on when its operator would have ended on a device that runs operators one after another. Short operators are awaited
+together, but no request is made and no answer is taken before the operators ahead of it would have ended.
 """
 
 from collections import defaultdict
@@ -18,9 +18,9 @@ _TOGETHER_S = 1e-3  # of this host
 
 
 class DeviceQueues:
-    """The devices of the ranks: the time until which each has work, and the seconds by which its rank is behind.
+    """The devices of all ranks: the time until which each device has work, and the seconds by which its rank is behind.
 
-    All ranks start in time. The lateness of this host counts once, and not again.
+    Lateness of this host with one computation counts only once, not again in everything that follows.
 
     Args:
         tempo: The pace of virtual time, with the device, and whether computations take the device's time.
@@ -37,7 +37,7 @@ class DeviceQueues:
         self._behind_s: defaultdict[int, float] = defaultdict(float)  # by rank
 
     def computed(self, rank: int, operator: Operator) -> None:
-        """Give the device of a rank an operator that the host has computed for it."""
+        """Add an operator that this host has computed for a rank to the work of the rank's device."""
         takes_s = self._takes_s.get(operator)
         if takes_s is None:
             takes_s = self._takes_s[operator] = self._seconds(operator)
@@ -48,9 +48,14 @@ class DeviceQueues:
             self._rest_until(rank, self._ends_s[rank])
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Wait until a device has done all its work; return when its rank is there, given when this host was.
+        """Wait until the device of a rank has done all its work.
 
-        The time by which this host was late with earlier work is taken off the result.
+        Args:
+            rank: The rank.
+            time_s: The time at which this host is done with the rank's work.
+
+        Returns:
+            The time at which the rank goes on, without the seconds by which this host was late with earlier work.
         """
         reached_s = time_s - self._behind_s[rank]
         ends_s = self._ends_s.pop(rank, None)
@@ -64,16 +69,16 @@ class DeviceQueues:
         return ends_s
 
     def is_at(self, rank: int, time_s: float) -> None:
-        """Record that a rank is now where it should have been at a time."""
+        """Record that a rank goes on now, although it should have gone on at `time_s`."""
         self._behind_s[rank] = max(0.0, now_s() - time_s)
 
     def goes_on(self, rank: int) -> None:
-        """Forget the work that a device still had: its next computation begins now at the earliest."""
+        """Drop the remaining work of a device, so that its next computation begins now at the earliest."""
         if self._tempo.computes:
             self._ends_s[rank] = now_s() - self._behind_s[rank]
 
     def _seconds(self, operator: Operator) -> float:
-        """Return the seconds of this host that an operator takes."""
+        """Return the seconds of this host that an operator takes on a device."""
         alone = Recorder()
         alone.operator(operator)
         return float(self._device.seconds(alone.notes().events(), self._tempo.dtype)[0]) * self._tempo.factor

@@ -33,12 +33,14 @@ class PaceListeners(NamedTuple):
     """The functions by which the fabric reports to ranks, on the alarm's thread or on that of a rank.
 
     Args:
-        expected: A function that gets the key of a rank's request, and the time of this host at which the request will be
-            answered as far as known; it is called some time ahead, and again if that changes. None: the time is not known now.
-        due: A function that gets the key, the time at which the request is answered, and the seconds by which that is late
-            already because the fabric heard of a member too late. It is called at that time at the latest.
-        slowed: A function that gets the share [N] of its speed that the NPU of each rank has from now on.
-        stop: A function that gets the reason why the job cannot go on.
+        expected: A function that is called with the key of a rank's request, and with the time of this host at which the
+            request is expected to be answered (None: not known now). It is called some time ahead, and again if that time
+            changes.
+        due: A function that is called at the latest when a request is answered: with its key, the time of this host, and the
+            seconds by which that is late already because the fabric heard of a member too late.
+        slowed: A function that is called with the share [N] of its full speed at which the NPU of each rank computes from now
+            on.
+        stop: A function that is called with the reason why the job cannot go on.
     """
 
     expected: Callable[[Any, float | None], None]
@@ -49,7 +51,7 @@ class PaceListeners(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _PartialRequest:
-    """A request of which some members have arrived."""
+    """A request that at least one of its members has made."""
 
     ranks: tuple[int, ...]
     came_fs: dict[int, int] = field(default_factory=dict)  # when each member has
@@ -62,19 +64,19 @@ class _PartialRequest:
 
     @property
     def all_came_fs(self) -> int:
-        """The tick at which the last member so far came."""
+        """The tick at which the last of the members that have made it did so."""
         return max(self.came_fs.values())
 
 
 class Pacer:
-    """The fabric of one job: it takes the requests, and its clock begins with the first.
+    """The fabric of one job, which takes the ranks' requests and answers them in time; its clock begins with the first request.
 
     Args:
         pace: The fabric, and the speed of its time.
         n_ranks: The number of ranks of the job.
         choice: The algorithm of each operation.
-        listeners: The functions that are called.
-        alarm: The alarm that drives it.
+        listeners: The functions by which it reports.
+        alarm: The alarm that calls it when its next event is due.
     """
 
     def __init__(self, pace: Pace, n_ranks: int, choice: Choice, listeners: PaceListeners, alarm: Alarm) -> None:
@@ -92,12 +94,12 @@ class Pacer:
         self._began_s: float | None = None
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Take a request of a rank; members may exchange what they have as soon as both ends are there.
+        """Take a request of a rank; two members may exchange messages as soon as both have made it.
 
         Args:
             arrival: The request with its key.
-            step: The step of the rank; 0: it has begun none.
-            at_s: The time of the request by this host's clock. The host's delay until it hears of it does not count.
+            step: The training step of the rank; 0: it has begun none.
+            at_s: The time of the request by this host's clock. The delay until this process hears of it does not count.
         """
         call, made, now_fs = arrival.call, arrival.made, self._at_fs(at_s)
         with self._lock:
@@ -113,7 +115,7 @@ class Pacer:
                 self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
-        """Record that all members of a request have made it."""
+        """Take the agreed form of a call that all its members have made."""
         first = arrivals[0].call
         with self._lock:
             if agreed.served is not None:
@@ -130,11 +132,18 @@ class Pacer:
             self._begin(channel, place, self._what(agreed, first), asked.all_came_fs)
 
     def _asked(self, queue: object, place: int, ranks: tuple[int, ...]) -> _PartialRequest:
-        """Return the request at a place of a queue, which may be new."""
+        """Return the request at a place of a queue; a new one is made if no member has made it before."""
         return self._queues[queue].get(place) or self._queues[queue].setdefault(place, _PartialRequest(ranks))
 
     def _begin(self, queue: object, place: int, what: BatchKey, since_fs: int = 0) -> None:
-        """Begin the requests of a queue that are known and whose turn has come."""
+        """Begin the next requests of a queue, as far as their sizes are known.
+
+        Args:
+            queue: The key of the queue.
+            place: The place of a request in the queue whose sizes are now known.
+            what: The sizes of this request.
+            since_fs: The tick before which no member enters.
+        """
         waiting = self._queues[queue]
         waiting[place].what = waiting[place].what or what
         while (asked := waiting.get(self._next[queue])) is not None and asked.what is not None:
@@ -151,7 +160,7 @@ class Pacer:
             self._next[queue] += 1
 
     def _enter(self, asked: _PartialRequest, members: Sequence[int]) -> None:
-        """Let members of a request enter it."""
+        """Let members of a request that has begun enter it."""
         assert asked.number is not None
         for member in members:
             late_fs = self._traffic.enter(asked.number, member, asked.came_fs[member])
@@ -181,7 +190,7 @@ class Pacer:
         return max(0, self._tempo.virtual_fs(at_s - self._began_s))
 
     def _step(self) -> None:
-        """Let all happen that has happened by now, and schedule the next look."""
+        """Let all events up to now happen, report them, and schedule the next call of this function."""
         with self._lock:
             for each in self._traffic.advance(self._at_fs(now_s())):
                 self._answer(*each)
@@ -194,7 +203,7 @@ class Pacer:
             self._stepping = following
 
     def _expect(self) -> None:
-        """Report expected answers ahead of time, so that nothing is left to compute at that moment."""
+        """Report ahead of time when requests are expected to be answered, so that nothing must be computed at that moment."""
         expected = {(request, member): end_fs for request, member, end_fs in self._traffic.expected()}
         for number, asked in self._under_way.items():
             for member in [each for each in asked.expected_fs if (number, each) not in expected]:
@@ -207,7 +216,7 @@ class Pacer:
                 self._listeners.expected(asked.arrived[member], self._real_s(end_fs))
 
     def _apart(self, time_s: float) -> float:
-        """Return the given time for a look at the fabric, or a little later, when no rank is about to go on."""
+        """Return the time for the next call of `_step`: the given one, or slightly later if a rank is about to go on then."""
         latest_s = time_s + _MOST_AFTER_S
         for end_s in sorted(self._real_s(end) for asked in self._under_way.values() for end in asked.expected_fs.values()):
             if abs(end_s - time_s) < _APART_S:
@@ -215,7 +224,7 @@ class Pacer:
         return time_s
 
     def _tell(self, moment: MachineMoment) -> None:
-        """Report an event of the fabric to the ranks."""
+        """Report a change of the machine to the ranks."""
         when = format_time(seconds(moment.time_fs))
         self._tempo.kept.met(f"{event} at {when}" for event in moment.events)
         self._listeners.slowed(moment.speed)
@@ -235,7 +244,7 @@ class Pacer:
             del self._under_way[request]
 
     def _step_at(self, time_fs: int) -> Callable[[], None]:
-        """Return a function that takes the step planned for a tick, unless an earlier one has."""
+        """Return a function that does the step that is planned for a tick, unless an earlier step has replaced the plan."""
 
         def step() -> None:
             with self._lock:
@@ -247,5 +256,5 @@ class Pacer:
 
 
 def _tells_all(call: RankRequest) -> bool:
-    """Return True if one member's request has the size of every block."""
+    """Return whether the request of one member is enough to know the size of every block."""
     return len(call.known.block) == operation(call.operation, len(call.group.ranks), call.root).n_blocks

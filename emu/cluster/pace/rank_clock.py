@@ -49,11 +49,14 @@ class _OpenRequest:
 
 
 class RankClock:
-    """The clock of ranks whose messages take no time of this host: a request is answered as soon as its data are there.
+    """The clock of ranks whose messages take no time of this host: a request is answered once its data have been moved.
+
+    Methods such as `asked`, `arrived` and `matched` are called when ranks make requests. They do nothing here; a clock with a
+    pace overrides them.
 
     Args:
-        rests: The ranks here, as they rest and are woken.
-        check: A function that refuses a thread that is none of a rank's, and waits until it has the baton.
+        rests: The strands of this process that wait, and the means to wake them.
+        check: A function that raises an error on a thread that belongs to no rank, else returns once the thread has the baton.
     """
 
     answers_later = False  # whether ranks can compute while a request runs
@@ -62,11 +65,11 @@ class RankClock:
         self._rests, self._check = rests, check
 
     def listeners(self) -> PaceListeners:
-        """Return the functions that are called with what ranks meet."""
+        """Return the functions that a pacer calls with its reports; all but the report of a failure are ignored."""
         return PaceListeners(_nobody, _nobody, _nobody, self._rests.stop)
 
     def of_events(self) -> tuple[Callable[[], float], list[str]]:
-        """Return the clock by which the events of a script are recorded, here this host's, and what is said of it."""
+        """Return a function that gives the seconds of CUDA events, here by this host's clock, and notes for the user."""
         return time.perf_counter, [f"{THE_HOSTS}; with --pace 1000 it is virtual time"]
 
     @contextmanager
@@ -75,20 +78,42 @@ class RankClock:
         yield
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Return when a rank is where it makes a request, given the time at which this host is there."""
+        """Return the time at which a rank makes a request, given the time at which its thread makes it on this host."""
         return time_s
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
-        """Take note of a request that a rank has made."""
+        """Do nothing: a rank of this process has made a request.
+
+        Args:
+            rank: The rank.
+            work: The request.
+            time_s: The time of this host.
+        """
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Take note of a request that meets others in this process."""
+        """Do nothing: a request has reached the process that matches its call.
+
+        Args:
+            arrival: The request with its rank.
+            step: The training step of the rank.
+            at_s: The time at which the rank made it.
+        """
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
-        """Take note that all members of a request have made it in this process."""
+        """Do nothing: a call is complete, because all its members have made their requests, and all are in this process.
+
+        Args:
+            agreed: The call on which the members agree.
+            arrivals: The requests of all members.
+        """
 
     def carried(self, key: object, work: "ref[RequestWork]") -> None:
-        """Record that the data of a request have been moved, which nothing here may hold when its rank goes on."""
+        """Answer a request whose data have been moved.
+
+        Args:
+            key: A key of the request.
+            work: A weak reference to the request, so that nothing here keeps its tensors alive once its rank goes on.
+        """
         self._rests.answer(work, -math.inf)
 
     def block(self, work: RequestWork, rank: int, timeout: timedelta | None) -> None:
@@ -106,17 +131,17 @@ class RankClock:
 
 
 def _nobody(*_: object) -> None:
-    """Ignore reports of a clock, if there is none."""
+    """Ignore a report of a pacer."""
 
 
 class PacedClock(RankClock):
-    """A clock that keeps answers until they are due, and ranks until their computations would have ended.
+    """A clock that holds back the answers to requests until they are due, and ranks until their computations would have ended.
 
     Args:
         tempo: The pace of virtual time.
         n_ranks: The number of ranks of the job.
-        rests: The ranks here, as they rest and are woken.
-        check: The check as in `RankClock`.
+        rests: The strands of this process that wait, and the means to wake them.
+        check: The argument of `RankClock`.
 
     Attributes:
         pacer: The fabric of the messages, with its faults, if all ranks are in this process; None: the coordinator has it.
@@ -136,17 +161,17 @@ class PacedClock(RankClock):
         self._devices = DeviceQueues(tempo, n_ranks, self._sleep_until)
 
     def listeners(self) -> PaceListeners:
-        """Return the functions that are called with what ranks meet."""
+        """Return the functions that a pacer calls with its reports."""
         return PaceListeners(self.expected, self.due, self.slowed, self._rests.stop)
 
     def of_events(self) -> tuple[Callable[[], float], list[str]]:
-        """Return the clock by which the events of a script are recorded: virtual time, or this host's if that is wanted."""
+        """Return a function that gives the seconds of CUDA events, virtual or by this host's clock, and notes for the user."""
         if not self._tempo.events:
             return time.perf_counter, []
         return self._virtual_s, ["elapsed_time of events is virtual time; with --pace-events off it is this host's"]
 
     def _virtual_s(self) -> float:
-        """Return the virtual time at which the device of the calling rank has done all that it was given."""
+        """Return the virtual time at which the device of the calling rank has done all its work so far."""
         strand = current_strand()
         if strand is None or not strand.is_main or strand.is_native:
             return now_s() / self._tempo.factor
@@ -155,7 +180,7 @@ class PacedClock(RankClock):
 
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:
-        """Run the clock while ranks run: it hears of computations from their records, and of sleeps by `time.sleep`."""
+        """Run the clock while the context lasts; computations are reported by the recording, and sleeps by `time.sleep`."""
         if self.pacer is not None:
             compile_solver()
         switch_s = sys.getswitchinterval()
@@ -171,25 +196,25 @@ class PacedClock(RankClock):
             sys.setswitchinterval(switch_s)
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Wait until the device of a rank has done the work that it got before `time_s`; return when the rank is there."""
+        """Wait until the device of a rank has done its work from before `time_s`; return the time at which the rank goes on."""
         return self._devices.settle(rank, time_s)
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
-        """Keep a request that a rank has made."""
+        """Keep a request that a rank of this process has made."""
         self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Give the fabric a request, of which it holds the key alone."""
+        """Report a request to the fabric, which gets only its key."""
         if self.pacer is not None:
             self.pacer.arrived(replace(arrival, made=arrival.made.key), step, at_s)
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
-        """Tell the fabric that all members of a request have made it."""
+        """Report to the fabric that all members of a call have made their requests."""
         if self.pacer is not None:
             self.pacer.matched(agreed, [replace(each, made=each.made.key) for each in arrivals])
 
     def expected(self, key: object, time_s: float | None) -> None:
-        """Set when a request will be answered, in this host's time; a later call may change it. None: the time is not known."""
+        """Set the time of this host at which a request is expected to be answered; None: it is not known now."""
         held = self._held.get(key)
         if held is None or held.due_s == time_s:  # it has been answered, or told
             return
@@ -199,29 +224,32 @@ class PacedClock(RankClock):
             self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
-        """Set when a request is answered, in this host's time, and the seconds by which that is late already."""
+        """Set the time of this host at which a request is answered, and the seconds by which that is late already."""
         held = self._held.get(key)
         if held is not None:
             held.late_s = late_s
             self.expected(key, time_s)
 
     def slowed(self, speed: F64) -> None:
-        """Set the shares [N] of their devices' speed at which ranks compute from now on."""
+        """Set the share [N] of its full speed at which the device of each rank computes from now on."""
         self._devices.speed = speed
 
     def carried(self, key: object, work: "ref[RequestWork]") -> None:
-        """Record that the data of a request have been moved."""
+        """Record that the data of a request have been moved, and answer it if it is due."""
         self._held[key].carried = True
         self._near(key)
 
     def _prepare(self, held: _OpenRequest) -> None:
-        """Prepare the first of the ranks that go on at about one time."""
+        """Load the states of the rank of a request that is answered soon.
+
+        Of several such ranks at one time, of the first alone.
+        """
         if held.due_s is not None and max(now_s(), self._prepared_until_s) < held.due_s - _EARLY_S:
             self._prepared_until_s = held.due_s
             self._rests.baton.prepare(held.rank)
 
     def _near(self, key: object) -> None:
-        """Have a request answered that is due soon or by now, if its data are there."""
+        """Answer a request that is due, or wake its rank shortly before; nothing is done if its data have not been moved."""
         held = self._held.get(key)
         if held is None or not held.carried or held.due_s is None or now_s() < held.due_s - _EARLY_S:
             return
@@ -231,7 +259,7 @@ class PacedClock(RankClock):
             self.alarm.at(held.due_s, partial(self._land, key))
 
     def _land(self, key: object) -> None:
-        """Answer a request, if it is due and its data are there."""
+        """Answer a request, if it is due and its data have been moved."""
         with self._lock:
             held = self._held.get(key)
             if held is None or held.answered or not held.carried or held.due_s is None or now_s() < held.due_s:
@@ -260,7 +288,7 @@ class PacedClock(RankClock):
         self._devices.goes_on(rank)
 
     def _look_at_the_clock(self, key: object) -> None:
-        """Answer a request whose rank was woken a moment before it is due, unless it has been put off since then."""
+        """Wait for the exact moment at which a request is due, and answer it; its rank was woken slightly before."""
         held = self._held.get(key)
         if held is None or not held.carried:
             return
@@ -279,14 +307,14 @@ class PacedClock(RankClock):
         return not (self._sleeping or work.done or (held is not None and held.carried))
 
     def _went_on(self, key: object) -> None:
-        """Count how late a request was answered that its rank went on from."""
+        """Count how late the answer to a request was, when its rank goes on."""
         with self._lock:
             held = self._held.pop(key, None)
         if held is not None and held.due_s is not None:
             self._tempo.kept.message(held.due_s - held.asked_s, now_s() - held.due_s + held.late_s)
 
     def _sleep_until(self, rank: int, time_s: float) -> None:
-        """Let other ranks run until a time, as a rank that goes on by itself."""
+        """Let other ranks run until a time at which a rank goes on without any request."""
         self._sleeping += 1
         try:
             self._rest_until(rank, time_s)

@@ -47,7 +47,7 @@ NOT_LATE = Lateness()
 
 
 class TimelinessRecord:
-    """A count of late answers while ranks run; any thread adds to it."""
+    """A count of answers and of late answers while ranks run, to which any thread may add."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,11 +55,16 @@ class TimelinessRecord:
         self._met = list[str]()
 
     def __reduce__(self) -> tuple[type["TimelinessRecord"], tuple[()]]:
-        """Return a count that begins at 0, for another process."""
+        """Return a count that begins at 0, when it is sent to another process."""
         return TimelinessRecord, ()
 
     def message(self, took_s: float, late_s: float) -> None:
-        """Count an answer, given how long after the request it was due, and how much later it came."""
+        """Count an answer.
+
+        Args:
+            took_s: The seconds from the request until its answer was due.
+            late_s: The seconds by which the answer came later.
+        """
         in_time = late_s <= max(_TOLERANCE * took_s, _LEAST_S)
         self.add((Lateness(1, int(in_time), late_s),))
 
@@ -68,11 +73,11 @@ class TimelinessRecord:
         self.add((Lateness(compute_s=late_s),))
 
     def met(self, events: Iterable[str]) -> None:
-        """Record events of the fabric."""
+        """Record events of the fabric that the ranks have met."""
         self._met += events
 
     def add(self, each: Iterable[Lateness]) -> None:
-        """Add the counts of others."""
+        """Add the counts of other processes."""
         with self._lock:
             messages, in_time, worst_s, compute_s = zip(self.late, *each, strict=True)
             self.late = Lateness(sum(messages), sum(in_time), max(worst_s), sum(compute_s))
@@ -121,11 +126,11 @@ class Tempo:
             raise must_be("pace", "--pace", "above 0, and finite", self.factor, mend)
 
     def real_s(self, virtual_fs: int) -> float:
-        """Return the seconds of this host that some ticks take."""
+        """Return the seconds of this host that a number of ticks takes."""
         return virtual_fs / TICKS_PER_S * self.factor
 
     def virtual_fs(self, real_s: float) -> int:
-        """Return the ticks in some seconds of this host."""
+        """Return the number of ticks in some seconds of this host."""
         return int(real_s / self.factor * TICKS_PER_S)
 
 
@@ -151,7 +156,7 @@ class Pace:
         return replace(figures, faults=tuple(map(str, self.faults)))
 
     def traffic(self, n_ranks: int) -> Traffic:
-        """Return the empty fabric, with its ranks on the first NPUs.
+        """Return the traffic on the fabric before the first request, with the ranks on the first NPUs.
 
         Raises:
             InputError: There are more ranks than NPUs.

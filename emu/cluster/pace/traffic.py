@@ -1,6 +1,6 @@
-"""The traffic on a fabric at a virtual time: the solver's state, and the request of each of its tasks.
+"""The traffic on a fabric in virtual time: the state of the solver, and the request that each of its tasks belongs to.
 
-It knows no clock: its caller says how late it is. P members of a request.
+It has no clock of its own: the caller names the time. Letters: P members of a request, N ranks.
 """
 
 from collections import OrderedDict
@@ -32,11 +32,11 @@ Arrival = tuple[int, int, int]
 
 
 class Traffic:
-    """The requests of all ranks on one fabric.
+    """The requests of all ranks on one fabric, as virtual time passes.
 
     Args:
-        course: The history of the machine whose links they share.
-        launch_fs: Ticks that a member takes to enter a request.
+        course: The history of the machine whose links the requests share.
+        launch_fs: The ticks that a member takes to enter a request.
         under: A function that returns a topology with the changes of the software.
 
     Raises:
@@ -61,15 +61,20 @@ class Traffic:
 
     @property
     def next_fs(self) -> int:
-        """The tick at which something happens next, as far as is known at present."""
+        """The tick of the next event of the fabric that is known at present."""
         return min(self._state.next_fs, self._course.next_fs if self._leave else NEVER)
 
     def step(self, number: int, now_fs: int) -> None:
-        """Begin a step of the job."""
+        """Begin a training step of the job; faults may be at steps.
+
+        Args:
+            number: The number of the step, from 1.
+            now_fs: The tick at which it begins.
+        """
         self._course.step(number, max(now_fs, self._state.now_fs))
 
     def communicator(self, group: Group) -> int:
-        """Return the number of a group's communicator: groups of one axis that share no rank share one, in order of use."""
+        """Return the number of a group's communicator, which groups of one axis that share no rank have in common."""
         key = (group.axis, group.ranks)
         if key not in self._groups:
             self._groups[key] = -1
@@ -78,7 +83,7 @@ class Traffic:
         return self._groups[key]
 
     def ask(self, what: BatchKey, ranks: Sequence[int], now_fs: int, after: int | None = None) -> int:
-        """Begin a request, which no member has entered; return its number.
+        """Begin a request that no member has entered yet, and return its number.
 
         Args:
             what: The size, the algorithm and the communicator of the request.
@@ -87,7 +92,7 @@ class Traffic:
             after: The request of the same members before it in their queue: each enters once it has left that one.
 
         Raises:
-            RunError: no route joins some of them any more.
+            RunError: No route joins two of the members any more.
         """
         self._move_on(now_fs)
         piece, number = self._piece_now(what, ranks), self._asked
@@ -106,15 +111,24 @@ class Traffic:
         return number
 
     def enter(self, request: int, member: int, now_fs: int) -> int:
-        """Let a member enter: its messages with entered members may start; return the ticks by which it is late."""
+        """Let a member enter a request, so that its messages with members that have entered may start.
+
+        Args:
+            request: The number of the request.
+            member: The number of the member.
+            now_fs: The tick at which it enters.
+
+        Returns:
+            The ticks by which the fabric was already past that tick.
+        """
         self._move_on(now_fs)
         self._state.let_go(self._enter.pop((request, member)))
         return self._state.now_fs - now_fs
 
     def advance(self, now_fs: int) -> list[Arrival]:
-        """Let everything happen up to a time; return the members that leave, each as soon as its time is known.
+        """Let all events up to a tick happen, and return the members that leave, as soon as it is known when they leave.
 
-        Time stops at the last thing that happened, so that a member that is heard of late can still enter when it came.
+        Time stops at the last event, so that a member whose entry is reported late can still enter at the right tick.
         """
         while self.next_fs <= now_fs:
             self._move_on(self.next_fs + 1)
@@ -128,14 +142,17 @@ class Traffic:
         return sorted(arrived, key=itemgetter(2))
 
     def expected(self) -> list[Arrival]:
-        """Return the members that have not left, each with its time if all goes on as now, as far as that is known."""
+        """Return the members that have not left, each with the tick at which it will leave if nothing new begins.
+
+        Members for which this is not known are left out.
+        """
         if not self._leave:
             return []
         ends = self._state.expected_fs(np.array([*self._leave.values()], np.int64))
         return [(*each, end_fs) for each, end_fs in zip(self._leave, ends.tolist(), strict=True) if end_fs < NEVER]
 
     def _move_on(self, until_fs: int) -> None:
-        """Move the fabric on to a tick, with the machine's changes until then."""
+        """Move the fabric on to a tick, with all changes of the machine until then."""
         until_fs = max(until_fs, self._state.now_fs)
         while self._course.next_fs < until_fs:
             self._state.advance(max(self._course.next_fs, self._state.now_fs))
@@ -143,7 +160,7 @@ class Traffic:
         self._state.advance(until_fs)
 
     def _turn(self, moment: MachineMoment) -> None:
-        """Let the messages under way meet the machine as it is from now on."""
+        """Change the machine to that of a moment, and the messages under way with it."""
         before, self._now = self._now, moment
         share = before.share
         if moment.found is not before.found and not moment.stops:
@@ -158,27 +175,27 @@ class Traffic:
             self._state.set_capacity(link, self._state.now_fs, float(capacity_Bps))
 
     def _move_over(self) -> None:
-        """Move what is under way over to the machine as it is now."""
+        """Move the tasks under way to the topology and the placement of the present machine."""
         self._topology, self._placement = self._laid_out()
         self._pieces.clear()
-        self._state = self._state.moved(self._relaid(), np.array([*self._enter.values()], np.int64))
+        self._state = self._state.moved(self._tasks_on_present_links(), np.array([*self._enter.values()], np.int64))
 
     def _laid_out(self) -> tuple[Topology, I64]:
-        """Return the topology with the faults of this moment, and [N] the node of each rank on it."""
+        """Return the topology with the present faults, and [N] the node of each rank on it."""
         topology = self._under(self._now.found.topology)
         return topology, column(place(topology, len(self._now.speed)), np.int64)
 
-    def _relaid(self) -> Graph:
-        """Return the tasks that exist, over the links that exist now."""
+    def _tasks_on_present_links(self) -> Graph:
+        """Return the existing tasks over the links of the present topology."""
         pieces = list[tuple[Graph, I64]]()
         for number in dict.fromkeys(self._of.tolist()):
             what, ranks = self._whats[number]
             pieces.append((self._piece(what, self._placement[list(ranks)]).graph, self._row[self._of == number]))
         graph = replace(self._state.graph, ready_fs=column(self._state.start_fs, np.int64))
-        return _over(graph, pieces, column(self._topology.links.bandwidth_Bps, np.float64))
+        return _on_other_links(graph, pieces, column(self._topology.links.bandwidth_Bps, np.float64))
 
     def _forget_most(self) -> None:
-        """Forget tasks that have left once they are many, so that additions stay quick."""
+        """Drop the tasks that have left once they are many, so that new tasks can be added quickly."""
         gone = self._state.has_left
         if gone.sum() < max(_MOST_GONE, len(gone) / 2):
             return
@@ -190,7 +207,7 @@ class Traffic:
                 tasks[key] = int(number[task])
 
     def _piece_now(self, what: BatchKey, ranks: Sequence[int]) -> LoweredSchedule:
-        """Return the tasks of a request on the machine as it is now."""
+        """Return the tasks of a request on the present machine."""
         try:
             return self._piece(what, self._placement[list(ranks)])
         except InputError as error:
@@ -199,7 +216,7 @@ class Traffic:
             raise
 
     def _piece(self, what: BatchKey, nodes: I64) -> LoweredSchedule:
-        """Return the tasks of a request on some nodes, from a cache of the last requests."""
+        """Return the tasks of a request on given nodes, from a cache of the last requests."""
         key = (what, nodes.tobytes())
         if key not in self._pieces:
             self._pieces[key] = delay_entries(lower_placed(lay_request(what, self._topology, nodes[None])), self._launch_fs)
@@ -210,7 +227,14 @@ class Traffic:
 
 
 def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
-    """Return a graph with tasks numbered from `first` on, of which some wait for tasks that exist already."""
+    """Return a graph to be added to existing tasks, some of whose tasks wait for existing ones.
+
+    Args:
+        graph: The graph.
+        first: The number that its first task gets.
+        tasks: Tasks of the graph that wait.
+        preds: The existing task that each of them waits for.
+    """
     at = graph.pred_start[tasks + 1]
     more = np.concatenate(([0], np.cumsum(np.bincount(tasks, minlength=graph.n_tasks))))
     pred = column(np.insert(graph.pred + first, at, preds), np.int32)
@@ -218,8 +242,14 @@ def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
     return replace(graph, pred_start=column(graph.pred_start + more, np.int64), pred=pred, pred_left=left)
 
 
-def _over(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) -> Graph:
-    """Return the tasks of a graph over other links: the tasks that exist of each piece, in its order."""
+def _on_other_links(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) -> Graph:
+    """Return existing tasks over other links.
+
+    Args:
+        graph: The existing tasks.
+        pieces: The graph of each request over the new links, and the numbers of its tasks that still exist.
+        capacity_Bps: The bandwidth of each new link.
+    """
     kept = [np.isin(np.arange(piece.n_tasks), rows) for piece, rows in pieces]
     counts = [np.diff(piece.hop_start) for piece, _ in pieces]
     hops = [np.repeat(*each) for each in zip(kept, counts, strict=True)]
@@ -237,7 +267,7 @@ def _over(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) 
 
 
 def compile_solver() -> None:
-    """Compile or load the solver before it is first used."""
+    """Compile the solver, or load it compiled, before its first use."""
     none, hop, start = np.zeros(1, np.int64), np.zeros(1, np.int32), np.array([0, 1])
     free = np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)
     state = State(np.ones(1))

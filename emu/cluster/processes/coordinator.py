@@ -1,7 +1,7 @@
-"""The coordinator of a job: processes send it the requests of their ranks; it matches them and orders what to carry out.
+"""The coordinator of a job: processes send it the requests of their ranks; it matches them and orders their execution.
 
-The coordinator knows everything that ranks as threads of one process know of one another. So requests that do not agree, and
-deadlocks, are found at once and reported in the same words. Every process gets the orders in one sequence.
+It knows as much of all ranks as threads of one process know of one another. So requests that do not agree, and deadlocks, are
+found at once and reported in the same words. Every process gets the orders in the same sequence.
 """
 
 import logging
@@ -61,14 +61,14 @@ def connection(by: socket.socket) -> Connection:
 
 
 def _reads_for(known: Connection, most_s: int) -> None:
-    """Limit the seconds for which a read of a connection may wait; 0: no limit."""
+    """Set the largest number of seconds for which a read of a connection may wait; 0: no limit."""
     by = socket.socket(fileno=known.fileno())
     by.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", most_s, 0))
     by.detach()
 
 
 class Coordinator:
-    """The coordinator of one job, on a thread of its own; a context manager that ends it.
+    """The coordinator of one job, on a thread of its own; the end of the context ends it.
 
     Args:
         n_ranks: The number of ranks of the job.
@@ -76,8 +76,8 @@ class Coordinator:
         host: The address by which processes reach this machine.
         say: A function that gets the output of the ranks.
         pace: The pace of messages, by the clock of this host; None: there is no clock.
-        patience_s: Seconds after which the job fails because of a rank that waits outside of communication while all wait for
-            it.
+        patience_s: The seconds after which the job fails because of a rank that waits for something other than communication
+            while all others wait for it.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class Coordinator:
             each.close()
 
     def doing(self, rank: int) -> str:
-        """Return a text of what a rank was last known to do."""
+        """Return a text about the last known activity of a rank."""
         return self._latest.get(rank, "before its first request")
 
     def waiting(self, gone: Sequence[int] = ()) -> str:
-        """Return a text of which ranks waited for which others when last heard of; "" if none waited.
+        """Return a text about the ranks that waited for others, as far as known; "" if none waited.
 
         Args:
             gone: Ranks to leave out.
@@ -174,7 +174,7 @@ class Coordinator:
             self._fail(error)
 
     def _heard(self) -> list[Connection]:
-        """Return all connections on which something may be said."""
+        """Return all connections on which a message may arrive."""
         return [*self._processes, *self._last_words]
 
     def _hear_last(self, ready: Connection) -> None:
@@ -203,7 +203,7 @@ class Coordinator:
         known.close()
 
     def _listen_to_the_end(self) -> None:
-        """Handle all messages that came before the job ended."""
+        """Handle all messages that arrived before the job ended."""
         while ready := wait(self._heard(), timeout=0):
             for each in ready:
                 self._hear(each)
@@ -237,7 +237,7 @@ class Coordinator:
             self._tell_process(process, "go", agreed, its, len(numbers) > 1)
 
     def _tell_of(self, kind: str, made: tuple[int, int], *words: object) -> None:
-        """Send the process of a request a message about it, such as the time at which it will be answered."""
+        """Send a message about a request to its process, such as the time at which it will be answered."""
         self._tell_process(made[0], kind, made[1], *words)
 
     def _compare(self, process: int) -> None:

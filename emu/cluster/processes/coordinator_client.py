@@ -38,7 +38,7 @@ CarryOut = Callable[[Agreement, list[ArrivedRequest], GlooWire | None, Callable[
 
 
 class CoordinatorClient:
-    """The connection of one process for one run.
+    """The connection of one process to the coordinator, for one run.
 
     The object must live until all other processes have ended, because they may still read data that this one sent.
 
@@ -47,7 +47,7 @@ class CoordinatorClient:
         process: The number of this process.
         ranks: The ranks of each process.
         host: The address by which other processes reach this machine.
-        timeout_s: A process that is silent for so long during a request counts as gone.
+        timeout_s: The seconds of silence during a request after which a process is taken to be gone.
         tempo: The tempo of the clock by which the coordinator answers requests; None: there is no clock.
     """
 
@@ -74,7 +74,7 @@ class CoordinatorClient:
 
     @property
     def last_words(self) -> int:
-        """The open file to which this process writes when it is ended."""
+        """The descriptor of the file to which this process writes its last words when a signal ends it."""
         return self._last_words.fileno()
 
     def ask(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
@@ -97,10 +97,15 @@ class CoordinatorClient:
             self._tell("ask", number, bare, at_s - self._behind_s, step)
 
     def wait(self, rank: int, waits: Sequence[object]) -> None:
-        """Report that a rank continues only when one of these is done: its requests, or waits unknown to the coordinator."""
+        """Report that a rank goes on only when one of its waits is over.
+
+        Args:
+            rank: The rank.
+            waits: Its requests, and waits of which the coordinator knows nothing.
+        """
         numbers = [self._numbers.get(each) for each in waits if isinstance(each, RequestWork)]
         if None not in numbers:  # an answered request lets the rank continue
-            self._tell("wait", rank, numbers, [each.told(rank) for each in waits if isinstance(each, Wait)])
+            self._tell("wait", rank, numbers, [each.in_words(rank) for each in waits if isinstance(each, Wait)])
 
     def end(self, rank: int) -> None:
         """Report that a rank's program has ended."""
@@ -131,12 +136,13 @@ class CoordinatorClient:
 
     @contextmanager
     def heard(self, carry_out: CarryOut, listeners: PaceListeners) -> Iterator[None]:
-        """Follow the coordinator's orders on a thread of its own, until all ranks of the job have ended.
+        """Execute the coordinator's orders on a thread of its own inside the context, until all ranks of the job have ended.
 
         Args:
-            carry_out: A function that carries out a call: it gets the agreed form, the requests, the wire, and a function to
-                run when it is done and before a rank continues.
-            listeners: The functions to run with what a clock reports, and with the error if the job has failed elsewhere.
+            carry_out: A function that executes a call: it gets the agreed form, the requests, the wire, and a function to call
+                when it is done and before a rank goes on.
+            listeners: The functions that are called with the reports of a clock, and with the error if the job has failed
+                elsewhere.
         """
         listener = threading.Thread(target=self._listen, args=(carry_out, listeners), name="coordinator", daemon=True)
         listener.start()
@@ -175,7 +181,10 @@ class CoordinatorClient:
         carry_out(agreed, [self._open.pop(number) for number in numbers], wire, lambda: self._tell("done", numbers))
 
     def _compare_clocks(self) -> float:
-        """Return the seconds to add to a time of the coordinator so that it is never too early; 0 if both have one clock."""
+        """Return the seconds to add to the coordinator's times so that they are never too early here.
+
+        0 if both have one clock.
+        """
         low, high = -math.inf, math.inf
         for _ in range(_COMPARED):
             asked = now_s()
@@ -193,7 +202,7 @@ class CoordinatorClient:
 
 
 def _guest(address: Address, process: int, *, is_for_last_words: bool) -> Connection:
-    """Return a new connection to the coordinator, which has let it in."""
+    """Return a new connection to the coordinator, which has accepted it."""
     made = connection(socket.create_connection((address.host, address.port)))
     made.send_bytes(address.token)
     made.send((process, is_for_last_words))
@@ -205,7 +214,7 @@ def _without_data(tensor: Tensor) -> Tensor:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """Return an error that can be read in another process."""
+    """Return an error in a form that other processes can unpickle."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -214,7 +223,7 @@ def _portable(error: BaseException) -> BaseException:
 
 
 class _Lines(io.RawIOBase):
-    """A raw stream that forwards whole lines, and the rest when it closes."""
+    """A raw stream that forwards whole lines, and at its end the remaining text."""
 
     def __init__(self, hand_on: Callable[[str], None]) -> None:
         self._hand_on = hand_on

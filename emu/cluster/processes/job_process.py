@@ -1,6 +1,6 @@
-"""A job whose ranks are in several processes, in the form that each process gets.
+"""A job whose ranks are in several processes, in the form in which each process gets it.
 
-Log messages of Emu in these processes go to the process that started the job, where a person sees them.
+Emu's log messages in these processes go to the process that started the job, where a person sees them.
 """
 
 import logging
@@ -49,14 +49,14 @@ def ranks_of_processes(n_ranks: int, per_process: int) -> list[range]:
 
 @dataclass(eq=False, slots=True)
 class JobProcess:
-    """A job to run; it is called with the number of the process to be, and must live until the whole job has ended.
+    """A job for one process: it is called with the number of that process, and must live until the whole job has ended.
 
     Args:
         program: The program of the ranks.
         n_ranks: The number of ranks of the job.
-        per_process: The number of ranks that a process has, as threads.
+        per_process: The number of ranks of a process, as threads.
         address: The address of the coordinator.
-        timeout_s: A process that is silent for so long during a request counts as gone.
+        timeout_s: The seconds of silence during a request after which a process is taken to be gone.
         tempo: The tempo of the clock by which requests are answered; None: there is no clock.
     """
 

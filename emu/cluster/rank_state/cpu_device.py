@@ -1,6 +1,6 @@
 """The CPU as a device with streams and events, as a rank would have on an accelerator.
 
-Streams and events tell the recorder the order of events, and storage that changes its size tells the counter.
+Streams and events report the order of events to the recorder; storage that changes its size reports it to the counter.
 """
 
 import logging
@@ -22,7 +22,7 @@ THE_HOSTS = "elapsed_time of events is the time of this host, as virtual time is
 
 
 class Event(torch.cpu.Event):
-    """The replacement of `torch.cpu.Event`: a position of a stream, and the time of its record."""
+    """The replacement of `torch.cpu.Event`: a position of a stream, and the time at which it was recorded."""
 
     now_s: ClassVar[Callable[[], float]] = time.perf_counter  # the time of the calling rank by the clock of events
     notices: ClassVar[list[str]] = [THE_HOSTS]  # logged when a rank first asks for the time between two events
@@ -145,11 +145,11 @@ def current_stream(device: object = None) -> Stream:
 
 @contextmanager
 def emulate_device(now_s: Callable[[], float] = time.perf_counter, notices: list[str] = Event.notices) -> Iterator[None]:
-    """Give recorded ranks streams, events and freed storage as on an accelerator, while the context lasts.
+    """Give recorded ranks streams, events and freed storage as on an accelerator, inside the context.
 
     Args:
         now_s: The clock of the events.
-        notices: What is logged, and taken out of the list, when a rank first asks for the time between two events.
+        notices: Messages that are logged, and removed from the list, when a rank first asks for the time between two events.
     """
     resize = torch.UntypedStorage.resize_
 

@@ -1,10 +1,9 @@
-"""The state of torch, numpy and Python libraries that a process has once and that every rank needs for itself.
+"""The state of torch, numpy and other libraries of which a process has one copy and each rank needs its own.
 
-Torch's settings of the precision of float32 products: two old ones, and a tree of new ones that affect them.
-
-The state of the default random generators of numpy and of Python, for each rank. Numpy reads and writes its state number by
-number, which took most of the time of a switch between ranks. Here the state is copied as memory, if it is complete there: of
-two normal numbers that are drawn together, numpy stores the second elsewhere.
+Torch has settings of the precision of float32 products: two old ones, and a tree of new ones that affect them. The state of the
+default random generator of numpy is copied as memory, because numpy reads and writes it number by number, which took most of
+the time of a switch between ranks. The memory is complete unless numpy stores the second of two normal numbers that are drawn
+together elsewhere.
 """
 
 import ctypes
@@ -46,7 +45,7 @@ _OPERATIONS = tuple((backend, what) for backend in ("cuda", "mkldnn") for what i
 
 
 def _old_setting(read: Callable[[], Any], write: Callable[[Any], object]) -> Setting:
-    """Return an old setting; its value is None where it contradicts a new one, which counts then."""
+    """Return one of torch's old settings; its value is None if it contradicts a new one, which then counts."""
 
     def read_or_none() -> Any:
         try:
@@ -121,7 +120,8 @@ class Generators:
     """The default random generators of torch, numpy and Python.
 
     Torch's generator starts as in a fresh process. The other two, which a fresh process seeds by chance, are seeded by the
-    rank. The state of numpy's is its memory, or numpy's own form if it stores a number or is another kind of generator.
+    rank. The state of numpy's generator is its memory, or numpy's own form if it stores a number or is another kind of
+    generator.
     """
 
     def __init__(self) -> None:
@@ -166,6 +166,6 @@ class Generators:
 
 
 def library_state() -> tuple[Attributes, tuple[RankState, ...]]:
-    """Return the attributes, which must be `watched` while ranks run, and all library state, which includes them."""
+    """Return the attributes among the state of libraries, which must be `watched` while ranks run, and all this state."""
     attributes = Attributes(_ATTRIBUTES)
     return attributes, (Generators(), Settings((*_SETTINGS, *_FLOAT32_PRECISION)), attributes)

@@ -1,6 +1,6 @@
-"""Changes of what a process has once: attributes replaced while ranks run, and state that every rank needs for itself.
+"""Changes of what exists once in a process: attributes replaced while ranks run, and state of which each rank has its own.
 
-The state is saved and loaded when another rank runs.
+The state is saved and loaded whenever another rank runs.
 """
 
 import sys
@@ -49,7 +49,7 @@ def _replace_attribute(where: Any, name: str, value: object) -> Iterator[None]:
 
 
 class RankState(Protocol):
-    """Some state that a process has once and that every rank needs for itself."""
+    """Some state of which a process has one copy and each rank needs its own."""
 
     def of(self, rank: int) -> Any:
         """Return the state with which a rank starts."""
@@ -65,7 +65,7 @@ Setting = tuple[Callable[[], Any], Callable[[Any], object]]  # a function that r
 
 
 class Settings:
-    """Settings that one function reads and another writes; a rank starts with those of the process."""
+    """Settings that one function reads and another writes; a rank starts with the values of the process."""
 
     def __init__(self, functions: Sequence[Setting]) -> None:
         self._functions = functions
@@ -89,11 +89,11 @@ _Place = tuple[Any, str, Any]  # the owner of an attribute, its name, and its va
 
 
 class Attributes:
-    """Attributes of modules and of objects in them; a rank starts with a copy of the first value.
+    """Attributes of modules and of objects in them; a rank starts with a copy of the first value of each.
 
     Args:
-        names: For each module, the paths of attributes inside it. Attributes of a module that is loaded later belong to each
-            rank from then on. All ranks must run inside `watched`.
+        names: For each module, the paths of its attributes. Attributes of a module that is loaded later belong to each rank
+            from then on. All ranks must run inside `watched`.
     """
 
     def __init__(self, names: Mapping[str, Sequence[str]]) -> None:
@@ -109,14 +109,14 @@ class Attributes:
         return [getattr(owner, name) for owner, name, _ in self._places]
 
     def load(self, state: list[Any]) -> None:
-        """Set the attributes to saved values; attributes that were found since then get their first value."""
+        """Set the attributes to saved values; attributes that were found after the values were saved get their first value."""
         for (owner, name, _), value in zip(self._places, state, strict=False):
             setattr(owner, name, value)
         _start(self._places[len(state) :])
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Find the attributes in modules that are loaded, and in those that are loaded while the context lasts."""
+        """Find the attributes in modules that are loaded, and in those that are loaded inside the context."""
         for module in self._names:
             if module in sys.modules:
                 self._find(module)
@@ -135,7 +135,7 @@ class Attributes:
 
 @contextmanager
 def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iterator[None]:
-    """Call `tell(name)` when the code of one of the modules has run, before its importer goes on, while the context lasts."""
+    """Call `tell(name)` inside the context when a named module has been executed, before the code that imports it goes on."""
 
     def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path, target) if name in names else None
@@ -157,7 +157,7 @@ def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iter
 
 @contextmanager
 def first_finder(finder: Any) -> Iterator[None]:
-    """Ask a finder of modules before all others while the context lasts."""
+    """Make Python ask a finder of modules before all other finders inside the context."""
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -167,7 +167,11 @@ def first_finder(finder: Any) -> Iterator[None]:
 
 @contextmanager
 def change_modules(changes: Mapping[str, Callable[[], AbstractContextManager[None]]]) -> Iterator[None]:
-    """Make changes, by module, in those that are loaded and in those that are loaded while the context lasts."""
+    """Make changes in modules: now in those that are loaded, and later in those that are loaded inside the context.
+
+    Args:
+        changes: For each module, a function that returns the context of its change.
+    """
     with ExitStack() as made:
         for module in changes.keys() & sys.modules.keys():
             made.enter_context(changes[module]())
@@ -176,6 +180,6 @@ def change_modules(changes: Mapping[str, Callable[[], AbstractContextManager[Non
 
 
 def _start(places: Sequence[_Place]) -> None:
-    """Set attributes to a copy of their first value, which the running rank may change."""
+    """Set attributes to copies of their first values, which the running rank may change."""
     for owner, name, first in places:
         setattr(owner, name, copy(first) if isinstance(first, dict | list | set) else first)

@@ -1,4 +1,4 @@
-"""The state of Python that a process has once, and that every rank of a script needs for itself."""
+"""The state of Python of which a process has one copy and each rank of a script needs its own."""
 
 import logging
 import os
@@ -29,9 +29,9 @@ _ABSENT = (None,) * len(_TABLES)
 
 
 def standard_streams() -> tuple[Attributes, Settings]:
-    """Return arguments, standard streams, the handler of errors in threads and the loggers, and the levels of `logging`.
+    """Return the state of arguments, standard streams, the handler of errors in threads, loggers, and levels of `logging`.
 
-    The first must be `watched` while ranks run. The logger of an installed module is shared.
+    The first part must be `watched` while ranks run. The logger of an installed module is shared.
     """
     return Attributes(_ATTRIBUTES), Settings(_LEVELS)
 
@@ -52,7 +52,7 @@ class Main:
         return self._modules[rank]
 
     def end(self) -> None:
-        """Release all objects of the ranks when all have ended; this ends processes such as those of a DataLoader."""
+        """Release all objects of the ranks once all ranks have ended; this ends processes such as those of a DataLoader."""
         for module in self._modules.values():
             module.__dict__.clear()
 
@@ -66,7 +66,7 @@ class Main:
 
 
 class Environment:
-    """The environment variables, which C code sees too; as bytes, since a copy of `os.environ` would decode each of them.
+    """The environment variables, which C code sees, too, as bytes: a copy of `os.environ` would decode each of them.
 
     They are those of the present `os.environ`: a library may have replaced it by a copy, which `os.environb` does not show.
     """
@@ -99,11 +99,11 @@ def _variables() -> dict[bytes, bytes]:
 
 
 class Modules:
-    """The user's own modules, which every rank imports for itself; installed modules are imported once.
+    """The user's own modules, of which every rank has its own import; installed modules are imported once.
 
     Args:
         folder: The folder of the script.
-        beside: Packages that are looked for in this folder alone; one without `__init__.py` would else lose to Emu's.
+        beside: Packages that are searched in this folder alone; one without `__init__.py` would otherwise lose to Emu's.
     """
 
     def __init__(self, folder: Path, beside: Sequence[str]) -> None:
@@ -134,7 +134,7 @@ class Modules:
                     table[name] = value
 
     def watched(self) -> AbstractContextManager[None]:
-        """Return a context in which modules that are loaded are found; modules that are loaded already are shared."""
+        """Return a context in which newly loaded modules are recorded; modules that are loaded already are shared."""
         self._shared = {name.partition(".")[0] for name in sys.modules}
         return first_finder(self)
 

@@ -1,4 +1,4 @@
-"""Threads that a rank starts: each becomes a strand of the rank at its start, and hands on the baton where it waits."""
+"""Threads that a rank starts: each becomes a strand of the rank when it starts, and hands the baton on when it waits."""
 
 import threading
 from collections import defaultdict
@@ -22,7 +22,7 @@ _FREE = ("multiprocessing.", "multiprocess.", "concurrent.futures.process")  # w
 
 
 def thread_replacements(strands: "Strands") -> Iterator[Replacement]:
-    """Yield the replacements of the functions that start, end and await threads."""
+    """Yield the replacements of the functions that start threads, end them, and wait for them."""
     thread, future = threading.Thread, Future
     yield thread, "start", _starting(thread.start, strands)
     yield thread, "join", _joining(thread.join, strands)
@@ -39,7 +39,7 @@ def thread_replacements(strands: "Strands") -> Iterator[Replacement]:
 
 
 def _making(make: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that numbers the objects of each rank."""
+    """Return a constructor that gives each object that a rank makes a number."""
     numbers: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))  # by rank
 
     @wraps(make)
@@ -53,12 +53,12 @@ def _making(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def _hash(made: Any) -> int:
-    """Return the number of an object that a rank has made: with addresses, sets would have another order in each run."""
+    """Return the number of an object that a rank has made; by addresses, sets would have another order in each run."""
     return getattr(made, "emu_number", 0) or object.__hash__(made)
 
 
 def _main_thread(main: Callable[[], threading.Thread], strands: "Strands") -> Callable[[], threading.Thread]:
-    """Return the replacement of `threading.main_thread`: the thread of the rank's program."""
+    """Return the replacement of `threading.main_thread`, which returns the thread of the rank's program."""
 
     def main_thread() -> threading.Thread:
         strand = current_strand()
@@ -68,7 +68,7 @@ def _main_thread(main: Callable[[], threading.Thread], strands: "Strands") -> Ca
 
 
 def _starting(start: Callable[[Any], None], strands: "Strands") -> Callable[[Any], None]:
-    """Return the replacement of `Thread.start`: the thread becomes a strand."""
+    """Return the replacement of `Thread.start`, which makes a strand of the thread."""
 
     @wraps(start)
     def started(thread: threading.Thread) -> None:
@@ -92,13 +92,13 @@ def _starting(start: Callable[[Any], None], strands: "Strands") -> Callable[[Any
 
 
 def _is_free(thread: Any) -> bool:
-    """Return whether a thread runs code of a library that serves pipes."""
+    """Return whether a thread runs library code that serves pipes, and so needs no baton."""
     target = getattr(thread, "_target", None) or type(thread).run
     return str(getattr(target, "__module__", "")).startswith(_FREE)
 
 
 def _joining(join: Callable[..., None], strands: "Strands") -> Callable[..., None]:
-    """Return the replacement of `Thread.join`: the strand hands on the baton while it waits."""
+    """Return the replacement of `Thread.join`, which hands the baton on while the strand waits."""
 
     @wraps(join)
     def joined(thread: threading.Thread, timeout: float | None = None) -> None:
@@ -116,7 +116,16 @@ def _joining(join: Callable[..., None], strands: "Strands") -> Callable[..., Non
 
 
 def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> bool:
-    """Let others run until a thread of a rank has ended, or for a time; return whether it has ended."""
+    """Let other strands run until a thread of a rank has ended.
+
+    Args:
+        strand: The strand of the calling thread.
+        child: The strand of the other thread.
+        timeout_s: The longest wait; None: for ever.
+
+    Returns:
+        Whether the thread has ended.
+    """
     until_s = None if timeout_s is None else strand.turns.after(max(timeout_s, 0.0))
     take_turn(strand)
     wait = Wait(f"the end of its thread {child.thread.name!r}", caller(), child, lambda: child.is_done)
@@ -126,7 +135,7 @@ def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> 
 
 
 def _living(is_alive: Callable[[Any], bool], strands: "Strands") -> Callable[[Any], bool]:
-    """Return the replacement of `Thread.is_alive`, which lets others run before it answers."""
+    """Return the replacement of `Thread.is_alive`, which lets other strands run before it answers."""
 
     @wraps(is_alive)
     def living(thread: threading.Thread) -> bool:
@@ -139,13 +148,13 @@ def _living(is_alive: Callable[[Any], bool], strands: "Strands") -> Callable[[An
 
 
 def _give_way(strand: Strand) -> None:
-    """Let the others run for a moment: the program may ask again and again."""
+    """Let other strands run for a moment, because the program may call again and again."""
     take_turn(strand)
     strand.turns.give_way(strand.number)
 
 
 def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return the replacement of `Future.done`, which lets others run before it answers."""
+    """Return the replacement of `Future.done`, which lets other strands run before it answers."""
 
     @wraps(done)
     def asked(future: Any) -> bool:
@@ -158,7 +167,7 @@ def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _setting(settle: Callable[..., None], strands: "Strands") -> Callable[..., None]:
-    """Return a function that also records when a future got its result."""
+    """Return the replacement of a function that sets a future's result, which also records the moment at which this happens."""
 
     @wraps(settle)
     def settled(future: Any, value: Any) -> None:
@@ -170,7 +179,7 @@ def _setting(settle: Callable[..., None], strands: "Strands") -> Callable[..., N
 
 
 def _getting(get: Callable[..., Any], strands: "Strands") -> Callable[..., Any]:
-    """Return a function that also records that its strand goes on after the future's result."""
+    """Return the replacement of a function that waits for a future's result; it records that its strand comes after it."""
 
     @wraps(get)
     def got(future: Any, timeout: float | None = None) -> Any:
@@ -184,7 +193,7 @@ def _getting(get: Callable[..., Any], strands: "Strands") -> Callable[..., Any]:
 
 
 def end_pools(threads: Callable[[threading.Thread], bool]) -> None:
-    """Let the idle workers of thread pools end, as Python does when a process ends.
+    """End the idle workers of thread pools, as Python does when a process ends.
 
     Args:
         threads: A function that says whether a worker belongs to these pools.

@@ -1,4 +1,4 @@
-"""PyTorch's stores of keys and values, as the ranks of one job share them; a rank that waits for a key lets the others run."""
+"""PyTorch's key-value stores, which all ranks of a job share; a rank that waits for a key lets other ranks run."""
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +24,10 @@ _WORKERS = "init/"  # the key under which PyTorch counts who has come
 
 
 class Stores:
-    """The stores of one job, as one of its processes sees them.
+    """The stores of one job, in one of its processes.
 
     Args:
-        base: The store that holds them; None: they are in this process, where all ranks are.
+        base: The store that holds the tables of all others; None: they are in this process, where all ranks are.
     """
 
     def __init__(self, base: Any = None) -> None:
@@ -36,18 +36,18 @@ class Stores:
         self._all: list[SharedStore] = []  # of which PyTorch may hold the C++ side alone
 
     def open(self, name: str) -> Any:
-        """Return the table of a name, which all ranks find under it."""
+        """Return the table of a name; all ranks get the same table under this name."""
         if name not in self._tables:
             self._tables[name] = _HashStore() if self._base is None else native.PrefixStore(name, self._base)
         return self._tables[name]
 
     def keep(self, store: "SharedStore") -> "SharedStore":
-        """Let a store live as long as the job."""
+        """Keep a store alive until the end of the job, and return it."""
         self._all.append(store)
         return store
 
     def replacements(self) -> Iterator[Replacement]:
-        """Yield the replacements of the stores that a program makes."""
+        """Yield the replacements of the store classes that a program uses."""
         made = {"TCPStore": _tcp_store(self), "FileStore": _file_store(self), "HashStore": _hash_store(self)}
         for name, value in made.items():
             for where in (dist, native, _rendezvous):
@@ -56,7 +56,7 @@ class Stores:
 
 
 def _writing(name: str) -> Callable[..., Any]:
-    """Return a store's method that writes: it calls that of its table, and wakes the strands that wait for the table."""
+    """Return a method that writes to a store: it writes to its table, and wakes the strands that wait for that table."""
 
     def write(store: "SharedStore", *given: Any) -> Any:
         answer, strand = getattr(store.table, name)(*given), current_strand()
@@ -68,11 +68,11 @@ def _writing(name: str) -> Callable[..., Any]:
 
 
 class SharedStore(_Store):  # type: ignore[misc]
-    """A store whose waits hand on the baton.
+    """A store that hands the baton on while a rank waits for a key.
 
     Args:
         table: PyTorch's store that holds the keys.
-        is_polled: Whether other processes write to it, which wake nobody here.
+        is_polled: Whether other processes write to the table, too; they wake no strand of this process.
     """
 
     def __init__(self, table: Any, is_polled: bool = False) -> None:
@@ -81,10 +81,10 @@ class SharedStore(_Store):  # type: ignore[misc]
         self._twins: list[SharedStore] = []  # of which PyTorch may hold the C++ side alone, as of this one
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Return once all keys are there.
+        """Wait until all keys exist.
 
         Raises:
-            DistStoreError: They are not there within the time that the program has set.
+            DistStoreError: They do not exist within the time that the program has set.
         """
         strand, most = current_strand(), self.timeout if timeout is None else timeout
         if strand is None or strand.is_free:
@@ -98,28 +98,31 @@ class SharedStore(_Store):  # type: ignore[misc]
             self._wait(strand, wait, until_s)
 
     def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
-        """Return the error of keys that are not there in time."""
+        """Return the error of keys that do not exist in time."""
         return dist.DistStoreError(f"wait timeout after {round(timeout.total_seconds() * 1e3)}ms, keys: {', '.join(keys)}")
 
     def _wait(self, strand: Strand, wait: Wait, until_s: float | None) -> None:
-        """Let others run until the table changes, at the latest at a time."""
+        """Let other strands run until the table changes, or until a time."""
         asked_s = strand.turns.after(_ASK_S) if self._is_polled else until_s
         rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
     set, add, append, compare_set, multi_set = map(_writing, ("set", "add", "append", "compare_set", "multi_set"))
 
     def get(self, key: str) -> Any:
-        """Return a value, once it is there."""
+        """Return the value of a key, once the key exists."""
         self.wait([key])
         return self.table.get(key)
 
     def multi_get(self, keys: Sequence[str]) -> Any:
-        """Return several values, once they are there."""
+        """Return the values of several keys, once all of them exist."""
         self.wait(keys)
         return self.table.multi_get(list(keys))
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Return True if all keys are there; if not, let others run for a moment, as the program may ask again and again."""
+        """Return whether all keys exist.
+
+        If not, let other strands run for a moment, because the program may call again and again.
+        """
         strand = current_strand()
         found = bool(self.table.check(list(keys)))
         if strand is not None and not (found or strand.is_free or strand.is_native):
@@ -128,7 +131,7 @@ class SharedStore(_Store):  # type: ignore[misc]
         return found
 
     def delete_key(self, key: str) -> bool:
-        """Remove a key; return whether it was there."""
+        """Remove a key, and return whether it existed."""
         return bool(self.table.delete_key(key))
 
     def num_keys(self) -> int:
@@ -136,11 +139,11 @@ class SharedStore(_Store):  # type: ignore[misc]
         return int(self.table.num_keys())
 
     def has_extended_api(self) -> bool:
-        """Return true: `append` and the like exist."""
+        """Return True, because `append` and similar methods exist."""
         return True
 
     def clone(self) -> "SharedStore":
-        """Return a store over the same table."""
+        """Return another store over the same table."""
         self._twins.append(SharedStore(self.table, self._is_polled))
         return self._twins[-1]
 
@@ -148,12 +151,12 @@ class SharedStore(_Store):  # type: ignore[misc]
 
 
 def _named(keys: Sequence[str]) -> str:
-    """Return the keys in words."""
+    """Return the names of keys as text."""
     return f"key {keys[0]!r}" if len(keys) == 1 else f"keys {', '.join(map(repr, keys))}"
 
 
 def _hash_store(stores: Stores) -> Callable[[], SharedStore]:
-    """Return the replacement of `HashStore`: keys of one rank, which its threads share."""
+    """Return the replacement of `HashStore`, whose keys belong to one rank and all its threads."""
 
     class HashStore(SharedStore):
         def __init__(self) -> None:
@@ -168,7 +171,7 @@ def _hash_store(stores: Stores) -> Callable[[], SharedStore]:
 
 
 def _file_store(stores: Stores) -> Callable[..., SharedStore]:
-    """Return the replacement of `FileStore`: PyTorch's own, one for all ranks of this process."""
+    """Return the replacement of `FileStore`: all ranks of this process share one of PyTorch's own for each file."""
     opened: dict[str, Any] = {}
 
     class FileStore(SharedStore):
@@ -187,7 +190,7 @@ def _file_store(stores: Stores) -> Callable[..., SharedStore]:
 
 
 def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
-    """Return the replacement of `TCPStore`: the cluster serves it, and nothing listens."""
+    """Return the replacement of `TCPStore`: the cluster serves its keys, and nothing listens at the port."""
 
     class TCPStore(SharedStore):
         def __init__(
@@ -218,14 +221,14 @@ def _claim(hosts: SharedStore, host: str, port: int, *, is_shared: bool) -> None
     """Record that a store listens at a port.
 
     Raises:
-        DistNetworkError: another one does, and they are not shared.
+        DistNetworkError: Another store listens there, and the two are not shared.
     """
     if hosts.add(f"{host}:{port}", 1) > 1 and not is_shared:
         raise dist.DistNetworkError(f"another store listens at port {port} of {host} already; take another port")
 
 
 def _meet(store: SharedStore, world_size: int | None, is_master: bool) -> None:
-    """Count who has come to a store, and let the one that serves it wait for all."""
+    """Count the ranks that have opened a store, and let the rank that serves it wait for all of them."""
     if world_size is None or world_size < 0:
         return
     come = store.add(_WORKERS, 1)

@@ -1,4 +1,4 @@
-"""A strand: one thread of a rank, either of its program, or started there by the program or a library.
+"""A strand: one thread of a rank, either that of its program, or one that the program or a library has started.
 
 All strands of a rank belong to the same emulated process: they have the same process groups, environment and random state.
 """
@@ -27,13 +27,13 @@ class Strand:
     Args:
         number: The number in the cluster; for the thread of a rank's program, the rank.
         rank: The rank that it belongs to.
-        turns: The rests of its process, by which it gets the baton and hands it on.
+        turns: The strands of its process that wait; by this object it gets the baton and hands it on.
         thread: The thread.
-        is_free: Whether it runs beside the others without the baton, until it asks for something of the rank's.
-        is_native: Whether its waits block as the system's do: amid code that must not hand on the baton.
+        is_free: Whether it runs without the baton, until it uses something that belongs to the rank.
+        is_native: Whether its waits block like those of the system, because its code must not hand the baton on.
         ends: Whether it must end at its next wait, because its rank has ended.
         is_done: Whether it has ended.
-        end: Once it has ended: the end of all its work.
+        end: The end of all its work, once it has ended.
         state: The address at which Python keeps the state of its thread.
     """
 
@@ -56,14 +56,14 @@ class Strand:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Wait:
-    """One wait of a strand outside of communication.
+    """One wait of a strand for something other than communication.
 
     Args:
         what: The thing that it waits for, such as "a lock".
         line: The line of the user's program that waits.
         of: The object that wakes the strand; None: the wait itself.
-        is_over: A function that says, once nobody else can change it, whether the wait is over.
-        comes: Whether the end comes by itself, as a time does.
+        is_over: A function that says whether the wait is over; it is called when no other strand can change that.
+        comes: Whether the wait ends by itself, as a wait until a time does.
     """
 
     what: str
@@ -77,7 +77,7 @@ class Wait:
         """The object that wakes the strand."""
         return self if self.of is None else self.of
 
-    def told(self, rank: int) -> str:
+    def in_words(self, rank: int) -> str:
         """Return words such as `rank 1 waits for a lock (train.py:12)`."""
         return f"rank {rank} waits for {self.what}{in_brackets(self.line)}"
 
@@ -87,26 +87,26 @@ class StrandEnd(SystemExit):
 
 
 def current_strand() -> Strand | None:
-    """Return the strand of the calling thread; None: it belongs to no rank."""
+    """Return the strand of the calling thread; None if the thread belongs to no rank."""
     found: Strand | None = getattr(_thread, "strand", None)
     return found
 
 
 def this_strand() -> Strand:
-    """Return the strand of the calling thread, which is known to belong to a rank."""
+    """Return the strand of the calling thread, which must belong to a rank."""
     strand = current_strand()
     assert strand is not None
     return strand
 
 
 def current_rank() -> int | None:
-    """Return the rank of the calling thread, or the rank that has forked this process; None: there is none."""
+    """Return the rank of the calling thread, or the rank that has forked this process; None if there is no rank."""
     strand = current_strand()
     return strand.rank if strand is not None else next(iter(_forked_by), None)
 
 
 def enter(strand: Strand | None) -> None:
-    """Set the strand of the calling thread, or none."""
+    """Set the strand of the calling thread; None: it belongs to no rank."""
     _thread.strand = strand
     if strand is not None:
         strand.state = thread_state()
@@ -114,7 +114,7 @@ def enter(strand: Strand | None) -> None:
 
 @contextmanager
 def native_waits() -> Iterator[None]:
-    """Let the calling thread's strand keep the baton while it waits: for waits of Emu itself."""
+    """Let the calling thread's strand keep the baton while it waits inside the context, for waits of Emu itself."""
     strand = current_strand()
     if strand is None:
         yield
@@ -127,14 +127,14 @@ def native_waits() -> Iterator[None]:
 
 
 def take_turn(strand: Strand, *, is_last: bool = False) -> None:
-    """Return when the calling thread's strand has the baton, which may have run without it.
+    """Wait until the calling thread's strand has the baton, if it has run without it.
 
     Args:
         strand: The strand.
-        is_last: Whether all ready strands go before it.
+        is_last: Whether all ready strands run before it.
 
     Raises:
-        StrandEnd: Its rank or the run has ended.
+        StrandEnd: The rank or the run has ended.
     """
     if strand.is_free:
         strand.turns.step_in(strand, is_last=is_last)
@@ -143,7 +143,7 @@ def take_turn(strand: Strand, *, is_last: bool = False) -> None:
 
 
 def check_goes_on(strand: Strand) -> None:
-    """Raise the error that ends a strand, if it is to end."""
+    """Raise the error that ends a strand, if its rank or the run has ended."""
     if strand.is_main:
         if strand.turns.failure is not None:
             raise strand.turns.stopped()
@@ -152,7 +152,7 @@ def check_goes_on(strand: Strand) -> None:
 
 
 class RankLocal:
-    """Attributes that each rank has for itself, equal for all of its threads.
+    """Attributes of which each rank has its own, the same for all its threads.
 
     The class is to ranks what `threading.local` is to threads. Threads that belong to no rank share one set of attributes.
 
@@ -182,7 +182,7 @@ class RankLocal:
 
 
 def _leave_behind() -> None:
-    """Leave a process that a rank has forked without strands: it has no others to wait for."""
+    """Remove all strands in a process that a rank has forked, because that process has no others to wait for."""
     strand = current_strand()
     if strand is not None:
         _forked_by[:] = [strand.rank]

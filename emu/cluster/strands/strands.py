@@ -1,4 +1,4 @@
-"""The strands of the ranks of a process: created when a rank starts a thread, and ended with their rank.
+"""The strands of the ranks of a process: they are created when a rank starts a thread, and end with their rank.
 
 A standstill, in which no strand can go on, is described rank by rank, and ends the run.
 """
@@ -36,10 +36,10 @@ class Strands:
     """The threads that ranks start in one run, and the waits of all of them.
 
     Args:
-        n_ranks: The number of ranks of the job; threads that ranks start get the numbers after it.
+        n_ranks: The number of ranks of the job; the threads that ranks start get the numbers after it.
         ranks: The ranks of this process.
-        rests: The strands that rest, with their waits; it hands on the baton.
-        recording: The record of what they do; None: there is none.
+        rests: The strands that wait; this object hands the baton on.
+        recording: The record of the events of ranks; None: there is none.
         calls: The requests that some members have not made.
     """
 
@@ -56,7 +56,7 @@ class Strands:
 
     @contextmanager
     def watched(self, more: Iterable[Replacement] = ()) -> Iterator[None]:
-        """Make strands of the threads that ranks start meanwhile.
+        """Make strands of the threads that ranks start inside the context.
 
         Args:
             more: Further replacements of functions that wait.
@@ -66,7 +66,7 @@ class Strands:
             yield
 
     def main(self, rank: int) -> Strand:
-        """Make the calling thread that of a rank's program."""
+        """Make the calling thread the strand of a rank's program, and return it."""
         thread: Any = threading.current_thread()
         thread._daemonic = False  # as the first thread of a process: what it starts is waited for
         strand = self._by_number[rank] = Strand(rank, rank, self._rests, thread)
@@ -84,7 +84,7 @@ class Strands:
         return strand
 
     def live(self, child: Strand, body: Callable[[], object]) -> None:
-        """Run the body of a thread, as its strand, on that thread."""
+        """Run the function of a new thread on that thread, as its strand."""
         baton = self._rests.baton
         enter(child)
         if not child.is_free:
@@ -100,7 +100,7 @@ class Strands:
                 baton.leave(child.number)
 
     def _do(self, child: Strand, body: Callable[[], object]) -> None:
-        """Run the body of a thread, with the record of its strand."""
+        """Run the function of a new thread, with the record of its strand."""
         torch.set_num_threads(1)  # OpenMP keeps it a thread
         thread: Any = child.thread
         lane = self._lanes.pop(child, None)
@@ -127,23 +127,24 @@ class Strands:
         return True
 
     def running(self) -> tuple[Strand | None, int]:
-        """Return the strand that has the baton, or None, and the number of turns so far."""
+        """Return the strand that has the baton (None: no strand has it), and the number of turns of the baton so far."""
         number, turns = self._rests.baton.running, self._rests.baton.turns
         return None if number is None else self._by_number.get(number), turns
 
     def at_work(self) -> tuple[int, list[threading.Thread]]:
-        """Return the number of turns so far, and the running threads: of the strand with the baton, and of free strands."""
+        """Return the number of turns of the baton so far, and the threads that run: with the baton, or free of it."""
         running, turns = self.running()
         strands = [strand for strand in list(self._by_number.values()) if strand.is_free or strand is running]
         return turns, [strand.thread for strand in strands]
 
     def waits(self) -> list[tuple[int, Wait]]:
-        """Return which ranks wait outside of communication, and for what: the most likely causes of a deadlock first.
+        """Return the waits of ranks for something other than communication, the most likely causes of a deadlock first.
 
-        The order is: waits at a line of the program, before those of a library; ranks whose program waits outside of
-        communication, before those whose program waits for other ranks; waits at lines where no thread of these others
-        waits, as it does for work; waits for something else than the end of a thread, which that thread's own wait
-        explains; threads that the program has started and that must end; the program's own; daemons, which may wait for ever.
+        The order is: - waits at a line of the program, before those in a library; - waits of ranks whose program waits for
+        something other than communication, before those of ranks whose program waits for other ranks; - waits at lines at which
+        no thread of these other ranks waits, as idle workers do; - waits for something other than the end of a thread, because
+        that thread's own wait explains these; - waits of threads that the program has started and that must end, then of the
+        program itself, then of daemon threads, which may wait for ever.
         """
         waits = {number: what for number, what in self._rests.waits.items() if isinstance(what, Wait)}
         strands = self._by_number
@@ -158,7 +159,7 @@ class Strands:
         return [(strands[each].rank, waits[each]) for each in sorted(waits, key=unlikely)]
 
     def sight(self, rank: int) -> Sight | None:
-        """Return a sight of a rank, with the wait of its program or its line; None if it has ended."""
+        """Return a look at a rank: the wait or the line of its program; None if the rank has ended."""
         main = self._by_number.get(rank)
         if main is None:
             return None
@@ -179,25 +180,25 @@ class Strands:
         return self._of.get(thread)
 
     def main_of(self, rank: int) -> threading.Thread | None:
-        """Return the thread of a rank's program; None where it has ended."""
+        """Return the thread of a rank's program; None if it has ended."""
         main = self._by_number.get(rank)
         return None if main is None else main.thread
 
     def moment(self) -> Any:
-        """Return the end of all that the calling strand has done so far."""
+        """Return the position at which all work of the calling strand so far has ended."""
         strand = current_strand()
         return NEVER if strand is None or self._recording is None else self._recording.of(strand.rank).now()
 
     def goes_on_after(self, moment: Any) -> None:
-        """Record that the calling strand goes on after a moment of another strand of its rank."""
+        """Record that the further work of the calling strand comes after a position of another strand of its rank."""
         strand = current_strand()
         if strand is not None and self._recording is not None and moment is not None:
             self._recording.of(strand.rank).goes_on_after(moment)
 
     def await_others(self, main: Strand) -> None:
-        """Wait for the threads of a rank whose program has come to its end, as Python does before what `atexit` calls.
+        """Wait for the threads of a rank whose program has ended, as Python does before it calls exit functions.
 
-        Idle workers of thread pools end; daemon threads go on.
+        Idle workers of thread pools are ended; daemon threads go on.
         """
         end_pools(lambda worker: self.find(worker) in self._children(main))
         while left := [each for each in self._children(main) if not (each.is_done or each.thread.daemon or each.is_free)]:
@@ -215,7 +216,10 @@ class Strands:
         return [child for child in list(self._of.values()) if child.rank == main.rank]
 
     def others(self) -> int:
-        """Return the number of ranks that wait for one that does not come back; 0 where the coordinator knows who waits."""
+        """Return the number of ranks that wait for one that does not come back.
+
+        0 if the coordinator knows the ranks that wait.
+        """
         return 0 if self._rests.beyond is not None else len(self._ranks) - len(self.ended) - 1
 
     def story(self) -> str:
@@ -223,27 +227,29 @@ class Strands:
         outside = {rank for rank in self._ranks if isinstance(self._rests.waits.get(rank), Wait)}
         waits = [(self._rests.baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
         waits.sort(key=lambda each: each[0] not in outside)  # those first that others of their rank may wait for
-        others = [wait.told(rank) for rank, wait in self.waits()]
+        others = [wait.in_words(rank) for rank, wait in self.waits()]
         return self._calls.story(waits, others, self.ended)
 
     def lasts(self) -> tuple[str, bool]:
-        """Return the waits in words if no rank has the baton, and whether, by what Emu knows, none will ever go on.
+        """Return the state of a process in which no rank has the baton.
 
-        If ranks sleep, or wait outside of Python, the words name those that the others wait for.
+        Returns:
+            The waits in words, or "" if a rank has the baton; and whether, as far as Emu knows, no rank can ever go on. If
+            ranks sleep or wait outside of Python, the words name those that the others wait for.
         """
-        if not self._rests.waits or self._rests.are_told:
+        if not self._rests.waits or self._rests.has_other_wakers:
             return "", False
         if not self._rests.baton.has_timers:
             return self.story(), True
         absent = [rank for rank in self._ranks if not isinstance(self._rests.waits.get(rank), RequestWork)]
         seen = [(rank, self.sight(rank)) for rank in absent]
         others = len(self._ranks) - len(self.ended) - sum(sight is not None for _, sight in seen)
-        told = [sight.told(rank) for rank, sight in seen if sight is not None and not sight.waits]
+        told = [sight.in_words(rank) for rank, sight in seen if sight is not None and not sight.waits]
         return (absence_in_words("; ".join(told), SAID_S, others), False) if told and others else ("", False)
 
     def stand_still(self) -> None:
-        """End the run as a deadlock, unless something that Emu does not know may let a rank go on."""
-        if self._rests.are_told:
+        """End the run as a deadlock, unless a rank may go on because of something that Emu does not know."""
+        if self._rests.has_other_wakers:
             return
         if not self._rests.waits:
             raise RuntimeError("no rank can go on, and none waits for a request")

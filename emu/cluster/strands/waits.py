@@ -1,12 +1,12 @@
-"""Waits of strands, which hand on the baton: for locks, of which `threading` and `queue` make all waits, and for the system.
+"""Waits of strands, during which they hand the baton on: for locks, by which `threading` and `queue` wait, and for the system.
 
-A thread that belongs to no rank waits for locks as for the system's own.
+A thread that belongs to no rank waits for locks in the system's own way.
 
-While a strand waits for files, sockets, pipes or other processes, others run if its rank has other threads: one of them may
-cause what it waits for. It asks whether this has come at times of the strands' clock, so that what another strand causes is
-seen at the same moment in every run. A rank without threads of its own keeps the baton, unless it waits until a time. Data from
-a process that a rank has started come once no strand is ready: otherwise the speed of the process would decide after which turn
-the strand goes on.
+While a strand waits for files, sockets, pipes or other processes, other strands run if its rank has other threads, because one
+of these may bring what it waits for. The strand looks for it at times of the baton's own clock, so that what another strand
+brings is seen at the same moment in every run. A rank without other threads keeps the baton, unless it waits until a time. Data
+from a process that a rank has started are taken only when no strand is ready: otherwise the speed of the process would decide
+after which turn of the baton the strand goes on.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _python_queue: Any = queue
 
 
 class Lock:
-    """A lock, in place of `threading.Lock`: a strand that waits for it hands on the baton."""
+    """A lock in place of `threading.Lock`: a strand that waits for it hands the baton on."""
 
     __slots__ = ("__weakref__", "_holder", "_lock", "_turns")
 
@@ -46,7 +46,7 @@ class Lock:
         self._holder: Strand | None = None  # who has it
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; return whether that was possible in time."""
+        """Take the lock, and return whether that was possible in time."""
         strand = current_strand()
         if self._lock.acquire(False):
             self._holder = strand
@@ -58,12 +58,12 @@ class Lock:
         return self._rest(strand, None if timeout < 0 else strand.turns.after(timeout))
 
     def _is_held_beside(self) -> bool:
-        """Return whether a strand that runs without the baton has it, such as a queue's feeder: by chance, and not for long."""
+        """Return whether a strand that runs without the baton has the lock, such as the feeder of a queue, for a short time."""
         holder = self._holder
         return holder is not None and holder.is_free
 
     def _rest(self, strand: Strand, until_s: float | None) -> bool:
-        """Wait for the lock while other strands run; return whether it came in time."""
+        """Wait for the lock while other strands run, and return whether it became free in time."""
         self._turns = strand.turns
         wait = Wait("a lock", caller(), self, lambda: not self._lock.locked())
         while not self._lock.acquire(False):
@@ -94,19 +94,19 @@ class Lock:
 
 
 def rest(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
-    """Hand on the baton of the calling thread's strand until its wait is over, at the latest at a time.
+    """Hand the baton on until a wait of the calling thread's strand is over, or until a time.
 
     Args:
         strand: The strand of the calling thread.
         wait: The wait.
-        until_s: A time by the clock of the strand's turns; None: any.
+        until_s: A time by the clock of the strand's turns; None: there is none.
 
     Returns:
         Whether the strand was woken before that time.
 
     Raises:
         RunError: The run has failed.
-        StrandEnd: The rank of a thread that it has started has ended.
+        StrandEnd: The strand is of a thread that a rank has started, and the rank has ended.
     """
     check_goes_on(strand)
     woken = strand.turns.rest(strand.number, wait, until_s)
@@ -127,13 +127,13 @@ def lock_replacements() -> Iterator[Replacement]:
 
 
 def now() -> float:
-    """Return the time by which the calling thread rests: that of its strand, else this host's."""
+    """Return the time in seconds by which the calling thread rests: that of its strand, else this host's."""
     strand = current_strand()
     return _monotonic() if strand is None else strand.turns.now()
 
 
 def _sleeping(sleep: Any) -> Any:
-    """Return the replacement of `time.sleep`: a strand lets others run meanwhile, of its rank and of the others."""
+    """Return the replacement of `time.sleep`, during which other strands of the rank and other ranks run."""
 
     def slept(seconds: float) -> None:
         strand = current_strand()
@@ -164,13 +164,16 @@ def wait_replacements() -> Iterator[Replacement]:
 
 
 def await_event(strand: Strand, what: str, has_come: Callable[[], Any], timeout_s: float | None = None) -> Any:
-    """Let others run until something has come from outside; return the answer of `has_come` then, or after a time.
+    """Let other strands run until something has come from outside, or for a time.
 
     Args:
         strand: The strand of the calling thread.
         what: The thing, such as "a file".
-        has_come: A function whose answer is true once it has come.
+        has_come: A function whose result is true once the thing has come.
         timeout_s: The longest wait; None: for ever.
+
+    Returns:
+        The last result of `has_come`.
     """
     until_s, step_s = None if timeout_s is None else strand.turns.after(max(timeout_s, 0.0)), _FIRST_S
     wait = Wait(what, caller(), comes=True)
@@ -182,7 +185,7 @@ def await_event(strand: Strand, what: str, has_come: Callable[[], Any], timeout_
 
 
 def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the replacement of a selector's `select`: others run while it waits."""
+    """Return the replacement of a selector's `select`, during which other strands run."""
 
     @wraps(select)
     def selected(selector: Any, timeout: float | None = None) -> Any:
@@ -202,7 +205,7 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, timeout_s: float | None) -> Any:
-    """Wait for processes while others run; their data come once no other strand is ready, even if they are there before."""
+    """Wait for data of processes while other strands run; the data are taken only when no other strand is ready."""
     until_s = math.inf if timeout_s is None else _monotonic() + timeout_s
     strand.turns.step_out(strand, awaits=True)
     try:
@@ -219,7 +222,7 @@ def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, 
 
 
 def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the replacement of a function that reads from a pipe: others run while it waits."""
+    """Return the replacement of a function that reads from a pipe, during which other strands run."""
 
     @wraps(receive)
     def received(pipe: Any, *args: Any) -> Any:
@@ -232,7 +235,7 @@ def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the replacement of a function that writes to a pipe, which has room for a small message."""
+    """Return the replacement of a function that writes to a pipe; a small message fits into the pipe without a wait."""
 
     @wraps(send)
     def sent(pipe: Any, message: Any, *args: Any) -> Any:
@@ -242,7 +245,7 @@ def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_baton(wait: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that waits as the given one does, and lets other strands run meanwhile."""
+    """Return a function that waits as the given one does, while other strands run."""
 
     @wraps(wait)
     def waited(*args: Any, **kwargs: Any) -> Any:
@@ -259,12 +262,12 @@ def without_baton(wait: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hands_baton_on(strand: Strand) -> bool:
-    """Return whether a strand that waits for the system hands on the baton: it has it, and its rank has other threads."""
+    """Return whether a strand that waits for the system hands the baton on: it has it, and its rank has other threads."""
     return not (strand.is_free or strand.is_native) and strand.turns.baton.has_others(strand.rank)
 
 
 def _future_waits(wait: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the replacement of `wait` of PyTorch's futures: others run meanwhile."""
+    """Return the replacement of `wait` of PyTorch's futures, during which other strands run."""
 
     def waited(future: Any) -> Any:
         strand = current_strand()

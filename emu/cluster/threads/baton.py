@@ -1,7 +1,8 @@
-"""The baton of strands: its holder runs, and it is handed on at the same points in every run.
+"""The baton of strands: the strand that has it runs, and it is handed on at the same points in every run.
 
-State that a process has once and every rank should have for itself (random generators, environment) is swapped as the baton
-goes to a strand of another rank. A strand goes by its number; that of a rank's own program is the rank.
+Some state exists once in a process, although every rank needs its own, such as random generators and the environment. It is
+swapped when the baton goes to a strand of another rank. A strand is named by its number; the number of the strand of a rank's
+program is that of the rank.
 """
 
 import math
@@ -23,13 +24,16 @@ _MOMENT_S = 1e-3  # between two questions of a strand that asks again and again
 
 
 class Baton:
-    """The right to run; strands get it in the order in which they became ready.
+    """The right to run, which strands get in the order in which they became ready.
+
+    A strand is *ready* if it waits for nothing but the baton. The baton *lies* if no strand has it. Its own time goes on a
+    little with each turn of the baton; while no strand is ready, it goes on to the time until which the next one rests.
 
     Args:
         ranks: The ranks whose programs share it.
         own: The states that are swapped.
         stuck: A function that is called when no strand is ready; it must make one ready, raise, or leave it to another thread.
-        core: The processor of the holder, if the holder always runs until it hands on.
+        core: The processor of the strand with the baton, if that strand always runs until it hands the baton on.
     """
 
     def __init__(
@@ -65,7 +69,13 @@ class Baton:
         self._hand_on()
 
     def add(self, strand: int, rank: int, *, outside: bool = False) -> None:
-        """Let another strand of a rank take part: after all that are ready now, or outside, which runs without the baton."""
+        """Add a strand of a rank.
+
+        Args:
+            strand: The number of the strand.
+            rank: The rank.
+            outside: Whether it runs without the baton; else it gets the baton after all strands that are ready now.
+        """
         with self.lock:
             self._gates[strand] = gate = allocate_lock()  # the system's, whatever `threading.Lock` is now
             gate.acquire()
@@ -89,23 +99,26 @@ class Baton:
 
     @property
     def has_timers(self) -> bool:
-        """True if a strand goes on at a time, or runs without the baton."""
+        """True if a strand may become ready without being woken.
+
+        Such a strand rests until a time, runs without the baton, or waits until no other strand is ready.
+        """
         return bool(self._timed or self._outside or self._last)
 
     def restore(self) -> None:
-        """Give the process the state that it had before the start; when every rank has left."""
+        """Load the state that the process had before the start, once every rank has left."""
         if self._before:
             self._load(self._before)
 
     def abandon(self) -> None:
-        """Let every strand go on at once without the baton, so that none waits for it for ever."""
+        """Let every strand run on at once without the baton, so that none waits for it for ever."""
         self.abandoned = True
         for strand in list(self._gates):
             self._open(strand)
         self._finished.set()
 
     def await_turn(self, strand: int, until_s: float | None = None) -> None:
-        """Block until this strand has the baton; a strand that rests until a time asks for it then."""
+        """Block until this strand has the baton; a strand that rests until a time checks then whether its turn has come."""
         gate = self._gates[strand]
         while not gate.acquire(timeout=-1 if until_s is None else max(0.0, until_s - time.monotonic())):
             until_s = self._ask_again(strand)
@@ -113,7 +126,11 @@ class Baton:
             self._core.turn()
 
     def _ask_again(self, strand: int) -> float | None:
-        """Hand the baton on if it lies and the time of a strand has come; return when to ask again, None if that is known."""
+        """Hand the baton on, if it lies and the time until which a strand rests has come.
+
+        Returns:
+            The time at which the strand must check again; None: the strand will be let go without another check.
+        """
         with self.lock:
             due_s = self._timed[strand][1] if strand in self._timed else 0.0
             if due_s > time.monotonic():
@@ -123,13 +140,14 @@ class Baton:
             return None
 
     def _wake_next(self) -> bool:
-        """Make the strands ready that go on now without being woken: the first of the last, and the one whose time comes first.
+        """Make the strands ready that become ready without being woken.
 
-        One of the last is made ready if no strand is ready; one whose time comes, if that is now or still no strand is ready.
-        Which strand it is, and after which turn, is the same in every run: it does not depend on the speed of this host.
+        If no strand is ready, this is the first of those that wait to be last. If its time has come, or if still no strand is
+        ready, it is also the strand whose time comes first. These strands, and the turns after which they become ready, are the
+        same in every run: they do not depend on the speed of this host.
 
         Returns:
-            Whether a strand may run: none does until the time of that strand has come by this host's clock, too.
+            Whether a strand may run now. None may if the baton's own time is ahead of this host's clock.
         """
         if not self._ready and self._last:
             last = next(iter(self._last))
@@ -148,7 +166,12 @@ class Baton:
         return True
 
     def rest(self, strand: int, until_s: float | None = None) -> None:
-        """Hand the baton on; return once this strand is woken, or its own time has come, and it is its turn."""
+        """Hand the baton on, and return once this strand has it again.
+
+        Args:
+            strand: The strand.
+            until_s: The time, by the baton's own time, at which it becomes ready in any case; None: only when it is woken.
+        """
         due_s = None if until_s is None else time.monotonic() + until_s - self.now_s + _ROUNDED_S
         with self.lock:
             if self.abandoned:
@@ -166,18 +189,21 @@ class Baton:
         self.await_turn(strand, due_s)
 
     def after(self, seconds: float) -> float:
-        """Return the baton's own time after some seconds, in whole milliseconds: smaller differences change no order."""
+        """Return the baton's own time after some seconds, in whole milliseconds; smaller differences change no order."""
         return round(self.now_s + math.ceil(seconds * 1e3) / 1e3, 3)
 
     def give_way(self, strand: int) -> None:
-        """Let the other ready strands run, then go on, a moment later of the baton's own time, because it may ask for ever."""
+        """Let the other ready strands run, then return.
+
+        The baton's own time goes on by a moment, because the strand may give way again and again until a time has come.
+        """
         with self.lock:
             if strand not in self._ready:
                 self._timed[strand] = self.after(_MOMENT_S), 0.0
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
-        """Make a resting strand ready, unless its time has come and it has not had the baton since, or it has left."""
+        """Make a resting strand ready, unless it is ready already because its time has come, or it has left."""
         with self.lock:
             if strand not in self._ranks:
                 return
@@ -188,15 +214,15 @@ class Baton:
                 self._hand_on()
 
     def step_out(self, strand: int, turn: int | None = None, *, awaits: bool = False) -> bool:
-        """Hand the baton on while the strand runs on beside the others.
+        """Hand the baton on while the strand itself runs on without it.
 
         Args:
             strand: The strand.
-            turn: The turn in which it must have the baton; None: any.
-            awaits: Whether it waits for working processes: then no time comes before their data.
+            turn: The number of the turn of the baton in which the strand must have it; None: any turn.
+            awaits: Whether the strand waits for processes that compute. Then no other strand's time comes before their data.
 
         Returns:
-            Whether it had the baton.
+            Whether the strand had the baton.
         """
         with self.lock:
             if self.abandoned or self.running != strand or turn not in (None, self.turns):
@@ -208,14 +234,19 @@ class Baton:
             return True
 
     def await_idle(self, strand: int) -> None:
-        """Let others go on before a strand though the processes that it waits for have brought nothing."""
+        """Let the times of other strands come before data from the processes for which a strand waits, as these are idle."""
         with self.lock:
             self._last.pop(strand, None)
             if self._lies:
                 self._hand_on()
 
     def step_in(self, strand: int, *, is_last: bool = False) -> None:
-        """Block until a strand that runs beside the others has the baton: in its turn, or once no other is ready."""
+        """Block until a strand that ran without the baton has it.
+
+        Args:
+            strand: The strand.
+            is_last: Whether the strand gets it only when no other strand is ready; else it gets it in its order.
+        """
         with self.lock:
             self._outside.discard(strand)
             if self.abandoned or self.running == strand:
@@ -229,7 +260,7 @@ class Baton:
         self.await_turn(strand)
 
     def prepare(self, rank: int) -> None:
-        """Load the state of a resting rank, if no strand runs: the rank will be the next, and goes on sooner then."""
+        """Load the states of a resting rank if no strand runs, so that the rank, which will be the next, can go on sooner."""
         with self.lock:
             if self._lies and not self.abandoned:
                 self._swap(rank)
@@ -240,13 +271,13 @@ class Baton:
             self._load([each.save() for each in self._own])
 
     def look(self) -> None:
-        """Ask again what to do if no strand is ready; for another thread, which wakes no strand any more."""
+        """Call `stuck` if no strand is ready; another thread calls this when it will wake no strand any more."""
         with self.lock:
             if self._lies and not self._ready and not self.abandoned and not self.has_timers:
                 self._stuck()
 
     def leave(self, strand: int) -> None:
-        """Hand the baton on for good."""
+        """Hand the baton on, because a strand has ended."""
         with self.lock:
             if self.abandoned or strand not in self._ranks:
                 return
@@ -262,7 +293,7 @@ class Baton:
                 self.look()
 
     def _forget(self, strand: int) -> None:
-        """Never give the baton to a strand again; one that was ended from outside may be ready, or rest until a time."""
+        """Remove a strand, which may be ready or rest until a time if it was ended from outside."""
         self._ready = deque(each for each in self._ready if each != strand)
         self._outside.discard(strand)
         self._due.discard(strand)
@@ -270,13 +301,16 @@ class Baton:
         self._last.pop(strand, None)
 
     def await_end(self, most_s: float | None = None) -> bool:
-        """Block until every strand has left, the baton was abandoned, or a time has passed; return false in the last case."""
+        """Block until every strand has left or the baton was abandoned.
+
+        Return False if a number of seconds has passed before.
+        """
         while most_s is None and not self._finished.wait(_LISTEN_S):
             pass  # Python hears a signal that another thread has been given once this one runs
         return self._finished.wait(most_s)
 
     def _hand_on(self) -> None:
-        """Give the baton to the next ready strand; it lies if there is none."""
+        """Give the baton to the next ready strand, if there is one."""
         self._lies, self.running = True, None
         self.turns += 1
         if not self._wake_next() or not self._ready:
@@ -288,7 +322,7 @@ class Baton:
         self._open(self.running)
 
     def _swap(self, rank: int) -> None:
-        """Load the states of a rank, and save those of the rank before."""
+        """Save the states of the rank that ran last, and load those of a rank."""
         if rank != self._holder:
             if self._holder in self._states:
                 self._states[self._holder] = [each.save() for each in self._own]
@@ -296,7 +330,7 @@ class Baton:
             self._holder = rank
 
     def _open(self, strand: int) -> None:
-        """Let a strand go on that waits for the baton."""
+        """Let a strand pass that blocks until it has the baton."""
         with suppress(RuntimeError):  # it is open: whoever was to pass has not come yet, as the baton was abandoned
             self._gates[strand].release()
 

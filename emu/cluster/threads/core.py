@@ -30,7 +30,7 @@ _NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 
 class Core:
-    """The processor of the ranks of one run; nothing is done where the system does not let threads choose."""
+    """The processor of the ranks of one run; it does nothing if the system does not let threads choose their processor."""
 
     def __init__(self) -> None:
         self._all = frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset[int]()
@@ -38,7 +38,7 @@ class Core:
         self._looked = time.perf_counter(), time.process_time()
 
     def turn(self) -> None:
-        """Move the calling thread, whose turn begins, to the processor of the ranks."""
+        """Move the calling thread, which has just got the baton, to the processor of the ranks."""
         if len(self._all) < 2:
             return
         now = time.perf_counter()
@@ -50,7 +50,12 @@ class Core:
                 os.sched_setaffinity(0, self._wanted)
 
     def _look(self, now_s: float, spent_s: float) -> None:
-        """Choose the processors by how long this process had to wait: it spends less time on them than passes."""
+        """Choose the processors for the next turns, by the share of time for which this process had to wait for one.
+
+        Args:
+            now_s: The time of this host.
+            spent_s: The processor time of this process.
+        """
         share = (spent_s - self._looked[1]) / (now_s - self._looked[0])
         if share < _WAITED:
             self._wanted = self._all
@@ -60,7 +65,7 @@ class Core:
 
 
 def _let_go() -> None:
-    """Let a process that a rank forks, such as one that loads data, run beside the ranks."""
+    """Let a process that a rank has forked, such as one that loads data, run on other processors than the ranks."""
     if hasattr(_here, "before"):
         with suppress(OSError):
             os.sched_setaffinity(0, _here.before)
@@ -68,9 +73,9 @@ def _let_go() -> None:
 
 @contextmanager
 def processor_release() -> Iterator[None]:
-    """Let processes that ranks start run on all processors, although the ranks keep to one.
+    """Let processes that are started in this context run on all processors, although the ranks stay on one.
 
-    A process gets the processors of the thread that starts it. So a thread may use all while it starts one.
+    A process gets the processors of the thread that starts it. So the thread may use all of them inside the context.
     """
     places = ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec"))
     with replace_attributes(*((place, name, _beside(getattr(place, name))) for place, name in places if hasattr(place, name))):
@@ -78,7 +83,7 @@ def processor_release() -> Iterator[None]:
 
 
 def _beside(start: Callable[..., int]) -> Callable[..., int]:
-    """Return a function that starts a process on all processors."""
+    """Return a function that starts a process as the given one does, but on all processors."""
 
     def started(*given: object) -> int:
         _let_go()
@@ -98,7 +103,7 @@ if sys.platform == "linux":
 
 @contextmanager
 def collect_less() -> Iterator[None]:
-    """Let Python's garbage collector look for cycles less often: it looks at the objects of all ranks."""
+    """Let Python's garbage collector run less often inside the context, because it goes through the objects of all ranks."""
     thresholds = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
     try:
@@ -109,6 +114,6 @@ def collect_less() -> Iterator[None]:
 
 @contextmanager
 def outside_modes() -> Iterator[None]:
-    """Leave every mode that the running rank has set: work here is for all ranks."""
+    """Leave every mode of PyTorch that the running rank has set, for work on behalf of all ranks."""
     with pause_counting(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
         yield

@@ -1,6 +1,7 @@
-"""The isolation of ranks in one process: each rank gets its own of what PyTorch has once a process; it is undone at the end.
+"""The isolation of ranks in one process: each rank gets its own copy of what PyTorch has once in a process.
 
-The names of process groups: all members of a group get one name, whatever other groups each of them has made.
+All replacements are undone at the end. Process groups get names on which all members agree, whatever other groups each of them
+has made.
 """
 
 import itertools
@@ -29,10 +30,15 @@ _LONGEST = 32  # the most letters of the ranks in a name
 
 
 def _group_namer(original: Callable[..., Any], world: "RankWorld") -> Callable[..., Any]:
-    """Return a function that names process groups, in place of PyTorch's `_process_group_name`, which names the default group.
+    """Return a function that takes the place of PyTorch's `_process_group_name`, which names process groups.
 
-    PyTorch's own function numbers all groups that a rank has made. Here, a name is the members and a number: the groups of
-    equal members are counted in the order in which these make them, as NCCL does.
+    PyTorch's own function numbers all groups that a rank has made. Here a name is the members and a number, which counts the
+    groups of equal members in the order in which these make them, as NCCL does. The default group has no members listed, and
+    PyTorch's own function still names it.
+
+    Args:
+        original: PyTorch's own function.
+        world: The groups that the rank has made so far.
     """
 
     def name(ranks: Sequence[int], use_hashed_name: bool) -> Any:
@@ -67,7 +73,7 @@ _thread = threading.local()  # its `named`: the groups that C++ finds by name on
 
 
 class RankWorld(RankLocal):
-    """The process groups of each rank; in place of `torch.distributed.distributed_c10d._world`."""
+    """The process groups of each rank, in place of `torch.distributed.distributed_c10d._world`."""
 
     @property
     def pg_config_info(self) -> Any:
@@ -85,7 +91,11 @@ def _no_groups() -> dict[str, Any]:
 
 @contextmanager
 def rank_isolation(start: Callable[[RankRequest], RequestWork]) -> Iterator[None]:
-    """Give each rank a world of its own, the backend `emu`, whose requests `start` starts, and one thread an operator."""
+    """Give each rank its own process groups and the backend `emu`, and let every operator use one thread, inside the context.
+
+    Args:
+        start: A function that starts a request, for the backend.
+    """
     threads, world = torch.get_num_threads(), RankWorld(_no_groups)
     try:
         _native._set_thread_isolation_mode(True)  # groups are looked up by name, as functional collectives do, for each thread
@@ -101,7 +111,7 @@ def rank_isolation(start: Callable[[RankRequest], RequestWork]) -> Iterator[None
 
 
 def _of_world(world: RankWorld) -> Iterator[Replacement]:
-    """Yield the replacement of PyTorch's groups, and what `init_process_group` writes, to be as it was at the end."""
+    """Yield the replacement of PyTorch's world of groups, and of the variables that `init_process_group` sets."""
     c10d: Any = distributed_c10d
     yield c10d, "_world", world
     yield c10d, "_process_group_name", _group_namer(c10d._process_group_name, world)
@@ -110,7 +120,7 @@ def _of_world(world: RankWorld) -> Iterator[Replacement]:
 
 
 def _of_names(world: RankWorld) -> Iterator[Replacement]:
-    """Yield replacements that record the groups of each rank by name, as C++ does for each thread: see `find_groups`."""
+    """Yield replacements that record the groups of each rank by name; C++ has one table for each thread: see `find_groups`."""
     c10d: Any = distributed_c10d
     register, unregister = c10d._register_process_group, c10d._unregister_process_group
     unregister_all = c10d._unregister_all_process_groups
@@ -135,7 +145,7 @@ def _of_names(world: RankWorld) -> Iterator[Replacement]:
 
 
 def find_groups() -> None:
-    """Let C++ find all process groups of a rank by name on the calling thread, and none that is gone."""
+    """Register the process groups of the calling thread's rank with C++ by name, and remove those that no longer exist."""
     world: Any = distributed_c10d._world
     named, here = world.named, _here()
     for name in [name for name in here if here[name] is not named.get(name)]:
@@ -164,9 +174,9 @@ def _unregister() -> None:
 
 
 def _of_meshes(world: RankWorld) -> Iterator[Replacement]:
-    """Yield replacements that keep meshes of two ranks from being equal: DTensor's caches would mix their coordinates.
+    """Yield replacements that make meshes of two ranks unequal: DTensor's caches would mix their coordinates otherwise.
 
-    A mesh whose dim is the whole world also gives its name to the default group, which it shares.
+    A mesh with a dim that is the whole world also gives its name to the default group, which it shares.
     """
     mesh: Any = DeviceMesh
     init, init_one = mesh.__init__, mesh.__dict__["_init_one_process_group"]

@@ -1,8 +1,8 @@
-"""A product with weights that are a DTensor as one step of autograd, where DTensor dispatches twelve operators, one by one.
+"""A product with weights that are a DTensor as one step of autograd, in place of the twelve operators that DTensor dispatches.
 
-The step computes what DTensor computes, on the same tensors in the same order. It is taken where the weights are cut by columns
-or by rows. Elsewhere DTensor's own operators run. They also run where hooks get the saved tensors: recomputation stops before
-the last product that it needs nothing of, which one step of autograd would run first.
+The step computes the same as DTensor, on the same tensors in the same order. It is taken if the weights are cut by columns or
+by rows. Otherwise DTensor's own operators run. They also run if hooks receive saved tensors: recomputation stops before the
+last product whose result it does not need, and as one step of autograd that product would run first.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Cut = tuple[Placements, Placements, Placements]
 
 
 def one_step_linear(linear: Linear) -> Linear:
-    """Return the replacement of `torch.nn.functional.linear`, which calls the given one where it does not take the step."""
+    """Return the replacement of `torch.nn.functional.linear`, which calls `linear` if the product cannot be one step."""
 
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
@@ -37,9 +37,10 @@ def one_step_linear(linear: Linear) -> Linear:
 
 
 def _cut(x: Placements, weight: Placements, dims: int) -> Cut | None:
-    """Return the placements of a product with cut weights, or None if they are cut in another way or not at all.
+    """Return three placements for a product with cut weights: of the output, of its gradient, and of the gradient of the input.
 
-    By columns each rank has the whole input; by rows it has a share, and the results of the ranks are added.
+    With weights cut by columns each rank has the whole input. With weights cut by rows it has a share of the input, and the
+    results are added. None is returned if the weights are not cut, or are cut in another way.
     """
     if len(x) != 1 or type(weight[0]) is not Shard:
         return None
@@ -58,7 +59,14 @@ def _meta(shape: torch.Size, dtype: torch.dtype) -> TensorMeta:
 
 
 def _laid(local: Tensor, like: DTensorSpec, placements: Placements, shape: torch.Size) -> DTensor:
-    """Return a DTensor of a shape, in C order, whose local part is given."""
+    """Return a DTensor in C order from its local part.
+
+    Args:
+        local: The local part.
+        like: A DTensor description with the same mesh.
+        placements: The placements of the result.
+        shape: The shape of the whole tensor.
+    """
     made: Any = DTensor
     found: DTensor = made(local, DTensorSpec(like.mesh, placements, _meta(shape, local.dtype)), requires_grad=False)
     return found
@@ -89,7 +97,7 @@ class _Product(torch.autograd.Function):
 
 
 def _is_wanted(ctx: Any, at: int) -> bool:
-    """Return True if this pass needs an input's gradient: a backward in two passes needs one first, and the other later."""
+    """Return whether this pass needs the gradient of an input; a backward in two passes needs one gradient in each of them."""
     if not ctx.needs_input_grad[at]:
         return False
     try:

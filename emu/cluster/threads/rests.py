@@ -1,4 +1,4 @@
-"""The strands that rest, with their waits; and the first error of the run, with which all go on and end."""
+"""The strands that wait for something, what each waits for, and the first error of the run, which ends all of them."""
 
 import threading
 import time
@@ -20,11 +20,11 @@ from emu.errors import EmuError, RunError
 
 
 class Rests:
-    """The strands of one run that rest, and its first error.
+    """The strands of this process that rest: each waits until something wakes it. Also here is the first error of the run.
 
     Args:
-        baton: The baton of the strands here.
-        beyond: The way to the other processes; None: all ranks are here.
+        baton: The baton of the strands of this process.
+        beyond: The client of the coordinator, which reaches the other processes; None: all ranks are in this process.
     """
 
     def __init__(self, baton: Baton, beyond: CoordinatorClient | None) -> None:
@@ -40,23 +40,28 @@ class Rests:
         self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever it has the baton again
 
     @property
-    def are_told(self) -> bool:
+    def has_other_wakers(self) -> bool:
         """True if something else will wake a strand, or report that none goes on: a coordinator, or an alarm."""
         return self.beyond is not None or (self.alarm is not None and self.alarm.is_set)
 
     def now(self) -> float:
-        """Return the time by which strands rest: the baton's own, or this host's if messages take time of it."""
+        """Return the time in seconds by which strands rest: that of the baton, or of this host's clock with a pace."""
         return self.baton.now_s if self.alarm is None else time.monotonic()
 
     def after(self, seconds: float) -> float:
-        """Return the time that many seconds from now."""
+        """Return the time after a number of seconds from now."""
         return self.baton.after(seconds) if self.alarm is None else time.monotonic() + seconds
 
     def rest(self, strand: int, what: RequestWork | Wait, until_s: float | None = None) -> bool:
-        """Let others run until this strand is woken for `what`, at the latest at a time, or the run has failed.
+        """Let other strands run until this strand is woken, until a time, or until the run has failed.
+
+        Args:
+            strand: The number of this strand.
+            what: The request or the condition that the strand waits for.
+            until_s: The time at which the strand goes on in any case; None: there is none.
 
         Returns:
-            Whether it was woken before that time.
+            Whether the strand was woken before that time.
         """
         with self.lock:
             if self.failure is not None or (what.done if isinstance(what, RequestWork) else what.is_over()):
@@ -76,7 +81,7 @@ class Rests:
             return not self._forget(strand)
 
     def _hand_on(self, strand: int, what: RequestWork | Wait, until_s: float | None) -> None:
-        """Return when a strand that waits has the baton again."""
+        """Hand the baton on, and return when the waiting strand has it again."""
         with self.end_on_error():
             if self.alarm is None or until_s is None:
                 self.baton.rest(strand, until_s)
@@ -87,7 +92,7 @@ class Rests:
         self._resume()
 
     def _tell_beyond(self, rank: int) -> None:
-        """Report that a rank goes on only when a request is done, if that is so of each of its strands."""
+        """Tell the coordinator what a rank waits for, if every strand of the rank waits and none of them until a time."""
         if self.beyond is None:
             return
         with self.lock:
@@ -116,7 +121,12 @@ class Rests:
             return bool(strands)
 
     def answer(self, work: "ref[RequestWork]", due_s: float) -> bool:
-        """Mark a request as answered that was due at a time; nothing holds the work that its rank may be done with."""
+        """Mark a request as answered, and wake the strands that wait for it; return whether there were any.
+
+        Args:
+            work: A weak reference to the request: its rank may have dropped it already.
+            due_s: The time at which the answer was due.
+        """
         with self.lock:
             known = work()
             if known is None:  # nobody can wait for it
@@ -151,7 +161,12 @@ class Rests:
             self.wake_all()
 
     def explain(self, rank: int, error: BaseException) -> None:
-        """Record the place in its program where a rank has failed, which is known once the error has come out of it."""
+        """Add the lines of the program at which a rank has failed to the first error of the run.
+
+        Args:
+            rank: The rank.
+            error: The error after it has left the program, with its whole traceback.
+        """
         failure = self.failure
         if isinstance(failure, EmuError) and error in (failure, failure.__cause__):
             failure.lines = tuple(traceback_of(error))
@@ -159,7 +174,11 @@ class Rests:
                 self.beyond.explain(rank, failure.lines)
 
     def stop(self, error: BaseException) -> None:
-        """End every strand where it waits, as the job has failed elsewhere."""
+        """End every strand where it waits, because the job has failed in another process.
+
+        Args:
+            error: The error of the job.
+        """
         with self.lock:
             self.failure = self.failure or error
             self.wake_all()
@@ -191,15 +210,27 @@ class Rests:
         self._resume()
 
     def step_out(self, strand: Strand, turn: int | None = None, *, awaits: bool = False) -> None:
-        """Let others run while a strand runs on without the baton, if it has it; arguments as in `Baton.step_out`."""
+        """Let other strands run while a strand that has the baton runs on without it.
+
+        Args:
+            strand: The strand; if it does not have the baton, nothing is done.
+            turn: The argument of `Baton.step_out`.
+            awaits: The argument of `Baton.step_out`.
+        """
         strand.is_free = True  # before another has the baton
         with self.end_on_error():
             strand.is_free = self.baton.step_out(strand.number, turn, awaits=awaits)
 
     def let_run(self, strand: Strand, turn: int) -> None:
-        """Let others run while a strand that had that turn is blocked in native code, which hands on none.
+        """Take the baton from a strand that is blocked in native code, so that other strands run.
 
-        The strand goes on in its turn once that code has returned, before anything else happens on its thread.
+        Native code cannot hand the baton on. Once that code has returned, and before the strand's thread runs more Python, the
+        strand waits until it has the baton again. Nothing is done if the strand has handed the baton on in the meantime, or if
+        no other strand could end its wait.
+
+        Args:
+            strand: The strand that was seen to use no processor time.
+            turn: The number of the turn of the baton in which it was seen.
         """
         if strand.is_main and not (self._back or self.baton.has_others(strand.rank)):
             return  # whatever it waits for, another rank cannot know; one that is back may have a lock of the system
@@ -209,7 +240,7 @@ class Rests:
                 self.step_out(strand, turn)
 
     def _come_back(self, strand: Strand) -> None:
-        """Return when the calling thread's strand has the baton, if others were let run while it was blocked."""
+        """Wait for the baton, if it was taken from this thread's strand while the strand was blocked."""
         with self.baton.lock:
             is_free = strand.is_free
         if is_free:
@@ -219,13 +250,18 @@ class Rests:
             self._back.discard(strand.number)
 
     def step_in(self, strand: Strand, *, is_last: bool = False) -> None:
-        """Return when a strand that ran without the baton has it: in its order, or once no other is ready."""
+        """Wait until a strand that ran without the baton has it again.
+
+        Args:
+            strand: The strand.
+            is_last: Whether the strand gets the baton only when no other strand is ready.
+        """
         with self.end_on_error():
             self.baton.step_in(strand.number, is_last=is_last)
         self._resume()
 
     def await_idle(self, strand: Strand) -> None:
-        """Let the other strands go on before a strand that waits for processes, because these compute nothing at present."""
+        """Let all ready strands go on before a strand that waits for processes which compute nothing at present."""
         with self.end_on_error():
             self.baton.await_idle(strand.number)
 

@@ -1,7 +1,7 @@
-"""Shortcuts through PyTorch: DTensor computes once for all ranks of a process what it would compute again for each rank.
+"""Shortcuts through PyTorch: what DTensor would compute again for each rank, it computes once for all ranks of a process.
 
-Its own caches distinguish meshes, and meshes of two ranks are never equal; the cache of shapes here does not know meshes. The
-shapes of the results of DTensor's operators are computed mostly without fake tensors.
+DTensor's own caches distinguish meshes, and the meshes of two ranks are never equal; the cache of shapes here ignores meshes.
+The shapes of most results of DTensor's operators are computed without fake tensors.
 """
 
 import importlib
@@ -28,9 +28,10 @@ _META = "_propagate_tensor_meta_non_cached"
 
 @contextmanager
 def share_shapes() -> Iterator[None]:
-    """Make a DTensor without its guard against `torch.compile` and `torch.export`, which here costs more than making it.
+    """Make DTensors cheaper inside the context.
 
-    A product with its weights is one step of autograd, and the shapes that come out of an operator are known from before.
+    They have no guard against `torch.compile` and `torch.export`, which here costs more than a DTensor itself. A product with
+    its weights is one step of autograd, and the shapes of operators' results are cached.
     """
     tensor = sys.modules.get("torch.distributed.tensor")
     if tensor is None:  # a script may load it later: it is slower then
@@ -49,7 +50,10 @@ def share_shapes() -> Iterator[None]:
 
 
 def _of_dynamo(name: str) -> Any:
-    """Return what `torch._dynamo` has by a name; until something imports it, DDP gets the answer that it would give."""
+    """Return the value of a name in `torch._dynamo`.
+
+    Until something imports that module, the value that DDP would get without it.
+    """
     if name == "utils" and _DYNAMO not in sys.modules:
         return _UTILS
     return getattr(importlib.import_module(_DYNAMO), name)
@@ -61,7 +65,10 @@ _UTILS = SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")
 
 @contextmanager
 def drop_guards() -> Iterator[None]:
-    """Keep DDP and DTensor from loading PyTorch's compiler to tell it what to leave alone: that takes as long as many a run."""
+    """Keep DDP and DTensor from loading PyTorch's compiler inside the context, only to exempt themselves from compilation.
+
+    Loading it takes as long as many a run.
+    """
     guarded = DistributedDataParallel._inside_ddp_forward, *_wrap_tensor_autograd._backend_fns.values()
     unknown = [each for each in map(unwrap, guarded) if not hasattr(each, _GUARD)]
     for each in unknown:
@@ -83,12 +90,12 @@ _aten = torch.ops.aten
 
 
 def _table(gradient: torch.Tensor, _: object, rows: int, *__: object) -> torch.Tensor:
-    """Return the shape of a table's gradient; PyTorch's own function loads its compiler, as that of a sum does."""
+    """Return a tensor of the shape of an embedding table's gradient; PyTorch's own function would load its compiler."""
     return gradient.new_empty(rows, gradient.size(-1))
 
 
 def _sum(a: torch.Tensor, b: Any, **_: object) -> torch.Tensor | None:
-    """Return the shape of a sum of tensors of one layout, else None."""
+    """Return a tensor of the shape of a sum of two tensors, if both have one layout; else None."""
     same = isinstance(b, torch.Tensor) and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
     return a if same and a.is_contiguous() else None
 
@@ -112,9 +119,10 @@ ANYWHERE: Mapping[Any, Callable[..., torch.Tensor | None]] = {
 
 
 def remembered_shapes(describe: Describe, specs: Any) -> Describe:
-    """Return the replacement of a method of PyTorch that gives the shapes of an operator's results.
+    """Return the replacement of a method of PyTorch that gives the shapes of an operator's results, with a cache.
 
-    PyTorch's own runs each operator on fake tensors, which takes milliseconds, and the first time loads PyTorch's compiler.
+    PyTorch's own method runs each operator on fake tensors, which takes milliseconds, and the first time loads PyTorch's
+    compiler.
 
     Args:
         describe: PyTorch's own method, of the class that propagates shards.
@@ -146,7 +154,7 @@ def remembered_shapes(describe: Describe, specs: Any) -> Describe:
 
 
 def _whole(value: Any, specs: Any) -> object:
-    """Return a key of the part of an argument on which shapes depend; 1, 1.0 and True have different ones."""
+    """Return a key of that part of an argument on which shapes depend; 1, 1.0 and True have different keys."""
     if isinstance(value, specs.DTensorSpec):
         return value.tensor_meta, value.mesh.device_type
     if isinstance(value, (list, tuple)):
@@ -155,7 +163,7 @@ def _whole(value: Any, specs: Any) -> object:
 
 
 def _bare(value: Any, specs: Any) -> Any:
-    """Return an argument without data."""
+    """Return an argument without the data of its tensors."""
     if isinstance(value, specs.DTensorSpec):
         meta = value.tensor_meta
         return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device="meta")

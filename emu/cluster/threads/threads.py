@@ -1,8 +1,8 @@
-"""Ranks as threads of one process, one running at a time, with a switch only where one waits for the others.
+"""Ranks as threads of one process: one runs at a time, and another gets its turn only where a rank waits for others.
 
-So a run is deterministic, needs no server, and a deadlock is known at once. The last rank to arrive at a collective runs
-its schedule over every rank's tensors. Where other ranks of the job are in other processes, requests go to a coordinator, which
-says when to carry them out.
+So a run is deterministic, needs no server, and finds a deadlock at once. The last rank that arrives at a collective executes
+its schedule on the tensors of all ranks. If some ranks of the job are in other processes, requests go to a coordinator, which
+says when to execute them.
 """
 
 import os
@@ -55,16 +55,17 @@ _MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the coo
 
 
 class Threads(Ranks):
-    """The ranks of a job that are in this process; good for one run.
+    """The ranks of a job that are in this process, for one run.
 
     Args:
-        n_ranks: The number of ranks of the job; some hundreds at most here.
+        n_ranks: The number of ranks of the job; at most some hundreds of them can be here.
         choice: The algorithm of each operation.
-        recording: The record of what the ranks do, if given.
-        own: Further state that each rank has for itself, besides that of libraries.
-        beyond: The way to ranks in other processes, which also says which ranks are here; None: all are here.
-        pace: The fabric of the messages, by this host's clock, if all ranks are here; None: answers are there at once.
-        patience_s: The time after which a rank is given up that waits outside of communication while all others wait for it.
+        recording: The record of the ranks' events, if given.
+        own: Further state of which each rank has its own, besides that of libraries.
+        beyond: The client of the coordinator, which also says which ranks are here; None: all ranks are here.
+        pace: The fabric of the messages, by this host's clock, if all ranks are here; None: requests are answered at once.
+        patience_s: The seconds after which the run fails because of a rank that waits for something other than communication
+            while all others wait for it.
 
     Raises:
         InputError: There is less than one rank.
@@ -100,7 +101,7 @@ class Threads(Ranks):
         self._clock, self._watch = self._clock_of(pace), Watch(self._strands, self._give_up, patience_s)
 
     def _clock_of(self, pace: Pace | None) -> RankClock:
-        """Return the clock by which the ranks go on."""
+        """Return the clock by which requests are answered and ranks go on."""
         paced = pace or self._beyond
         tempo = None if paced is None else paced.tempo
         if tempo is None:
@@ -111,7 +112,7 @@ class Threads(Ranks):
         return clock
 
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
-        """Run as `run` does; the program makes the default group itself, by `join`."""
+        """Run a program as `run` does; the program makes the default group itself, by `join`."""
         if self._strands.ended:
             raise RunError("cluster: these ranks have run already; make a new cluster for another run")
         results: dict[int, T] = {}
@@ -133,22 +134,27 @@ class Threads(Ranks):
         return [results[rank] for rank in self.ranks]
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
-        """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
+        """Make PyTorch's default group on the thread of a rank.
+
+        Args:
+            rank: The rank.
+            n_ranks: The number of its members, the first ranks; None: all ranks.
+        """
         self._joins[rank] += 1
         shared = self._stores.keep(SharedStore(self._stores.open("group"), self._stores.is_polled))
         store = PrefixStore(str(self._joins[rank]), shared)  # a second group finds nothing that the first has left
         init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
 
     def await_threads(self) -> None:
-        """Wait for the threads that the calling rank has started, as Python does when a program has come to its end."""
+        """Wait for the threads that the calling rank has started, as Python does at the end of a program."""
         self._strands.await_others(this_strand())
 
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
-        """Return the streams for what a rank prints, if these are not the streams of this process."""
+        """Return the streams to which a rank prints, if these are not the streams of this process."""
         return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
 
     def submit(self, call: RankRequest) -> RequestWork:
-        """Start a request of the running rank; perform it if this was the last missing member."""
+        """Start a request of the running rank, and execute its call if no other member is missing."""
         self._check_here(call.global_rank)
         asked_s = self._clock.settle(call.global_rank, call.asked_s)
         if self._rests.failure is not None:
@@ -161,7 +167,7 @@ class Threads(Ranks):
             raise
 
     def _check_here(self, rank: int) -> None:
-        """Refuse a request from a thread or a process that is none of the rank's; wait until the rank has the baton."""
+        """Refuse a request from a thread or a process that does not belong to the rank; wait until the rank has the baton."""
         strand = current_strand()
         if os.getpid() != self._process:
             mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
@@ -198,7 +204,14 @@ class Threads(Ranks):
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
-        """Carry out a request whose members have all come, and answer each of them."""
+        """Execute a call that all its members have requested, and answer each of them.
+
+        Args:
+            agreed: The call on which the members agree.
+            arrivals: The requests of the members in this process.
+            wire: The wire to members of other processes; None: there are none.
+            tell: A function that is called when the call is done, before a rank goes on.
+        """
         ended = [(a.made, a.call.operation) for a in arrivals]
         calls = [a.call for a in arrivals]
         arrivals.clear()
@@ -215,7 +228,7 @@ class Threads(Ranks):
             self._clock.carried(key, known)
 
     def _hear(self, agreed: Agreement, arrivals: list[ArrivedRequest], wire: GlooWire | None, tell: Callable[[], None]) -> None:
-        """Carry out what the coordinator says; on a thread beside those of the ranks."""
+        """Execute a call that the coordinator has ordered, on a thread that belongs to no rank."""
         rank = arrivals[0].call.global_rank
         try:
             with self._rests.end_on_error():
@@ -231,7 +244,7 @@ class Threads(Ranks):
             work.finish(self._rests.stopped())
 
     def _poll(self, rank: int, work: RequestWork) -> None:
-        """Let others run after a question whether a request is done; a rank that asks for ever ends the run."""
+        """Let others run after a rank has asked whether a request is done; a rank that asks for ever ends the run."""
         self._check_here(rank)
         self._polls += self._clock.poll(work, rank)
         is_timed = self._clock.answers_later
@@ -300,13 +313,13 @@ class Threads(Ranks):
         self._end_all(self._rests.failure or error)
 
     def _end_all(self, why: BaseException) -> None:
-        """End every rank where it is, or leave it there if it is in native code, or sleeps."""
+        """End every rank at its present line; a rank in native code, or in a sleep, is left there."""
         if not end_ranks(self._strands.at_work, self._baton.await_end):
             setattr(why, LEAVES_THREADS, True)
             self._rests.abandon(why)
 
     def _interrupt(self, stopped: KeyboardInterrupt) -> None:
-        """End every rank where it is, and report where that was."""
+        """End every rank at its present line, and report these lines."""
         stopped.add_note(places_in_words(self._strands.mains()))
         self._rests.stop(stopped)
         self._end_all(stopped)
@@ -316,21 +329,21 @@ class LocalCluster(Cluster):
     """A cluster of threads of this process, which runs jobs one after another.
 
     Args:
-        pace: The fabric of the messages, by this host's clock; None: messages are there at once.
-        patience_s: The patience as in `Threads`.
+        pace: The fabric of the messages, by this host's clock; None: requests are answered at once.
+        patience_s: The argument of `Threads`.
     """
 
     def __init__(self, pace: Pace | None = None, patience_s: float = PATIENCE_S) -> None:
         self.pace, self._patience_s = pace, patience_s
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank, and record nothing where no clock needs to know what ranks compute."""
+        """Run `program(rank)` on every rank; events are recorded only if a clock needs the ranks' computations."""
         if self.pace is None:
             return Threads(n_ranks, choice, patience_s=self._patience_s).run(program)
         return super().run(n_ranks, choice, program)
 
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
-        """Run a program that decides itself how ranks are made, and that may leave with a code."""
+        """Run a program that makes the ranks itself, and that may exit with a code."""
         recording, left, values = Recording(n_ranks), None, list[object]()
         try:
             values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace, patience_s=self._patience_s))

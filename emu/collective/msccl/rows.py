@@ -1,4 +1,4 @@
-"""The rows of a schedule from the steps of an MSCCL program.
+"""The rows of a schedule from the steps of an MSCCL program, and an order in which its steps may run.
 
 The steps are put into an order in which they may run, after a check that no other order gives another result. A chunk is named
 by the data it holds: a slot, where no other chunk of that GPU holds it, else a spare slot. So a copy within a GPU is only
@@ -19,11 +19,13 @@ Lane = tuple[int, int, int]  # src, dst, channel
 
 
 def order_steps(steps: list[ProgramStep]) -> list[ProgramStep]:
-    """Return the steps so that each follows those before it in its threadblock, the step it awaits and the send it receives.
+    """Return the steps in an order in which they may run.
+
+    Each step follows those before it in its threadblock, the step that it awaits, and the send that it receives.
 
     Raises:
-        InputError: Sends and receives do not match, a step waits for one that is not there or for itself through others, or two
-            steps race for a chunk.
+        InputError: Sends and receives do not match, a step waits for a missing step or in a circle, or two steps race for a
+            chunk.
     """
     before = _before(steps)
     after: dict[int, list[int]] = defaultdict(list)
@@ -70,9 +72,13 @@ def _before(steps: list[ProgramStep]) -> list[list[int]]:
 
 
 def _match(steps: list[ProgramStep], step: ProgramStep, sends: list[int], taken: int) -> int:
-    """Return the number of the send that a receiving step of a lane takes.
+    """Return the number of the send that a receiving step takes.
 
-    The lane's first `taken` sends have receivers already.
+    Args:
+        steps: All steps.
+        step: The receiving step.
+        sends: The sends of its lane: those of one GPU to the other on one channel.
+        taken: The number of these sends that have receivers already.
     """
     if taken >= len(sends):
         raise InputError(f"{step.place}: gpu {step.receives_from} sends nothing for it on channel {step.channel}")
@@ -83,7 +89,7 @@ def _match(steps: list[ProgramStep], step: ProgramStep, sends: list[int], taken:
 
 
 def _refuse_races(steps: list[ProgramStep], before: list[list[int]], order: list[int]) -> None:
-    """Check that every two steps that touch a chunk are ordered where one of them writes it.
+    """Check that of every two steps that use a chunk and of which one writes it, one must follow the other.
 
     The steps that precede a step are a set of bits in one integer.
     """
@@ -109,7 +115,7 @@ def _refuse_races(steps: list[ProgramStep], before: list[list[int]], order: list
 
 
 def _race(step: ProgramStep, other: ProgramStep, spot: Spot) -> InputError:
-    """Return the error for two steps that use a chunk without a fixed order."""
+    """Return the error for two steps that use a chunk in no fixed order."""
     return InputError(
         f"{step.place}: {spot[0]}[{spot[1]}] is also used by {other.place.removeprefix('msccl: ')}, before or after; one must "
         "await the other with depid and deps"
@@ -124,7 +130,7 @@ _Edge = tuple[int, int, int]  # an earlier row, a later row, and the least numbe
 
 @dataclass(slots=True)
 class _Row:
-    """A row of the schedule that is being made; it is complete once its receiver is known."""
+    """A row of the schedule under construction; it is complete once its receiver is known."""
 
     src: int
     slot: int
@@ -138,7 +144,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _LastAccesses:
-    """The rows that last touched a cell: its last writes (one, or adds that may share a round), and the reads since."""
+    """The rows that used a cell last: its last writes (one, or adds that may share a round), and the reads since then."""
 
     writes: list[int] = field(default_factory=list)
     adds: bool = False
@@ -165,7 +171,7 @@ def schedule_of(layout: BufferLayout, steps: list[ProgramStep]) -> Schedule:
 
 
 class _Reader:
-    """A symbolic run of the steps: which slot each chunk holds, which rows that takes, and which row must follow which."""
+    """A symbolic run of the steps: the slot of each chunk, the rows so far, and the order between rows."""
 
     def __init__(self, layout: BufferLayout) -> None:
         self.layout = layout
@@ -181,7 +187,7 @@ class _Reader:
                 self._hold(rank, layout.home(rank, ("i", chunk)), layout.input_slot(rank, chunk))
 
     def run(self, step: ProgramStep) -> None:
-        """Do one step: what it receives, what it does within its GPU, and what it sends."""
+        """Do one step: its receive, its copy or add within its GPU, and its send."""
         rank, targets = step.gpu, step.writes
         if step.kind == "rrs":  # its sum is sent, not stored
             targets = tuple(("rrs", i) for i in range(step.count))
@@ -198,7 +204,7 @@ class _Reader:
                 self._release(rank, target)
 
     def _run_within(self, step: ProgramStep, targets: tuple[Spot, ...]) -> None:
-        """Do what a step adds or copies within its GPU; what arrives is added to a copy of its source."""
+        """Do the copy or add of a step within its GPU; a received value is added to a copy of its source."""
         if step.kind in ("cpy", "rrc", "rrcs", "rrs", "re"):
             for source, target in zip(step.reads, targets, strict=True):
                 if step.kind == "re":
@@ -207,7 +213,7 @@ class _Reader:
                     self._alias(step, source, target)
 
     def finish(self) -> None:
-        """Copy outputs that ended under another name to their own slot, all in one round."""
+        """Copy outputs whose data have another name to their own slots, all in one round."""
         moved: list[tuple[int, Cell]] = []
         for rank in range(self.layout.n):
             for chunk in range(self.layout.outputs):
@@ -221,23 +227,23 @@ class _Reader:
             self._fill(row, rank, slot, adds=False)
 
     def _hold(self, rank: int, spot: Spot, slot: int) -> None:
-        """Note that a chunk of a rank has its value in a slot."""
+        """Record that a chunk of a rank has its value in a slot."""
         self.name[rank, spot] = slot
         self.held[rank, slot] += 1
 
     def _release(self, rank: int, spot: Spot) -> None:
-        """Note that a chunk no longer has its value in a slot."""
+        """Record that a chunk no longer has its value in a slot."""
         if (rank, spot) in self.name:
             self.held[rank, self.name.pop((rank, spot))] -= 1
 
     def _slot(self, step: ProgramStep, spot: Spot) -> int:
-        """Return the slot that has the value of the chunk a step reads."""
+        """Return the slot that has the value of a chunk that a step reads."""
         if (step.gpu, spot) not in self.name:
             raise InputError(f"{step.place}: it reads {spot[0]}[{spot[1]}], which nothing wrote")
         return self.name[step.gpu, spot]
 
     def _alias(self, step: ProgramStep, source: Spot, target: Spot) -> None:
-        """Let a target chunk have its value in the slot of the source chunk: a copy within a rank needs no row."""
+        """Give a target chunk the name of a source chunk: a copy within a rank needs no row."""
         slot = self._slot(step, source)
         if source != target:
             self._release(step.gpu, target)
@@ -257,7 +263,7 @@ class _Reader:
         return row
 
     def _write(self, step: ProgramStep, row: int, target: Spot, *, adds: bool) -> None:
-        """Write what a row brings into a chunk."""
+        """Write the value of a row into a chunk."""
         rank = step.gpu
         self.rows[row].place, self.rows[row].round = step.place, step.round
         if adds:
@@ -270,7 +276,7 @@ class _Reader:
         self._fill(row, rank, self.name[rank, target], adds=adds)
 
     def _make_own(self, step: ProgramStep, spot: Spot) -> None:
-        """Give a chunk that is to be added to a slot that no other chunk holds."""
+        """Give a chunk that a step adds to a slot that no other chunk has."""
         rank, slot = step.gpu, self._slot(step, spot)
         if self.held[rank, slot] > 1:
             row = self._row(rank, slot, 0, step.place)
@@ -279,7 +285,7 @@ class _Reader:
             self._fill(row, rank, self.name[rank, spot], adds=False)
 
     def _free(self, rank: int, slot: int) -> int:
-        """Return the slot, or its first spare slot, that no chunk of the rank holds."""
+        """Return the given slot, or the first of its spare slots, that no chunk of the rank has."""
         real = slot if slot < self.layout.n_slots else self.spares[slot - self.layout.n_slots]
         names = [real, *(self.layout.n_slots + i for i, of in enumerate(self.spares) if of == real)]
         found = next((name for name in names if not self.held[rank, name]), None)
@@ -289,7 +295,7 @@ class _Reader:
         return found
 
     def _fill(self, row: int, rank: int, slot: int, *, adds: bool) -> None:
-        """Let a row write a cell, after the rows that touched the cell before."""
+        """Make a row write a cell, after all rows that have used the cell before."""
         self.rows[row].dst, self.rows[row].dst_slot, self.rows[row].adds = rank, slot, adds
         touched = self.touched[rank, slot]
         if not (adds and touched.adds and not touched.reads):
@@ -300,7 +306,7 @@ class _Reader:
 
 
 def _rounds(rows: list[_Row], edges: list[_Edge]) -> I64:
-    """Return the round of each row: the one that the file gives, where it gives all; else the earliest."""
+    """Return the round of each row: that of the file if the file has all rounds, else the earliest possible one."""
     earlier, later, apart = np.array(edges, np.int64).reshape(-1, 3).T
     given = [row.round for row in rows]
     if None not in given:

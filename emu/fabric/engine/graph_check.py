@@ -1,4 +1,4 @@
-"""The check of a graph before it runs: columns that fit, values in range, no link twice in a task, no cycle of waits.
+"""The check of a graph before it runs: lengths of columns, ranges of values, no link twice in a task, no cycle of waits.
 
 Letters: V tasks, L links, H hops, E predecessor edges.
 """
@@ -24,7 +24,7 @@ def check_graph(graph: Graph, n_before: int = 0) -> None:
     """Check that a graph can be run; its predecessors may also be `n_before` earlier tasks.
 
     Raises:
-        InputError: It cannot. The message names the first fault and its link; where it is about a task, it is a TaskError.
+        InputError: It cannot. The message names the first fault and its link; a fault of a task is a TaskError.
     """
     _check_lengths(graph)
     _check_links(graph)
@@ -94,7 +94,7 @@ def _crossed_twice(hop_start: I64, hop_link: I32, n_links: int) -> int:
 
 
 def order_tasks(graph: Graph, n_before: int = 0) -> I32:
-    """Return the tasks so that predecessors come first; empty where they stand in such an order.
+    """Return the tasks in an order in which predecessors come first; empty if this is the order of their numbers.
 
     Raises:
         TaskError: The waits have a cycle; the message names one of its tasks.
@@ -109,7 +109,7 @@ def order_tasks(graph: Graph, n_before: int = 0) -> I32:
 
 @compiled
 def _in_order(pred_start: I64, pred: I32, n_before: int) -> bool:
-    """Return whether every predecessor has a lower number than its task."""
+    """Return whether every predecessor has a lower number than the task that waits for it."""
     for v in range(len(pred_start) - 1):
         for i in range(pred_start[v], pred_start[v + 1]):
             if pred[i] >= v + n_before:

@@ -1,12 +1,10 @@
-"""The exact quotient of a graph by its symmetry: one task and one link stand for all that behave alike.
+"""The exact quotient of a graph by its symmetry, in which one task and one link stand for all that behave alike.
 
 Tasks form a class if they agree on size, alpha, ready, and the classes of their links and predecessors. Links form a class if
 they agree on capacity and on the number of tasks of each class that cross them. By induction over events, the rates of a class
-are equal at every instant. They equal those of a graph with one task for each class and one link for each class, where a hop
-weighs as many tasks as cross one link. The solver only counts tasks (R1), so that every bit is the same. Classes are guessed by
-hashes, then verified by values.
-
-The quotient graph of a partition of tasks and links, with every value of the partition verified.
+are equal at every instant. They equal the rates in a graph with one task for each class and one link for each class, where the
+weight of a hop is the number of tasks of the class that cross one link. The solver only counts tasks (R1), so that every bit is
+the same. Classes are guessed by hashes, and then verified by comparing values.
 
 Letters: V tasks, L links, C classes of tasks, K classes of links, H and E hops and predecessor edges of the quotient.
 """
@@ -29,7 +27,7 @@ _MAX_STEPS = 32  # steps of search for each hop and predecessor: enough unless e
 
 
 class _Partition(NamedTuple):
-    """The classes of tasks and of links, with what the tasks of one class have in common."""
+    """The classes of tasks and of links, with the values that the tasks of one class have in common."""
 
     task: I32_OUT  # [V] class of each task; those of its predecessors have lower numbers
     link: I32_OUT  # [L] class of each link
@@ -51,7 +49,7 @@ class _MergedGraph(NamedTuple):
 
 
 class _ClassMarks(NamedTuple):
-    """Working arrays with which the members of one class are compared; H hops and E predecessors of the quotient."""
+    """The working arrays with which the members of one class are compared."""
 
     hop_by: I32_OUT  # [H] the last task that was found to have the hop
     pred_by: I32_OUT  # [E] the last task that was found to have the predecessor
@@ -62,9 +60,14 @@ class _ClassMarks(NamedTuple):
 
 @compiled
 def _number(colour: U64, order: I32, table: I32_OUT, of: I32_OUT, first: I32_OUT) -> int:
-    """Give each colour a number in the order in which colours come, and return how many there are.
+    """Give each colour a number, in the order in which colours first occur, and return how many colours there are.
 
-    The table [2^b] has open addressing. It comes as zeros and holds numbers + 1.
+    Args:
+        colour: [n] the colours.
+        order: The order in which they are taken; empty: the order of their numbers.
+        table: [2^b] zeros; a hash table with open addressing, which holds numbers + 1.
+        of: [n] the array for the number of each member's colour.
+        first: The array for the first member of each colour.
     """
     n, mask = 0, np.uint64(len(table) - 1)
     for i in range(len(colour)):
@@ -82,9 +85,15 @@ def _number(colour: U64, order: I32, table: I32_OUT, of: I32_OUT, first: I32_OUT
 
 @compiled
 def _declare(g: Columns, first: I32, p: _Partition, crossed: I32_OUT, awaited: I32_OUT, to: _MergedGraph) -> None:
-    """Write down the links and tasks that the first task of each class [C] needs.
+    """Write the hops and predecessors of the quotient: those of the first task of each class.
 
-    `crossed` [K] and `awaited` [2 C] hold the last class that needed each.
+    Args:
+        g: The columns of the graph.
+        first: [C] the first task of each class.
+        p: The classes.
+        crossed: [K] a working array: the last class that crosses each class of links.
+        awaited: [2 C] a working array: the last class that waits for each class of tasks.
+        to: The hops and predecessors, which are written.
     """
     n_hops = n_preds = 0
     for c in range(len(first)):
@@ -103,7 +112,16 @@ def _declare(g: Columns, first: I32, p: _Partition, crossed: I32_OUT, awaited: I
 
 @compiled
 def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OUT) -> int:
-    """Return the place of a value in a row, searched from `at` and round to it; -1 where it is missing or no steps are left."""
+    """Return the index of a value in a part of an array; -1 if it is missing, or if no steps of search are left.
+
+    Args:
+        values: The array.
+        start: The first index of the part.
+        stop: One past its last index.
+        value: The value.
+        at: The index at which the search begins; it goes on at the start after the end.
+        steps: [1] the number of steps that are left; it is reduced.
+    """
     for i in range(stop - start):
         if values[at] == value:
             steps[0] -= i
@@ -114,7 +132,7 @@ def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OU
 
 @compiled
 def _cross(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
-    """Return whether a task crosses exactly the classes of links that its class needs, and count it on each link."""
+    """Return whether a task crosses exactly the classes of links that its class crosses; count it on each of its links."""
     start, stop = to.hop_start[p.task[v]], to.hop_start[p.task[v] + 1]
     at, n = start, 0
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
@@ -134,7 +152,7 @@ def _cross(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: in
 
 @compiled
 def _wait(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
-    """Return whether a task waits for exactly the classes of tasks that its class needs."""
+    """Return whether a task waits for exactly the classes of tasks that its class waits for."""
     start, stop = to.pred_start[p.task[v]], to.pred_start[p.task[v] + 1]
     at, n = start, 0
     for i in range(g.pred_start[v], g.pred_start[v + 1]):
@@ -148,7 +166,7 @@ def _wait(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int
 
 @compiled
 def _verify(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph) -> bool:
-    """Return whether every task equals its class, and count all tasks on their links."""
+    """Return whether every task behaves as its class, and count all tasks on their links."""
     for v in range(len(p.task)):
         c = p.task[v]
         if g.size[v] != p.size[c] or g.alpha[v] != p.alpha[c] or g.ready[v] != p.ready[c]:
@@ -160,7 +178,10 @@ def _verify(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph) -> b
 
 @compiled
 def _weigh(seen: _ClassMarks, weight: I32_OUT) -> bool:
-    """Return whether each class crosses all links of a class equally often, and write that number as the weight of the hop."""
+    """Write the weight of each hop of the quotient; return whether it is the same on all links of a class of links.
+
+    The weight is the number of tasks of the class that cross one link.
+    """
     for h in range(len(weight)):
         weight[h] = seen.crossings[seen.room[h]]
         for i in range(seen.room[h], seen.room[h + 1]):
@@ -178,9 +199,15 @@ class Quotient(NamedTuple):
 
 
 def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quotient | None:
-    """Merge tasks [V] of equal colour and links [L] of equal colour into a quotient; None where they do not behave alike.
+    """Return the quotient in which tasks of equal colour are one, and links of equal colour are one.
 
-    `order` has the tasks with predecessors first; empty: as they stand.
+    None if they do not behave alike.
+
+    Args:
+        graph: The graph.
+        order: The tasks with predecessors first; empty: the order of their numbers.
+        task_colour: [V] the colour of each task.
+        link_colour: [L] the colour of each link.
     """
     g = columns(graph)
     (task, first), (link, first_link) = _classes(task_colour, order), _classes(link_colour, order[:0])
@@ -199,21 +226,21 @@ def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quoti
 
 
 def _classes(colour: U64, order: I32) -> tuple[I32, I32]:
-    """Return the class of each [n], numbered in the order in which they come, and the first member of each class."""
+    """Return [n] the class of each member, numbered as classes first occur, and the first member of each class."""
     of, first = np.empty(len(colour), np.int32), np.empty(len(colour), np.int32)
     table = np.zeros(2 ** len(colour).bit_length(), np.int32)
     return of, first[: _number(colour, order, table, of, first)].copy()
 
 
 def _places(of: I32, counts: I64) -> I32:
-    """Return the place of each member within its class."""
+    """Return the number of each member within its class."""
     place, by_class = np.empty(len(of), np.int32), np.argsort(of, kind="stable")
     place[by_class] = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     return place
 
 
 def _merge_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph | None:
-    """Return the hops and predecessors of a partition; None if the members of a class are not equal."""
+    """Return the hops and predecessors of the quotient by a partition; None if the members of some class behave differently."""
     to = _first_members(g, first, p)
     room = np.append(0, np.cumsum(p.links[to.hop_link]))
     if room[-1] > len(g.hop_link):  # a class crosses each link of a class at least once
@@ -225,7 +252,7 @@ def _merge_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph | None
 
 
 def _first_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph:
-    """Return the hops and predecessors of the first task of each class, without weights."""
+    """Return the hops and predecessors of the first task of each class; the weights of hops are not set yet."""
     n, n_hops, n_preds = len(first), np.diff(g.hop_start)[first].sum(), np.diff(g.pred_start)[first].sum()
     hop_start, pred_start, none = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64), np.empty(0, np.int32)
     to = _MergedGraph(hop_start, np.empty(n_hops, np.int32), none, pred_start, np.empty(n_preds, np.int32))
@@ -238,9 +265,9 @@ _AS_THEY_STAND = np.empty(0, np.int32)
 
 
 def quotient(graph: Graph, order: I32) -> Timeline | None:
-    """Return the timeline of a checked graph, timed by its symmetry; None if it has too little symmetry.
+    """Return the timeline of a checked graph, computed on its quotient; None if the graph has too little symmetry.
 
-    The tasks are taken in `order` (empty: as they stand).
+    The argument `order` has the tasks with predecessors first; empty: the order of their numbers.
     """
     small = _quotient_of(graph, order)
     timed = None if small is None else _time_quotient(small.graph)
@@ -252,13 +279,16 @@ def quotient(graph: Graph, order: I32) -> Timeline | None:
 
 
 def _quotient_of(graph: Graph, order: I32) -> Quotient | None:
-    """Return the quotient of a graph. Its colours, as large as a column of times, are freed before there are times."""
+    """Return the quotient of a graph; None if it has too little symmetry.
+
+    Colours take as much memory as a column of times. They are freed here, before the times are computed.
+    """
     colours = refine(columns(graph), graph.capacity_Bps, order)
     return None if colours is None else merge(graph, order, *colours)
 
 
 def _time_quotient(graph: Graph) -> Timeline | None:
-    """Return the timeline of a quotient; None where a task ends beyond the clock, so that the solver can name that task."""
+    """Return the timeline of a quotient; None if a task ends beyond the clock, so that the solver can name the task."""
     swept = sweep(graph, _AS_THEY_STAND)
     if swept is not None:
         return swept

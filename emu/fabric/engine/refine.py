@@ -1,7 +1,8 @@
-"""Colour refinement: it finds tasks and links of a graph that look alike, up to collisions of hashes.
+"""Colour refinement, which finds tasks and links of a graph that look alike; collisions of hashes are possible.
 
-Colours are hashes of 64 bits. The colours of tasks follow from one pass in the order of predecessors, given those of links. So
-only the colours of links need rounds (Paige & Tarjan 1987 find the same partition by splitting). Letters: V tasks, L links.
+Colours are hashes of 64 bits. The colours of tasks follow from the colours of links in one pass in the order of predecessors,
+so that only the colours of links need rounds (Paige & Tarjan 1987 find the same partition by splitting). Letters: V tasks, L
+links.
 """
 
 from math import isqrt
@@ -27,7 +28,10 @@ _ENDED, _LEFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA3B195354A39B70D)
 
 @compiled
 def _mix(x: np.uint64) -> np.uint64:
-    """Return x under a permutation of the 64-bit numbers that looks random (splitmix64; Steele, Lea, Flood 2014)."""
+    """Return a number under a fixed permutation of the 64-bit numbers that looks random (splitmix64.
+
+    Steele, Lea, Flood 2014).
+    """
     x += _GAMMA
     x = (x ^ (x >> np.uint64(30))) * _FIRST
     x = (x ^ (x >> np.uint64(27))) * _SECOND
@@ -36,7 +40,13 @@ def _mix(x: np.uint64) -> np.uint64:
 
 @compiled
 def _colour_alone(g: Columns, own: U64_OUT, link: U64_OUT) -> None:
-    """Write the colours of tasks without their neighbours, and of links, whose array comes as the bits of their capacities."""
+    """Write the first colours of tasks and links, which do not depend on their neighbours.
+
+    Args:
+        g: The columns of the graph.
+        own: [V] the array for the colours of tasks.
+        link: [L] the array for the colours of links; before, it has the bits of their capacities.
+    """
     for k in range(len(link)):
         link[k] = _mix(link[k])
     for v in range(len(own)):
@@ -45,7 +55,15 @@ def _colour_alone(g: Columns, own: U64_OUT, link: U64_OUT) -> None:
 
 @compiled
 def _colour(g: Columns, own: U64, task: U64, link: U64, v: int) -> np.uint64:
-    """Return the colour of a task, from the colours of its links and predecessors."""
+    """Return the next colour of a task.
+
+    Args:
+        g: The columns of the graph.
+        own: [V] the colour of each task without its neighbours.
+        task: [V] the present colour of each task.
+        link: [L] the present colour of each link.
+        v: The number of the task.
+    """
     x = own[v]
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         x += link[g.hop_link[h]]
@@ -56,7 +74,16 @@ def _colour(g: Columns, own: U64, task: U64, link: U64, v: int) -> np.uint64:
 
 @compiled
 def _round(g: Columns, order: I32, own: U64, task: U64_OUT, link: U64_OUT, load: U64_OUT) -> None:
-    """Colour all tasks again, then all links by what crosses them."""
+    """Compute the next colours of all tasks, then those of all links from the colours of the tasks that cross them.
+
+    Args:
+        g: The columns of the graph.
+        order: The tasks with predecessors first; empty: the order of their numbers.
+        own: [V] the colour of each task without its neighbours.
+        task: [V] the colour of each task.
+        link: [L] the colour of each link.
+        load: [L] a working array.
+    """
     load[:] = np.uint64(0)
     for i in range(len(task)):
         v = order[i] if len(order) > 0 else i
@@ -69,8 +96,8 @@ def _round(g: Columns, order: I32, own: U64, task: U64_OUT, link: U64_OUT, load:
 
 
 @compiled
-def _colour_some(g: Columns, own: U64, task: U64, link: U64, some: I64, colour: U64_OUT) -> None:
-    """Write the next colour of some tasks, computed from the present colours of their links and predecessors.
+def _colour_sample(g: Columns, own: U64, task: U64, link: U64, some: I64, colour: U64_OUT) -> None:
+    """Write the next colour of each given task, computed from the present colours of its links and predecessors.
 
     Args:
         g: The columns of the graph.
@@ -85,9 +112,15 @@ def _colour_some(g: Columns, own: U64, task: U64, link: U64, some: I64, colour: 
 
 
 def refine(g: Columns, capacity: F64, order: I32) -> tuple[U64, U64] | None:
-    """Return colours of tasks [V] and links [L], so that equal colours see equal colours; None where that would gain little.
+    """Return colours of tasks [V] and of links [L] that no further round would divide; None if too few of them are equal.
 
-    The partition is as coarse as possible. `order` has the tasks with predecessors first; empty: as they stand.
+    Two tasks have equal colours if they and all that they wait for and cross look alike, and two links if all that crosses them
+    looks alike. The partition is the coarsest of this kind.
+
+    Args:
+        g: The columns of the graph.
+        capacity: [L] the bandwidth of each link.
+        order: The tasks with predecessors first; empty: the order of their numbers.
     """
     link = column(capacity, np.float64).view(np.uint64).copy()
     own, task, load = np.empty(len(g.size), np.uint64), np.empty(len(g.size), np.uint64), np.empty_like(link)
@@ -108,20 +141,23 @@ def refine(g: Columns, capacity: F64, order: I32) -> tuple[U64, U64] | None:
 
 
 def _are_many(colour: U64) -> bool:
-    """Return whether there are more than half as many colours as tasks; of many tasks, one colour in 64 is counted."""
+    """Return whether there are more than half as many colours as tasks.
+
+    If there are many tasks, only one colour in 64 is counted.
+    """
     share = 1 if len(colour) < _ALL_COUNTED else 64
     return 2 * share * len(np.unique(colour[colour & np.uint64(share - 1) == 0])) > len(colour)
 
 
 def _will_be_many(g: Columns, own: U64, task: U64, link: U64) -> bool:
-    """Return whether a small sample shows that the next round will find too many colours, without the cost of that round.
+    """Return whether a small sample of tasks shows that the next round will find too many colours; this saves that round.
 
-    A sample of 16 sqrt(V) of V tasks holds 128 pairs where every colour has two tasks.
+    A sample of 16 sqrt(V) of V tasks has 128 pairs of equal colours if every colour has two tasks.
     """
     n = len(task)
     if n < _ALL_COUNTED:
         return False
     some = np.random.default_rng(0).choice(n, 16 * isqrt(n), replace=False, shuffle=False)
     colour = np.empty(len(some), np.uint64)
-    _colour_some(g, own, task, link, some, colour)
+    _colour_sample(g, own, task, link, some, colour)
     return len(some) - len(np.unique(colour)) < _FEW_PAIRS

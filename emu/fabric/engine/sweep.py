@@ -1,8 +1,8 @@
-"""The sweep: time a graph as if nothing were shared, then verify that nothing is.
+"""The sweep: it times a graph as if no link were shared, and then verifies that none is.
 
-A message's nominal rate is the least that a link of its route gives it alone. If at every instant every link could carry what
-crosses it at nominal rates, then no message limits another, and this is the solver's answer to the bit; else the sweep has no
-answer. Letters: V tasks, L links, H hops, B messages on one link.
+A message's nominal rate is the least bandwidth that a link of its route gives it alone. If at every instant every link can
+carry its messages at their nominal rates, then no message limits another, and the result equals the solver's to the bit; else
+the sweep has no result. Letters: V tasks, L links, H hops, B messages on one link.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
 
 
 class _Pass(NamedTuple):
-    """The times that one sweep over the tasks computes, and what is on each link so far; V tasks and L links."""
+    """The times that one sweep over the tasks computes, and the messages on each link so far."""
 
     start: I64_OUT  # [V]
     left: I64_OUT  # [V]
@@ -33,9 +33,9 @@ class _Pass(NamedTuple):
 
 
 def sweep(graph: Graph, order: I32) -> Timeline | None:
-    """Return the timeline of a checked graph; None if something may be shared.
+    """Return the timeline of a checked graph; None if messages may share a link.
 
-    The tasks are taken in `order` (empty: as they stand).
+    The argument `order` has the tasks with predecessors first; empty: the order of their numbers.
     """
     g, capacity, n, n_links = columns(graph), graph.capacity_Bps / TICKS_PER_S, graph.n_tasks, graph.n_links
     start, left, end, since, until = (np.zeros(m, np.int64) for m in (n, n, n, n_links, n_links))
@@ -65,7 +65,7 @@ def _flow_ticks(g: Columns, rate: float, v: int) -> int:
 
 @compiled
 def _cross(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
-    """Let a message cross its links; return False where one surely cannot carry it beside another."""
+    """Put a message on its links; return False if one of them certainly cannot carry it besides another message."""
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         k, load = g.hop_link[h], g.hop_weight[h] * rate
         if s.start[v] < s.until[k]:
@@ -79,7 +79,7 @@ def _cross(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
 
 @compiled
 def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
-    """Time all tasks; return False where two surely share a link, or the clock ends."""
+    """Compute the times of all tasks; return False if two certainly share a link, or if the clock ends."""
     for i in range(len(s.start)):
         v = order[i] if len(order) > 0 else i
         rate = _rate(g, capacity, v)
@@ -98,7 +98,13 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
 
 @compiled_making_arrays
 def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
-    """Return whether a link carries `weights` flows at each of the ascending `rates`, computed as the solver computes it."""
+    """Return whether a link can carry flows at their rates, by the solver's own arithmetic.
+
+    Args:
+        capacity: The bandwidth of the link.
+        rates: The rates, ascending.
+        weights: The number of flows at each rate.
+    """
     n_left, used, level = weights.sum(), 0.0, 0.0
     for i in range(len(rates)):
         if weights[i] == 0:
@@ -115,7 +121,7 @@ def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
 
 @compiled_making_arrays
 def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> bool:
-    """Return whether a link carries its messages [B] at every instant; ends come before starts."""
+    """Return whether a link can carry its B messages at every instant; messages leave before others start at the same tick."""
     rates = np.unique(rate)
     kind, flowing = np.searchsorted(rates, rate), np.zeros(len(rates), np.int64)
     by_start, by_left = np.argsort(start), np.argsort(left)
@@ -140,7 +146,7 @@ def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> 
 
 @compiled_making_arrays
 def _verify(g: Columns, capacity: F64, start: I64, left: I64, met: Bool) -> bool:
-    """Return whether every link where messages may meet carries all of them at their nominal rates."""
+    """Return whether every link on which several messages may be at one time can carry them at their nominal rates."""
     room = np.zeros(len(met) + 1, np.int64)
     for v in range(len(start)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):

@@ -1,4 +1,4 @@
-"""Classes of tasks: what a schedule does and what each task waits for, before it is known where and how often it runs.
+"""Classes of tasks: the tasks of a schedule and their waits, before it is known on which nodes and how often they run.
 
 Where translations are declared, the rows are those of rank 0, and so are the tasks. A class is then one task of every rank, and
 an edge says how far away the rank is that is waited for. A task waits because of what is read or written at some place, and
@@ -55,7 +55,7 @@ Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of mes
 
 
 class Joins(IntEnum):
-    """The joins that a schedule has for each participant: tasks without length that wait for others or are waited for."""
+    """The joins that each participant of a schedule has: tasks that take no time, and only make tasks wait for others."""
 
     NONE = 0  # no joins: the schedule has the fabric to itself and ends with its last message
     EXITS = 1  # one join says when each participant is done
@@ -72,7 +72,7 @@ class Tasks(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """The classes of tasks of a schedule, and what each waits for."""
+    """The classes of tasks of a schedule, and the classes that each waits for."""
 
     messages: MessageTable
     origin: I32  # [M] the first row of each message in the schedule
@@ -85,24 +85,24 @@ class Classes(NamedTuple):
 
     @property
     def pairs(self) -> tuple[I64, I64, I64]:
-        """The source, destination and channel [R] of the messages that need a route, each triple once."""
+        """[R] the source, destination and channel of the messages that need a route, each triple once."""
         return _ends(self.messages, self.queues.message[self.queues.tail])
 
     @property
     def pair_bytes(self) -> F64:
-        """The bytes [R] of all messages of each pair."""
+        """[R] the bytes of all messages of each pair."""
         queues = self.queues
         return column(np.bincount(queues.pair, self.messages.size_bytes[queues.message], len(queues.tail)), np.float64)
 
 
 def _ends(messages: MessageTable, of: I32) -> tuple[I64, I64, I64]:
-    """Return the source, destination and channel of some messages."""
+    """Return the source, destination and channel of given messages."""
     src, dst, channel = (column(c[of], np.int64) for c in (messages.src, messages.dst, messages.channel))
     return src, dst, channel
 
 
 def invariant(slot_bytes: I64, moves: Translations) -> bool:
-    """Return whether translations map each slot to one of as many bytes."""
+    """Return whether translations map each slot to a slot with as many bytes."""
     if not len(slot_bytes) or slot_bytes.min() == slot_bytes.max():
         return True
     dims, digits = moves.dims, moves.slot_digits
@@ -122,11 +122,12 @@ def classes_of(
     """Return the classes of a schedule's rows.
 
     Args:
-        schedule: Where it declares translations, they keep the size of every slot, and nothing is delayed or turns.
+        schedule: The schedule. If it declares translations, these must keep the size of every slot, and nothing may be delayed
+            or turn.
         slot_bytes: [K] bytes of each slot.
         joins: The joins that each participant gets; with entries, a message waits until both its ends have entered.
         delayed: Whether a sender spends time on each message of a queue before it may leave, one after another.
-        needs: Gives the optical switches that messages need, where switches turn.
+        needs: A function that returns the optical switches that messages need, if switches turn.
     """
     if needs is not None or some_empty(slot_bytes):
         return _classes(schedule, slot_bytes, joins, delayed, needs)
@@ -136,35 +137,35 @@ def classes_of(
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: len(found.pred) + len(found.messages.of_row) + 1), lock=Lock())
 def _of_any_size(schedule: Schedule, joins: Joins, delayed: bool) -> Classes:
-    """Return the classes where no slot is empty: but for the bytes of messages they are equal for all sizes."""
+    """Return the classes for slots that are not empty; except for the bytes of messages they are equal for all sizes."""
     return _classes(schedule, np.broadcast_to(np.int64(1), schedule.n_slots), joins, delayed, None)
 
 
 def _sizes(schedule: Schedule, slot_bytes: I64, messages: MessageTable) -> I64:
-    """Return the bytes [M] of messages of which each row is one of the schedule's, and no slot is empty."""
+    """Return [M] the bytes of messages if no slot is empty."""
     sizes = slot_bytes if schedule.translate else np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)]))
     of_row = np.where(schedule.src == schedule.dst, 0, sizes[schedule.slot]).astype(np.int64)
     return column(np.add.reduceat(of_row, messages.first) if len(of_row) else of_row, np.int64)
 
 
 def _classes(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed: bool, needs: Needs | None) -> Classes:
-    """Return the classes of the rows that carry bytes; arguments as of `classes_of`."""
+    """Return the classes of the rows that carry bytes; the arguments are those of `classes_of`."""
     rows, messages = _messages(schedule, slot_bytes)
     queues = queues_of(messages, schedule.n_participants)
     turns = _turns(messages, queues, needs)
-    places = _Places.of(schedule, rows, messages)
-    counts = len(queues.message) * delayed, turns.total, places.n * (joins == Joins.BOTH), places.n * (joins != Joins.NONE)
+    ends = _Endpoints.of(schedule, rows, messages)
+    counts = len(queues.message) * delayed, turns.total, ends.n * (joins == Joins.BOTH), ends.n * (joins != Joins.NONE)
     tasks = _number(len(messages.src), *counts)
-    start, pred, left = _predecessors(messages, queues, places, tasks, turns)
+    start, pred, left = _predecessors(messages, queues, ends, tasks, turns)
     origin = column(rows.number[messages.first], np.int32)
-    if places.back is None:
+    if ends.back is None:
         return Classes(messages, origin, queues, tasks, start, pred, left, None)
-    edges = _as_classes((start, pred, left), _total(messages, tasks), places.back, schedule.translations)
+    edges = _as_classes((start, pred, left), _total(messages, tasks), ends.back, schedule.translations)
     return Classes(messages, origin, queues, tasks, *edges)
 
 
 def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[RowTable, MessageTable]:
-    """Return the rows that carry bytes, and the messages that they make."""
+    """Return the rows that carry bytes, and the messages that they form."""
     if not schedule.translate:
         sizes = np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)])).astype(np.int64)
         rows = rows_of(schedule, sizes)
@@ -175,7 +176,7 @@ def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[RowTable, MessageTab
 
 
 def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> SwitchTurns:
-    """Return the turns of optical switches; none where no switch turns."""
+    """Return the turns of optical switches; none if no switch turns."""
     message, none = queues.message, np.zeros((0, 0), np.int64)
     if needs is None:
         return turns_of(message[:0], message[:0], none, none)
@@ -183,31 +184,38 @@ def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> Switc
 
 
 def _number(*counts: int) -> Tasks:
-    """Return the numbers of the classes of each kind, which follow one another; `counts` has the messages first."""
+    """Return the numbers of the classes of each kind, which follow one another.
+
+    Args:
+        *counts: The number of messages, then that of each further kind.
+    """
     return Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(accumulate(counts))))
 
 
 def _total(messages: MessageTable, tasks: Tasks) -> int:
-    """Return the number of classes, messages included."""
+    """Return the number of all classes, messages included."""
     return len(messages.src) + sum(map(len, tasks))
 
 
-class _Places(NamedTuple):
-    """The places where messages leave and arrive, and what is read and written there."""
+class _Endpoints(NamedTuple):
+    """The participants that send and receive messages, and the reads and writes of their slots.
 
-    n: int  # number of places
-    src: I32  # [M] the place that each message leaves from
-    dst: I32  # [M] the place that it, or another message of its class, arrives at
+    Where a schedule declares translations, rank 0 stands for all ranks, and is the only endpoint.
+    """
+
+    n: int  # number of endpoints
+    src: I32  # [M] the endpoint that sends each message
+    dst: I32  # [M] the endpoint that receives it, or that receives another message of its class
     accesses: Accesses
     back: I64 | None  # [M] the rank whose message of the class arrives at rank 0; None: each message is alone in its class
 
     @staticmethod
-    def of(schedule: Schedule, rows: RowTable, messages: MessageTable) -> "_Places":
-        """Return the places of a schedule: all participants, or one for all where it declares translations."""
+    def of(schedule: Schedule, rows: RowTable, messages: MessageTable) -> "_Endpoints":
+        """Return the endpoints of a schedule's messages: all participants, or rank 0 alone if it declares translations."""
         n = schedule.n_participants
         if not schedule.translate:
             n_slots = schedule.n_slots + len(schedule.temps)
-            return _Places(n, messages.src, messages.dst, accesses_of(rows, messages, n_slots, n), None)
+            return _Endpoints(n, messages.src, messages.dst, accesses_of(rows, messages, n_slots, n), None)
         moves = schedule.translations
         back = moves.opposite(messages.dst)
         written = moves.slot(rows.slot, back[messages.of_row])
@@ -215,24 +223,25 @@ class _Places(NamedTuple):
         read, write = (column(c, np.int32) for c in np.split(code, 2))
         here, there = np.zeros_like(rows.src), np.zeros_like(messages.src)
         at_0 = rows._replace(src=here, dst=here, slot=read, written=write)
-        return _Places(1, there, there, accesses_of(at_0, messages, len(names), 1), back)
+        return _Endpoints(1, there, there, accesses_of(at_0, messages, len(names), 1), back)
 
 
-def _predecessors(messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, turns: SwitchTurns) -> Predecessors:
-    """Return the predecessors of all tasks. Where a message has a delay, the delay waits for all but the message's queue.
+def _predecessors(messages: MessageTable, queues: Queues, ends: _Endpoints, tasks: Tasks, turns: SwitchTurns) -> Predecessors:
+    """Return the predecessors of all tasks.
 
-    Where a class stands for several messages, the one that leaves a place has the number of its class. The one that arrives
-    there is another message; it is numbered after all classes, in the same order.
+    If a message has a delay, the delay waits for everything but the message's queue. If a class stands for several messages,
+    the one that rank 0 sends has the number of its class. The one that arrives at rank 0 is another message; it is numbered
+    after all classes, in the same order.
     """
     n_messages, n_tasks = len(messages.src), _total(messages, tasks)
-    apart = 0 if places.back is None else n_tasks
+    apart = 0 if ends.back is None else n_tasks
     leaving = np.arange(n_messages, dtype=np.int32)
     if len(tasks.delays):
         leaving[queues.message] = tasks.delays
-    accesses = places.accesses
+    accesses = ends.accesses
     read, arrives = accesses.message[0], column(accesses.message[1] + np.int32(apart), np.int32)
     reads, writes = (leaving[read], leaving[arrives]) if len(tasks.delays) else (read, arrives)
-    given = Edges.joined([*_join_edges(messages, queues, places, tasks, (leaving, apart)), *_turn_edges(tasks, turns, leaving)])
+    given = Edges.joined([*_join_edges(messages, queues, ends, tasks, (leaving, apart)), *_turn_edges(tasks, turns, leaving)])
     where, when = accesses.places, accesses.when
     reversed_places = np.roll(where, 2, axis=1)
 
@@ -247,20 +256,25 @@ def _predecessors(messages: MessageTable, queues: Queues, places: _Places, tasks
 
 
 def _join_edges(
-    messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, first: tuple[I32, int]
+    messages: MessageTable, queues: Queues, ends: _Endpoints, tasks: Tasks, first: tuple[I32, int]
 ) -> Iterable[Edges]:
     """Yield the edges of delays, entries and exits.
 
-    `first` is the task that begins each message, and the offset of the numbers of arriving messages.
+    Args:
+        messages: The messages.
+        queues: The queues of messages.
+        ends: The senders and receivers of messages.
+        tasks: The numbers of the tasks that are no messages.
+        first: The task that begins each message, and the offset of the numbers of arriving messages.
     """
     (leaving, apart), message = first, queues.message
     local = np.flatnonzero(messages.src == messages.dst)
     leads, meets, last = (message[queues.mark & bit != 0] for bit in (FIRST, MEETS, LAST))
     tail = message[queues.tail]
     if len(tasks.exits):
-        yield Edges.of(tasks.exits[places.src[last]], last, left=True)
-        yield Edges.of(tasks.exits[places.dst[tail]], tail + apart)
-        yield Edges.of(tasks.exits[places.dst[local]], local)
+        yield Edges.of(tasks.exits[ends.src[last]], last, left=True)
+        yield Edges.of(tasks.exits[ends.dst[tail]], tail + apart)
+        yield Edges.of(tasks.exits[ends.dst[local]], local)
     if len(tasks.delays):
         src, channel, _ = queues.keys
         chained = np.flatnonzero((src[1:] == src[:-1]) & (channel[1:] == channel[:-1]))
@@ -268,21 +282,21 @@ def _join_edges(
         yield Edges.of(tasks.delays[chained + 1], tasks.delays[chained])
     if len(tasks.entries):
         leads = np.concatenate((leads, local))
-        yield Edges.of(leaving[leads], tasks.entries[places.src[leads]])
+        yield Edges.of(leaving[leads], tasks.entries[ends.src[leads]])
         if len(tasks.exits):
             yield Edges.of(tasks.exits, tasks.entries)
-        yield Edges.of(leaving[meets] + apart, tasks.entries[places.dst[meets]])
+        yield Edges.of(leaving[meets] + apart, tasks.entries[ends.dst[meets]])
 
 
 def _turn_edges(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edges]:
-    """Yield the edges around turns: messages before a turn, and messages that wait for a turn."""
+    """Yield the edges of turns of switches: those to messages before a turn, and those from messages that wait for a turn."""
     (turn, earlier), (later, awaited) = turns.before, turns.after
     yield Edges.of(tasks.turns[turn], earlier)
     yield Edges.of(leaving[later], tasks.turns[awaited])
 
 
 def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translations) -> tuple[I64, I32, Bool, I64]:
-    """Return the edges between classes, with the distance to the predecessor's rank; equal edges are kept once.
+    """Return the edges between classes, with the distance to the rank of the predecessor; of equal edges one is kept.
 
     A message that arrives at rank 0 is replaced by its class.
     """
@@ -303,7 +317,7 @@ def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translation
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Domain:
-    """The orbits of nodes and links of a job under its symmetries; one of each orbit stands for all."""
+    """The orbits of nodes and links of a job under its symmetries; one member of each orbit stands for all of it."""
 
     nodes: Orbits
     links: Orbits

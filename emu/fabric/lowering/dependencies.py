@@ -1,4 +1,4 @@
-"""The rules by which messages wait for one another: those of a schedule's docstring, without waits that others imply.
+"""The rules by which messages wait for one another, the columns of edges that follow, and turns of optical switches.
 
 The reads and the writes of each (slot, participant) are two lists in the order of rounds, and so are the messages of each (src,
 channel). A message waits for a run of such a list. Where many wait for many, a join stands between, so that there are no more
@@ -23,7 +23,7 @@ from emu.errors import InputError
 
 
 class EdgeSink(NamedTuple):
-    """The arrays that edges are written to."""
+    """The arrays into which edges are written."""
 
     fill: I64_OUT  # [V] index of the next edge of each task; or, while counting, its number of edges
     pred: I32_OUT  # [E] empty where edges are only counted
@@ -32,7 +32,7 @@ class EdgeSink(NamedTuple):
 
 
 class TaskRange(NamedTuple):
-    """A range of a list of tasks."""
+    """A range of a list of tasks, from index `low` up to `high` - 1."""
 
     task: I32
     low: int
@@ -41,7 +41,7 @@ class TaskRange(NamedTuple):
 
 @compiled
 def _emit(out: EdgeSink, task: int, pred: int, left: bool) -> None:
-    """Write the edge from a task to a predecessor, or only count it where there is no room for edges."""
+    """Write the edge from a task to a predecessor, or only count it if there is no room for edges."""
     at = out.fill[task]
     if at < len(out.pred):
         out.pred[at], out.left[at] = pred, left
@@ -50,7 +50,7 @@ def _emit(out: EdgeSink, task: int, pred: int, left: bool) -> None:
 
 @compiled
 def _emit_runs(out: EdgeSink, waiting: TaskRange, others: TaskRange, left: bool) -> None:
-    """Let each task of one run wait for each task of another, by a join where that makes fewer edges."""
+    """Let each task of one run wait for each task of another, over a join if that makes fewer edges."""
     k, m = others.high - others.low, waiting.high - waiting.low
     if k * m <= k + m:
         for w in range(waiting.low, waiting.high):
@@ -70,16 +70,15 @@ def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32]
     """Let each waiting task wait for all others of earlier rounds, with few edges.
 
     There are two lists of tasks: waiting tasks, and others. Each of the others itself waits for the waiting tasks of rounds
-    before its own, and so for all others for which these waited. A waiting task therefore needs edges only to the others that
-    came since the waiting tasks before it. Waiting tasks of rounds between which there is no other have the same edges, which
-    a join gathers.
+    before its own, and so for all others that these wait for. A waiting task therefore needs edges only to the others between
+    it and the waiting tasks before it. Waiting tasks with no other between them have the same edges, which a join gathers.
 
     Args:
-        places: [G, 4] for each place the range of its waiting tasks, and the range of its others.
+        places: [G, 4] for each (slot, participant) the range of its waiting tasks, and the range of its others.
         when: The round of each waiting task [S], and the round of each other [S].
         task: The number of each waiting task [S], and the number of each other [S].
         left: Whether the others must have left (true) or ended (false).
-        out: The arrays that edges are written to.
+        out: The arrays into which edges are written.
     """
     a, b = when
     for g in range(len(places)):
@@ -103,14 +102,16 @@ def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32]
 
 @compiled
 def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, task: tuple[I32, I32], out: EdgeSink) -> None:
-    """Let an add wait for the last overwrite before it, and an overwrite for all writes since; a read may imply some of these.
+    """Let an add wait for the last overwrite before it, and an overwrite for all writes since then.
+
+    Reads may imply some of these.
 
     Args:
-        places: [G, 4] the range of the reads and the range of the writes.
-        when: [S] round of each read, of each write.
+        places: [G, 4] for each (slot, participant) the range of its reads, and the range of its writes.
+        when: [S] the round of each read, and [S] the round of each write.
         reduce: [S] whether each write adds.
-        task: [S] for each write, the task that waits, and its message.
-        out: The arrays that edges are written to.
+        task: [S] for each write, the task that waits, and [S] its message.
+        out: The arrays into which edges are written.
     """
     read, write = when
     for g in range(len(places)):
@@ -135,12 +136,12 @@ def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, tas
 
 @compiled
 def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: EdgeSink) -> None:
-    """Let each message wait until the round before its own in its queue has left.
+    """Let each message wait until the messages of the round before its own in its queue have left.
 
     Args:
         keys: [Q] src, channel and round, ascending.
-        queue: [Q] messages.
-        out: The arrays that edges are written to.
+        queue: [Q] the messages.
+        out: The arrays into which edges are written.
     """
     src, channel, when = keys
     i = low = 0
@@ -155,14 +156,14 @@ def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: EdgeSink) -> Non
 
 @compiled
 def wait_for_given(task: I32, pred: I32, left: Bool, out: EdgeSink) -> None:
-    """Add the edges of three columns."""
+    """Write edges that are given as three columns."""
     for e in range(len(task)):
         _emit(out, task[e], pred[e], left[e])
 
 
 @compiled
 def wait_for_columns(start: I64, pred: I32, left: Bool, out: EdgeSink) -> None:
-    """Add the edges of the columns of a graph."""
+    """Write the edges of the columns of a graph."""
     for t in range(len(start) - 1):
         for e in range(start[t], start[t + 1]):
             _emit(out, t, pred[e], left[e])
@@ -170,15 +171,15 @@ def wait_for_columns(start: I64, pred: I32, left: Bool, out: EdgeSink) -> None:
 
 @compiled
 def drop_repeats(start: I64_OUT, pred: I32_OUT, left: BOOL_OUT, place: I64_OUT) -> int:
-    """Keep one of equal predecessors of a task, in place, and return the new number of edges.
+    """Keep one of several equal predecessors of a task, in place, and return the new number of edges.
 
     A wait for the end of a predecessor includes the wait until it has left.
 
     Args:
         start: [V + 1] as `Graph.pred_start`.
-        pred: [E] predecessors.
+        pred: [E] the predecessors.
         left: [E] see `Graph.pred_left`.
-        place: [V] zeros: scratch for tasks with many predecessors.
+        place: [V] zeros: a working array for tasks with many predecessors.
     """
     end = 0
     for t in range(len(start) - 1):
@@ -213,13 +214,13 @@ class SwitchTurns(NamedTuple):
 
 
 def turns_of(message: I32, when: I32, switch: I64, state: I64) -> SwitchTurns:
-    """Return the turns of every switch, in the order of the rounds that need it; its first state costs nothing.
+    """Return the turns of every switch, in the order of the rounds that need it; its first state needs no turn.
 
     Args:
-        message: [M] number of each message in the graph.
-        when: [M] round of each message.
-        switch: [M, Q] switches that each message needs; -1 for none.
-        state: [M, Q] the state that it needs of each.
+        message: [M] the number of each message in the graph.
+        when: [M] the round of each message.
+        switch: [M, Q] the switches that each message needs; -1 for none.
+        state: [M, Q] the state of each switch that the message needs.
 
     Raises:
         TornError: Messages of one round need one switch in two states.
@@ -245,7 +246,10 @@ def turns_of(message: I32, when: I32, switch: I64, state: I64) -> SwitchTurns:
 
 
 def _turns(period: I64, number: I64, opens: I64, by: I32) -> SwitchTurns:
-    """Return turns that wait for all uses of the period before, and for which all uses of their own period wait."""
+    """Return turns of switches from periods: a period is the messages in a row that need a switch in one state.
+
+    A turn waits for all messages of the period before it, and all messages of its own period wait for it.
+    """
     opened = np.full(len(period) and int(period[-1]) + 2, -1)
     opened[period[opens]] = number[opens]
     own = opened[period]  # the turn that opens the period of each use, -1: none
@@ -259,7 +263,7 @@ Predecessors = tuple[I64, I32, Bool]  # pred_start, pred and pred_left of a Grap
 
 
 class Edges(NamedTuple):
-    """Pairs of a task and a task that must come first, in any order."""
+    """Pairs of a task and its predecessor, in any order."""
 
     task: I32  # [E]
     pred: I32  # [E]
@@ -267,7 +271,7 @@ class Edges(NamedTuple):
 
     @staticmethod
     def of(task: I32 | I64, pred: I32 | I64, left: bool = False) -> "Edges":
-        """Return edges of one kind."""
+        """Return edges that all wait for the same moment of their predecessors (`left`)."""
         return Edges(column(task, np.int32), column(pred, np.int32), column(np.full(len(task), left), np.bool_))
 
     @staticmethod
@@ -277,15 +281,15 @@ class Edges(NamedTuple):
         return Edges(column(task, np.int32), column(pred, np.int32), column(left, np.bool_))
 
     def write(self, out: EdgeSink) -> None:
-        """Count or write the edges into `out`."""
+        """Write the edges into the arrays, or count them."""
         wait_for_given(self.task, self.pred, self.left, out)
 
 
 def columns_of(write: Callable[[EdgeSink], None], n_tasks: int, most_joins: int = 0) -> Predecessors:
-    """Return the columns of the edges that `write` emits; equal edges are kept once.
+    """Return the columns of the edges that a function writes; of equal edges one is kept.
 
     Args:
-        write: Emits every edge. It is called twice: once to count, once to write.
+        write: A function that writes every edge. It is called twice: once to count, once to write.
         n_tasks: The number of tasks, without the joins that `write` adds after them.
         most_joins: The largest number of joins that `write` may add.
     """
@@ -301,13 +305,19 @@ def columns_of(write: Callable[[EdgeSink], None], n_tasks: int, most_joins: int 
 
 @compiled_making_arrays
 def spread_edges(edges: Predecessors, kind: I64, there: I32_2D, begin: I64) -> tuple[I32, Bool]:
-    """Return the predecessors of all tasks [E D], and whether each wait ends when the predecessor has left [E D].
+    """Return the predecessors of all tasks, from those of one task of each class.
+
+    Each class has D copies, one for each rank or orbit. An edge joins each copy of a task to the copy of its predecessor at the
+    edge's distance.
 
     Args:
-        edges: The predecessors of each class.
-        kind: [E] number of the edge's distance, 0..U-1.
+        edges: The predecessors of each class, with E edges in all.
+        kind: [E] the number of each edge's distance, 0..U-1.
         there: [U, D] the copy at each distance from each copy.
-        begin: [C D + 1] where the predecessors of each task begin.
+        begin: [C D + 1] the number of the first edge of each task, where C is the number of classes.
+
+    Returns:
+        [E D] the predecessors of all tasks, and [E D] whether each wait ends when the predecessor has left (else when it ends).
     """
     (start, pred, left), size = edges, there.shape[1]
     preds, lefts = empty(len(pred) * size, int32), empty(len(pred) * size, bool_)

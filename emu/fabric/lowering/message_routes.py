@@ -25,7 +25,7 @@ FIRST, MEETS, LAST = 1, 2, 4  # bits: in its queue's first round; first of its (
 
 @compiled_making_arrays
 def group_rows(keys: tuple[I32, I32, I32, I32, I32], slot_bytes: I64) -> tuple[I32, I64, I32]:
-    """Return the message of each row [S], then the bytes and the first row of each message [M]; a local row is one message.
+    """Return [S] the message of each row, [M] the bytes of each message, and [M] its first row; a local row is one message.
 
     Args:
         keys: [S] round, src, dst, channel and slot, in the order of a schedule.
@@ -47,7 +47,7 @@ def group_rows(keys: tuple[I32, I32, I32, I32, I32], slot_bytes: I64) -> tuple[I
 
 @compiled_making_arrays
 def _counting(key: I32, n_keys: int, order: I32) -> I32:
-    """Return `order` stably sorted by key; an empty `order` means the rows as they come."""
+    """Return `order` sorted by key, with equal keys in their old order; an empty `order` means the order of the rows."""
     given = len(order) > 0
     place, out = zeros(n_keys + 1, np_int64), empty(len(key), int32)
     for k in key:
@@ -63,14 +63,14 @@ def _counting(key: I32, n_keys: int, order: I32) -> I32:
 
 @compiled_making_arrays
 def stable_order(major: I32, n_major: int, minor: I32, n_minor: int) -> I32:
-    """Return the indices sorted by (major, minor), equal ones in their given order: two counting sorts."""
+    """Return the indices sorted by (major, minor), with equal ones in their old order, by two counting sorts."""
     order = _counting(minor, n_minor, empty(0, int32)) if n_minor > 1 else empty(0, int32)
     return _counting(major, n_major, order)
 
 
 @compiled_making_arrays
 def take(values: I32 | I64 | Bool, order: I32) -> NDArray[Any]:
-    """Return `values[order]`. numpy would first make the indices 64 bits wide."""
+    """Return `values[order]`; numpy would first make a copy of the indices with 64 bits."""
     out = empty(len(order), values.dtype)
     for i in range(len(order)):
         out[i] = values[order[i]]
@@ -79,10 +79,10 @@ def take(values: I32 | I64 | Bool, order: I32) -> NDArray[Any]:
 
 @compiled_making_arrays
 def meeting_places(where: tuple[I64, I64]) -> I64:
-    """Return [G, 4] the range of the reads and the range of the writes of each (slot, participant) that is written.
+    """Return [G, 4] the ranges of the reads and of the writes of each (slot, participant) that is written.
 
     Args:
-        where: [S] the number of the (slot, participant) of each read and of each write, ascending.
+        where: [S] the number of the (slot, participant) of each read, and [S] that of each write, both ascending.
     """
     read_at, write_at = where
     size, places, i, j = len(read_at), 0, 0, 0
@@ -103,7 +103,7 @@ def meeting_places(where: tuple[I64, I64]) -> I64:
 
 @compiled_making_arrays
 def mark_queues(keys: tuple[I32, I32, I32, I32], n_participants: int) -> tuple[NDArray[int8], I32, I32]:
-    """Return the bits FIRST, MEETS and LAST of each message [Q], its pair [Q], and the last message of each pair [R].
+    """Return [Q] the bits FIRST, MEETS and LAST of each message, [Q] its pair, and [R] the last message of each pair.
 
     Args:
         keys: [Q] src, channel, round and dst, sorted by the first three.
@@ -178,12 +178,12 @@ class Queues(NamedTuple):
 
 
 def some_empty(sizes: I64) -> bool:
-    """Return whether any size is 0; of billions that are a view of one number, that number says it."""
+    """Return whether any size is 0; if the sizes are a view of one number, only this number is looked at."""
     return not (sizes[:1] if sizes.strides == (0,) else sizes).all()
 
 
 def rows_of(schedule: Schedule, sizes: I64) -> RowTable:
-    """Return the rows of a schedule, without those of empty slots."""
+    """Return the rows of a schedule except those of empty slots."""
     kept = np.flatnonzero(sizes[schedule.slot]) if some_empty(sizes) else slice(None)
     number = np.arange(schedule.n_rows, dtype=np.int32)
     named = (schedule.src, schedule.dst, schedule.channel, schedule.slot, schedule.written_slot)
@@ -193,7 +193,7 @@ def rows_of(schedule: Schedule, sizes: I64) -> RowTable:
 
 
 def messages_of(rows: RowTable, sizes: I64) -> MessageTable:
-    """Return the messages that the rows make."""
+    """Return the messages that rows form."""
     keys = (rows.when, rows.src, rows.dst, rows.channel, rows.slot)
     of_row, size_bytes, first = group_rows(keys, column(sizes, np.int64))
     when, src, dst, channel = (column(c[first], np.int32) for c in (rows.when, rows.src, rows.dst, rows.channel))
@@ -215,7 +215,7 @@ def accesses_of(rows: RowTable, messages: MessageTable, n_slots: int, n_particip
 
 
 def _messages_at(messages: MessageTable, rows: I32) -> I32:
-    """Return the message of each of some rows."""
+    """Return the message of each given row."""
     alone = len(messages.first) == len(messages.of_row)  # each row is a message of its own
     return column(rows if alone else take(messages.of_row, rows), np.int32)
 
@@ -261,7 +261,7 @@ def routes_of_pairs(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
 def shared_routes(topology: Topology, pairs: RoutePairs, copies: Orbits, links: Orbits) -> MessageRoutes | None:
     """Return the routes of pairs over orbits of links.
 
-    None where their images do not cross all links of an orbit equally often.
+    It is None if the images of the routes do not cross all links of an orbit equally often.
 
     Args:
         topology: The topology whose links they are.
@@ -282,7 +282,7 @@ def shared_routes(topology: Topology, pairs: RoutePairs, copies: Orbits, links: 
 
 
 def head_times(topology: Topology, pairs: tuple[I64, I64, I64], routes: Routes) -> I64:
-    """Return the ticks [P] of each route's latency, plus the time that the software takes for a message.
+    """Return [P] the ticks of each route's latency and of the software's time for a message.
 
     Args:
         topology: The topology whose routes they are.

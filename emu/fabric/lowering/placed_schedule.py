@@ -1,4 +1,4 @@
-"""Placed schedules: a schedule on the nodes of one group, or of several equal groups, before its routes are known.
+"""Placed schedules (a schedule on the nodes of one group or of several equal groups), and the columns of their graphs.
 
 With routes it becomes the columns of a graph: a task of each class in each copy that stands for others, the tasks of a class
 one after another. Error messages name such a task by its row. Letters: G groups, P participants and N ranks of each, C classes,
@@ -23,9 +23,9 @@ from emu.topology.topology import CHANNELS, Topology
 class PlacedSchedule:
     """A schedule on the nodes of one group, or of several equal groups, with its classes of tasks.
 
-    A copy is one instance of the classes. Where the schedule declares translations a copy belongs to a rank: its classes are
-    what that rank does. Else it belongs to a group. Participants and copies are counted group after group. No two groups have
-    the same first participant.
+    A copy is one instance of the classes. If the schedule declares translations, each copy belongs to a rank: its classes are
+    what that rank does. Else each copy belongs to a group. Participants and copies are counted group after group. No two groups
+    have the same first participant.
     """
 
     schedule: Schedule
@@ -53,12 +53,17 @@ class PlacedSchedule:
         return (0 * who, group * self.schedule.n_participants + who) if self.by_rank else (who, group)
 
     def copies(self, domain: Domain | None) -> Orbits:
-        """Return the orbits of copies; without a domain each copy stands for itself."""
+        """Return the orbits of copies in a domain; without a domain each copy stands for itself alone."""
         of_copy = self.npus.ravel() if self.by_rank else self.npus[:, 0]
         return Orbits.each(len(of_copy)) if domain is None else Orbits.equal(domain.nodes.number[of_copy])
 
     def who(self, called: I64, copies: I64) -> I64:
-        """Return [any, D] the participants that have the numbers `called` within some copies [D]."""
+        """Return [any, D] the participants with given numbers within given copies.
+
+        Args:
+            called: [any] the numbers within a copy.
+            copies: [D] the copies.
+        """
         n = self.schedule.n_participants
         if not self.by_rank:
             return np.asarray(called[:, None] + copies * n)
@@ -69,8 +74,8 @@ class PlacedSchedule:
         group, by = np.divmod(copies, n)
         return np.asarray(self.schedule.translations.rank(called[:, None], by) + group * n)
 
-    def asked(self, copies: I64) -> RoutePairs:
-        """Return the source, destination and key [R D] of each pair in each of some copies [D]."""
+    def route_pairs(self, copies: I64) -> RoutePairs:
+        """Return the source, the destination and the key [R D] of each pair in each of the given copies [D]."""
         src, dst, channel = self.classes.pairs
         ends = (column(self.nodes.ravel()[self.who(end, copies)], np.int64) for end in (src, dst))
         key = np.broadcast_to(self.key * CHANNELS + channel[:, None], (len(src), len(copies)))
@@ -78,7 +83,7 @@ class PlacedSchedule:
 
     @property
     def pairs_name(self) -> str:
-        """A digest of the pairs; equal for schedules that send between the same pairs, whatever they send."""
+        """A digest of the pairs; it is equal for schedules that send between the same pairs, whatever their messages are."""
         shape = self.schedule.translate, self.schedule.n_ranks, self.schedule.n_participants
         return digest((*self.classes.pairs, self.nodes, self.key, *shape))
 
@@ -129,7 +134,7 @@ def graph_of(placed: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Gra
 
 
 def _predecessors(placed: PlacedSchedule, copies: Orbits) -> Predecessors:
-    """Return the predecessors of the tasks of all copies; the predecessor of a task may be in another copy."""
+    """Return the predecessors of the tasks of all copies; a predecessor may be in another copy."""
     classes, size = placed.classes, len(copies.first)
     if classes.away is None and size == 1:
         return classes.start, classes.pred, classes.left
@@ -146,7 +151,13 @@ def _predecessors(placed: PlacedSchedule, copies: Orbits) -> Predecessors:
 
 
 def _copies_away(placed: PlacedSchedule, copies: Orbits, away: I64) -> I32:
-    """Return [U, D] the copy that stands for the one at each distance from each copy that stands for others."""
+    """Return [U, D] the copies at each distance from each copy, as the copies that stand for them.
+
+    Args:
+        placed: The placed schedule.
+        copies: The orbits of its copies.
+        away: [U] the distances.
+    """
     step = max(1, _CHUNK // len(copies.first))
     chunks = (placed.who(away[i : i + step], copies.first) for i in range(0, len(away), step))
     there = [np.empty((0, len(copies.first)), np.int32), *(copies.number[chunk].astype(np.int32) for chunk in chunks)]

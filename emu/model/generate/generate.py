@@ -1,6 +1,6 @@
-"""A training step as a trace, from the model and the plan alone: requests, computations and memory of ranks, without a run.
+"""The generation of a training step's trace from the model and the plan, without a run: requests, computations and memory.
 
-N ranks. Ranks that do the same share a role: without a pipeline all do.
+Ranks with equal events share a role: without a pipeline all ranks do. Letter: N ranks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,13 +25,13 @@ from emu.trace.trace import COMMAND, PARTS, Group, Trace
 
 
 def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> Trace:
-    """Return the trace of one steady step.
+    """Return the trace of one training step, as it is once the first step is over.
 
     Args:
         model: The model that is trained.
-        plan: The plan, which lays the model over ranks.
+        plan: The plan.
         stack: The software, with its precision.
-        routing: The number of token rows for each expert; None: as many for each.
+        routing: The number of token rows for each expert; None: every expert gets the same number.
 
     Raises:
         InputError: The plan does not fit the model, or has something that cannot be generated yet.
@@ -49,7 +49,7 @@ WRITERS: Mapping[Software, tuple[Roles, Peaks]] = {
 
 
 def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> list[list[Role]]:
-    """Return the roles at each place of a pipeline; arguments and errors as in `generate`."""
+    """Return the roles at each place of a pipeline; the arguments and errors are those of `generate`."""
     check_fits(plan, model, stack)
     check_runs(plan, model, stack)
     roles, _ = WRITERS[stack.software]
@@ -57,19 +57,34 @@ def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | Non
 
 
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
-    """Return the bytes of the rank that holds most, by part, at its peak; no event is written."""
+    """Return the peak of the bytes of the rank with the highest peak, by part of its memory; no events are generated."""
     _, peaks = WRITERS[stack.software]
     return dict(zip(PARTS, max(peaks(model, plan, stack, range(plan.pp)), key=sum), strict=True))
 
 
 def holds(model: Model, plan: Plan, stack: Stack, memory: int, places: Iterable[int]) -> bool:
-    """Return whether a number of bytes is enough for a rank at each of these places of a pipeline."""
+    """Return whether a number of bytes is enough for the ranks at each of some places of a pipeline.
+
+    Args:
+        model: The model that is trained.
+        plan: The plan.
+        stack: The software, with its precision.
+        memory: The bytes of a rank.
+        places: The places.
+    """
     _, peaks = WRITERS[stack.software]
     return all(sum(peak) <= memory for peak in peaks(model, plan, stack, places))
 
 
 def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> Trace:
-    """Return the trace of all ranks, from the roles at each place."""
+    """Return the trace of all ranks.
+
+    Args:
+        of_places: The roles at each place of a pipeline.
+        model: The model that is trained.
+        plan: The plan.
+        stack: The software.
+    """
     roles = [role for of_place in of_places for role in of_place]
     tapes, role_of_rank = [role.tape for role in roles], np.empty(plan.world, np.int32)
     for i, role in enumerate(roles):
@@ -91,14 +106,14 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
 
 
 def _peaks(of_places: Sequence[Sequence[Role]], plan: Plan, stack: Stack) -> I64:
-    """Return [R, P] the bytes of each role at its peak, by part; 0 where real ranks may hold others."""
+    """Return [R, P] the bytes of each role at its peak by part of its memory; all are 0 if real ranks may have others."""
     if not certain(plan, stack) or not all(role.even or not plan.shards_weights for role in chain(*of_places)):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
     return np.array([role.peak for role in chain(*of_places)])
 
 
 def certain(plan: Plan, stack: Stack) -> bool:
-    """Return whether a test holds the peak memory of such plans equal to what real ranks hold; else it is an estimate."""
+    """Return whether the peak memory of such plans is proved by a test against real ranks; else it is an estimate."""
     alone = plan.shards_weights and plan.holders == 1 and plan.dp > 1  # each has a copy of all that is sharded
     return stack.software.is_executed and not alone
 
@@ -111,8 +126,8 @@ def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ..
 def members(plan: Plan, axis: str) -> I64:
     """Return [groups, members] the ranks of each group of an axis.
 
-    If states are sharded over a part of dp, both halves of dp are axes too, and the half that shards counts faster. With cp,
-    the faster half and cp are one axis.
+    If states are sharded over a part of dp, the two halves of dp are axes too: ranks of one group of the half that shards
+    follow one another. With cp, that half and cp are one axis.
     """
     if axis == DATA:
         return group_rows(COPIES, plan.sizes)
@@ -127,13 +142,25 @@ def members(plan: Plan, axis: str) -> I64:
 
 
 def _numbers(rows: I64, world: int) -> I64:
-    """Return [N] the number of the group, among the rows [groups, members], that each rank is in."""
+    """Return [N] the number of the group that each rank is in.
+
+    Args:
+        rows: [groups, members] the ranks of each group.
+        world: The number of ranks.
+    """
     number = np.empty(world, np.int64)
     number[rows] = np.arange(len(rows))[:, None]
     return number
 
 
 def _rows(tape: Tape, number: Mapping[str, I64], place: int, ranks: int) -> list[tuple[int, ...]]:
-    """Return, for each rank at a place of its pipeline, the groups that its events name."""
+    """Return, for each rank at a place of its pipeline, the numbers of the groups that the events of a tape name.
+
+    Args:
+        tape: The tape of a role at the place.
+        number: The number of each rank's group, by axis.
+        place: The place.
+        ranks: The number of ranks at a place.
+    """
     own = slice(place * ranks, (place + 1) * ranks)
     return list(zip(*(number[axis][own].tolist() for axis in tape.axes), strict=True)) if tape.axes else [()] * ranks

@@ -1,7 +1,7 @@
-"""The gradients of a rank: added up over its passes, and reduced as the plan's data parallelism does.
+"""The handling of a rank's gradients: they are added up over the passes of a step, then reduced over data parallelism.
 
-Those of experts that tokens travel to are added up over the ranks that have copies of them (`edp`), block by block, as
-`emu.model.parallel.expert_parallel.ExpertGradientSum` does, which runs them.
+Gradients of experts to which token rows are sent are reduced over the ranks that have copies of these experts (`edp`), block by
+block. `emu.model.parallel.expert_parallel.ExpertGradientSum` does this when the step is executed.
 """
 
 from collections.abc import Hashable, Iterable
@@ -33,68 +33,69 @@ def run(tape: Tape, items: Iterable[Action]) -> None:
 
 
 def gradient_work(precision: Precision, elements: int) -> Computation:
-    """Return the work of reading or writing a number of elements of gradients."""
+    """Return the computation that reads or writes a number of elements of gradients."""
     return moving("gradients", precision.activation, (elements, precision.gradient))
 
 
 class WholeGradients:
-    """Weights and gradients whole on each rank; gradients are added up over the passes, and not reduced.
+    """The handling of a stage whose weights and gradients are whole on each rank, and are not reduced.
 
-    Other kinds do more at some of these moments, and may hold events of the tape in between.
+    Its methods are called as the passes of the stage go on. Most of them do nothing here; the handlings of other kinds of data
+    parallelism override them, and may keep events of the tape from one call to the next.
     """
 
     def state(self, at: int) -> Hashable:
-        """Return the state with events counted from `at`; here it is empty."""
+        """Return the state between two passes, with its events counted from event `at`; here there is none."""
         return ()
 
     def restore(self, state: Any, at: int) -> None:
-        """Set the state from one with events counted from `at`."""
+        """Set the state that `state` has returned, with its events counted from event `at`."""
 
     def gather(self) -> None:
-        """Take notice that turns of the stage come soon."""
+        """Do nothing: the next turns of the stage will need its weights."""
 
     def arrive(self) -> None:
-        """Take notice that a turn of the stage is there."""
+        """Do nothing: a turn of the stage begins, and needs its weights now."""
 
     def drop(self) -> None:
-        """Take notice that no turn of the stage comes soon."""
+        """Do nothing: no turn of the stage needs its weights for some time."""
 
     def reduce(self) -> None:
-        """Take notice that the stage of a pipeline has had its last backward."""
+        """Do nothing: the last backward of a pipeline's stage has ended."""
 
     def begin(self) -> None:
-        """Take notice that a forward begins."""
+        """Do nothing: the forward of a pass begins."""
 
     def enter(self, place: int) -> None:
-        """Take notice that the forward of a part begins; the part at place 0 is the first of the stage."""
+        """Do nothing: the forward of the part with this number in the stage begins."""
 
     def leave(self, place: int) -> None:
-        """Take notice that the forward of a part has ended."""
+        """Do nothing: the forward of a part has ended."""
 
     def enter_backward(self, place: int) -> None:
-        """Take notice that the backward of a part begins."""
+        """Do nothing: the backward of a part begins."""
 
     def leave_backward(self, place: int, pass_: int) -> None:
-        """Take notice that the backward of a part has ended."""
+        """Do nothing: the backward of a part has ended."""
 
     def reach(self, moment: Moment, place: int, pass_: int) -> None:
-        """Take notice that a block of experts in a part begins or ends, or that the loss's gradient is there."""
+        """Do nothing: a block of experts in a part begins or ends, or the gradient of the loss has been computed."""
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add the gradient of a parameter to those of the passes before."""
+        """Add the computed gradient of a parameter to its gradients of the passes before."""
         run(tape, gradient.before)
         if pass_:
             tape.compute(gradient_work(part.stack.precision, 3 * gradient.elements))
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """Take notice that a backward has ended."""
+        """Do nothing: the backward of a pass has ended."""
 
 
 class GradientBuckets(WholeGradients):
-    """Gradients that DDP averages bucket by bucket, in the order in which the gradients of the first step came.
+    """The handling of gradients by DDP, which averages them in buckets, in the order in which the first backward computes them.
 
-    A bucket ends with the gradient that makes it as large as its limit; it is reduced once all its gradients are there. All
-    requests are awaited at the end of the backward. Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp.
+    A bucket ends with the gradient that brings it to its limit. It is reduced once all its gradients are computed. All requests
+    are awaited at the end of the last backward. Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp.
     """
 
     def __init__(self, axis: str, parts: tuple[Part, ...]) -> None:
@@ -105,11 +106,14 @@ class GradientBuckets(WholeGradients):
 
     @cached_property
     def elements(self) -> int:
-        """The elements of all gradients that are averaged, without those of experts that tokens travel to."""
+        """The elements of all gradients that DDP averages, which are all but those of experts to which token rows are sent."""
         return sum(o.parameters for part in self.parts for o in part.operators if not part.travels(o))
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to its bucket; reduce the bucket once it is full."""
+        """Add a gradient to those of the passes before.
+
+        In the last pass, also add it to its bucket, and reduce a full bucket.
+        """
         super().there(tape, gradient, part, pass_)
         if pass_ < self.last:
             return
@@ -122,7 +126,7 @@ class GradientBuckets(WholeGradients):
             self._reduce(tape, part)
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """Wait, at the end of the last backward, for the reduced gradients, and copy them out."""
+        """Wait for the reduced gradients at the end of the last backward, and copy them out of their buckets."""
         if pass_ < self.last or self.part is None:
             return
         tape.join(*self.requests)
@@ -134,9 +138,10 @@ class GradientBuckets(WholeGradients):
 
 
 class AveragedGradients(WholeGradients):
-    """Gradients averaged bucket by bucket after the last backward of the stage, because autograd's hooks miss split backwards.
+    """The handling of gradients that are averaged in buckets after the last backward of a stage.
 
-    Each gradient is first cut to the rank's own part. Source: emu.model.parallel.data_parallel.average.
+    It is used where backwards are split, because autograd's hooks are not called there. Each gradient is first cut to the
+    rank's own part. Source: emu.model.parallel.data_parallel.average.
     """
 
     def __init__(self, tape: Tape, axis: str, ranks: int, parts: tuple[Part, ...]) -> None:
@@ -150,11 +155,11 @@ class AveragedGradients(WholeGradients):
         return [(item, part) for item, part in found if not (item.travels or item.shared)]
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient, as it is, to those of the passes before."""
+        """Add a gradient to those of the passes before, before it is cut to the rank's own part."""
         super().there(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """Count the memory of the last backward's end: gradients are summed and put together in buckets, to be averaged."""
+        """Count the memory at the end of the last backward, where gradients are summed and copied into buckets."""
         layers = [part.memory for part in self.parts]
         if pass_ < layers[0].plan.passes - 1:
             return
@@ -175,7 +180,7 @@ class AveragedGradients(WholeGradients):
             self.tape.compute(gradient_work(part.stack.precision, 2 * elements))
 
     def _buckets(self) -> Iterable[tuple[int, Part]]:
-        """Yield the elements of each bucket, and a part for its precision."""
+        """Yield the number of elements of each bucket, with a part that has the precision of its gradients."""
         filled = 0
         for number, (gradient, part) in enumerate(reversed(self.gradients), 1):
             filled += gradient.elements
@@ -185,9 +190,10 @@ class AveragedGradients(WholeGradients):
 
 
 class ExpertGradients:
-    """The expert gradients of one stage on one rank.
+    """The handling of the gradients of one stage's experts to which token rows are sent.
 
-    Autograd gives no notice of gradients of a split backward: they are reduced at the end.
+    Each block of experts is reduced once all its gradients are computed. Where backwards are split, autograd does not say when
+    that is, and all blocks are reduced at the end.
     """
 
     def __init__(self, tape: Tape, plan: Plan, stage: int) -> None:
@@ -198,7 +204,16 @@ class ExpertGradients:
         self.asked: dict[int, tuple[int, ...]] = {}  # by place, the request that adds them up, if another rank has a copy
 
     def there(self, gradient: Gradient, part: Part, place: int, pass_: int) -> None:
-        """Record that a gradient is there; once all of a block are, they are added up over the ranks."""
+        """Add a gradient to those of the passes before.
+
+        In the last pass, its block of experts is reduced once all gradients of the block are computed.
+
+        Args:
+            gradient: The gradient.
+            part: The part of the model that it belongs to.
+            place: The number of the part in the stage.
+            pass_: The number of the pass.
+        """
         if pass_:
             self.tape.compute(gradient_work(part.stack.precision, 3 * gradient.elements))
         if pass_ < self.last:
@@ -211,14 +226,14 @@ class ExpertGradients:
                 self._ask(place)
 
     def _ask(self, place: int) -> None:
-        """Request the sum of a block's gradients over the ranks that have copies."""
+        """Request the sum of the gradients of a block of experts over the ranks that have copies of these experts."""
         part, elements = self.blocks[place]
         self.tape.compute(gradient_work(part.stack.precision, 4 * elements))  # put together, then divided
         ask = Ask("edp", "all_reduce", elements, part.stack.precision.gradient)
         self.asked[place] = (self.tape.ask(ask),) if self.copies > 1 else ()
 
     def settle(self) -> None:
-        """Wait, after the last backward, for the reduced gradients, and copy them out."""
+        """Wait for the reduced gradients after the last backward, and copy them out of their buckets."""
         for place, (part, elements) in sorted(self.blocks.items()):
             if not self.noticed:
                 self._ask(place)

@@ -1,12 +1,11 @@
-"""The items of a part's passes on one rank: computations, requests, and gradients that are there; and what makes them.
+"""The items of the passes of a part on one rank: computations, requests, and the moments at which gradients are computed.
 
-All amounts are of one pass of one rank. An item waits for the request before it, unless the request is held: then the moment
-of that name waits for it.
+All amounts are of one pass of one rank. An item waits for the request before it. A request that is *held* is awaited only at
+the moment with the name for which it is held.
 
-Products in FP8 on one rank: the casts before them, and the product of operands of one byte.
-
-A product of M x K and K x N reads two of three matrices in each pass: forward what comes in and the weight, backward the
-gradient of what it gave with the weight, and that gradient with what came in.
+Also here: products in FP8 on one rank, which are casts and a product of operands of one byte. A product of M x K and K x N
+reads two of three matrices in each pass. The forward reads its input and the weight. The backward reads the gradient of the
+output with the weight, and this gradient with the input.
 """
 
 from collections.abc import Sequence
@@ -47,7 +46,7 @@ def moving(name: str, activation: str, *parts: tuple[int, str]) -> Computation:
 
 
 class Ask(NamedTuple):
-    """A collective on the rank's group of an axis."""
+    """A request for a collective on the rank's group of an axis."""
 
     axis: str
     operation: str
@@ -62,7 +61,7 @@ ENTERS, GRADIENT = "enters", "gradient"  # what a request is held for: what a bl
 
 
 class Gradient(NamedTuple):
-    """The moment at which the gradient of a parameter is there, whole for the rank's tokens."""
+    """The moment of a backward at which the gradient of a parameter is computed for all tokens of the rank."""
 
     name: str
     elements: int  # of the rank's part
@@ -81,12 +80,15 @@ REPEATED = "repeated"  # the share of a kernel for both gradients that runs agai
 
 
 def is_later(item: Item) -> bool:
-    """Return whether a split backward leaves a computation for later."""
+    """Return whether an item is a computation that a split backward leaves for its second half."""
     return isinstance(item, Computation) and bool(item.later)
 
 
 def held_last(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
-    """Return the items, with the last request awaited only where its result is read."""
+    """Return the items with their last request held, so that it is awaited only at the moment `what`.
+
+    A request that must be awaited at once (`prompt`) is not held.
+    """
     if not items or not isinstance(items[-1], Ask) or items[-1].prompt:
         return [*items]
     return [*items[:-1], items[-1]._replace(held=what)]
@@ -96,7 +98,7 @@ CAST = "cast to FP8"
 
 
 class ProductPlace(NamedTuple):
-    """The surroundings of a product, which decide what its casts to FP8 have to move."""
+    """The position of a product among its neighbours, which decides how many bytes its casts to FP8 move."""
 
     normed: bool = False  # a norm comes before
     apart: bool = False  # what it reads is gathered once it is cast, so that the kernel of the cast writes no turned copy
@@ -107,56 +109,69 @@ class ProductPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Share(LayerOnRank):
-    """An embedding, a layer or a head on one rank, with the computations and requests that its passes are made of."""
+    """A part of a model (embedding, layer or head) on one rank, which makes the computations and requests of its passes."""
 
     at: int = 0  # the rank's position in its group of context parallelism, where the ranks of one group do different things
 
     def work(self, name: str, amount: Amount, parameter: str, shape: Shape = MOVES) -> Computation:
-        """Return a computation with parameters (or their gradients) of dtype `parameter`; `shape` is that of its products."""
+        """Return a computation.
+
+        Args:
+            name: The name of the computation.
+            amount: Its FLOPs, and the elements that it reads and writes.
+            parameter: The dtype of its parameters, or of their gradients.
+            shape: The shape of its products.
+        """
         activation = self.stack.precision.activation
         same = amount.parameters if parameter == activation else 0
         size = amount.bytes(item_bytes(activation), item_bytes(parameter))
         return Computation(name, amount.flops, size, amount.whole + amount.cut + same, shape)
 
     def active(self, name: str, amount: Amount, shape: Shape = MOVES) -> Computation:
-        """Return a computation on activations."""
+        """Return a computation that reads and writes activations alone."""
         return self.work(name, amount, self.stack.precision.activation, shape)
 
     def copied(self, name: str, elements: int) -> Computation:
-        """Return a copy of a number of elements."""
+        """Return a computation that copies a number of elements."""
         return self.active(name, Amount(whole=2 * elements))
 
     def own(self) -> tuple[Computation, ...]:
-        """Return the copy of the rank's own tokens out of the activations between blocks."""
+        """Return the copy of the rank's own tokens out of activations that have the tokens of all ranks of tp."""
         return (self.copied("own tokens", self.elements // self.plan.tp),)
 
-    def asked(self, operation: str, elements: int, axis: str = "tp", splits: tuple[int, ...] = ()) -> Ask:
-        """Return a request for activations, on the rank's group of an axis."""
+    def collective(self, operation: str, elements: int, axis: str = "tp", splits: tuple[int, ...] = ()) -> Ask:
+        """Return a request for a collective of activations."""
         return Ask(axis, operation, elements, self.stack.precision.activation, splits=splits)
 
     def gathered(self) -> tuple[Action, ...]:
-        """Return the gathering of the activations between blocks; with several sequences a copy puts the parts together."""
+        """Return the all_gather over tp of the activations between blocks, which sequence parallelism divides.
+
+        With several sequences in a microbatch, a copy follows that puts the parts of each sequence together.
+        """
         together = (self.copied("gathered", self.elements),) if self.tokens.sequences > 1 else ()
-        return self.asked("all_gather", self.elements), *together
+        return self.collective("all_gather", self.elements), *together
 
     def scattered(self) -> tuple[Action, ...]:
-        """Return the sum of the activations between blocks over the ranks, of which each rank keeps its tokens."""
-        return self.copied("to scatter", self.elements), self.asked("reduce_scatter", self.elements)
+        """Return the reduce_scatter over tp of the activations between blocks, of which each rank then has its own tokens."""
+        return self.copied("to scatter", self.elements), self.collective("reduce_scatter", self.elements)
 
     def reduced(self) -> tuple[Action, ...]:
-        """Return the sum of the activations between blocks: whole on each rank, or each rank its tokens, as the plan says."""
-        return self.scattered() if self.plan.sp else (self.asked("all_reduce", self.elements),)
+        """Return the sum over tp of the activations between blocks.
+
+        With sequence parallelism each rank gets the sum for its own tokens, else each rank gets it for all tokens.
+        """
+        return self.scattered() if self.plan.sp else (self.collective("all_reduce", self.elements),)
 
     def with_casts(
         self, operator: ModelOperator, what: str, works: list[Computation], around: ProductPlace
     ) -> list[Computation]:
-        """Return the works of one pass of an operator, with casts before and in FP8 where the stack has it so.
+        """Return the computations of one pass of an operator, with the casts to FP8 before them if the operator runs in FP8.
 
         Args:
             operator: The operator on the rank.
             what: The pass.
-            works: The works of the pass, of which the first is the product.
-            around: Where the operator stands.
+            works: The computations of the pass, of which the first is the product.
+            around: The position of the operator among its neighbours.
         """
         if not in_fp8(operator, self.stack, layer=self.is_layer) or not works or not works[0].flops:
             return works
@@ -170,13 +185,16 @@ def _cast(moved: float) -> list[Computation]:
 
 
 def _sizes(operator: ModelOperator) -> tuple[int, int, int]:
-    """Return the elements of what an operator reads, of what it gives and of its weight."""
+    """Return the numbers of elements of an operator's input, of its output, and of its weight."""
     m, n, k = operator.shape or (0, 0, 0)
     return m * k, m * n, n * k * max(1, operator.experts)
 
 
 def _cast_bytes(operator: ModelOperator, what: str, casts: Casts, around: ProductPlace) -> float:
-    """Return the bytes that the casts before a pass move; each rank casts what it gathers before that is gathered."""
+    """Return the bytes that the casts to FP8 before a pass of a product move.
+
+    A tensor that is gathered over ranks is cast before: each rank then casts its own share.
+    """
     read, given, weight = _sizes(operator)
     read *= not around.known
     if what == FORWARD:
@@ -190,7 +208,7 @@ def _cast_bytes(operator: ModelOperator, what: str, casts: Casts, around: Produc
 
 
 def _narrowed(share: Share, operator: ModelOperator, what: str, product: Computation) -> Computation:
-    """Return a product that reads its two operands in FP8."""
+    """Return a product with the memory traffic of operands in FP8."""
     read, given, weight = _sizes(operator)
     activation, parameter = (item_bytes(dtype) for dtype in (share.stack.precision.activation, share.weight_dtype))
     if what == FORWARD:

@@ -40,23 +40,30 @@ _STYLES = {**STYLES, EXCHANGE: exchange}
 
 @dataclass(frozen=True)
 class Part(Share):
-    """An embedding, a layer of one kind, or a head, on one rank."""
+    """A part of a model (an embedding, a layer of one kind, or a head) on one rank, as PyTorch's pieces run it."""
 
     @cached_property
     def memory(self) -> LayerMemory:
-        """The memory of the layer on this rank."""
+        """The memory of the part on this rank."""
         return LayerMemory(self.model, self.plan, self.stack, self.name, self.routed)
 
     @cached_property
     def forward(self) -> tuple[Action, ...]:
-        """The forward of one pass; a request before it is awaited where its result is read."""
+        """The actions of the forward of one pass; a request from before is awaited where its result is read."""
         lead = () if self.operators[0].ahead.elements else (ENTERS,)
         return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
     def _forward(
         self, operators: tuple[ModelOperator, ...], enter: str, leave: str, kept: frozenset[int] = frozenset()
     ) -> list[Action]:
-        """Return the forward of some operators, without those whose outputs were kept."""
+        """Return the actions of the forward of some operators.
+
+        Args:
+            operators: The operators.
+            enter: The moment that comes before experts whose weights are sharded separately.
+            leave: The moment that comes after them.
+            kept: The operators whose outputs were kept; they are left out.
+        """
         items: list[Action] = []
         for i, operator in enumerate(operators):
             items += [item for style in self._begun_by(i) for item in style.enter]
@@ -72,12 +79,15 @@ class Part(Share):
 
     @cached_property
     def _inner(self) -> tuple[int, int]:
-        """The first and the last operator of experts whose weights are sharded separately; (-1, -1): there are none."""
+        """The first and the last operator of experts whose weights are sharded separately; (-1, -1) if there are none."""
         apart = [i for i, o in enumerate(self.operators) if self.plan.shards_weights and self.travels(o)]
         return min(apart, default=-1), max(apart, default=-1)
 
     def _then(self, items: list[Action], operator: ModelOperator, amount: Amount) -> list[Action]:
-        """Return items followed by an operator; the last request among them is awaited where the operator reads its result."""
+        """Return actions followed by an operator.
+
+        The last request among them is awaited where the operator reads its result.
+        """
         weight, ahead = self.weight_dtype, operator.ahead
         rest = self._works(operator, FORWARD, amount + ahead.times(-1))
         if not ahead.elements:
@@ -85,33 +95,36 @@ class Part(Share):
         return [*held_last(items), self.work(operator.name, ahead, weight), ENTERS, *rest]
 
     def _works(self, operator: ModelOperator, what: str, amount: Amount) -> list[Computation]:
-        """Return the kernels of a pass of an operator, for the amount that is left of it."""
+        """Return the computations of a pass of an operator, for a given amount of its work."""
         return [self.work(operator.name, part, self.weight_dtype, shape) for part, shape in split_sum(operator, what, amount)]
 
     def _cast(self, operator: ModelOperator, what: str, works: list[Computation]) -> list[Computation]:
-        """Return the kernels of a pass, with the casts before them; a compiler casts what several products read only once."""
+        """Return the computations of a pass with the casts to FP8 before them.
+
+        A compiler casts an input only once if several products read it.
+        """
         with_it = [o for o in self.operators if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
         known = self.stack.compile == LAYERS and with_it[0] is not operator
         return self.with_casts(operator, what, works, ProductPlace(known=known))
 
     def _forward_of(self, operator: ModelOperator) -> Amount:
-        """Return the bytes that an operator's forward moves; a lookup reads no more than the table that the rank has."""
+        """Return the amount of an operator's forward; a lookup reads no more than the whole table of the rank."""
         beyond = max(0, operator.outputs.whole - operator.parameters) if operator.kind == LOOKUP else 0
         return self.passes(operator).forward + Amount(whole=-beyond)
 
     @cached_property
     def backward(self) -> tuple[Item, ...]:
-        """The backward of one pass: gradients of the inputs and of the parameters, in autograd's order."""
+        """The items of the backward of one pass, in autograd's order: gradients of inputs and of parameters."""
         return tuple(item for item in self._split_backward if not isinstance(item, Computation) or item.later != REPEATED)
 
     @cached_property
     def backward_input(self) -> tuple[Action, ...]:
-        """The first half of a split backward: the gradients of the inputs."""
+        """The actions of the first half of a split backward: the gradients of inputs."""
         return tuple(item for item in self._split_backward if not isinstance(item, Gradient) and not is_later(item))
 
     @cached_property
     def backward_weights(self) -> list[list[Computation | Gradient]]:
-        """The second half of a split backward, for each weight together with the bias that comes with it."""
+        """The items of the second half of a split backward, in one list for each weight together with its bias."""
         found: dict[str, list[Computation | Gradient]] = {}
         works: list[Computation] = []
         for item in self._split_backward:
@@ -124,7 +137,7 @@ class Part(Share):
 
     @cached_property
     def _split_backward(self) -> tuple[Item, ...]:
-        """The items of a backward, in autograd's order, with those that only a split one has."""
+        """The items of a backward in autograd's order, with those that only a split backward has."""
         items: list[Item] = []
         for i in _backwards(self.operators):
             found = [item for item in self._backward(i) if not isinstance(item, Computation) or item.bytes]
@@ -135,7 +148,7 @@ class Part(Share):
         return tuple(items)
 
     def _backward(self, i: int) -> Iterable[Item]:
-        """Yield the backward of one operator."""
+        """Yield the items of the backward of one operator."""
         operator = self.operators[i]
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
         yield from self._then_again(arrived) if i == self._again_at else arrived
@@ -162,8 +175,9 @@ class Part(Share):
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
     def _parted(self, operator: ModelOperator) -> tuple[Amount, Amount, Amount]:
-        """Return input gradients computed before the weight gradient, the weight gradient, and the rest of the input gradients.
+        """Return the amounts of three pieces of an operator's backward, in their order.
 
+        These are input gradients that come before the weight gradient, the weight gradient, and the remaining input gradients.
         A norm without a kernel of its own first multiplies the gradient by the weight, and by the scaled input.
         """
         passes, of_each = self.passes(operator), _outputs(operator)
@@ -173,7 +187,7 @@ class Part(Share):
         return before, summed + passes.backward_weight, passes.backward_input + (before + summed).times(-1)
 
     def _attention(self, operator: ModelOperator) -> Iterable[Action]:
-        """Yield the backward of attention; selective recomputation runs its forward again first."""
+        """Yield the actions of the backward of attention; selective recomputation first runs its forward again."""
         shared, weight, shape = ContextAttention(self, operator), self.weight_dtype, operator.shape_of(FORWARD)
         passes = self.passes(operator)
         if self.plan.recompute == "selective":
@@ -184,14 +198,17 @@ class Part(Share):
             yield self.work(operator.name, passes.backward_input, weight, shape.backward())
 
     def _then_again(self, arrived: list[Action]) -> Iterable[Action]:
-        """Yield the forward up to an operator once more; DTensor awaits a request before it only where its result is read."""
+        """Yield the recomputed forward up to an operator.
+
+        With DTensor, an earlier request is awaited where its result is read.
+        """
         yield from held_last(arrived, GRADIENT)
         yield from self.again
         yield GRADIENT
 
     @cached_property
     def again(self) -> tuple[Action, ...]:
-        """The part of the forward that is run again before a backward."""
+        """The actions of the forward that are run again before a backward."""
         if self._again < 0:
             return ()
         operator = self.operators[self._again]
@@ -201,9 +218,11 @@ class Part(Share):
 
     @cached_property
     def _again(self) -> int:
-        """The operator up to which the forward is run again, the last that saved anything; -1: none.
+        """The number of the operator up to which the forward is run again, the last one that saved anything.
 
-        The operator itself would not have to run again, because it saves its input: checkpoints stop before it.
+        -1 if there is none.
+
+        The operator itself need not run again, because it saves its input: checkpoints stop before it.
         """
         if not self.recomputed:
             return -1
@@ -211,14 +230,17 @@ class Part(Share):
 
     @property
     def _again_at(self) -> int:
-        """The operator before whose backward the forward is run again; a product runs together with its bias."""
+        """The number of the operator before whose backward the forward is run again.
+
+        A product counts together with its bias.
+        """
         bias = self._again >= 0 and self._again + 1 < len(self.operators) and self.operators[self._again + 1].kind == BIAS
         return self._again + bias
 
     def _gradients(self, operator: ModelOperator) -> Iterable[Item]:
         """Yield the gradients of an operator's parameters.
 
-        Under tensor parallelism each forward makes DTensors of local weights, and autograd comes back to them at its end.
+        Under tensor parallelism each forward makes DTensors of local weights, whose gradients autograd adds up at the end.
         """
         style, gradient = self.style_of(operator.name), self.gradient_dtype
         late = style.holds and not self.plan.shards_weights and not self.plan.splits
@@ -233,28 +255,28 @@ class Part(Share):
             yield Gradient(operator.name, size, late, before, times, by_itself, shared=not operator.parameters)
 
     def _begun_by(self, i: int) -> list[Style]:
-        """Return the styles of the modules whose first operator this is, the outermost first."""
+        """Return the styles of the modules that begin with an operator, the outermost module first."""
         return [style for path, style in self.styles.items() if i == self._ends_of[path][0]]
 
     def _ended_by(self, i: int) -> list[Style]:
-        """Return the styles of the modules whose last operator this is, the innermost first."""
+        """Return the styles of the modules that end with an operator, the innermost module first."""
         return [style for path, style in reversed(self.styles.items()) if i == self._ends_of[path][1]]
 
     @cached_property
     def _ends_of(self) -> dict[str, tuple[int, int]]:
-        """The first and the last operator of each module that has a style; -1: it has none."""
+        """The first and the last operator of each module that has a style; -1 if the module has no operators."""
         within = {path: [*self.within(path)] for path in self.styles}
         return {path: (min(own, default=-1), max(own, default=-1)) for path, own in within.items()}
 
     def style_of(self, name: str) -> Style:
-        """Return the style of an operator's module, or of the innermost module around it that has one."""
+        """Return the style of an operator's module, or that of the innermost module around it that has a style."""
         while name and name not in self.styles:
             name = name.rpartition(".")[0]
         return self.styles.get(name, NONE)
 
     @cached_property
     def styles(self) -> dict[str, Style]:
-        """The styles by module path in the part, the shorter path first."""
+        """The styles of modules by their paths in the part, shorter paths first."""
         here = _LAYER if self.is_layer else ""
         paths = {path.removeprefix(here): name for path, name in self._shards.items() if path.startswith(_LAYER) == bool(here)}
         known = {o.name for o in self.operators}
@@ -263,7 +285,7 @@ class Part(Share):
 
     @property
     def _shards(self) -> dict[str, str]:
-        """The style of tensor parallelism of each module that several ranks share, by the path of the module."""
+        """The name of the style of each module that the ranks of tp divide, by the path of the module."""
         shards = dict(self.model.shards) if self.plan.tp > 1 else {}
         if self.routed is None:
             return shards
@@ -277,14 +299,14 @@ class Part(Share):
 
 
 def _outputs(operator: ModelOperator) -> Amount:
-    """Return the elements of the output, as often as they are written."""
+    """Return the elements of an operator's outputs, counted once for each time that they are written."""
     return Amount(operator.outputs.flops, operator.outputs.whole, operator.outputs.cut)
 
 
 def _backwards(operators: tuple[ModelOperator, ...]) -> list[int]:
-    """Return the operators in autograd's order.
+    """Return the numbers of operators in autograd's order.
 
-    This is the reverse order, but the gradients of a residual are added when both are there. A sum of embeddings has no two
+    This is the reverse order, but the gradients of a residual are added when both are computed. A sum of embeddings has no two
     such gradients.
     """
     order: list[int] = []

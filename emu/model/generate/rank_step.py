@@ -1,4 +1,4 @@
-"""The step of the ranks of a plan, by PyTorch's pieces: passes, gradients, optimizer; and the bytes at its peak."""
+"""The step of the ranks of a plan by PyTorch's pieces (passes, gradients, optimizer), and the bytes at its peak."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ from emu.trace.trace import Kind
 
 
 def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
-    """Yield a role at a place of a pipeline for each share of the states, and for each place in a ring of cp."""
+    """Yield the roles at one place of a pipeline: one for each share of the states, and for each position in a ring of cp."""
     for ranks, routed in classes(plan, model, place, routing):
         for at in range(plan.ring):
             own = ring_ranks(plan, ranks, at)
@@ -31,7 +31,10 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
-    """Yield the bytes of a rank at each place at its peak; rows of tokens are spread about evenly over experts."""
+    """Yield, for each of some places of a pipeline, the peak of the bytes of a rank.
+
+    Token rows are spread evenly over experts.
+    """
     known: KnownStretches = {}
     first = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
     for rank in (replace(first, place=place) for place in places):
@@ -39,16 +42,16 @@ def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iter
 
 
 def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
-    """Return the bytes that PyTorch's allocator asks the device for, on a rank at the first place of its pipeline."""
+    """Return the bytes that PyTorch's allocator requests from the device, on a rank at the first place of its pipeline."""
     rank = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
     return rank.memory.reserved(walk(rank, {})[0].memory)
 
 
 def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
-    """Yield the roles of ranks at one place of their pipelines; ranks with the same step come together.
+    """Yield the roles of ranks at one place of their pipelines; ranks with equal steps share a role.
 
     Args:
-        rank: The parts of the model on the ranks; the same token rows travel for all of them.
+        rank: The parts of the model on the ranks; the same token rows are sent for all of them.
         ranks: The ranks, as numbers in their stage.
     """
     tape, stages = walk(rank)
@@ -64,8 +67,8 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
 
     Args:
         rank: The parts of the model on the rank.
-        known: For a silent tape, the stretches that those of other ranks have recorded; new ones are added. None: the tape has
-            events, too.
+        known: For a silent tape, the stretches that the tapes of other ranks have recorded; new ones are added. None: the tape
+            has events, too.
     """
     silent, known = known is not None, {} if known is None else known
     tape = Tape(rank.stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
@@ -75,7 +78,7 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
 
 
 def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
-    """Return the requests that a rank makes at least in a step for a stage's gradients, and for its sharded weights."""
+    """Return the requests that a rank makes in any case in a step for a stage's gradients, and for its sharded weights."""
     tape = Tape(rank.stack.precision.activation)
     passes = _passes(tape, rank, stage)
     if isinstance(passes.gradients, ShardedStates):
@@ -97,7 +100,7 @@ def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
 
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> WholeGradients:
-    """Return the handling of a stage's gradients that the plan asks for."""
+    """Return the handling of a stage's gradients that a plan needs."""
     axis = "dp" if plan.copies == plan.dp else DATA
     if plan.splits:
         return AveragedGradients(tape, axis, plan.copies, parts)

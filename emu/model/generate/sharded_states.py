@@ -1,8 +1,8 @@
-"""Weights sharded by FSDP2: gathered before a layer needs them, on streams of their own, and gradients scattered after it.
+"""The handling of weights that FSDP2 shards: weights are gathered for each layer, and gradients are scattered after it.
 
-A layer is gathered before its forward while the one before is computed, and in the backward while the one after is; the
-embedding and the head are one group, the root, which stays whole from the forward to the end of the backward.
-Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
+Gathers and scatters run on streams of their own. In the forward, a layer is gathered while the layer before it is computed; in
+the backward, while the layer after it is computed. The embedding and the head are one group, the *root*, whose weights stay
+whole from the forward to the end of the backward. Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
 """
 
 from collections.abc import Hashable, Iterator
@@ -27,10 +27,10 @@ _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, be
 
 @dataclass
 class ShardedStates(WholeGradients):
-    """The weights and gradients that one rank has of a stage.
+    """The handling of one stage's weights and gradients on one rank that has a shard of them.
 
-    In a stage of a pipeline a layer stays whole from its backward to its next forward, and gradients are scattered after the
-    last backward of the stage.
+    In a stage of a pipeline, the weights of a layer stay whole from its backward to its next forward, and gradients are
+    scattered after the last backward of the stage.
     """
 
     tape: Tape
@@ -50,37 +50,37 @@ class ShardedStates(WholeGradients):
     current: list[WeightGroup] = field(default_factory=lambda: [ROOT])  # the groups whose backward goes on, the innermost last
 
     def state(self, at: int) -> Hashable:
-        """Return the state between passes, with events counted from `at`."""
+        """Return the state between two passes, with its events counted from event `at`."""
         named = (tuple((name, shifted(events, -at)) for name, events in of.items()) for of in (self.coming, self.reduced))
         after = shifted(self.before, -at), shifted(self.scattered, -at)
         return frozenset(self.whole), *named, *after, self.buffered, self.copied
 
     def restore(self, state: Any, at: int) -> None:
-        """Set the state from one with events counted from `at`."""
+        """Set the state that `state` has returned, with its events counted from event `at`."""
         whole, coming, reduced, before, scattered, self.buffered, self.copied = state
         self.whole = set(whole)
         self.coming, self.reduced = ({name: shifted(events, at) for name, events in of} for of in (coming, reduced))
         self.before, self.scattered = shifted(before, at), shifted(scattered, at)
 
     def gather(self) -> None:
-        """Request all weights, on the default stream."""
+        """Request the weights of all groups, on the default stream."""
         for group in self._groups:
             self._open_buffer(group)
             self._copy_in(group)
             self.coming[group] = self._ask(group)
 
     def arrive(self) -> None:
-        """Wait for the requested weights."""
+        """Wait for all requested weights."""
         for group in tuple(self.coming):
             self._arrive_early(group)
 
     def drop(self) -> None:
-        """Free all whole weights."""
+        """Free all gathered weights."""
         for group in sorted(self.whole):
             self._drop(group)
 
     def begin(self) -> None:
-        """Begin a forward: nothing is gathered before the optimizer has ended."""
+        """Begin a forward, in which no gather starts before the optimizer of the last step has ended."""
         self._hold_back(self.tape.now())
         self._forward(ROOT)
 
@@ -107,7 +107,7 @@ class ShardedStates(WholeGradients):
             self._leave(self._group(place), pass_)
 
     def reach(self, moment: str, place: int, pass_: int) -> None:
-        """Begin or end the experts of a layer, which are a group of their own; or note the gradient of the loss."""
+        """Begin or end the experts of a layer, which are a weight group; or record that the loss has its gradient."""
         group = WeightGroup(place, experts=True)
         if moment == LOSS_GRADIENT:
             self._next(ROOT)
@@ -129,13 +129,13 @@ class ShardedStates(WholeGradients):
             self._leave(group, pass_)
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient, as it is, to those of the passes before; after the last pass it is cut to the rank's own part."""
+        """Add a gradient to those of the passes before; it is cut to the rank's own part only after the last pass."""
         super().there(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
         if pass_ == self.plan.passes - 1:
             self.partial.setdefault(self.current[-1], []).append(gradient.before)
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """End a backward; without a pipeline, scatter the root's gradients and wait for all."""
+        """End a backward; without a pipeline, also scatter the gradients of the root, and wait for all scattered gradients."""
         if self.plan.pp == 1:
             self._leave(ROOT, pass_)
             self._settle()
@@ -148,7 +148,7 @@ class ShardedStates(WholeGradients):
             self._settle()
 
     def _leave(self, group: WeightGroup, pass_: int) -> None:
-        """Drop a group's weights after its backward, and scatter its gradients after the last; a pipeline does neither here."""
+        """Free the weights of a group after its backward, and scatter its gradients after the last one; not in a pipeline."""
         if self.plan.pp > 1:
             return
         self._drop(group)
@@ -156,7 +156,7 @@ class ShardedStates(WholeGradients):
             self._scatter(group)
 
     def _settle(self) -> None:
-        """Wait for all gradients."""
+        """Wait for all scattered gradients."""
         self.tape.memory.change(activations=-self.copied)
         self.copied = 0
         for events in self.reduced.values():
@@ -168,17 +168,17 @@ class ShardedStates(WholeGradients):
 
     @cached_property
     def _groups(self) -> list[WeightGroup]:
-        """The root, if it has weights of its own, then each layer, and its experts after it."""
+        """The weight groups of the stage: the root, if it has weights, then each layer followed by its experts."""
         return sorted(self._weights)
 
     @cached_property
     def _ended(self) -> list[WeightGroup]:
-        """The groups in the order in which their forwards end."""
+        """The weight groups in the order in which their forwards end."""
         return sorted(self._weights, key=lambda each: (each == ROOT, each.place, not each.experts))
 
     @cached_property
     def _weights(self) -> dict[WeightGroup, list[tuple[Part, ModelOperator]]]:
-        """The operators of each group that the stage has, each with its part."""
+        """The operators of each weight group of the stage, each with its part."""
         found: dict[WeightGroup, list[tuple[Part, ModelOperator]]] = {}
         for place, part in enumerate(self.parts):
             for operator in part.operators:
@@ -188,19 +188,19 @@ class ShardedStates(WholeGradients):
 
     @cached_property
     def _elements(self) -> dict[WeightGroup, int]:
-        """The parameters of each group."""
+        """The number of parameters of each weight group."""
         return {group: sum(operator.parameters for _, operator in own) for group, own in self._weights.items()}
 
     @cached_property
     def _padded(self) -> dict[WeightGroup, int]:
-        """The parameters of each group, filled up so that all ranks have parts as large as the first's."""
+        """The number of parameters of each weight group, if each rank had as many as the first rank."""
         return {
             group: sum(padded_elements(part, operator, self._ranks(group)) for part, operator in own if operator.parameters)
             for group, own in self._weights.items()
         }
 
     def least(self) -> Iterator[Ask]:
-        """Yield the requests that a step makes at least once."""
+        """Yield the requests that a step makes in any case."""
         precision = self.parts[0].stack.precision
         for group in self._groups:
             axis, ranks, size = self._axis(group), self._ranks(group), self._padded[group]
@@ -220,7 +220,7 @@ class ShardedStates(WholeGradients):
         return ROOT if self.parts[place].name in (EMBEDDING, HEAD) else WeightGroup(place)
 
     def _forward(self, group: WeightGroup) -> None:
-        """Gather a group for its forward, unless its weights are there."""
+        """Gather the weights of a group for its forward, unless they are whole already."""
         if group in self.whole or group not in self._weights:
             return
         self._gather(group)
@@ -231,7 +231,7 @@ class ShardedStates(WholeGradients):
             self._free()
 
     def _backward(self, group: WeightGroup) -> None:
-        """Wait for a group's weights in the backward, and request those of the next group."""
+        """Wait for the weights of a group in the backward, and request those of the next group."""
         self._gather(group)
         if group in self.coming:
             self._arrive_early(group)
@@ -245,18 +245,18 @@ class ShardedStates(WholeGradients):
         self.before = ()
 
     def _hold_back(self, events: tuple[int, ...]) -> None:
-        """Let the next gather wait for some events."""
+        """Let the next gather wait for events."""
         for stream in (_COPY_IN, _GATHER):
             self.tape.join(*events, stream=self._number(stream))
 
     def _next(self, group: WeightGroup) -> None:
-        """Request the weights of the group whose forward ended before this one; experts come before their layer."""
+        """Request the weights that the backward needs next: of the group whose forward ended before that of this group."""
         at = self._ended.index(group) if group in self._ended else len(self._ended)
         if at:
             self._gather(self._ended[at - 1])
 
     def _gather(self, group: WeightGroup) -> None:
-        """Request the weights of a group, unless they are there or under way."""
+        """Request the weights of a group, unless they are whole or requested already."""
         if group in self.whole or group in self.coming:
             return
         self._open_buffer(group)
@@ -270,7 +270,7 @@ class ShardedStates(WholeGradients):
         self.coming[group] = tape.now(gathers)
 
     def _copy_in(self, group: WeightGroup, stream: int = 0) -> None:
-        """Write the copy of a group's own weights into the buffer that is gathered."""
+        """Copy the rank's own weights of a group into the buffer that is gathered."""
         if self._ranks(group) > 1:
             own, part = self._padded[group] // self._ranks(group), self.parts[0]
             read, written = part.stack.precision.weight, self._dtype(group)
@@ -279,13 +279,13 @@ class ShardedStates(WholeGradients):
             self.tape.compute(moving("copied in", self.tape.dtype, (own, read), (own, written)), stream)
 
     def _ask(self, group: WeightGroup, stream: int = 0) -> tuple[int, ...]:
-        """Request the weights of a group; return the number of the request, if there is one."""
+        """Request the weights of a group; return the event of the request, or nothing if no other rank has a part of them."""
         if self._ranks(group) == 1:
             return ()
         return (self.tape.ask(Ask(self._axis(group), "all_gather", self._padded[group], self._dtype(group)), stream),)
 
     def _dtype(self, group: WeightGroup) -> str:
-        """Return the dtype in which a group is gathered; FP8 is for layers alone, whose norms are too small to count."""
+        """Return the dtype in which the weights of a group are gathered; only layers are gathered in FP8."""
         narrow = group != ROOT and not group.experts and self.parts[0].stack.narrow_gather
         return narrow or self.parts[0].stack.gathered
 
@@ -297,13 +297,13 @@ class ShardedStates(WholeGradients):
         self.whole.add(group)
 
     def _arrive_early(self, group: WeightGroup) -> None:
-        """Wait for weights in a backward, or ahead of a turn: the buffer is free at once."""
+        """Wait for the weights of a group in a backward or ahead of a turn, and free their buffer at once."""
         self._arrive(group)
         self.tape.memory.change(activations=-self._buffer(group), pool=GATHERS)
         self._hold_back(self.tape.now())
 
     def _drop(self, group: WeightGroup) -> None:
-        """Free the whole weights of a group, if they are there."""
+        """Free the gathered weights of a group, if they are whole."""
         if group in self.whole:
             self.tape.memory.change(weights=-self._bytes(group))
             self.whole.remove(group)
@@ -313,21 +313,21 @@ class ShardedStates(WholeGradients):
         return self._elements[group] * item_bytes(self._dtype(group))
 
     def _buffer(self, group: WeightGroup) -> int:
-        """Return the bytes of the buffer that a group is gathered into; a rank that shards with no other needs none."""
+        """Return the bytes of the buffer into which a group is gathered; 0 if the rank shares the group with no other."""
         return self._bytes(group) if self._ranks(group) > 1 else 0
 
     def _open_buffer(self, group: WeightGroup) -> None:
-        """Let the buffer of a group live that is to be gathered."""
+        """Count the bytes of the buffer into which a group is about to be gathered."""
         if group not in self.whole and group not in self.coming:
             self.tape.memory.change(activations=self._buffer(group), pool=GATHERS)
 
     def _close_buffer(self) -> None:
-        """Free the buffer of the weights gathered last in a forward."""
+        """Free the buffer of the weights that were gathered last in a forward."""
         self.tape.memory.change(activations=-self.buffered, pool=GATHERS)
         self.buffered = 0
 
     def _scatter(self, group: WeightGroup) -> None:
-        """Scatter the gradients of a group, on streams of their own."""
+        """Scatter the gradients of a group, on streams of their own, and free the whole gradients."""
         self._drop(group)
         self._copy_gradients(group)
         tape, padded, ranks = self.tape, self._padded[group], self._ranks(group)
@@ -350,7 +350,10 @@ class ShardedStates(WholeGradients):
             self._reduce(padded // ranks)
 
     def _copy_gradients(self, group: WeightGroup) -> None:
-        """Copy the gradients of a group, to be scattered from the copy, which lives until that of the next group."""
+        """Copy the gradients of a group into the buffer from which they are scattered.
+
+        The buffer lives until the gradients of the next group are copied.
+        """
         made, memory = sum(part.memory.gradient(o) for part, o in self._weights[group]), self.tape.memory
         lived = sum(part.memory.waits(o) for part, o in self._weights[group] if o.parameters)
         memory.change(activations=-self.copied)
@@ -365,7 +368,7 @@ class ShardedStates(WholeGradients):
         self.copied = made
 
     def _divide(self, group: WeightGroup, stream: int) -> None:
-        """Copy the gradients that one rank has alone; gradients of experts are added up, and then divided."""
+        """Divide the summed gradients of experts, and copy the gradients of a group of which no other rank has a part."""
         own, alone = self._padded[group] // self._ranks(group), self._ranks(group) == 1
         if group.experts and (alone or self.plan.copies > 1):
             self.tape.compute(self._moved(2 * own), stream)
@@ -373,7 +376,7 @@ class ShardedStates(WholeGradients):
             self.tape.compute(self._moved(2 * own), stream)
 
     def _reduce(self, elements: int) -> None:
-        """Add up scattered gradients over copies of the states."""
+        """Add up scattered gradients over the ranks that have copies of the same shard."""
         reduces = self._number(_REDUCE)
         self.tape.join(*self.tape.now(self._number(_SCATTER)), stream=reduces)
         self._request("all_reduce", REPLICATE, elements, reduces)

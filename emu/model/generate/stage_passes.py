@@ -1,4 +1,4 @@
-"""The passes of one stage on one rank, the way of its gradients, and its messages with the stages before and after it.
+"""The passes of one stage on one rank, the handling of its gradients, and its messages with the stages before and after it.
 
 The orders of a pipeline are those of PyTorch's schedules, which also say where a send is awaited.
 Source: torch/distributed/pipelining/schedules.py.
@@ -28,7 +28,7 @@ from emu.trace.trace import Kind
 
 @dataclass(frozen=True)
 class RankParts:
-    """The embedding, layers and head of a model, as far as a rank of a plan has them. Equal ones are made once."""
+    """The parts of a model (embedding, layers, head) that a rank of a plan has; equal parts are one object."""
 
     model: Model
     plan: Plan
@@ -94,19 +94,28 @@ class StagePasses(NamedTuple):
         self._copy_or_write(BACKWARD, pass_, self.once_backward)
 
     def backward_input(self, pass_: int) -> None:
-        """Make the input gradients of one microbatch. The first stage makes none: tokens have no gradients."""
+        """Write the input gradients of one microbatch; the first stage has none, because tokens have no gradients."""
         if self.stage:
             self._copy_or_write(INPUT, pass_, self._backward_input)
 
     def backward_weight(self, pass_: int) -> None:
-        """Run what is left of the backward of one microbatch."""
+        """Write the rest of the backward of one microbatch, after `backward_input`."""
         if self.stage:
             self._copy_or_write(WEIGHT, pass_, self._backward_weight)
         else:
             self.backward(pass_)
 
     def _copy_or_write(self, what: str, pass_: int, write: Callable[[int], None]) -> None:
-        """Write a pass, or copy an equal one; the first and the last backward handle their gradients as no other does."""
+        """Write a pass on the tape, or copy an equal pass that was written before.
+
+        The first and the last backward are never copied where events are written, because they treat gradients in ways of their
+        own.
+
+        Args:
+            what: The kind of pass, such as FORWARD.
+            pass_: The number of the pass.
+            write: The function that writes the pass.
+        """
         if what in (FORWARD, INPUT) or 0 < pass_ < self.last or self.tape.silent:
             self.tape.again(self._key(what, pass_), partial(write, pass_), self.gradients.state, self.gradients.restore)
         else:
@@ -118,20 +127,27 @@ class StagePasses(NamedTuple):
         return len(self.parts) - 1
 
     def _key(self, what: str, pass_: int) -> Hashable:
-        """Return a key, equal for passes that do the same from equal states; events name their stage, memory does not."""
+        """Return a key that is equal for passes with equal events, or on a silent tape for passes with equal memory.
+
+        The events of a pass name their stage, so that their key has it; the memory of a pass does not depend on the stage's
+        number.
+        """
         of = (pass_ == 0, pass_ == self.last) if what in (BACKWARD, WEIGHT) else None
         if self.tape.silent:
             return what, of, self.memory[pass_].key
         return self.stage, what, of, tuple(part.routed for part in self.parts[pass_])
 
     def _backward_input(self, pass_: int) -> None:
-        """Write the input gradients of one microbatch; those of weights are left for later."""
+        """Write the input gradients of one microbatch; a later `backward_weight` writes the gradients of its weights."""
         for place, part in reversed(list(enumerate(self.parts[pass_] if not self.tape.silent else ()))):
             self._run(part.backward_input, place, pass_)
         self.memory[pass_].backward_input(self.tape.memory)
 
     def _backward_weight(self, pass_: int) -> None:
-        """Make the gradient of each weight by itself, as the model has them; what is not kept is recomputed for each."""
+        """Write the gradient of each weight of one microbatch, in the order of the model.
+
+        Outputs that the forward did not keep are recomputed for each weight anew.
+        """
         for place, part in enumerate(self.parts[pass_] if not self.tape.silent else ()):
             for items in reversed(part.backward_weights):
                 self._run(part.again, place, pass_)
@@ -140,17 +156,29 @@ class StagePasses(NamedTuple):
         self.gradients.end(self.tape, pass_)
 
     def _run(self, items: Iterable[Item], place: int, pass_: int) -> None:
-        """Write the items of a part one after another."""
+        """Write some items of a part on the tape.
+
+        Args:
+            items: The items, one after another.
+            place: The number of the part in the stage.
+            pass_: The number of the pass.
+        """
         for item in items:
             if isinstance(item, Gradient):
-                self._there(item, place, pass_)
+                self._add_gradient(item, place, pass_)
                 continue
             run(self.tape, (item,))
             if isinstance(item, Moment):
                 self.gradients.reach(item, place, pass_)
 
-    def _there(self, gradient: Gradient, place: int, pass_: int) -> None:
-        """Hand on the gradient of a parameter, which is there."""
+    def _add_gradient(self, gradient: Gradient, place: int, pass_: int) -> None:
+        """Give a computed gradient of a parameter to the object that adds up and reduces the gradients of its kind.
+
+        Args:
+            gradient: The gradient; `travels` says that its parameter is of experts to which token rows are sent.
+            place: The number of its part in the stage.
+            pass_: The number of the pass.
+        """
         part = self.parts[pass_][place]
         if gradient.travels:
             self.experts.there(gradient, part, place, pass_)
@@ -158,7 +186,14 @@ class StagePasses(NamedTuple):
             self.gradients.there(self.tape, gradient, part, pass_)
 
     def _walk(self, moments: Iterable[Moment], items: Iterable[Item], place: int, pass_: int) -> None:
-        """Run a part in its memory and its events together: at each moment both have come equally far."""
+        """Run one part of the stage, its memory and its events side by side.
+
+        Args:
+            moments: The moments of the part, before each of which the memory of the step goes on.
+            items: The events of the part, with the same moments among them.
+            place: The number of the part in the stage.
+            pass_: The number of the pass.
+        """
         left = iter(items)
         for moment in moments:
             self._run(takewhile(partial(ne, moment), left), place, pass_)
@@ -166,7 +201,7 @@ class StagePasses(NamedTuple):
         self._run(left, place, pass_)
 
     def once_forward(self, pass_: int) -> None:
-        """Write the forward of one microbatch down in full, though an equal one came before."""
+        """Write all events of the forward of one microbatch, even if an equal forward could be copied."""
         memory = self.memory[pass_]
         self.gradients.begin()
         for place, part in enumerate(self.parts[pass_]):
@@ -177,7 +212,10 @@ class StagePasses(NamedTuple):
         memory.end_forward(self.tape.memory)
 
     def once_backward(self, pass_: int) -> None:
-        """Write the backward of one microbatch down in full; what autograd comes back to late comes last."""
+        """Write all events of the backward of one microbatch, even if an equal backward could be copied.
+
+        Gradients that autograd adds up only at the end of the backward (`_is_late`) come last.
+        """
         late: list[tuple[int, Gradient]] = []
         memory = BackwardMemory(self.memory[pass_], self.tape.memory, pass_ == 0, pass_ == self.last)
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
@@ -187,13 +225,13 @@ class StagePasses(NamedTuple):
             self._walk(memory.layer(place), (item for item in items if not _is_late(item)), place, pass_)
             self.gradients.leave_backward(place, pass_)
         for place, item in late:
-            self._there(item, place, pass_)
+            self._add_gradient(item, place, pass_)
         memory.end()
         self.gradients.end(self.tape, pass_)
 
 
 def _is_late(item: Item) -> TypeGuard[Gradient]:
-    """Return whether autograd comes to a gradient only after all that computes."""
+    """Return whether an item is a gradient that autograd adds up only after all computations of the backward."""
     return isinstance(item, Gradient) and item.late and not item.travels
 
 
@@ -207,9 +245,9 @@ class StageMessages:
     tape: Tape
     before: int | None  # the place of the stage before in the group of the pipeline; None: there is none
     after: int | None
-    elements: int  # of what passes
+    elements: int  # of a message
     dtype: str
-    gathered: int = 0  # elements that the ranks of tp put together of their shares; 0: what came is all that is needed
+    gathered: int = 0  # elements that the ranks of tp gather from their messages; 0: each receives all that it needs
 
     def send(self, what: str) -> list[int]:
         """Send the result of a pass to another stage, and return the requests, if any.
@@ -224,7 +262,11 @@ class StageMessages:
         return self._message(Kind.RECV, self.before if what == FORWARD else self.after)
 
     def join(self, came: Sequence[int]) -> None:
-        """Wait for received parts, and put them together."""
+        """Wait for received messages; then, if each rank of tp has received a share only, gather the shares over tp.
+
+        Args:
+            came: The events of the receives; empty: nothing was received.
+        """
         self.tape.join(*came)
         if came and self.gathered:
             self.tape.join(self.tape.ask(Ask("tp", "all_gather", self.gathered, self.dtype)))
@@ -234,7 +276,7 @@ class StageMessages:
 
 
 def messages_of_stage(tape: Tape, rank: RankParts, stage: int) -> StageMessages:
-    """Return the messages of a stage; stages follow one another round the places of the pipeline, or there and back."""
+    """Return the messages of a stage with its neighbours, wherever the plan's order has placed these in the pipeline."""
     plan, stack = rank.plan, rank.stack
     where = {number: place for place in range(plan.pp) for number in plan.stages_of(place * plan.stage_ranks)}
     whole, share = plan.pass_batch * plan.rank_seq * rank.model.hidden, stack.boundary_share(plan.tp, sp=plan.sp)
@@ -248,8 +290,8 @@ def run_stages(tape: Tape, rank: RankParts, stages: Mapping[int, Any], *, waits:
     Args:
         tape: The tape.
         rank: The parts of the rank.
-        stages: The passes of each stage: `StagePasses`, or what has their methods and gradients.
-        waits: Whether sends are awaited at once, where turns say when they are.
+        stages: The passes of each stage: `StagePasses`, or an object with the same methods and `gradients`.
+        waits: Whether an order that is made of turns waits for each send at once.
     """
     plan, ends = rank.plan, {number: messages_of_stage(tape, rank, number) for number in stages}
     if plan.pp == 1:
@@ -265,7 +307,7 @@ def run_stages(tape: Tape, rank: RankParts, stages: Mapping[int, Any], *, waits:
 
 
 def gpipe(passes: StagePasses, ends: StageMessages, microbatches: int) -> None:
-    """Run all forwards, then all backwards; sends are awaited at the end of either."""
+    """Write all forwards, then all backwards; the sends of each half are awaited at its end."""
     tape = ends.tape
     for what, do in ((FORWARD, passes.forward), (BACKWARD, passes.backward)):
         sent: list[int] = []
@@ -278,9 +320,10 @@ def gpipe(passes: StagePasses, ends: StageMessages, microbatches: int) -> None:
 
 
 def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_after: int, microbatches: int) -> None:
-    """Run as many forwards as stages follow; then alternate backwards and forwards, each with the messages of the other.
+    """Write the order 1F1B: first one forward for each later stage and one more, then backwards and forwards in turn.
 
-    A send of the first forwards is awaited after the next forward; a send that goes with a receive, at once.
+    A send of the first forwards is awaited after the next forward. A send that is posted together with a receive is awaited at
+    once.
     """
     tape, ahead = ends.tape, min(microbatches, stages_after + 1)
     sent: list[int] = []
@@ -305,7 +348,14 @@ def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_af
 
 
 def by_turns(own: Sequence[Turn], stages: Mapping[int, Any], ends: Mapping[int, StageMessages], *, waits: bool) -> None:
-    """Take the turns of a place: receives are posted early, and sends awaited at the end of the step, or at once (`waits`)."""
+    """Write the turns of one place of a pipeline.
+
+    Args:
+        own: The turns of the place, in their order.
+        stages: The passes of each stage of the place.
+        ends: The messages of each stage of the place.
+        waits: Whether a send is awaited at once; else all sends are awaited at the end of the step.
+    """
     sent: list[int] = []
     came: dict[Turn, list[int]] = {}
     tape = next(iter(ends.values())).tape
@@ -327,7 +377,14 @@ _PASSES = {FORWARD: "forward", BACKWARD: "backward", INPUT: "backward_input", WE
 
 
 def _take_turn(passes: Any, turn: Turn, ends: StageMessages, came: Sequence[int]) -> None:
-    """Take one turn of a stage once its weights and the message that it reads are there."""
+    """Write one turn of a stage.
+
+    Args:
+        passes: The passes of the stage.
+        turn: The turn, which is no message.
+        ends: The messages of the stage.
+        came: The events of the receives of the message that the turn reads.
+    """
     if turn.what in _READS:
         passes.gradients.arrive()
         ends.join(came)

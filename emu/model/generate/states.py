@@ -1,11 +1,11 @@
-"""The share of each rank in the states that ranks divide, and the roles of ranks that do the same.
+"""The share of each rank in divided states, the roles of ranks with equal steps, and the end of a step.
 
-Divided are weights, gradients and the optimizer's state, or the last alone.
-States of experts that tokens travel to are divided among the ranks that have copies of them (`edp`); all others among those
-of dp, or of a part of it, and of cp. FSDP2 cuts each parameter along its first dimension, as `torch.chunk` does: of 5 rows on
-4 ranks the first two have 2, the third 1 and the last none.
+The divided states are weights, gradients and the optimizer's state, or the optimizer's state alone. States of experts to which
+token rows are sent are divided among the ranks that have copies of them (`edp`); all others among the ranks of dp and cp, or of
+a part of dp and cp. FSDP2 cuts each parameter along its first dimension, as `torch.chunk` does: of 5 rows on 4 ranks the first
+two ranks have 2, the third has 1 and the last has none.
 
-The end of a step: gradients scaled to a norm (`emu.model.parallel.data_parallel`), and AdamW in one kernel.
+The end of a step scales gradients to a norm (`emu.model.parallel.data_parallel`), and runs AdamW in one kernel.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from emu.trace.trace import UPDATE
 
 
 class WeightGroup(NamedTuple):
-    """The weights that are gathered at once: a layer, its experts that tokens travel to, or the root."""
+    """The weights that FSDP2 gathers together: of a layer, of its experts to which token rows are sent, or of the root."""
 
     place: int  # of the layer; the root has none, and comes first
     experts: bool = False
@@ -45,14 +45,24 @@ StateShare = tuple[int, int]
 
 
 def sharing_axis(plan: Plan, *, travels: bool) -> str:
-    """Return the axis of the ranks that divide the states of experts that tokens travel to (`travels`), or all other states."""
+    """Return the axis whose ranks divide states.
+
+    Args:
+        plan: The plan.
+        travels: True for the states of experts to which token rows are sent, False for all other states.
+    """
     if travels:
         return "edp"
     return ("dp" if plan.sharded == plan.dp else SHARD) + ("_cp" if plan.copies > plan.dp else "")
 
 
 def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
-    """Return ranks, as numbers in their stage, by their share."""
+    """Return each share of the states with the ranks that have it.
+
+    Args:
+        plan: The plan.
+        ranks: The ranks, as numbers in their stage.
+    """
     at = plan.places(ranks)
     dense = plan.copy_numbers(ranks) % plan.holders
     experts = at["edp"] if plan.exchanges and plan.shards_states else 0 * ranks
@@ -65,7 +75,13 @@ def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
 def group_equal_sizes(
     parts: Sequence[Part], plan: Plan, of: list[tuple[StateShare, I64]]
 ) -> list[list[tuple[StateShare, I64]]]:
-    """Return the shares in groups, in each of which the shares of the gradients have equal sizes."""
+    """Return shares in groups: the shares of one group have gradients of equal sizes.
+
+    Args:
+        parts: The parts of the model on these ranks.
+        plan: The plan.
+        of: The shares with the ranks that have them, as `ranks_by_share` returns them.
+    """
     if not plan.shards_weights:
         return [of]
     unlike = {part.name: part for part in parts}.values()
@@ -77,7 +93,7 @@ def group_equal_sizes(
 
 
 def rows_of(part: Part, operator: ModelOperator) -> int:
-    """Return the rows in the first dimension of each of an operator's tensors: experts, output columns, or words."""
+    """Return the size of the first dimension of each of an operator's tensors: experts, output columns, or words."""
     if operator.experts:
         return operator.experts
     if operator.shape:
@@ -86,13 +102,19 @@ def rows_of(part: Part, operator: ModelOperator) -> int:
 
 
 def padded_elements(part: Part, operator: ModelOperator, ranks: int) -> int:
-    """Return the elements of an operator's tensors if each rank had as many rows as the first."""
+    """Return the elements of an operator's tensors if each of some ranks had as many of their rows as the first rank has."""
     rows = rows_of(part, operator)
     return operator.parameters // rows * -(-rows // ranks) * ranks
 
 
 def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
-    """Return the elements of each of an operator's tensors that a rank has as weights and gradients."""
+    """Return the elements of each of an operator's tensors that a rank has as weights and gradients.
+
+    Args:
+        part: The part of the model that the operator belongs to.
+        operator: The operator.
+        held: The share of the rank.
+    """
     size = operator.parameters // operator.tensors
     if not size or not part.plan.shards_weights:
         return size
@@ -103,7 +125,7 @@ def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
 
 
 class Role(NamedTuple):
-    """The step of some ranks at one place of their pipelines."""
+    """The step of ranks at one place of their pipelines whose events are equal."""
 
     tape: Tape
     ranks: I64  # of the run
@@ -115,7 +137,7 @@ class Role(NamedTuple):
 
 
 def ring_ranks(plan: Plan, ranks: I64, at: int) -> I64:
-    """Return the ranks, of some, at a place in their ring of cp."""
+    """Return those of some ranks that have a position in their ring of context parallelism."""
     there: I64 = ranks[plan.places(ranks)["cp"] % plan.ring == at]
     return there
 

@@ -1,11 +1,11 @@
-"""The requests of the styles in `emu.model.parallel.tensor_parallel.STYLES`, at the begin and end of their module.
+"""The styles of tensor and expert parallelism: the computations and requests before and after each module of a part.
 
-The bytes that they move besides were counted in the same way as those of `emu.model.stack.passes`.
+A style is the way in which the ranks of tp divide one module, such as `colwise`: `emu.model.parallel.tensor_parallel.STYLES`
+has the styles that run, and `STYLES` here has their events. The exchange of token rows with the ranks of their experts
+(`emu.model.parallel.expert_parallel`) is a style, too. The bytes of memory traffic were counted as those of
+`emu.model.stack.passes`.
 
-The exchange of token rows with the ranks of their experts (`emu.model.parallel.expert_parallel`), a style of their module.
-
-The bytes that it moves besides were counted in the same way as those of `emu.model.stack.passes`. E experts, EP ranks of them,
-ETP ranks of one.
+Each function of a style has two arguments: the part on one rank (`share`), and the path of the module in the part (`path`).
 """
 
 from collections.abc import Callable, Mapping
@@ -19,17 +19,17 @@ _FLAG, _INDEX = 1, 8  # bytes of an element of a mask, and of an index
 
 
 class Style(NamedTuple):
-    """The computations and requests at the begin and end of one module."""
+    """The computations and requests that a style adds before and after the operators of one module."""
 
-    enter: tuple[Action, ...] = ()
-    leave: tuple[Action, ...] = ()
-    enter_backward: tuple[Action, ...] = ()  # after the gradient of what came in
-    leave_backward: tuple[Action, ...] = ()  # before the gradient of what went out is used
+    enter: tuple[Action, ...] = ()  # before the forward
+    leave: tuple[Action, ...] = ()  # after the forward
+    enter_backward: tuple[Action, ...] = ()  # after the gradient of the module's input
+    leave_backward: tuple[Action, ...] = ()  # before the gradient of the module's output is used
     holds: bool = True  # whether parameters of the module are DTensors
-    cuts: tuple[str, ...] = ()  # the axes along which each rank has another part of them
-    gradient: Callable[[ModelOperator], tuple[Action, ...]] = lambda _: ()  # what makes it the rank's own part
-    times: int = 1  # how many times as large it is before
-    inside: tuple[Action, ...] = ()  # what the module itself does first
+    cuts: tuple[str, ...] = ()  # the axes along which each rank has another part of the parameters
+    gradient: Callable[[ModelOperator], tuple[Action, ...]] = lambda _: ()  # what makes a gradient that of the rank's own part
+    times: int = 1  # how many times as large the gradient is before
+    inside: tuple[Action, ...] = ()  # the module's own actions before its first operator
 
 
 NONE = Style(holds=False)
@@ -38,40 +38,58 @@ _READ_WHOLE = ("shared", "inner shared", "own shared")  # styles of a module who
 
 
 def _shared(share: Share, path: str) -> Style:
-    """Return the style of a block that reads the tokens of all ranks."""
+    """Return the style of a block whose products read the tokens of all ranks of tp.
+
+    With sequence parallelism the tokens are gathered before the forward. The gradient of the input is summed over tp.
+    """
     return Style(share.gathered() if share.plan.sp else (), enter_backward=share.reduced(), holds=False)
 
 
 def _colwise(share: Share, path: str) -> Style:
-    """Return the style of products cut by columns; a product that alone reads its input sums that input's gradient alone."""
+    """Return the style of a product cut by columns.
+
+    The gradient of its input is summed over tp here, unless several products read that input: then the style of their block
+    sums it once.
+    """
     parent = path.rpartition(".")[0]
     if share.model.shards.get(parent, share.model.shards.get(f"layers.*.{parent}", "")) in _READ_WHOLE:
         return Style(cuts=_TP)
     sizes = [o.shape[0] * o.shape[2] for o in map(share.operators.__getitem__, share.within(path)) if o.shape]
-    return Style(enter_backward=tuple(share.asked("all_reduce", size) for size in sizes), cuts=_TP)
+    return Style(enter_backward=tuple(share.collective("all_reduce", size) for size in sizes), cuts=_TP)
 
 
 def _rowwise(share: Share, path: str, summed: tuple[Action, ...], *, gathers: bool = False) -> Style:
-    """Return the style of a product cut by rows, whose outputs are added up; gradients are gathered where ranks keep tokens."""
+    """Return the style of a product cut by rows.
+
+    Args:
+        share: The part on one rank.
+        path: The path of the product's module.
+        summed: The requests that sum the outputs over tp.
+        gathers: Whether the gradient of the output is gathered, because each rank keeps its own tokens of the output.
+    """
     return Style(leave=(*_divided(share, path), *summed), leave_backward=share.gathered() if gathers else (), cuts=_TP)
 
 
 def _divided(share: Share, path: str) -> tuple[Action, ...]:
-    """Return the division of a bias: each rank adds its share, so that the sum has the bias once."""
+    """Return the computations that divide the biases of a module by tp.
+
+    Each rank then adds its share of the bias, so that the sum over tp has the bias once.
+    """
     biases = (o for o in map(share.operators.__getitem__, share.within(path)) if o.kind == BIAS)
     return tuple(share.work(path, Amount(parameters=2 * o.parameters), share.weight_dtype) for o in biases)
 
 
 def _vocabulary(share: Share, path: str) -> Style:
-    """Return the style of a table of words whose output is added up like that of blocks."""
+    """Return the style of an embedding table whose output is summed over tp in the way of the outputs of blocks."""
     words = _words(share, path)
     return words._replace(leave=(*words.leave[:-1], *share.reduced()), leave_backward=share.gathered() if share.plan.sp else ())
 
 
 def _words(share: Share, path: str) -> Style:
-    """Return the style of a table cut by rows.
+    """Return the style of an embedding table cut by rows, each of which belongs to one word of the vocabulary.
 
-    Words in rows of other ranks are looked up as row 0 and then zeroed. The gradient is whole before a rank takes its rows.
+    A rank looks up words of other ranks as row 0, and then sets these rows of its output to 0. The backward makes the gradient
+    of the whole table, of which each rank then takes its rows.
     """
     n, tp = share.tokens.n, share.plan.tp
     masks = Amount(fixed_bytes=n * (2 * (_INDEX + _FLAG) + 3 * _FLAG))  # below, above, either
@@ -82,7 +100,7 @@ def _words(share: Share, path: str) -> Style:
     taken = share.work(path, Amount(parameters=2 * table), gradient)
     return Style(
         enter=tuple(share.active(path, each) for each in (masks, shifted)),
-        leave=(share.active(path, zeroed), share.asked("all_reduce", share.elements)),
+        leave=(share.active(path, zeroed), share.collective("all_reduce", share.elements)),
         enter_backward=(share.work(path, Amount(parameters=table * (tp - 1)), gradient),),
         gradient=lambda _: (taken,),
         times=tp,
@@ -91,12 +109,12 @@ def _words(share: Share, path: str) -> Style:
 
 
 def _gathered(share: Share, path: str) -> Style:
-    """Return the style of a head whose logits are gathered."""
+    """Return the style of a head that is cut by columns, and whose logits are gathered over tp."""
     logits = share.tokens.n * share.model.vocab
     shared = _shared(share, path)
     return Style(
         shared.enter,
-        (share.asked("all_gather", logits), share.copied("gathered", logits)),
+        (share.collective("all_gather", logits), share.copied("gathered", logits)),
         shared.enter_backward,
         (share.copied("to shards", logits // share.plan.tp),),
         cuts=_TP,
@@ -104,26 +122,32 @@ def _gathered(share: Share, path: str) -> Style:
 
 
 def _summed_weights(share: Share) -> Style:
-    """Return the style of weights whose gradients are added up over tp."""
+    """Return the style of weights that every rank has whole, and whose gradients are summed over tp."""
     gradient = share.gradient_dtype
     return Style(gradient=lambda o: (Ask("tp", "all_reduce", o.parameters // o.tensors, gradient),))
 
 
 def _summed(share: Share, path: str) -> Style:
-    """Return the style of an output that all heads share; each rank has the gradient of its heads alone."""
+    """Return the style of a module whose output all heads of attention read.
+
+    Each rank of tp has the gradient of the output from its own heads alone, so that this gradient is summed over tp.
+    """
     size = next(share.operators[i].outputs.elements for i in share.within(path))
-    return Style(enter_backward=(share.asked("all_reduce", size),), holds=False)
+    return Style(enter_backward=(share.collective("all_reduce", size),), holds=False)
 
 
 def _experts(share: Share, path: str) -> Style:
-    """Return the style of experts cut by columns, then rows; all ranks have all token rows."""
+    """Return the style of experts whose first products are cut by columns and whose last is cut by rows.
+
+    All ranks of tp have all token rows; outputs and input gradients are summed over tp.
+    """
     rows = next(o.shape[0] for o in map(share.operators.__getitem__, share.within(path)) if o.shape)
-    summed = (share.asked("all_reduce", rows * share.model.hidden)._replace(prompt=True),)
+    summed = (share.collective("all_reduce", rows * share.model.hidden)._replace(prompt=True),)
     return Style(leave=summed, enter_backward=summed, cuts=_TP)
 
 
 def _if_cut(share: Share, style: Style) -> Style:
-    """Return a style that sequence parallelism needs alone."""
+    """Return a style if the plan has sequence parallelism, else no style: nothing else needs it."""
     return style if share.plan.sp else NONE
 
 
@@ -149,8 +173,8 @@ STYLES: Mapping[str, Callable[[Share, str], Style]] = {
     "sparse": lambda share, _: _if_cut(share, Style(share.gathered(), share.own(), share.own(), share.gathered(), holds=False)),
     "experts": _experts,
     # Inside a block: an input whose gradient is added up over tp, and a product cut by rows whose output stays whole.
-    "inner shared": lambda share, _: Style(enter_backward=(share.asked("all_reduce", share.elements),), holds=False),
-    "inner rowwise": lambda share, path: _rowwise(share, path, (share.asked("all_reduce", share.elements),)),
+    "inner shared": lambda share, _: Style(enter_backward=(share.collective("all_reduce", share.elements),), holds=False),
+    "inner rowwise": lambda share, path: _rowwise(share, path, (share.collective("all_reduce", share.elements),)),
     # A block of experts in which every rank has its own tokens, or rows of them.
     "own tokens": lambda share, _: (
         NONE if share.plan.sp else Style(share.own(), share.gathered(), share.gathered(), share.own(), holds=False)
@@ -167,9 +191,9 @@ _NUMBER, _END = 8, 4  # bytes of a count, of an index; and of where an expert's 
 
 
 def exchange(share: Share, path: str) -> Style:
-    """Return the style of a block of experts whose token rows travel.
+    """Return the style of a block of experts whose token rows are sent to the ranks of their experts.
 
-    The weights are local, and each rank has those of its experts. A rank that has all experts exchanges no rows.
+    The weights are no DTensors: each rank has those of its own experts. A rank that has all experts exchanges no rows.
     """
     assert share.routed is not None, "a block without routed rows exchanges none"
     sizes = (("ep", share.plan.ep), ("etp", share.plan.expert_tp))
@@ -194,7 +218,10 @@ def exchange(share: Share, path: str) -> Style:
 
 
 def _counts(share: Share) -> tuple[Action, ...]:
-    """Return the requests for the number of rows of each expert; with a capacity there are none."""
+    """Return the requests by which ranks learn the number of token rows of each expert.
+
+    With a capacity there are none, because each expert gets as many rows.
+    """
     etp, experts = share.plan.expert_tp, share.model.experts
     to_experts, to_shards = Ask("ep", "all_to_all", experts, _COUNT), Ask("etp", "all_gather", etp * experts, _COUNT)
     told = share.plan.capacity > 0
@@ -202,7 +229,10 @@ def _counts(share: Share) -> tuple[Action, ...]:
 
 
 def _order(share: Share, rows: int) -> Action:
-    """Return the computation of each row's expert, and of the order of rows: arrived rows lie by rank, then by expert."""
+    """Return the computation of the permutation that sorts the received rows by expert.
+
+    Rows are received sorted by source rank, then by expert.
+    """
     every, here = share.plan.expert_tp * share.model.experts, share.model.experts // share.plan.ep
     numbers = 2 * here + every if here > 1 else here  # of the experts, one for each count; of one expert no copy
     repeated = 3 * rows + every + min(rows, every if here > 1 else here)
@@ -211,33 +241,50 @@ def _order(share: Share, rows: int) -> Action:
 
 
 def _sorted(share: Share, rows: int, *, first: bool) -> Action:
-    """Return the copy of rows into the order of experts, with the counts (`first`), or back into the order of arrival."""
+    """Return the copy that sorts token rows.
+
+    Args:
+        share: The part on one rank.
+        rows: The number of rows on the rank.
+        first: True to sort the received rows by expert, False to bring the experts' outputs back into the order of arrival.
+    """
     here, every = share.model.experts // share.plan.ep, share.plan.expert_tp * share.model.experts
     numbers = rows + every + here if first else 4 * rows
     return share.active(EXCHANGE, Amount(whole=2 * rows * share.model.hidden, fixed_bytes=_NUMBER * numbers))
 
 
 def _sorted_backward(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
-    """Return the backward of a sort: zeros, to which the rows are added in the other order."""
+    """Return the backward of a sort of rows: a tensor of zeros is made, and each row is added to it at its former place."""
     added = RowSum(INPUT, routed.here, routed.here, share.model.hidden)
     zeros = share.active(EXCHANGE, Amount(whole=routed.here * share.model.hidden))
     return zeros, share.active(EXCHANGE, added.amount, added.shape)
 
 
 def _rows_there(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
-    """Return the requests that bring rows to the ranks of their experts, and to all ranks that share these."""
+    """Return the requests that send token rows to the ranks of their experts (ep), and gather them over etp.
+
+    The ranks of etp share the weights of an expert.
+    """
     shared = _moved(share, "etp", "all_gather", routed.here, (sum(routed.taken),))
     return *_moved(share, "ep", "all_to_all", routed.most, routed.given), *shared
 
 
 def _rows_back(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
-    """Return the requests that add up the experts' outputs and bring them back to the rows' own ranks."""
+    """Return the requests that sum the experts' outputs over etp, and send them back over ep to the ranks of their tokens."""
     shared = _moved(share, "etp", "reduce_scatter", routed.here, routed.shares)
     return *shared, *_moved(share, "ep", "all_to_all", routed.most, routed.taken)
 
 
 def _moved(share: Share, axis: str, operation: str, rows: int, given: tuple[int, ...]) -> tuple[Action, ...]:
-    """Return the request by which rows move over an axis, if it has ranks; `given` are the rows that a rank gives to each."""
+    """Return the request that exchanges token rows over an axis; none if the axis has a single rank.
+
+    Args:
+        share: The part on one rank.
+        axis: The axis.
+        operation: The operation of the request.
+        rows: The rows of the whole operation.
+        given: The rows that the rank sends to each rank of the axis; if all are equal, the request has no splits.
+    """
     ranks, hidden = share.plan.sizes[axis], share.model.hidden
     splits = () if all(each * ranks == rows for each in given) else tuple(each * hidden for each in given)
-    return (share.asked(operation, rows * hidden, axis, splits)._replace(prompt=axis == "etp"),) if ranks > 1 else ()
+    return (share.collective(operation, rows * hidden, axis, splits)._replace(prompt=axis == "etp"),) if ranks > 1 else ()

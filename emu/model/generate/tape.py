@@ -1,6 +1,7 @@
-"""The events of one role, written in the order in which they are issued, one by one or as a copy of an earlier stretch.
+"""The events of one role in the order in which they are issued, one by one or as copies of stretches of earlier events.
 
-Computations are kept apart: each takes the longer of its FLOPs and bytes, so that several as one would take too little.
+Each kernel is a computation of its own, because its time is the longer of that of its FLOPs and that of its bytes: several
+kernels counted as one would take too little time.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -22,7 +23,7 @@ _STEP = 1
 
 
 class _Row(NamedTuple):
-    """One event without its instance number, which follows from its position in its queue."""
+    """One event without its instance number, which follows from its position in its queue; words and shapes are numbered."""
 
     kind: int
     stream: int
@@ -38,7 +39,7 @@ class _Row(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Some events one after another, independent of where they stand."""
+    """A sequence of events, in a form that does not depend on its position in the step."""
 
     rows: I64  # [E, fields of a row]
     waits: I64  # [E] how many each waits for
@@ -52,7 +53,7 @@ KnownStretches = dict[Hashable, tuple[_Stretch, Ledger, Hashable, Hashable]]  # 
 class Tape:
     """The events of one role in a step, and the bytes that live on its ranks.
 
-    On a silent tape nobody wants the events: none is written, and nothing waits for one.
+    A silent tape has no events: it records only the bytes.
     """
 
     dtype: str  # of computations
@@ -82,13 +83,13 @@ class Tape:
         state: Callable[[int], Hashable] = lambda _: (),
         restore: Callable[[Any, int], None] = lambda *_: None,
     ) -> None:
-        """Do something; if the same began in the same state before, copy its events and memory to here instead.
+        """Run a function that writes events, or copy the result of an earlier run of it that began in the same state.
 
         Args:
-            what: A key of what is done.
-            do: The function that does it.
-            state: A function that gives further state, with events counted from a number.
-            restore: A function that sets it again.
+            what: A key of what the function writes.
+            do: The function.
+            state: A function that returns further state of the caller, with its events counted from event `at`.
+            restore: A function that sets this state.
         """
         self._close()
         at = len(self)
@@ -107,7 +108,7 @@ class Tape:
         self.known[begun] = (self._close(), memory, self._state(at), state(at))
 
     def compute(self, work: Computation, stream: int = 0) -> None:
-        """Add a computation, unless it is empty."""
+        """Add a computation to a stream, unless it has neither FLOPs nor bytes."""
         if self.silent or not (work.bytes or work.flops):
             return
         dtype = self._word(work.dtype or self.dtype)
@@ -115,12 +116,12 @@ class Tape:
         self._compute(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0))
 
     def mark(self, name: str) -> None:
-        """Add a named moment between computations."""
+        """Add a mark with a name."""
         if not self.silent:
             self._compute(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, 0, -1, 0, 0))
 
     def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
-        """Add a request for a collective, and return its number."""
+        """Add a request for a collective, and return the number of its event."""
         if self.silent:
             return 0
         what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements, 0)
@@ -128,7 +129,7 @@ class Tape:
         return self._request(_Row(Kind.COLLECTIVE, stream, *what, group, root, split))
 
     def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
-        """Add a send to a member of the group, or a receive from one; return its number."""
+        """Add a send to a member of a group, or a receive from one, and return the number of its event."""
         if self.silent:
             return 0
         what = (self._word(kind.name.lower()), self._word(dtype), 0, elements * item_bytes(dtype), elements, 0)
@@ -143,31 +144,31 @@ class Tape:
         return len(self) - 1
 
     def join(self, *events: int, stream: int = 0) -> None:
-        """Let the next event of the stream wait for some events."""
+        """Let the next event of a stream wait for other events."""
         if events and not self.silent:
             self.joined[stream] = tuple(dict.fromkeys((*self.joined.get(stream, ()), *events)))
 
     def now(self, stream: int = 0) -> tuple[int, ...]:
-        """Return the events that end a stream so far, to be joined by another."""
+        """Return the events at which all work so far on a stream has ended, so that another stream can wait for them."""
         joined = self.joined.get(stream, ())
         return (self.last[stream], *joined) if stream in self.last else joined
 
     def own_bytes(self) -> int:
-        """Return the memory traffic of its computations, without those that it shares with the tape it was copied from."""
+        """Return the bytes of memory traffic of the computations that this tape does not have in common with its original."""
         kind, size = _Row._fields.index("kind"), _Row._fields.index("bytes")
         own = [stretch.rows for _, stretch in self.stretches[self.shared :]]
         written = sum(int(rows[rows[:, kind] == Kind.COMPUTE, size].sum()) for rows in own)
         return written + sum(row.bytes for row in self.rows if row.kind == Kind.COMPUTE)
 
     def copy(self) -> "Tape":
-        """Return another tape with the same events, which goes on by itself."""
+        """Return another tape with the same events, which can be continued independently of this one."""
         self._close()
         own: dict[str, Any] = {n: {**getattr(self, n)} for n in ("words", "axes", "splits", "shapes", "last", "joined")}
         own |= {"stretches": [*self.stretches], "rows": [], "waits": [], "known": {}, "memory": replace(self.memory)}
         return replace(self, shared=len(self.stretches), **own)
 
     def events(self) -> Events:
-        """Return the events as columns, with the mark that ends the step."""
+        """Return the events as columns; the last event is the mark that ends the step."""
         whole = self.copy()
         whole.mark("step")
         whole._close()
@@ -188,7 +189,7 @@ class Tape:
         self.waits.append(tuple(waits))
 
     def _close(self) -> _Stretch:
-        """Return the rows that were added one by one, as a stretch."""
+        """Return the events that were added one by one since the last stretch, as a stretch."""
         rows = np.array(self.rows, np.int64).reshape(-1, len(_Row._fields))
         wait = np.array([w for several in self.waits for w in several], np.int64)
         stretch = _Stretch(rows, np.array([*map(len, self.waits)], np.int64), wait - self.begins)
@@ -202,7 +203,7 @@ class Tape:
             self.begins += len(stretch.rows)
 
     def _state(self, at: int) -> Hashable:
-        """Return the events that the next events wait for, counted from `at`."""
+        """Return the events that the next events of each stream wait for, counted from event `at`."""
         last = frozenset((stream, event - at) for stream, event in self.last.items())
         return last, *(
             frozenset((name, shifted(events, -at)) for name, events in of.items()) for of in (self.joined, self.held)
@@ -218,12 +219,12 @@ class Tape:
 
 
 def _number(of: dict[Any, int], what: Hashable) -> int:
-    """Return the number of a thing among those that are known; a new one gets the next."""
+    """Return the number of a thing in a table; a thing that is not in the table yet gets the next number."""
     return of.setdefault(what, len(of))
 
 
 def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:
-    """Return the numbers of events, each `by` higher."""
+    """Return the numbers of events, each increased by `by`."""
     return tuple(event + by for event in events)
 
 

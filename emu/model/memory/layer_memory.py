@@ -1,8 +1,7 @@
-"""The memory of an embedding, a layer or a head on one rank: bytes that its forward keeps, and that live as its backward runs.
+"""The memory of an embedding, a layer or a head on one rank: bytes that its forward keeps, and bytes that its backward makes.
 
-The numbers of elements were counted from the memory of real ranks, as those of `emu.model.stack.passes` were.
-
-Bytes that live on a rank while its step goes by, and the bytes that lived at the peak.
+The numbers of elements were counted from the memory of real ranks, as those of `emu.model.stack.passes` were. Also here is the
+ledger, which counts the bytes that live on a rank during its step, and their peak.
 """
 
 from collections.abc import Hashable
@@ -20,7 +19,7 @@ from emu.model.stack.stack import passes_of, saved_amount
 
 
 class LiveBytes(NamedTuple):
-    """Bytes that live on a rank, without the optimizer's state, which always lives."""
+    """The bytes that live on a rank by kind; the optimizer's state is not among them, because it always lives."""
 
     weights: int = 0
     gradients: int = 0
@@ -28,7 +27,7 @@ class LiveBytes(NamedTuple):
 
 
 class Pools(NamedTuple):
-    """Bytes by the stream that they were allocated on: PyTorch's allocator gives memory of one stream to no other."""
+    """The bytes by the stream on which they were allocated: PyTorch's allocator gives memory of one stream to no other."""
 
     default: int = 0
     gathers: int = 0  # weights that are gathered
@@ -41,7 +40,7 @@ GATHERS, REDUCES = Pools._fields[1:]
 
 @dataclass
 class Ledger:
-    """The bytes that live now and those that lived at the peak, since the ledger was opened; and of each pool likewise."""
+    """The bytes that live on a rank now, the bytes that lived at their peak, and the peak of each pool by itself."""
 
     now: LiveBytes = _NOTHING
     peak: LiveBytes = _NOTHING
@@ -49,27 +48,27 @@ class Ledger:
     reserved: Pools = _EMPTY  # the peak of each pool, at its own time
 
     def change(self, weights: int = 0, gradients: int = 0, activations: int = 0, pool: str = "default") -> None:
-        """Add bytes that live from now on, in a pool; bytes that are freed are negative."""
+        """Add bytes that live from now on; a negative number frees bytes."""
         more = LiveBytes(weights, gradients, activations)
         self.now, self.pools = LiveBytes(*map(add, self.now, more)), Pools(*map(add, self.pools, Pools(**{pool: sum(more)})))
         self._see(self.now, self.pools)
 
     def rise(self, gradients: int = 0, activations: int = 0) -> None:
-        """Count bytes that live for this moment only."""
+        """Count bytes that live only at this moment, for the peak."""
         self._see_with(LiveBytes(0, gradients, activations), Pools(gradients + activations))
 
     def append(self, other: "Ledger") -> None:
-        """Let the changes of another ledger, which was opened empty, happen here."""
+        """Add the changes of another ledger, which was empty at its beginning, as if they happened now."""
         self._see_with(other.peak, other.reserved)
         self.now, self.pools = LiveBytes(*map(add, self.now, other.now)), Pools(*map(add, self.pools, other.pools))
         self._see(self.now, self.pools)
 
     def _see_with(self, more: LiveBytes, pools: Pools) -> None:
-        """Count bytes beside those that live."""
+        """Update the peaks as if further bytes lived at this moment."""
         self._see(LiveBytes(*map(add, self.now, more)), Pools(*map(add, self.pools, pools)))
 
     def _see(self, lives: LiveBytes, pools: Pools) -> None:
-        """Count bytes that live at one moment."""
+        """Update the peak by the bytes that live at one moment."""
         if sum(lives) > sum(self.peak):
             self.peak = lives
         self.reserved = Pools(*map(max, self.reserved, pools))
@@ -83,16 +82,16 @@ _INPUT_GRADIENTS = {GATE: 2, NORM: 3, SUM: 2}
 
 @dataclass(frozen=True)
 class LayerMemory(LayerOnRank):
-    """Bytes that one embedding, layer or head of a rank keeps, and bytes that its backward makes.
+    """The bytes that one embedding, layer or head of a rank keeps after its forward, and the bytes that its backward makes.
 
-    An *operator* in the arguments is always one of `operators`.
+    The argument `operator` of its methods is always one of `operators`.
     """
 
     backwards: dict[Hashable, tuple[Ledger, int]] = field(default_factory=dict, compare=False, repr=False)  # that have gone by
 
     @cached_property
     def tokens(self) -> Tokens:
-        """The tokens of one pass; where all keys are gathered, attention sees those of the whole sequence."""
+        """The tokens of one pass; if context parallelism gathers all keys, attention sees the keys of the whole sequence."""
         plan = self.plan
         context = plan.seq if plan.cp > 1 and plan.cp_comm == "all_gather" else 0
         return Tokens(plan.rank_seq, context, plan.pass_batch, plan.capacity)
@@ -109,18 +108,24 @@ class LayerMemory(LayerOnRank):
 
     @property
     def logits(self) -> int:
-        """Bytes of the logits; each rank has all of them where the loss is not computed on parts of them."""
+        """Bytes of the logits on a rank, which are all logits if the software computes the loss on all of them."""
         vocabulary = padded_model(self.plan, self.model, self.stack).vocab
         return self.item * self.tokens.n * vocabulary // (1 if self.stack.software.keeps_whole_logits else self.plan.tp)
 
     @property
     def scored(self) -> int:
-        """Bytes of what the loss keeps of the logits, and of each gradient on the way through it, in float32 or wider."""
+        """Bytes that the loss keeps of the logits, in float32 or wider.
+
+        The gradient of each step of the loss has as many bytes.
+        """
         return self.logits * max(self.item, _SINGLE) // self.item if self.stack.is_narrow else self.logits
 
     @cached_property
     def saved(self) -> tuple[int, ...]:
-        """Bytes that the forward of each operator keeps for the backward, without tokens and targets, which live anyway."""
+        """Bytes that the forward of each operator keeps for its backward.
+
+        Tokens and targets are left out, because they always live.
+        """
         kept = (
             saved_amount(operator, self.stack, self.plan, layer=self.is_layer).bytes(self.item) for operator in self.operators
         )
@@ -132,12 +137,12 @@ class LayerMemory(LayerOnRank):
 
     @property
     def again(self) -> int:
-        """Bytes that live once more after recomputation, besides those that the forward has kept."""
+        """Bytes that recomputation makes live again in the backward, besides those that the forward has kept."""
         return sum(self.saved) - self.kept + self._never_read if self.recomputed else 0
 
     @cached_property
     def kept(self) -> int:
-        """Bytes that the forward leaves for the backward; the logits of a head live as long."""
+        """Bytes that the forward keeps for the backward; those of the logits of a head are among them."""
         own = self.between + sum(map(self._output_bytes, self._keepers)) if self.recomputed else sum(self.saved)
         whole = self.between if self.name == HEAD and self.has_dtensors else 0
         return own + whole + (self.logits if self.name == HEAD else 0)
@@ -152,12 +157,12 @@ class LayerMemory(LayerOnRank):
 
     @property
     def _keepers(self) -> list[ModelOperator]:
-        """The operators whose outputs are kept, where the rest of the layer is recomputed."""
+        """The operators whose outputs are kept if the rest of the layer is recomputed."""
         kept = self.outputs_kept - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
         return [self.operators[i] for i in sorted(kept)]
 
     def _output_bytes(self, operator: ModelOperator) -> int:
-        """Return the bytes of an operator's output, and of the statistics that it keeps with it."""
+        """Return the bytes of an operator's output and of the statistics that it keeps."""
         statistics = passes_of(operator, self.stack).saved.fixed_bytes
         return self.item * (operator.outputs.whole + operator.outputs.cut) + statistics
 
@@ -168,33 +173,33 @@ class LayerMemory(LayerOnRank):
 
     @property
     def parameters(self) -> int:
-        """Parameters of the layer on this rank."""
+        """The number of parameters of the layer on this rank."""
         return sum(operator.parameters for operator in self.operators)
 
     @property
     def averaged(self) -> int:
-        """Bytes of the gradients that data parallelism averages; those of experts that tokens travel to are not among them."""
+        """Bytes of the gradients that data parallelism averages: all but those of experts to which token rows are sent."""
         return sum(self.gradient(o) for o in self.operators if not self.travels(o))
 
     @cached_property
     def table_bytes(self) -> int:
-        """Bytes of constants beside the parameters of eager modules, such as tables of rotary angles."""
+        """Bytes of constants of eager modules, such as tables of rotary angles."""
         if not self.stack.software.is_eager:
             return 0
         return sum(map(self._table, self.model.part(self.name, self.tokens)))
 
     def _table(self, operator: ModelOperator) -> int:
-        """Return the bytes of an operator's constants; a table of positions is cut to the positions of the rank."""
+        """Return the bytes of an operator's constants; of a table of positions, the rank has those of its own positions."""
         if operator.kind != LOOKUP or self.plan.cp == 1:
             return operator.table_bytes
         return operator.table_bytes * self.plan.rank_seq * self.model.hidden // operator.parameters
 
     @cached_property
     def travelling(self) -> int:
-        """Bytes by which the exchange of rows with their experts rises above what the forward keeps.
+        """Bytes by which the peak during the exchange of token rows exceeds the bytes that the forward keeps.
 
-        The rows sent and received live, and the rows that the experts have computed, in two orders. What the operators after
-        the experts keep does not live yet.
+        During the exchange, the sent and the received rows live, and the rows that the experts have computed live in two
+        orders. What the operators after the experts keep does not live yet.
         """
         if self.routed is None:
             return 0
@@ -208,10 +213,10 @@ class LayerMemory(LayerOnRank):
         return operator.parameters * item_bytes(self.stack.precision.gradient)
 
     def made_bytes(self, operator: ModelOperator) -> int:
-        """Return the bytes of the gradient that the operator's backward makes, also for the weight of a tied head.
+        """Return the bytes of the gradient that the operator's backward makes; with a tied head, also of its weight.
 
-        One that is added to a buffer is made in the dtype of the weights. A fused product adds at once, so that its gradient
-        takes no bytes of its own.
+        A gradient that is added to a buffer is made in the dtype of the weights. A fused product adds to the buffer at once, so
+        that its gradient takes no bytes of its own.
         """
         if not self.stack.software.adds_gradients:
             return operator.own_parameters * item_bytes(self.gradient_dtype)
@@ -221,35 +226,39 @@ class LayerMemory(LayerOnRank):
     def waits(self, operator: ModelOperator) -> int:
         """Return the bytes that the gradient of an operator's parameters takes until it is reduced.
 
-        DTensor keeps that of a whole embedding table until then, except with DDP.
+        Without DDP, DTensor keeps the gradient of a whole embedding table until then.
         """
         late = self.plan.shards_weights or self.plan.splits
         return (self.whole(operator) if late else 0) or self.made_bytes(operator)
 
     def whole(self, operator: ModelOperator) -> int:
-        """Return the bytes of the gradient of a whole table, which DTensor makes under tensor parallelism; 0 for others."""
+        """Return the bytes of the gradient of a whole embedding table, which DTensor makes under tensor parallelism; else 0."""
         cut = operator.kind == LOOKUP and operator.cut and self.has_dtensors
         return self.plan.tp * self.made_bytes(operator) if cut else 0
 
     def partial(self, operator: ModelOperator) -> bool:
-        """Return whether DTensor leaves the gradient unreduced until the last of a stage's backwards, where these are split."""
+        """Return whether DTensor leaves a gradient unreduced over tp until the last backward of the stage (split backwards)."""
         plan = self.plan
         if not plan.splits or plan.tp == 1 or not operator.parameters:
             return False
         return (operator.kind == LOOKUP and bool(operator.cut)) or (plan.sp and operator.sequence)
 
     def sums_tied(self, operator: ModelOperator) -> bool:
-        """Return whether the gradient is one of two of a tied table, which are added up on this rank."""
+        """Return whether this rank adds up two gradients of one table, because the embedding and the head are tied."""
         if not self.model.tied or not self.plan.ends_meet:
             return False
         return (operator.kind == LOOKUP and bool(operator.cut)) or operator.own_parameters > operator.parameters
 
     def _attended(self, operator: ModelOperator, given: int) -> int:
-        """Return the elements that live beside the gradient of attention's output: the gradients of queries, keys and values.
+        """Return the elements of the gradients of queries, keys and values, which live beside that of attention's output.
 
-        In a ring that packs them these are a sum of each, what the last two blocks add, and keys, values and their gradients
-        three times: as they are packed, as they arrive and as they are waited for.
-        Source: PyTorch, torch/distributed/tensor/experimental/_context_parallel/_attention.py.
+        A ring of context parallelism packs keys and values into messages. Then a sum of each gradient lives, the gradients of
+        the last two steps, and keys, values and their gradients three times: packed, arriving, and awaited. Source: PyTorch,
+        torch/distributed/tensor/experimental/_context_parallel/_attention.py.
+
+        Args:
+            operator: The operator of attention.
+            given: The elements of the gradient of its output.
         """
         saved = saved_amount(operator, self.stack, self.plan)
         own = max(given, saved.whole + saved.cut - given)  # of queries, keys and values
@@ -258,13 +267,13 @@ class LayerMemory(LayerOnRank):
         return 3 * own - given // 2 + 6 * (own - given)
 
     def given(self, operator: ModelOperator) -> int:
-        """Return the bytes of the output's gradient, which a split backward keeps for the gradient of the parameters."""
+        """Return the bytes of the gradient of an operator's output, which a split backward keeps for its second half."""
         if not operator.own_parameters or operator.kind == BIAS:  # a product has one with its bias
             return 0
         return self.item * (operator.outputs.whole + operator.outputs.cut)
 
     def beside(self, operator: ModelOperator) -> int:
-        """Return the bytes of gradients of activations that live while the operator's backward runs."""
+        """Return the bytes of gradients of activations that live while an operator's backward runs."""
         if operator.kind == LOSS:
             return 2 * self.scored
         if operator.kind == LOOKUP:

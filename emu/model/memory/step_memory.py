@@ -1,9 +1,9 @@
-"""The bytes of one rank that live during a pass through a stage, and during the whole step; and those of a host of all ranks.
+"""The bytes that live on one rank during a pass through a stage and during the whole step, and those of a host of all ranks.
 
 The bytes that a forward keeps live until its backward. Beside them live the gradients of an operator's output, inputs and
-parameters; that of a residual waits until both of its branches are done. Bytes that recomputation drops live again for one
-layer. Weights that come and go, and gradients that are scattered, are counted where they are requested
-(`emu.model.generate.sharded_states`). During the whole step live weights, the optimizer's state, and buffers.
+parameters; the gradient of a residual lives until both of its branches are done. Bytes that recomputation drops live again for
+one layer at a time. Sharded weights and scattered gradients are counted where they are requested
+(`emu.model.generate.sharded_states`). Weights, the optimizer's state and buffers live during the whole step.
 """
 
 from collections import deque
@@ -30,9 +30,9 @@ LOSS_GRADIENT = "loss gradient"  # the gradient of the loss is there, and the ba
 
 @dataclass(frozen=True)
 class StageMemory:
-    """The layers of a stage in one pass, and where the gradients of their parameters live until they are reduced.
+    """The memory of one pass through a stage: of its layers, of its input and output, and of the gradients of its parameters.
 
-    The gradients of the first pass stay where they are made; those of later ones are added to them.
+    The gradients of the first pass stay where they are made; those of later passes are added to them.
     """
 
     layers: tuple[LayerMemory, ...]
@@ -44,11 +44,11 @@ class StageMemory:
 
     @property
     def key(self) -> Hashable:
-        """A key that is equal for stages with equal passes."""
+        """A key that is equal for passes with equal memory."""
         return self.gives, self.taken, self.buffered, tuple((layer.name, layer.routed) for layer in self.layers)
 
     def forward(self, place: int, ledger: Ledger) -> Iterator[Moment]:
-        """Let the forward of a layer go by in a ledger; yield the moments at which weights of experts come and go."""
+        """Count the forward of a layer in a ledger; yield the moments at which weights of experts come and go."""
         layer = self.layers[place]
         experts = self.has_sharded_experts(layer)
         if experts:
@@ -59,13 +59,13 @@ class StageMemory:
             yield LEAVE
 
     def end_forward(self, ledger: Ledger) -> None:
-        """Count the bytes that the stage gives to the next."""
+        """Count the bytes of the output that the stage sends to the next stage."""
         ledger.change(activations=self.gives)
 
     def backward_input(self, ledger: Ledger) -> None:
-        """Run a backward in the ledger that leaves the gradients of parameters for later.
+        """Count the first half of a split backward in a ledger: the gradients of inputs.
 
-        The bytes that the forward kept stay, and so does the output's gradient of each operator with parameters.
+        The bytes that the forward kept live on, and so does the gradient of the output of each operator with parameters.
         """
         for layer in reversed(self.layers):
             ledger.change(activations=layer.again)
@@ -77,7 +77,10 @@ class StageMemory:
         ledger.change(activations=self.taken - self.buffered - self._scored)
 
     def backward_weight(self, ledger: Ledger, *, first: bool) -> None:
-        """Run the gradients of parameters that a split backward has left; then free all that the pass has kept."""
+        """Count the second half of a split backward in a ledger: the gradients of parameters.
+
+        Then free all that the pass has kept.
+        """
         kept = sum(layer.kept + sum(map(layer.given, layer.operators)) for layer in self.layers)
         after = ledger.now.activations + self.buffered + self._scored - self.gives - kept
         for layer in self.layers:
@@ -97,22 +100,28 @@ class StageMemory:
         ledger.change(activations=after - ledger.now.activations)
 
     def stays(self, layer: LayerMemory, operator: ModelOperator, *, first: bool) -> int:
-        """Return the bytes of a gradient that lives with its parameter from now on."""
+        """Return the bytes of a gradient that live with its parameter from now on.
+
+        Args:
+            layer: The layer.
+            operator: The operator that has the parameter.
+            first: Whether this is the first pass of the step.
+        """
         return layer.made_bytes(operator) if first and not self.scatters and not layer.partial(operator) else 0
 
     def has_sharded_experts(self, layer: LayerMemory) -> bool:
-        """Return whether the layer has experts whose weights FSDP2 gathers apart from those of the layer."""
+        """Return whether FSDP2 gathers the weights of a layer's experts apart from the other weights of the layer."""
         return self.scatters and any(map(layer.travels, layer.operators))
 
     @property
     def _scored(self) -> int:
-        """Bytes of logits and of what the loss keeps, which live no longer than the gradient of the head's input is wanted."""
+        """Bytes of the logits and of what the loss keeps; they live until the gradient of the head's input is computed."""
         return sum(layer.logits + layer.scored for layer in self.layers if layer.name == HEAD)
 
 
 @dataclass
 class BackwardMemory:
-    """The state of a backward pass through a stage, the first or the last of the step or another; the ledger has its bytes."""
+    """The memory of one backward through a stage while it runs, counted in a ledger."""
 
     stage: StageMemory
     ledger: Ledger
@@ -121,7 +130,7 @@ class BackwardMemory:
     late: int = field(default=0)  # bytes of gradients that autograd adds to others only as the whole backward ends
 
     def layer(self, place: int) -> Iterator[Moment]:
-        """Let the backward of a layer go by; yield the moments at which weights of experts, or the loss's gradient, come."""
+        """Count the backward of a layer; yield the moments at which weights of experts, or the loss's gradient, come."""
         layer = self.stage.layers[place]
         if self.stage.has_sharded_experts(layer) or not layer.is_layer:  # it stops, or frees what others have left
             yield from self._operators(layer)
@@ -136,12 +145,12 @@ class BackwardMemory:
         self.late += late
 
     def end(self) -> None:
-        """Free the bytes that the backward has left."""
+        """Free the bytes that still live at the end of the backward."""
         kept = (layer.kept + layer.again - sum(layer.saved) for layer in self.stage.layers)
         self.ledger.change(activations=-self.late - sum(kept) - self.stage.gives)
 
     def _operators(self, layer: LayerMemory) -> Iterator[Moment]:
-        """Let the backward of each operator of a layer go by; yield its moments."""
+        """Count the backward of each operator of a layer, and yield its moments."""
         ledger = self.ledger
         experts = [operator for operator in layer.operators if self.stage.scatters and layer.travels(operator)]
         ledger.change(activations=layer.again)
@@ -159,7 +168,7 @@ class BackwardMemory:
                 yield LEAVE_BACKWARD
 
     def _operator(self, layer: LayerMemory, operator: ModelOperator, saved: int) -> None:
-        """Let the backward of one operator go by."""
+        """Count the backward of one operator, whose forward has kept `saved` bytes."""
         if layer.whole(operator):  # the whole table's gradient is cut when all others have been added up
             # ... but one of the two of a tied table at once: then both and their sum live.
             both = 2 * layer.gradient(operator) if self.late and layer.sums_tied(operator) else 0
@@ -174,7 +183,7 @@ class BackwardMemory:
         self.late += 0 if self.first else lives
 
     def _gradient(self, layer: LayerMemory, operator: ModelOperator) -> tuple[int, int]:
-        """Return the bytes of a gradient that stay with its parameter, and those that live beside it for now."""
+        """Return the bytes of a gradient that stay with its parameter, and the bytes of it that live only for now."""
         tied = layer.sums_tied(operator)
         if self.stage.adds or (tied and operator.kind == LOOKUP):  # it is added at once to one that lives already
             return 0, 0
@@ -183,16 +192,20 @@ class BackwardMemory:
         return stays, layer.waits(operator) - stays if lives else 0
 
     def _beside(self, layer: LayerMemory, operator: ModelOperator) -> int:
-        """Return the bytes that live as the operator's backward runs; if it is cut now, those of a whole table's gradient."""
+        """Return the bytes that live while an operator's backward runs.
+
+        A gradient of a whole table that is cut at once is among them.
+        """
         made, whole = layer.made_bytes(operator), layer.whole(operator)
         if not whole:
             return layer.beside(operator) + made
         return whole + (made if layer.waits(operator) == made else 0)
 
     def _adds_late(self, layer: LayerMemory, operator: ModelOperator) -> bool:
-        """Return whether autograd adds up the gradient only at the end of the backward.
+        """Return whether autograd adds up a gradient only at the end of the backward.
 
-        It does so with gradients of DTensors, but not with that of a whole table or of experts that tokens travel to.
+        It does so with the gradients of DTensors, but not with that of a whole table, nor with those of experts to which token
+        rows are sent.
         """
         if (operator.kind == LOOKUP and not operator.cut) or layer.travels(operator):
             return False
@@ -210,7 +223,7 @@ RANK_BYTES = 4_000_000
 
 
 def rank_bytes(model: Model, plan: Plan) -> int:
-    """Return the peak bytes of one rank in float32 with AdamW: at the first gradient of a pass, or as the optimizer steps."""
+    """Return the peak bytes of one rank in float32 with AdamW, at the first gradient of a pass or in the optimizer."""
     states = _STATES + (1 if plan.copies > 1 and not plan.shards_weights else 0)
     # What is sharded is so over all ranks that hold it, of experts too. An end of a pipeline holds somewhat more.
     held = model.parameters(plan.tp) // plan.holders if plan.holders > 1 else model.parameters(plan.tp, plan.ep, plan.etp)
@@ -223,12 +236,12 @@ def rank_bytes(model: Model, plan: Plan) -> int:
 
 
 def host_bytes(model: Model, plan: Plan, kept: int = 0) -> int:
-    """Return the bytes of one host that holds every rank of the plan, and then the reference, which is smaller than all ranks.
+    """Return the peak bytes of one host that executes every rank of a plan, and then the reference on a single device.
 
     Args:
         model: The model that is trained.
         plan: The plan.
-        kept: The copies of gradients or weights of all ranks, and of the reference, that are kept.
+        kept: The number of copies of the gradients or weights of all ranks, and of the reference, that are kept.
     """
     shard, whole = model.parameters(plan.tp), model.parameters()
     rank = rank_bytes(model, plan) + FLOAT32 * kept * shard + RANK_BYTES
@@ -245,7 +258,7 @@ PeakBytes = tuple[int, int, int, int]  # bytes of a rank at its peak, by part: i
 
 @dataclass(frozen=True)
 class RankMemory:
-    """The layers of a rank, by stage of the pipeline, and the bytes of them that live during the whole step."""
+    """The layers of a rank by stage of the pipeline, and the bytes that live during the whole step."""
 
     plan: Plan
     stack: Stack
@@ -262,22 +275,23 @@ class RankMemory:
         """Return the bytes of the rank at its peak.
 
         Args:
-            ledger: The step, on the ledger that `opened` gave.
-            places: The rank's places among those that share the optimizer's states: of what all tokens see, and of experts.
+            ledger: The ledger of the step, which began as `opened` returned it.
+            places: The rank's positions among the ranks that divide the optimizer's states: for experts to which token rows are
+                sent (second), and for all other parameters (first).
         """
         weights, gradients, activations = ledger.peak
         return weights, gradients, self._optimizer_state(places), activations
 
     def reserved(self, ledger: Ledger) -> int:
-        """Return the bytes that PyTorch's allocator asks the device for: the peak of each stream's memory, in all."""
+        """Return the bytes that PyTorch's allocator requests from the device: the sum of the peaks of all streams' pools."""
         return sum(ledger.reserved) + self._optimizer_state((0, 0))
 
     def of_pass(self, stage: int, layers: tuple[LayerMemory, ...] = ()) -> StageMemory:
-        """Return the memory of a pass through a stage; its output lives with what it keeps, its input in a buffer of its own.
+        """Return the memory of a pass through a stage.
 
         Args:
             stage: The number of the stage.
-            layers: Its layers in the pass, if other rows travel than in the first.
+            layers: Its layers in the pass, if other token rows are sent than in the first pass; (): those of the first pass.
         """
         layers, last = layers or self.stages[stage], stage == self.plan.stages - 1
         gives, takes = not last and stage + 1 not in self.stages, stage > 0
@@ -294,7 +308,7 @@ class RankMemory:
 
     @cached_property
     def _sizes(self) -> dict[bool, list[int]]:
-        """Elements of each parameter, by whether it is of experts that tokens travel to."""
+        """The elements of each parameter, by whether it is of experts to which token rows are sent."""
         found: dict[bool, list[int]] = {False: [], True: []}
         for operator in (operator for layer in self._layers() for operator in layer.operators):
             found[self.plan.exchanges and bool(operator.experts)].extend(operator.sizes)
@@ -302,7 +316,7 @@ class RankMemory:
 
     @property
     def _weights(self) -> int:
-        """Bytes of the weights that always live, with constants beside them."""
+        """Bytes of the weights that always live, with the constants of their modules."""
         size = item_bytes(self.stack.precision.weight)
         own = 0
         for travels, sizes in self._sizes.items():
@@ -311,7 +325,7 @@ class RankMemory:
 
     @property
     def _masks(self) -> int:
-        """Bytes of a float32 mask for each stage, where each rank gathers all keys: which of them each query sees."""
+        """Bytes of a float32 mask for each stage, which says what keys each query sees if each rank gathers all keys."""
         plan = self.plan
         if plan.cp == 1 or plan.cp_comm != "all_gather" or not self.software.is_eager:
             return 0
@@ -319,7 +333,7 @@ class RankMemory:
 
     @property
     def _buffers(self) -> int:
-        """Bytes of tokens and targets, of DDP's buckets, and of the buffers for what other stages send, in all microbatches."""
+        """Bytes of tokens and targets, of DDP's buckets, and of the buffers for other stages' messages, in all microbatches."""
         plan, layer = self.plan, next(iter(self._layers()))
         found = 2 * _INDEX * plan.rank_batch * plan.rank_seq
         if self.software.keeps_messages:
@@ -345,9 +359,10 @@ class RankMemory:
 
 
 def owned_by(sizes: Iterable[int], ranks: int) -> list[list[int]]:
-    """Return the parameters whose optimizer state each rank has: the largest first, each to the rank with the least.
+    """Return, for each rank, the sizes of the parameters whose optimizer state it has.
 
-    Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py.
+    The parameters are dealt out from the largest on, each to the rank that has the fewest elements so far. Source: PyTorch,
+    torch/distributed/optim/zero_redundancy_optimizer.py.
     """
     owned: list[list[int]] = [[] for _ in range(ranks)]
     least = [(0, rank) for rank in range(ranks)]

@@ -50,9 +50,10 @@ class _Stage(PipelineStage):
 
 
 def _average_by_stage(stages: Sequence[_Stage], plan: Plan, mesh: DeviceMesh) -> None:
-    """Have each stage of split backwards average its gradients, but for those of experts that tokens travel to.
+    """Set the group and the parameters with which each stage averages its own gradients, for orders that split backwards.
 
-    Of two stages that share a parameter the first gets its last gradient, and averages it.
+    A stage leaves out the parameters of experts to which token rows are sent. Two stages of a rank may share a parameter: the
+    first of them averages its gradient, because the last contribution to it comes from there.
     """
     before = frozenset[nn.Parameter]()
     for each in stages:

@@ -34,7 +34,15 @@ _WHOLE, _TOKENS = Replicate(), Shard(1)
 
 
 def _through(given: Placement, read: Placement, made: Placement, wanted: Placement, *, local: bool = False) -> ParallelStyle:
-    """Return the style of a module that reads in one placement what is given in another, and so with what it makes."""
+    """Return the style of a module whose input and output are redistributed.
+
+    Args:
+        given: The placement in which the input is given.
+        read: The placement in which the module reads it.
+        made: The placement in which the module makes its output.
+        wanted: The placement in which the output is wanted.
+        local: Whether the module gets its input as a local tensor.
+    """
     return PrepareModuleInputOutput(
         input_layouts=(given,),
         desired_input_layouts=(read,),

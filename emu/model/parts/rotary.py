@@ -123,7 +123,7 @@ class LearnedEmbedding(PositionedModule):
         self.register_buffer("numbers", torch.arange(positions), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map [B, T] to [B, T, hidden]."""
+        """Return [B, T, hidden] the sums of token and position embeddings, for tokens [B, T]."""
         return self.words(tokens) + self.positions(self.numbers[: tokens.size(1)])  # type: ignore[no-any-return]
 
 

@@ -46,7 +46,7 @@ from emu.units import seconds
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """A part of a job on one plan."""
+    """A part of an elastic job, on one plan: from a checkpoint until a rank is lost, or until the end of the job."""
 
     plan: Plan
     first: int  # steps that were done before
@@ -57,7 +57,7 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class ElasticJob:
-    """The work of a job, leg after leg."""
+    """The result of an elastic job that has run to its end, with all its legs in their order."""
 
     legs: tuple[Leg, ...]
     learned: LearningResult  # with the trace of the last leg

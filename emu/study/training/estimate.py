@@ -152,7 +152,7 @@ class PreparedEstimate:
         plan, stack = self.request.plan, self.request.stack
         said = {f.name: getattr(stack.precision, f.name) for f in fields(stack.precision)}
         own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
-        told = *padding_note(plan, self.model, stack), _memory_told(plan, stack)
+        told = *padding_note(plan, self.model, stack), _memory_text(plan, stack)
         return {
             **shared_fields(step, Step),
             "dtype": stack.precision.activation,
@@ -306,7 +306,7 @@ def check_words(request: EstimateRequest, model: Model, topology: Topology) -> N
     check_axes(request.algorithms, groups, operations, topology)
 
 
-def _memory_told(plan: Plan, stack: Stack) -> str:
+def _memory_text(plan: Plan, stack: Stack) -> str:
     """Return the sentence that says what is assumed of memory."""
     kept = f"what {stack.software.keeper} for the backward of the passes under way"
     told = f"memory is the most that lives at once: states, gradients, and {kept}"

@@ -54,6 +54,10 @@ def time_step(laying: TraceLayout, most_events: int = TimingEffort().most_events
 def by_roles(trace: Trace, dtype: str) -> Representatives:
     """Return one rank of each role, which stands for all ranks of the role.
 
+    Args:
+        trace: The trace.
+        dtype: The dtype as which float32 requests are timed.
+
     Raises:
         InputError: The groups of one axis have different sizes.
     """

@@ -1,7 +1,4 @@
-"""The parts of routers: stages joined to routes, a hash that spreads keys, and two routers made one.
-
-Letter: P pairs.
-"""
+"""The parts of routers: routes from stages, a hash that spreads keys, and two routers combined. Letter: P pairs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +10,11 @@ from emu.topology.topology import CHANNELS, Router, Routes
 
 
 def join(stages: Sequence[ArrayLike]) -> Routes:
-    """Return routes from the link that each stage takes; a stage is [P] or [P, H], with -1 where a pair takes no link."""
+    """Return routes from the links that pairs take in each stage.
+
+    Args:
+        stages: [P] or [P, H] the links of each stage, with -1 for a pair that takes no link.
+    """
     columns = [np.atleast_2d(np.asarray(stage, np.int64).T).T for stage in stages]
     table = np.concatenate(columns, axis=1)
     taken = table >= 0
@@ -21,14 +22,19 @@ def join(stages: Sequence[ArrayLike]) -> Routes:
 
 
 def gather(n_pairs: int, pieces: Iterable[tuple[I64, ...]]) -> Routes:
-    """Return the routes of pairs from pieces of walks, in order: the pair, the link and perhaps the channel of each hop."""
+    """Return the routes of pairs from pieces of their walks, in order.
+
+    Args:
+        n_pairs: The number of pairs.
+        pieces: The pair and the link of each hop, and possibly its virtual channel, as columns.
+    """
     pair, *each = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     order = np.argsort(pair, kind="stable")
     return Routes.laid(np.bincount(pair, minlength=n_pairs), *(hops[order] for hops in each))
 
 
 def link_if(taken: ArrayLike, link: ArrayLike) -> I64:
-    """Return [P] the link of each pair where it is taken, and -1, no link, elsewhere."""
+    """Return [P] the link of each pair that takes it, and -1 for each other pair."""
     return np.where(taken, link, -1)
 
 
@@ -39,14 +45,20 @@ def pairs(size: int) -> tuple[I64, I64]:
 
 
 def pair(size: int, here: I64, there: I64) -> I64:
-    """Return [P] the link of a full mesh that joins two nodes."""
+    """Return [P] the number of the link of a full mesh that joins two nodes, whichever of them is the lower."""
     low, high = np.minimum(here, there), np.maximum(here, there)
     found: I64 = low * (2 * size - low - 1) // 2 + high - low - 1
     return found
 
 
 def offsets(dims: Sequence[int], src: I64, dst: I64) -> list[I64]:
-    """Return how far up each dimension, modulo its size, places numbered over `dims` in C order are from others, [P] each."""
+    """Return the distance from one place to another up each dimension, modulo its size, [P] each.
+
+    Args:
+        dims: The dimensions over which places are numbered in C order.
+        src: [P] the first place of each pair.
+        dst: [P] the second place of each pair.
+    """
     digits = zip(*(np.unravel_index(end, dims) for end in (src, dst)), dims, strict=True)
     return [(there - here) % size for here, there, size in digits]
 
@@ -67,10 +79,10 @@ def mix(*words: ArrayLike) -> I64:
 
 
 def take_turns(key: I64, *words: ArrayLike) -> I64:
-    """Return [P] a number that picks one of the equal paths of a pair, modulo their number.
+    """Return [P] a number for each pair; modulo the number of equal paths it picks one of them.
 
-    It is a hash of words and communicator, plus the channel, so that channels take the paths in turn. The words should say only
-    how the two ends lie to each other, so that a symmetry of the ends is also one of the routes.
+    It is a hash of the words and the communicator, plus the channel, so that channels take the paths in turn. The words should
+    depend only on the position of one end relative to the other, so that a symmetry of the ends is also one of the routes.
     """
     group, channel = np.divmod(key, CHANNELS)
     return column(mix(*words, group) + channel, np.int64)
@@ -89,9 +101,9 @@ def between_npus(own: Router, otherwise: Router, n_npus: int) -> Router:
 
 
 def interleave(which: Bool, those: Routes, others: Routes) -> Routes:
-    """Return the routes of pairs in order: the next of `those` where `which` is true, else the next of `others`.
+    """Return the routes of pairs from two sets of routes: the next of `those` if `which` is true, else the next of `others`.
 
-    Where only one side has virtual channels, the hops of the other are on channel 0.
+    If only one set has virtual channels, the hops of the other are on channel 0.
     """
     hops = np.zeros(len(which), np.int64)
     hops[which], hops[~which] = those.hops, others.hops

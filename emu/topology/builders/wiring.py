@@ -25,10 +25,7 @@ from emu.topology.topology import Links, Router, Routes, Topology, check_link_co
 
 @dataclass(frozen=True)
 class SwitchAdding:
-    """The setting that says whether the switches inside hosts add.
-
-    `asked`: they add where the software of a stack asks them to.
-    """
+    """The setting that says whether the switches inside hosts add; with `asked` they add if a stack's software asks them to."""
 
     adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
 
@@ -58,7 +55,7 @@ class Cables:
 
     @property
     def ends(self) -> tuple[I64, I64]:
-        """The nodes at both ends, [C] and [C], flat, in C order."""
+        """The nodes at both ends, [C] and [C], as flat arrays in C order."""
         a, b = np.broadcast_arrays(np.asarray(self.a, np.int64), np.asarray(self.b, np.int64))
         return a.ravel(), b.ravel()
 
@@ -109,7 +106,7 @@ def fabric(
 
 
 def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topology:
-    """Return the topology of `n_npus` NPUs and one switch, node `n_npus`; a route from NPU to NPU has two links.
+    """Return the topology of `n_npus` NPUs and one switch (node `n_npus`); a route between two NPUs has two links.
 
     Raises:
         InputError: There is no NPU, there are more than 2**24 links, or links have no bandwidth.
@@ -124,7 +121,7 @@ def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topol
 
 
 def _shifts(n_npus: int) -> list[I64]:
-    """Return the symmetry that maps each NPU to the next."""
+    """Return the symmetry that maps each NPU to the next one."""
     return [shift(((n_npus,), 0), ((1,), None))]
 
 

@@ -1,8 +1,9 @@
 """The description of a topology, and the canonical order of its switches and tiers, which does not depend on how it is written.
 
-NPUs keep their numbers, because these are ranks. Colour refinement from the NPUs tells switches apart by their cables. Of those
-that it leaves alike one is set apart, and so on, until those that are still alike have the same neighbours. Source: McKay and
-Piperno, Practical graph isomorphism, II, J. Symbolic Comput. 60 (2014). Letters: C rows of cables, V nodes, E ends of rows.
+NPUs keep their numbers, because these are ranks. Colour refinement from the NPUs distinguishes switches by their cables. If
+switches with different neighbours still have one colour, one of them gets a colour of its own, and refinement goes on. Source:
+McKay and Piperno, Practical graph isomorphism, II, J. Symbolic Comput. 60 (2014). Letters: C rows of cables, V nodes, E ends of
+rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +35,11 @@ class CableRows:
 
     @staticmethod
     def of(pieces: Iterable[Iterable[ArrayLike]]) -> "CableRows":
-        """Return the rows of some pieces; each has, for every field, a column or the value that all its rows share."""
+        """Return the rows of several tables of cables, one table after another.
+
+        Args:
+            pieces: The tables. Each gives, for every field in the order of the class, a column, or one value for all its rows.
+        """
         parts = [np.broadcast_arrays(*piece) for piece in ([np.empty(0, np.int64)] * 8, *pieces)]
         types: Iterable[Any] = (np.float64 if name == "bandwidth_Bps" else np.int64 for name in CableRows.__slots__)
         columns = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -63,10 +68,11 @@ _FAR = 2**31  # number that stands for no neighbour nearer to the NPUs, and for 
 
 
 def canonical_order(described: TopologyDescription) -> tuple[TopologyDescription, bool]:
-    """Return a description with nodes and tiers in canonical order, and False where some switches are left as they are written.
+    """Return a description with nodes and tiers in canonical order, and whether all switches could be put in order.
 
     Switches are counted from the NPUs outward, those with faster cables first, then by the least of the nodes below them. Tiers
-    are counted alike, and at last by their names. Switches that look alike may be too many to put all of them in order.
+    are counted in the same way, and at last by their names. If too many switches look alike, some stay in the order in which
+    they are written.
     """
     rows, tiers, called = described.rows, described.tiers, described.node
     ends = _Ends.of(described)
@@ -80,7 +86,7 @@ def canonical_order(described: TopologyDescription) -> tuple[TopologyDescription
 
 @dataclass(frozen=True, eq=False)
 class _Ends:
-    """Both ends of all rows of cables, sorted by the node; a sum over the ends of a node does not depend on their order."""
+    """Both ends of all rows of cables, sorted by node; a sum over the ends of a node does not depend on their order."""
 
     n_npus: int
     level: I64  # [V] cables from the nearest NPU
@@ -92,7 +98,7 @@ class _Ends:
 
     @staticmethod
     def of(described: TopologyDescription) -> "_Ends":
-        """Return the ends of a description's rows; links one way differ from their two ends."""
+        """Return the ends of a description's rows; the two ends of a one-way link are of different kinds."""
         rows, n_npus = described.rows, described.n_npus
         node, other = np.concatenate((rows.a, rows.b)), np.concatenate((rows.b, rows.a))
         rate = rows.bandwidth_Bps.view(np.int64)
@@ -104,11 +110,11 @@ class _Ends:
 
     @cached_property
     def starts(self) -> I64:
-        """[nodes that have ends] where the ends of each begin."""
+        """The index at which the ends of each node begin, for all nodes that have ends."""
         return np.flatnonzero(np.diff(self.node, prepend=-1))
 
     def sums(self, label: I64) -> I64:
-        """Return [V] a hash of the labels of each node's neighbours, and of the cables to them."""
+        """Return [V] a hash of the labels of each node's neighbours and of the cables to them."""
         found = np.zeros(len(label), np.int64)
         if len(self.node):
             found[self.node[self.starts]] = np.add.reduceat(self.count * mix(label[self.other], self.kind), self.starts)
@@ -116,7 +122,7 @@ class _Ends:
 
 
 def _colours(ends: _Ends) -> tuple[I64, bool]:
-    """Return [V] a colour of each node; only switches with the same neighbours share one, if the second result is true."""
+    """Return [V] a colour of each node, and whether only switches with the same neighbours share a colour."""
     nodes = np.arange(len(ends.level))
     colour = np.where(nodes < ends.n_npus, nodes, mix(ends.level, -1))
     twin, left = ends.sums(nodes), _WORK
@@ -130,7 +136,10 @@ def _colours(ends: _Ends) -> tuple[I64, bool]:
 
 
 def _refined(ends: _Ends, colour: I64) -> tuple[I64, int]:
-    """Return colours of switches that tell apart what their neighbours tell apart, and the number of rounds that it took."""
+    """Return the colours after refinement, and the number of rounds that it took.
+
+    Refinement gives two switches different colours if their neighbours have different colours.
+    """
     known, rounds, switch = 0, 0, np.arange(len(colour)) >= ends.n_npus
     while (now := len(np.unique(colour))) > known:
         known, rounds = now, rounds + 1
@@ -139,9 +148,10 @@ def _refined(ends: _Ends, colour: I64) -> tuple[I64, int]:
 
 
 def _set_apart(colour: I64, twin: I64) -> Bool | None:
-    """Return the marks [V] of switches to set apart: one of a colour and all with its neighbours; None where none is left.
+    """Return the marks [V] of the switches that get a colour of their own; None if no switch needs one.
 
-    The colour is the least of those that have switches with other neighbours; the switch is its first.
+    These are the first switch, and all switches with the same neighbours as it has, of the least colour that has switches with
+    other neighbours.
     """
     order = np.lexsort((twin, colour))
     mixed = (np.diff(colour[order]) == 0) & (np.diff(twin[order]) != 0)
@@ -152,7 +162,7 @@ def _set_apart(colour: I64, twin: I64) -> Bool | None:
 
 
 def _node_order(ends: _Ends, colour: I64) -> I64:
-    """Return [V] the old number of each node: NPUs, then switches level by level."""
+    """Return [V] the old number of each node: NPUs first, then switches level by level."""
     number, placed = np.arange(len(colour)), [np.arange(ends.n_npus)]
     down = ends.level[ends.other] < ends.level[ends.node]
     rate, least = np.zeros_like(number), np.full_like(number, _FAR)
@@ -168,7 +178,10 @@ def _node_order(ends: _Ends, colour: I64) -> I64:
 
 
 def _tier_order(rows: CableRows, level: I64, tiers: tuple[str, ...]) -> I64:
-    """Return the old number of each tier: the nearest to the NPUs first, of equally near ones the fastest, then by name."""
+    """Return the old number of each tier in the new order.
+
+    The tiers nearest to the NPUs come first, of equally near ones the fastest, and then by name.
+    """
     near, rate = np.full(len(tiers), 2 * _FAR), np.zeros(len(tiers))
     np.minimum.at(near, rows.tier, level[rows.a] + level[rows.b])
     np.maximum.at(rate, rows.tier, rows.bandwidth_Bps)

@@ -1,10 +1,7 @@
 """Topologies in TOML: groups of nodes, and entries that wire them.
 
-A node of a group G is `G.0`, several are `G.0-3`, all are `G`.
-
-The pairs of nodes that one entry of a description joins, counted before they are made.
-
-Letters: M, A, B nodes; D dims.
+One node of a group G is written `G.0`, several `G.0-3`, and all of them `G`. The pairs of nodes that an entry joins are counted
+before they are made. Letters: M, A, B nodes; D dims.
 """
 
 import re
@@ -43,7 +40,7 @@ NodePairs = tuple[I64, I64, int]  # [C] both nodes of each pair that an entry jo
 
 
 def _cycle(size: int) -> NodePairs:
-    """Return the pairs of neighbours on a ring; two nodes have a cable each way round."""
+    """Return the pairs of neighbours on a ring; two nodes are joined by two cables."""
     here = np.arange(size if size > 2 else size - 1)
     return here, (here + 1) % size, 2 if size == 2 else 1
 
@@ -69,12 +66,12 @@ def count_among(dims: tuple[int, ...], wirings: tuple[str, ...]) -> int:
 
 
 def pairs_among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[NodePairs]:
-    """Return, for each dim, the pairs of nodes that it joins: nodes that differ in its digit only.
+    """Return, for each dim, the pairs of nodes that its cables join: nodes that differ in its digit only.
 
     Args:
-        nodes: [M] numbered over `dims` in C order.
-        dims: Sizes, of product M.
-        wirings: [D] a word of `AMONG` each.
+        nodes: [M] the nodes, numbered over `dims` in C order.
+        dims: The sizes, whose product is M.
+        wirings: [D] a word of `AMONG` for each dim.
     """
     grid = nodes.reshape(dims)
     found = []
@@ -108,7 +105,7 @@ _Groups = dict[str, range]  # the consecutive numbers of the nodes that are call
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """An entry of `links`, read but not yet wired."""
+    """A wiring rule: one entry of `links`, which has been read but has not been wired yet."""
 
     where: str
     sides: tuple[range, ...]  # one: links among its nodes; two: links between them
@@ -122,7 +119,7 @@ class _Line:
 
     @property
     def n_rows(self) -> int:
-        """The number of pairs of nodes that the line joins."""
+        """The number of pairs of nodes that the rule joins."""
         if len(self.sides) == 1:
             return count_among(self.dims, self.wirings)
         return count_between(len(self.sides[0]), len(self.sides[1]), self.wirings[0], self.where)
@@ -193,7 +190,13 @@ def _groups(given: Mapping[str, Any], where: str) -> tuple[_Groups, int, int]:
 
 
 def _lines(given: Mapping[str, Any], groups: _Groups, where: str) -> list[_Line]:
-    """Return the lines that the entries of `links` describe; bandwidth and latency above them are the defaults."""
+    """Return the wiring rules of a description, one for each entry of `links`.
+
+    Args:
+        given: The table that has `links`; its own `bandwidth` and `latency` are the defaults of all entries.
+        groups: The groups of nodes that entries may name.
+        where: The place of the table in the file, for messages.
+    """
     entries = given.get("links", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise must_be(where, "links", "written as [[links]], once for each line that wires nodes", entries)
@@ -202,7 +205,7 @@ def _lines(given: Mapping[str, Any], groups: _Groups, where: str) -> list[_Line]
 
 
 def _line(entry: Mapping[str, Any], groups: _Groups, where: str) -> _Line:
-    """Return the line that one entry of `links` describes."""
+    """Return the wiring rule of one entry of `links`."""
     check_keys(entry, _LINK_KEYS, where)
     for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):
         if key not in entry:

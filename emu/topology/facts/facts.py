@@ -1,4 +1,4 @@
-"""The figures of a topology that an architect needs first: nodes, degree, diameter, injection and bisection bandwidth.
+"""The figures of a topology that an architect needs first, such as nodes, degree, diameter, injection and bisection bandwidth.
 
 The rate of an exchange is that at which all NPUs can send to all others at once, each as much to each, over the topology's own
 routes. A topology may spread messages over paths of equal length by their key, which is tested. Letters: L links, N NPUs,
@@ -25,7 +25,7 @@ _CHANNELS = 64  # channels from which those of a pair are drawn
 
 
 def exchange_rate(topology: Topology) -> float:
-    """Return the largest rate (B/s) at which each NPU can send, all at once, without any link over its bandwidth.
+    """Return the largest rate (B/s) at which every NPU can send equally to all others at once, with no link over its bandwidth.
 
     Each pair sends on up to four channels that a hash draws, so that paths of equal length are used.
 
@@ -45,12 +45,12 @@ def exchange_rate(topology: Topology) -> float:
 
 
 def _no_load(topology: Topology) -> F64:
-    """Return [L] zeros, the load of no messages."""
+    """Return [L] zeros: the number of messages on each link before any is counted."""
     return np.zeros(len(topology.links))
 
 
 def _link_load(topology: Topology, sources: I64, ways: int) -> F64:
-    """Return [L] the number of messages of these sources that cross each link."""
+    """Return [L] the number of messages of the given sources that cross each link."""
     src, dst = (grid.ravel() for grid in np.meshgrid(sources, np.arange(topology.n_npus), indexing="ij"))
     src, dst = src[src != dst], dst[src != dst]
     count = _no_load(topology)
@@ -103,9 +103,9 @@ def summary(topology: Topology) -> Summary:
 
 
 def diameter(topology: Topology) -> tuple[int | None, bool]:
-    """Return the links between the two NPUs farthest apart, and whether paths to every NPU were computed (else to 64).
+    """Return the number of links between the two NPUs farthest apart, and whether the paths to every NPU were computed.
 
-    None instead of a number: some pair has no path.
+    With many NPUs only the paths to 64 of them are computed. The number is None if some pair has no path.
     """
     n, n_links = topology.n_npus, max(1, len(topology.links))
     if n_links * (n // 64 + 1) > _EXACT_WORK:
@@ -122,20 +122,20 @@ def diameter(topology: Topology) -> tuple[int | None, bool]:
 
 
 def _all_shortest(topology: Topology) -> ShortestPaths:
-    """Return all shortest paths, whichever nodes relay and however fast links are."""
+    """Return all paths with the fewest links, in which every node may relay and the speed of links does not matter."""
     return shortest(topology.links, topology.n_nodes, cost=np.ones(len(topology.links)))
 
 
 def _hops_to(ways: ShortestPaths, target: int) -> I64:
-    """Return [nodes] the links on the shortest path from each node to `target`; -1: there is no path."""
+    """Return [nodes] the number of links on the shortest path from each node to `target`; -1 if there is no path."""
     found = ways.grades(np.array([target]))[0]
     return np.where(found < UNREACHED, found, -1)
 
 
 def _steps_to(topology: Topology, targets: I64) -> int | None:
-    """Return the hops until every NPU reaches every target; None: some never does.
+    """Return the number of hops within which every NPU reaches every target; None if some NPU reaches one never.
 
-    Each target is a bit that spreads from a link's end to its start.
+    Each target is a bit that spreads from the end of a link to its start.
     """
     order = np.argsort(topology.links.src, kind="stable")
     ends = topology.links.dst[order]
@@ -156,7 +156,7 @@ def _steps_to(topology: Topology, targets: I64) -> int | None:
 
 
 def paths(topology: Topology) -> tuple[int, int]:
-    """Return the number of shortest paths between two NPUs: the fewest of the farthest pairs, and the most of any pair.
+    """Return two numbers of shortest paths between two NPUs: the fewest of the farthest pairs, and the most of any pair.
 
     The pairs are all NPUs to at most 16 of them, fewer where there are many links. Parallel links make different paths.
     """
@@ -172,7 +172,12 @@ def paths(topology: Topology) -> tuple[int, int]:
 
 
 def _paths_to(topology: Topology, hops: I64) -> F64:
-    """Return [nodes] the number of shortest paths from each node, `hops` away, to the node that is 0 away."""
+    """Return [nodes] the number of shortest paths from each node to a target.
+
+    Args:
+        topology: The topology.
+        hops: [nodes] the number of links on the shortest path from each node to the target.
+    """
     src, dst = topology.links.src, topology.links.dst
     nearer = np.flatnonzero((hops[src] == hops[dst] + 1) & (hops[dst] >= 0))
     nearer = nearer[np.argsort(hops[src[nearer]], kind="stable")]
@@ -187,8 +192,8 @@ def _paths_to(topology: Topology, hops: I64) -> F64:
 def bisection(topology: Topology) -> tuple[float, str]:
     """Return the bandwidth one way between two halves of the NPUs, and the name of these halves.
 
-    The halves have the least bandwidth of those that `halvings` names, and n // 2 NPUs are in one of them. The least over all
-    halves is at most this; finding it is NP-hard.
+    The halves are those with the least bandwidth of all that `halvings` names; n // 2 NPUs are in one of them. The least
+    bandwidth over all possible halves is at most this; finding it is NP-hard.
     """
     if topology.n_npus < 2:
         return 0.0, "one NPU has no halves"
@@ -201,7 +206,7 @@ def bisection(topology: Topology) -> tuple[float, str]:
 
 
 def _floor(topology: Topology, low: Bool) -> float:
-    """Return a bandwidth that `cut` does not go below, found without a flow: that of paths over one switch or none."""
+    """Return a lower bound (B/s) of `cut`, found without a flow: the bandwidth of paths over at most one switch."""
     links, n = topology.links, topology.n_npus
     ends = []
     for here in (low, ~low):
@@ -214,10 +219,10 @@ def _floor(topology: Topology, low: Bool) -> float:
 
 
 def halvings(n: int, dims: tuple[int, ...]) -> Iterator[tuple[str, Bool]]:
-    """Yield the name of each halving of n NPUs that is tried, and [n] whether each NPU is in the half with n // 2 of them.
+    """Yield the halvings of n NPUs that are tried: a name, and [n] whether each NPU is in the half with n // 2 NPUs.
 
-    A dimension of even size is cut at its middle. The middle place of an odd one is itself cut by another dimension, either way
-    round; the halves then differ by one NPU at most.
+    A dimension of even size is cut at its middle. The middle place of an odd dimension is itself cut along another dimension,
+    in either direction; the halves then differ by one NPU at most.
     """
     axes = [axis for axis, size in enumerate(dims) if size > 1]
     if len(axes) < 2:
@@ -235,7 +240,7 @@ def halvings(n: int, dims: tuple[int, ...]) -> Iterator[tuple[str, Bool]]:
 
 
 def _up_to_even(dims: tuple[int, ...], first: int, second: int, axes: list[int]) -> tuple[int, ...]:
-    """Return two axes and the others behind them, up to the first one of even size."""
+    """Return two axes followed by the others, up to the first of these whose size is even."""
     order = (first, second, *(axis for axis in axes if axis not in (first, second)))
     return order[: next((at for at, axis in enumerate(order) if dims[axis] % 2 == 0), len(order)) + 1]
 
@@ -251,7 +256,7 @@ def cut(topology: Topology, low: Bool) -> float:
 
 
 def _flow(topology: Topology, sources: Bool) -> float:
-    """Return the largest flow (B/s) from all sources to all other NPUs: what the least cut between them lets through."""
+    """Return the largest flow (B/s) from all sources to all other NPUs, which equals the least cut between them."""
     links, switches = topology.links, np.zeros(topology.n_nodes - topology.n_npus, np.bool_)
     inside = np.concatenate((sources, switches))
     if len(switches) and sources.any() and not sources.all():
@@ -262,9 +267,9 @@ def _flow(topology: Topology, sources: Bool) -> float:
 
 @cached_by_topology(1)
 def routes_spread(topology: Topology) -> bool:
-    """Return whether pairs of one communicator may take other paths than pairs of another (ECMP), from a sample of pairs.
+    """Return whether pairs of two communicators may take different paths (ECMP), by a sample of pairs.
 
-    The answer is yes where some pairs have no route, or optical switches turn.
+    The result is True if some pairs have no route, or if optical switches turn.
     """
     src, dst = some_pairs(topology)
     if topology.circuits or not len(src):

@@ -26,12 +26,12 @@ class Arcs(NamedTuple):
     capacity: I64  # [A]
 
     def leaving(self, inside: Bool) -> int:
-        """Return the capacity from the nodes of a set [V] to the others."""
+        """Return the capacity of all arcs from a set of nodes, given as marks [V], to the other nodes."""
         return int(self.capacity[inside[self.src] & ~inside[self.dst]].sum())
 
 
 def least_cut(arcs: Arcs, source: Bool, sink: Bool) -> Bool:
-    """Return [V] a set of nodes with all of `source` and none of `sink` that the least capacity leaves.
+    """Return [V] the marks of a set of nodes with all of `source` and none of `sink`, from which the least capacity leads out.
 
     Args:
         arcs: Arcs between nodes below V.
@@ -73,7 +73,7 @@ def classes(arcs: Arcs, source: Bool, sink: Bool) -> I64:
 
 
 def _residual_reach(arcs: Arcs, source: int, sink: int) -> Iterable[int]:
-    """Return the nodes that more flow could still reach when the flow is the largest."""
+    """Return the nodes that the residual arcs of a maximum flow reach from the source: its side of a least cut."""
     left: dict[int, dict[int, int]] = {source: {}, sink: {}}
     for a, b, capacity in zip(arcs.src.tolist(), arcs.dst.tolist(), arcs.capacity.tolist(), strict=True):
         left.setdefault(a, {})[b] = left.get(a, {}).get(b, 0) + capacity
@@ -86,7 +86,7 @@ def _residual_reach(arcs: Arcs, source: int, sink: int) -> Iterable[int]:
 
 
 def _levels(left: dict[int, dict[int, int]], source: int) -> dict[int, int]:
-    """Return the number of arcs on a shortest path to each node that more flow can reach."""
+    """Return, for each node that the residual arcs reach, the number of arcs on a shortest path to it."""
     level, here = {source: 0}, [source]
     while here:
         ahead = [b for a in here for b, capacity in left[a].items() if capacity]
@@ -96,7 +96,7 @@ def _levels(left: dict[int, dict[int, int]], source: int) -> dict[int, int]:
 
 
 def _block(left: dict[int, dict[int, int]], level: dict[int, int], source: int, sink: int) -> None:
-    """Send flow along paths that rise one level with each arc, until none is open."""
+    """Send flow along paths that rise by one level with each arc, until no such path has capacity left."""
     ahead = {a: list(left[a]) for a in level}
     way = [source]
     while way:
@@ -117,7 +117,7 @@ def _block(left: dict[int, dict[int, int]], level: dict[int, int], source: int, 
 
 
 def _send(left: dict[int, dict[int, int]], way: list[int]) -> None:
-    """Send as much flow along a path as its arcs still take: less is left forward, more backward."""
+    """Send as much flow along a path as its arcs can still take, and update their residual capacities in both directions."""
     most = min(left[a][b] for a, b in pairwise(way))
     for a, b in pairwise(way):
         left[a][b] -= most
@@ -128,7 +128,7 @@ _MOST = 2**30 - 1  # largest flow: scipy counts in 32 bits, and a residual capac
 
 
 def _residual_reach_by_scipy(arcs: Arcs, nodes: int, source: int, sink: int) -> Bool:
-    """Return [V] what `_residual_reach` does; here scipy is imported, which takes long to load.
+    """Return [V] the marks of the nodes that `_residual_reach` returns; scipy, which takes long to load, is imported here.
 
     Capacities that scipy cannot count are divided and rounded up; the set is then nearly the least cut.
     """

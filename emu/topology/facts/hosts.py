@@ -1,6 +1,6 @@
 """The hosts of a topology: which NPUs share a host, and the bandwidth within and between hosts. Only links are used.
 
-A port of an NPU is all its links of one dimension. A host is a set of NPUs that stay joined where every NPU keeps only its
+A port of an NPU is all its links of one dimension. A host is a set of NPUs that are still joined if every NPU keeps only its
 fastest ports. The other ports are its NIC. Letters: n nodes, L links.
 """
 
@@ -37,7 +37,7 @@ def hosts_of(topology: Topology) -> Hosts:
 
 
 def _ports(topology: Topology) -> F64:
-    """Return [n, dimensions] the bytes per second out of each node, at the rate of the wires."""
+    """Return [n, dimensions] the bytes per second out of each node over each dimension, at the rate of the wires."""
     links = topology.links
     shares = np.array(topology.shares or (1.0,))
     wire = links.bandwidth_Bps / shares[np.minimum(links.dimension, len(shares) - 1)]

@@ -103,7 +103,12 @@ def parse_fault(text: str) -> Fault:
 
 
 def _share(word: str, text: str) -> float:
-    """Return the share of its speed that a slow part keeps, from the word of `slow`."""
+    """Return the share of its speed that a slow part keeps, above 0 and at most 1.
+
+    Args:
+        word: The number after `slow`.
+        text: The whole fault, for messages.
+    """
     what = "the share of its speed that is left, above 0 and at most 1"
     try:
         share = float(word)

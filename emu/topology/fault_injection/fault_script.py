@@ -28,7 +28,7 @@ _SHARES = (0.25, 0.5, 0.75)  # shares of speed that a slow part may have left
 
 
 def read_faults(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts of faults that words name; a word is the text of a fault or the name of a file of texts.
+    """Return the texts of faults from words, each of which is the text of a fault or the name of a file of such texts.
 
     Raises:
         InputError: A file cannot be read or has other content, or a text is no fault.
@@ -80,20 +80,20 @@ def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, 
 
 
 def given_faults(texts: Sequence[str]) -> tuple[Fault, ...]:
-    """Return the faults of the texts that are not random."""
+    """Return the faults of those texts that name their faults; texts of random faults are skipped."""
     return tuple(parse_fault(text) for text in texts if not _is_drawn(text))
 
 
 def at_times(texts: Sequence[str]) -> bool:
-    """Return whether any fault of the texts comes at a moment of virtual time, such as `at 3 s`, and not at a step."""
+    """Return whether any of the texts names a fault at a moment of virtual time, such as `at 3 s`, and not at a step."""
     drawn = [_rates(text) for text in texts if _is_drawn(text)]
     return any(fault.timed for fault in given_faults(texts)) or any("every" in rates for rates in drawn)
 
 
 def job_steps(texts: Sequence[str]) -> int:
-    """Return the number of steps that a job needs for its faults.
+    """Return the number of steps that a job must have for its faults to occur.
 
-    It is one more than any fault names, or the number of steps over which random faults are drawn.
+    It is one more than the last step that a fault names, or the number of steps over which random faults are drawn.
     """
     said = given_faults(texts)
     drawn = [int(_rates(text).get("steps", _STEPS)) for text in texts if _is_drawn(text)]
@@ -164,16 +164,29 @@ def _draw_faults(rates: dict[str, float], topology: Topology, ranks: int, steps:
 
 
 def _at_time(fault: Fault, every_fs: float, share: float) -> Fault:
-    """Return the fault of a step as a fault at a time within the span of time of that step; it lasts as many spans."""
+    """Return the fault of a step as a fault at a time.
+
+    Args:
+        fault: The fault of a step.
+        every_fs: The ticks of each span of time that counts as a step.
+        share: The position of the time within its span, from 0 to 1.
+    """
     first = round((fault.first - 1 + share) * every_fs)
     last = None if fault.last is None else first + round((fault.last + 1 - fault.first) * every_fs)
     return replace(fault, first=first, last=last, timed=True)
 
 
 def _of_kind(kind: str, at: tuple[int, ...], step: int, rates: dict[str, float], draw: np.random.Generator) -> Fault:
-    """Return a random fault of a part from a step on.
+    """Return a random fault of a part that begins at a step.
 
-    It is total, or slow with a share that is drawn, and it ends with a repair where one is set.
+    The part fails, or is slow with a share that is drawn. The fault ends with a repair if the rates have one.
+
+    Args:
+        kind: The kind of the part.
+        at: The numbers of the part.
+        step: The step.
+        rates: The numbers of the text of random faults, by their names.
+        draw: The random generator.
     """
     if kind == "rank":
         return Fault(kind, at, step)

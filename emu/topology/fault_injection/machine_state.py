@@ -69,14 +69,14 @@ class MachineState:
     topology: Topology  # its first NPUs, in its own order, have the ranks
     broken: FailedParts  # the failed parts
     took_fs: int  # ticks that the reaction takes
-    told: str  # what the system did
-    of: I64  # [n_nodes] the node of the whole machine that each node is
-    npus: I64  # [ranks] NPU of each rank, by the numbers of the whole machine
-    speed: F64  # [ranks] share of each NPU's speed that is left
+    told: str  # the system's reaction in words
+    of: I64  # [n_nodes] the number that each node has in the whole machine
+    npus: I64  # [ranks] the number that the NPU of each rank has in the whole machine
+    speed: F64  # [ranks] the share of its full speed that the NPU of each rank has
 
 
 def machine_state(topology: Topology, faults: Sequence[Fault], ranks: int, was: FailedParts | None = None) -> MachineState:
-    """Return the machine after its system's reaction to some faults.
+    """Return the machine after its system's reaction to faults.
 
     An NPU that no links join to the others any more counts as failed, because no rank can be on it.
 
@@ -103,7 +103,7 @@ def machine_state(topology: Topology, faults: Sequence[Fault], ranks: int, was: 
 
 
 def _set_up(topology: Topology, broken: FailedParts, faults: Sequence[Fault], ranks: int, was: FailedParts) -> MachineState:
-    """Return the machine after the reaction, with the ranks on NPUs that have not failed."""
+    """Return the machine after its system's reaction to the parts in `broken`, with the ranks on NPUs that have not failed."""
     mended = _repair(topology, broken, ranks, was)
     of = column(np.arange(topology.n_nodes) if mended.of is None else mended.of, np.int64)
     found = _slowed(mended.topology, _slow_links(topology, faults), of)
@@ -117,7 +117,7 @@ def _set_up(topology: Topology, broken: FailedParts, faults: Sequence[Fault], ra
 
 
 def _repair(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
-    """Return the system's reaction. A whole machine is the given topology, however long it takes to return to it."""
+    """Return the system's reaction to failed parts; if none has failed any more, its topology is again the given one."""
     if broken == was == WHOLE:
         return Repair(topology, 0, "")
     found = (topology.mender or detour)(topology, broken, ranks, was)
@@ -125,7 +125,7 @@ def _repair(topology: Topology, broken: FailedParts, ranks: int, was: FailedPart
 
 
 def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
-    """Return the share of its speed that each of some NPUs has left; of two faults the slower counts."""
+    """Return the share of its full speed at which each of `npus` computes; of two faults of one NPU the slower counts."""
     slow: dict[int, float] = {}
     for fault in faults:
         if fault.part == "npu" and fault.share:
@@ -172,25 +172,25 @@ def _broken(nodes: Iterable[int], cables: Iterable[tuple[int, int]]) -> FailedPa
 
 
 def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
-    """Return the cables that a fault of a link or of a NIC is about, each as its two nodes, the lower first."""
+    """Return the cables that a fault of a link or of a NIC cuts or slows, each as its two nodes, the lower first."""
     if fault.part == "link":
         return [(min(fault.at), max(fault.at))]
     return list(nic_of(topology, fault.at[0])) if fault.part == "nic" else []
 
 
 def detour(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts = WHOLE) -> Repair:
-    """Return the reaction of a system that has no rules of its own: routes lead round failed parts, see `remove_parts`."""
+    """Return the reaction of a system without rules of its own: other routes, which avoid failed parts (`remove_parts`)."""
     told = "routes lead round it; no source says how long that takes: 0 s"
     return Repair(remove_parts(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, told)
 
 
 def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
-    """Return the links of some cables, in both directions."""
+    """Return the numbers of the links of cables, in both directions."""
     return column(np.flatnonzero(FailedParts((), tuple(cables)).marks(topology.links.src, topology.links.dst)), np.int64)
 
 
 def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, int], float]:
-    """Return the share of each slower cable; a slow switch slows all its cables. Of two faults the slower counts."""
+    """Return the topology with slower cables, whose ends `slow` has as nodes of the whole machine, numbered in `of`."""
     found: dict[tuple[int, int], float] = {}
     for fault in (fault for fault in faults if fault.share):
         links = topology.links
@@ -202,7 +202,7 @@ def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, 
 
 
 def _slowed(topology: Topology, slow: Mapping[tuple[int, int], float], of: I64) -> Topology:
-    """Return the topology with some cables slower, which are named by the nodes of the whole machine."""
+    """Return the topology with slower cables; the keys of `slow` are nodes of the whole machine, and `of` has their numbers."""
     if not slow:
         return topology
     links = topology.links
@@ -213,7 +213,7 @@ def _slowed(topology: Topology, slow: Mapping[tuple[int, int], float], of: I64) 
 
 
 def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
-    """Return [L] the share that each link has left; its ends are nodes of the whole machine."""
+    """Return [L] the share of its bandwidth that each link has; `src` and `dst` are its ends in the whole machine."""
     share = np.ones(len(src))
     for pair, left in slow.items():
         share[FailedParts((), (pair,)).marks(src, dst)] = left
@@ -221,7 +221,7 @@ def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
 
 
 def repair_action(topology: Topology, before: Sequence[Fault], now: Sequence[Fault], ranks: int) -> tuple[int, str]:
-    """Return the reaction of a system where parts have failed or are back since `before`: its ticks, and what the system does.
+    """Return a system's reaction to parts that have failed or returned since `before`: its ticks, and its actions in words.
 
     Raises:
         InputError: See `machine_state`.
@@ -259,12 +259,12 @@ def _worst(faults: Sequence[Fault]) -> dict[tuple[object, ...], Fault]:
 
 
 def why_stopped(states: Sequence[str], cause: str) -> str:
-    """Return the reason why a job ends where its system cannot react, in words."""
+    """Return a sentence that says why a job ends: the state of failed parts, and why the system cannot react to them."""
     return f"{', '.join(states)}, and the job cannot go on: {cause}"
 
 
 class RankLoss(NamedTuple):
-    """The loss of a rank as a step begins, or of all ranks, where the machine has no room for the job any more."""
+    """The loss of a rank at the beginning of a step, or of all ranks if the machine has no room for the job any more."""
 
     step: int  # number of the step, from 1 on
     rank: int | None  # None: all ranks, although none of their NPUs has failed
@@ -286,7 +286,7 @@ def lost_ranks(before: Sequence[Fault], now: Sequence[Fault], npus: I64, out: Co
         before: The faults of the last moment.
         now: The faults of this moment.
         npus: [ranks] the NPU of each rank.
-        out: Nodes of the machine that then no longer serve, as far as is known; failed NPUs count anyway.
+        out: Further nodes of the machine that no longer serve at this moment; failed NPUs count anyway.
     """
     new = [fault for fault in now if fault not in before and not fault.share]
     killed = {fault.at[0]: fault for fault in new if fault.part == "rank"}
@@ -298,7 +298,7 @@ def lost_ranks(before: Sequence[Fault], now: Sequence[Fault], npus: I64, out: Co
 
 
 def _cause(faults: Sequence[Fault], npu: int) -> Fault:
-    """Return the fault that takes an NPU: one of the NPU, its NIC or its links where there is one, else the first."""
+    """Return the fault because of which an NPU is lost: a fault of the NPU, its NIC or its links, else the first fault."""
     return next((fault for fault in faults if fault.part != "switch" and npu in fault.at), faults[0])
 
 
@@ -368,12 +368,20 @@ class MachineHistory:
     def _moment(
         self, time_fs: int, events: tuple[str, ...], took: tuple[int, str], stops: str, hit: tuple[LostRank, ...] = ()
     ) -> MachineMoment:
-        """Return the present state of the machine as the moment that begins at `time_fs`."""
+        """Return the present state of the machine as a moment that begins at a tick.
+
+        Args:
+            time_fs: The tick.
+            events: The failures, slowdowns and returns of parts at this tick, in words.
+            took: The ticks and the words of a system's reaction that ends at this tick; (0, ""): none ends.
+            stops: The reason why the job cannot go on; "": it can.
+            hit: The ranks that the faults of this tick take from the job.
+        """
         share, speed = shares(self._topology, self._found, self._now), speeds(self._found.npus, self._now)
         return MachineMoment(time_fs, self._found, share, speed, events, states_of(self._now), *took, hit, stops)
 
     def _mend(self, time_fs: int, before: tuple[Fault, ...]) -> str:
-        """Start the system's reaction to what has changed; return why it is impossible, or ""."""
+        """Start the system's reaction to the change of faults at a tick; return why it cannot react, or "" if it does."""
         if total_faults(before) == total_faults(self._now):
             return ""
         try:

@@ -21,7 +21,7 @@ DimensionPaths = tuple[ShortestPaths, I64]  # over the links of one dimension; t
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DimensionOrderRouter:
-    """A router that takes the dimensions one after another, the last first."""
+    """A router that takes one dimension after another, the last dimension first."""
 
     dims: tuple[int, ...]
     walks: tuple[DimensionPaths, ...]  # paths of each dimension
@@ -49,7 +49,7 @@ def by_dimension(
     node: Callable[[int], str] = str,
     cost: I64 | None = None,
 ) -> DimensionOrderRouter:
-    """Return a router that takes the last dimension first, and in each dimension a shortest path that a hash of the key picks.
+    """Return a router that takes the last dimension first; in each dimension a hash of the key picks a shortest path.
 
     A link belongs to the one dimension in which its NPUs differ. Switches that are linked with one another belong to the
     dimension in which the NPUs around them differ. A route to or from a switch is a shortest one.
@@ -57,10 +57,10 @@ def by_dimension(
     Args:
         name: The name of the topology.
         links: All its links.
-        dims: Shape of the NPU numbering, C order.
-        n_nodes: NPUs and switches.
-        node: Gives the name of a node for messages.
-        cost: [L] see `shortest`.
+        dims: The sizes of the dimensions over which NPUs are numbered in C order.
+        n_nodes: The number of NPUs and switches.
+        node: A function that returns the name of a node, for messages.
+        cost: [L] the cost of each link, as in `shortest`.
 
     Raises:
         InputError: A link belongs to no dimension or to two, or no path in its dimension joins NPUs that differ in one digit.
@@ -101,7 +101,7 @@ def _axes(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, node: Ca
 
 
 def _digit_ranges(links: Links, dims: tuple[int, ...], n_nodes: int) -> tuple[I64, I64]:
-    """Return the lowest and the highest digits of the NPUs next to each node, [nodes, D] and [nodes, D]."""
+    """Return the lowest and the highest digits of the NPUs that have a link to each node, [nodes, D] and [nodes, D]."""
     n_npus = int(np.prod(dims))
     digits = np.stack(np.unravel_index(np.arange(n_npus), dims), axis=-1)
     low, high = np.full((n_nodes, len(dims)), np.iinfo(np.int64).max), np.full((n_nodes, len(dims)), -1)
@@ -113,7 +113,7 @@ def _digit_ranges(links: Links, dims: tuple[int, ...], n_nodes: int) -> tuple[I6
 
 
 def _clusters(links: Links, n_npus: int, n_nodes: int) -> I64:
-    """Return [nodes] for each switch the least of the switches that it is joined to through switches only.
+    """Return [nodes] the least number of the switches that each switch is joined to over switches alone.
 
     An NPU has its own number.
     """
@@ -125,7 +125,7 @@ def _clusters(links: Links, n_npus: int, n_nodes: int) -> I64:
 
 
 def _check_joined(name: str, links: Links, axis: int, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> None:
-    """Check that the links of one dimension join all NPUs that differ in it alone, both ways."""
+    """Check that the links of one dimension join all NPUs that differ in this dimension alone, in both directions."""
     npus = np.arange(int(np.prod(dims)))
     part = components(n_nodes, links.src, links.dst)
     first = npus - npus // _stride(dims, axis) % dims[axis] * _stride(dims, axis)
@@ -143,7 +143,7 @@ def _stride(dims: tuple[int, ...], axis: int) -> int:
 
 
 def _piece(walk: DimensionPaths, pair: I64, here: I64, there: I64, key: I64) -> tuple[I64, I64]:
-    """Return the pair and the link [H] of each hop that some pairs take."""
+    """Return the pair [H] and the link [H] of each hop that pairs take within one dimension."""
     ways, number = walk
     found = ways(here[pair], there[pair], key[pair])
     return np.repeat(pair, found.hops), number[found.link]

@@ -1,4 +1,4 @@
-"""Routes of least cost over any links: of the fewest links unless links have costs, and of these the fastest.
+"""Routes of least cost over any links: those of the fewest links unless links have costs, and of these the fastest.
 
 A path is as fast as its slowest link. With cost first and rate second, Dijkstra's search stays right (Sobrinho, Algebra and
 algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002). Distances for any weights of links are found
@@ -26,31 +26,31 @@ _KEPT = 2**22  # grades that a router keeps for further pairs, 32 MiB
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IncidentLinks:
-    """The links at each node, by one of their two ends."""
+    """The links at each node, by the node that they leave, or by the node that they enter."""
 
     order: I64  # [L] links, sorted by that end
     starts: I64  # [nodes + 1] where the links of each node begin in `order`
 
     @classmethod
     def of(cls, node: I64, n_nodes: int) -> "IncidentLinks":
-        """Return the table of links whose end is `node` [L]."""
+        """Return the table of links, from the node [L] by which each link counts."""
         order = np.argsort(node, kind="stable")
         starts = np.searchsorted(node[order], np.arange(n_nodes + 1))
         return cls(column(order, np.int64), column(starts, np.int64))
 
     def at(self, nodes: I64) -> tuple[I64, I64]:
-        """Return every link at each of some nodes, and for each link the index of its node in `nodes`."""
+        """Return all links at the given nodes, and for each link the index of its node in `nodes`."""
         counts = self.starts[nodes + 1] - self.starts[nodes]
         return self.order[ramps(self.starts[nodes], counts)], np.repeat(np.arange(len(nodes)), counts)
 
 
 def shortest(links: Links, n_nodes: int, relays: ArrayLike | None = None, cost: ArrayLike | None = None) -> "ShortestPaths":
-    """Return a router over paths of least cost; where several links are equally good, a hash of the key picks one (ECMP).
+    """Return a router over paths of least cost; if several links are equally good, a hash of the key picks one (ECMP).
 
     Args:
         links: The links of which every route is made.
         n_nodes: The number of nodes, 0..n_nodes-1.
-        relays: [n_nodes] whether a node passes on what is not for it; None: all nodes do.
+        relays: [n_nodes] whether a node passes on messages that are not for it; None: all nodes do.
         cost: [L] whole numbers of 1 or more, which alone decide. None: paths with the fewest links, and of these the fastest by
             their slowest link.
     """
@@ -63,14 +63,14 @@ def shortest(links: Links, n_nodes: int, relays: ArrayLike | None = None, cost: 
 
 
 def or_shortest(own: Router, links: Links, n_nodes: int, n_npus: int) -> Router:
-    """Return a router that uses `own` between NPUs, and a shortest path from or to a switch, where a collective's helper is."""
+    """Return a router that uses `own` between NPUs, and shortest paths from or to switches, where helpers may be."""
     return between_npus(own, partial(_shortest, links, n_nodes), n_npus)
 
 
 def _shortest(links: Links, n_nodes: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Return shortest paths from a table that is built at the call, because most topologies never need it.
+    """Return shortest paths by a table that is built at the call, because most topologies never need it.
 
-    Where one link alone joins the two nodes of a pair, it is their shortest path, and no search is needed.
+    If a single link joins the two nodes of a pair, it is their shortest path, and no table is built.
     """
     ends = column(links.src, np.int64) * n_nodes + links.dst
     order = np.argsort(ends, kind="stable")
@@ -86,7 +86,8 @@ def _shortest(links: Links, n_nodes: int, src: I64, dst: I64, key: I64) -> Route
 class ShortestPaths:
     """A router over the best paths.
 
-    A path's grade is its cost times `rates`, plus the number of rates above its own.
+    The *grade* of a path orders paths by cost, then by rate: it is the cost times `rates`, plus the number of rates above its
+    own.
     """
 
     links: Links
@@ -99,7 +100,10 @@ class ShortestPaths:
     kept: dict[int, I64] = field(init=False, default_factory=dict)  # [nodes] grades of each target that has been asked for
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
-        """Return the links from each src to each dst, the best that a hash of its ends and its key picks; none: no path."""
+        """Return the links from each src to each dst on the best path that a hash of its ends and its key picks.
+
+        None without a path.
+        """
         targets, row = np.unique(dst, return_inverse=True)
         size = max(1, _CHUNK_WORK // max(1, len(self.links), len(self.passes)))
         walked = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]  # pair and link
@@ -111,12 +115,12 @@ class ShortestPaths:
         return gather(len(src), walked)
 
     def back(self) -> "ShortestPaths":
-        """Return the router with every link turned round."""
+        """Return the router over the same links with their directions reversed."""
         turned = replace(self.links, src=self.links.dst, dst=self.links.src)
         return replace(self, links=turned, out=self.into, into=self.out)
 
     def _kept_grades(self, targets: I64) -> I64:
-        """Return what `grades` returns; a step asks for the same targets often, so they are kept while there is room."""
+        """Return the result of `grades` from a cache, because a step often has the same targets."""
         new = np.array([target for target in targets.tolist() if target not in self.kept], np.int64)
         if (len(self.kept) + len(new)) * len(self.passes) > _KEPT:
             return self.grades(targets)
@@ -127,7 +131,7 @@ class ShortestPaths:
     def grades(self, targets: I64) -> I64:
         """Return [D, nodes] the grade of the best path from each node to each target.
 
-        `UNREACHED * rates` or more: there is none.
+        A grade of `UNREACHED * rates` or more means that there is no path.
         """
         n = len(self.passes)
         found = np.full(len(targets) * n, UNREACHED * self.rates)
@@ -150,7 +154,7 @@ class ShortestPaths:
         return found.reshape(len(targets), n)
 
     def best(self, grades: I64, row: I64, here: I64, narrow: I64) -> tuple[I64, I64]:
-        """Return the links on the best paths out of some nodes, and for each link the index of its node in `here`.
+        """Return the links on the best paths out of the given nodes, and for each link the index of its node in `here`.
 
         Args:
             grades: The result of `grades`.
@@ -168,9 +172,9 @@ class ShortestPaths:
 
 
 def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64]) -> list[tuple[I64, I64]]:
-    """Return the pair and the link of each hop of all pairs, found one link further at a time until each pair is there.
+    """Return the pair and the link of each hop of all pairs; each round adds one hop to every pair that has not arrived.
 
-    A pair without a path has none. Pairs that have come to one node on the way to one target choose among the same links.
+    A pair without a path has no hops. Pairs at one node on the way to one target choose among the same links.
     """
     pair, row, here, there, flow = asked
     narrow = grades[row, here] % ways.rates

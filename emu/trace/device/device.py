@@ -124,24 +124,24 @@ class Device:
         if self.as_measured:
             return ("computations last as they were measured; a kernel that ran beside a collective keeps what that cost it",)
         return (
-            f"a matrix product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_told}; and besides "
+            f"a matrix product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_text}; and besides "
             f"{self.unhidden_share:g} of the time that its bytes take",
-            f"attention takes its FLOPs (half of them under a causal mask) at {self._attention_told}",
+            f"attention takes its FLOPs (half of them under a causal mask) at {self._attention_text}",
             f"all other operators take the time of their bytes at {self.hbm_efficiency:g} of the memory bandwidth, and no "
             f"operator takes less than that",
             f"these shares of the {self.name} are {f'fitted on {self.fitted_on}' if self.fitted_on else 'fitted on nothing'}",
             f"launching an operator takes {format_time(self.launch_overhead_s)}",
-            *self._told_if_any,
+            *self._optional_sentences,
         )
 
     @property
-    def _attention_told(self) -> str:
+    def _attention_text(self) -> str:
         if any(row.kernel == self.attention_kernel for row in self.attention):
             return f"the rate that was measured of the kernel {self.attention_kernel}, by head size, mask, length and pass"
         return f"{self.attention_efficiency:g} of peak"
 
     @property
-    def _waves_told(self) -> str:
+    def _waves_text(self) -> str:
         if not self.cores:
             return ""
         waves = f", in waves of {self.cores} tiles of {self.tile[0]} x {self.tile[1]}"
@@ -151,7 +151,7 @@ class Device:
         return waves + smaller + softened + around
 
     @property
-    def _told_if_any(self) -> list[str]:
+    def _optional_sentences(self) -> list[str]:
         request, contention, slower = self.request_overhead_s, self.contention, self._slowest - 1
         narrow = self.fp8_share.get(self.fp8_scale, 0.0)
         told = {

@@ -45,7 +45,7 @@ class SizeError(InputError):
 
 
 class Service(NamedTuple):
-    """The algorithm that served a request, with the request's bytes as they are timed."""
+    """A request of a replay, the bytes with which it was timed, and the algorithm that served it."""
 
     request: Request
     size_bytes: int

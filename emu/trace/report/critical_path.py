@@ -107,7 +107,17 @@ class _Walk:
         self.spent[PathKind(NOTHING, None, None, None)] += until - self.began_fs
 
     def _through(self, task: int, rank: int, until: int) -> tuple[tuple[int, int] | None, int]:
-        """Walk through one computation, or the tasks of one collective; return the task before, its rank, and its end."""
+        """Walk back through one computation, or through the tasks of one call, and add the time to that of its kind.
+
+        Args:
+            task: The last task of this part of the path.
+            rank: The rank on which the path is.
+            until: The tick at which the task ends.
+
+        Returns:
+            The task that released this part of the path with its rank (None: nothing did), and the tick at which the part
+            began.
+        """
         instance, left_by, ended = self._instance(task), rank, until
         while True:
             until, before = max(self.columns[0][task], self.began_fs), self._released_by(task, rank)

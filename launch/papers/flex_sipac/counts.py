@@ -32,23 +32,23 @@ def cus(word: str) -> int:
 
 
 def wss(word: str) -> int:
-    """Return the number of WSS: one for each part that the light of a level joins."""
+    """Return the number of WSS: one for each set of CUs that the light of a level joins."""
     topology = build_once(word)
     return sum(len(component_sizes(topology, topology.links.dimension == level)) for level in range(len(topology.dims)))
 
 
 def common_value(values: Iterable[float]) -> float:
-    """Return the value that all CUs have.
+    """Return the one value that all CUs have.
 
     Raises:
-        ValueError: the values differ.
+        ValueError: The values differ.
     """
     (found,) = set(values)
     return float(found)
 
 
 def ports() -> str:
-    """Return "L" if a CU has one port for each level and its farthest CU is L links away, else both numbers."""
+    """Return "L" if a CU has one port for each level and its farthest CU is L links away; else both numbers."""
     topology = build_once("sipac:r=16,L=2")
     links, others = topology.links, np.arange(1, topology.n_npus)
     found = common_value(len(np.unique(links.dimension[links.src == cu])) for cu in range(topology.n_npus))
@@ -62,7 +62,7 @@ def neighbours(word: str) -> float:
 
 
 def crossing(word: str) -> int:
-    """Return the number of links from the lower half of the CUs to the upper."""
+    """Return the number of links from the lower half of the CUs to the upper half."""
     links, half = build_once(word).links, build_once(word).n_npus // 2
     return int(((links.src < half) & (links.dst >= half)).sum())
 
@@ -90,7 +90,7 @@ def flex(radix: int, levels: int) -> int:
 
 
 def passes(levels: int) -> int:
-    """Return the least radix from which SiPAC with these levels is larger than TPUv4."""
+    """Return the least radix from which on a SiPAC with these levels is larger than TPUv4."""
     return min(radix for radix in RADICES[levels] if flex(radix, levels) > tpuv4(radix))
 
 
@@ -105,7 +105,7 @@ def mean_link_rate(word: str) -> float:
 
 
 def wavelengths(word: str, rate: float) -> float:
-    """Return the wavelengths of each link, of which one has this rate in Gb/s."""
+    """Return the number of wavelengths of each link, by the rate of one wavelength in Gb/s."""
     return common_value(np.rint(build_once(word).links.bandwidth_Bps / GBPS / rate).tolist())
 
 

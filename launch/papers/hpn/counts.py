@@ -1,4 +1,4 @@
-"""Rows of the HPN paper that count: by the links and nodes of built topologies, never by a bill of parts."""
+"""Rows of the HPN paper that count the links and nodes of built topologies; no bill of parts is used."""
 
 import numpy as np
 
@@ -20,12 +20,19 @@ def nodes_of_kind(topology: Topology, kind: str) -> I64:
 
 
 def _between(topology: Topology, node: int, to: I64) -> I64:
-    """Return the links from a node to some others."""
+    """Return the links from a node to given other nodes."""
     return np.flatnonzero((topology.links.src == node) & np.isin(topology.links.dst, to))
 
 
 def links(word: str, kind: str, to: str, first: float = np.inf) -> int:
-    """Return the number of links from the first node of a kind to the first nodes of another, to all unless told."""
+    """Return the number of links from the first node of a kind to nodes of another kind.
+
+    Args:
+        word: The topology.
+        kind: The kind of the first node.
+        to: The kind of the other nodes.
+        first: The number of other nodes that count, from the first on; by default all.
+    """
     topology = build_once(word)
     nodes = nodes_of_kind(topology, to)
     return len(_between(topology, int(nodes_of_kind(topology, kind)[0]), nodes[: int(min(first, len(nodes)))]))
@@ -44,12 +51,12 @@ def switches(word: str, kind: str) -> int:
 
 
 def segments(word: str, size: float) -> int:
-    """Return the number of segments of this size in which the hosts of a job are."""
+    """Return the number of segments of a given size over which the hosts of a job are spread."""
     return len(np.unique(build_once(word).place(_HOSTS * _GPUS) // size))
 
 
 def npus_if_down(word: str, ports: float) -> float:
-    """Return the number of GPUs; 0 where an Agg has another number of ports down."""
+    """Return the number of GPUs; 0 if an Agg has another number of ports down than given."""
     return float(npus(word) * (links(word, "Agg", "ToR") == ports))
 
 
@@ -59,7 +66,7 @@ def pod_npus(word: str) -> float:
 
 
 def nvlink_rate(gigabytes: float) -> float:
-    """Return the bandwidth of NVLink of so many GB/s in bytes per second, as it is built."""
+    """Return the bandwidth in bytes per second that a built topology gives to NVLink, for a setting `nvlink` in GB/s."""
     return float(build_once(f"{SEGMENT}:nvlink={gigabytes:g}GB/s").links.bandwidth_Bps.max())
 
 

@@ -1,4 +1,4 @@
-"""Rows of the HPN paper that are times: what HPN gains over DCN+ and over a Clos, by collectives on both."""
+"""Rows of the HPN paper that are times: the gains of HPN over DCN+ and over a Clos, by collectives on both."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -25,12 +25,17 @@ _SIZES = (2**23, 2**26, 2**30)  # bytes
 
 
 def _hosts(word: str, hosts: int) -> I64:
-    """Return [hosts, GPUs] the NPUs of a job."""
+    """Return [hosts, GPUs] the NPUs of the hosts of a job."""
     return np.asarray(build_once(word).place(hosts * _GPUS)).reshape(hosts, _GPUS)
 
 
 def gain_percent(words: tuple[str, str], seconds: Callable[[str], float]) -> float:
-    """Return the gain in speed in per cent on the second of two topologies, by the seconds that each takes."""
+    """Return the gain in speed, in per cent, of the second of two topologies over the first.
+
+    Args:
+        words: The two topologies.
+        seconds: A function that returns the time on a topology.
+    """
     slow, fast = map(seconds, words)
     return 100 * (slow / fast - 1)
 
@@ -55,7 +60,7 @@ def _multi() -> Answer:
 
 
 def _all_gather() -> Answer:
-    """Answer what a round of eight rings gains on HPN over DCN+, where each ring leaves hosts by another rail."""
+    """Answer what one round of eight rings gains on HPN over DCN+, if each ring leaves hosts by another rail."""
 
     def seconds(word: str) -> float:
         turned = (np.arange(_GPUS)[:, None] + 1 + np.arange(_GPUS)) % _GPUS  # ring q leaves by GPU q
@@ -117,14 +122,14 @@ def _dual_plane_answer(choose: Callable[..., float]) -> Answer:
 
 
 def _across() -> Answer:
-    """Answer what traffic from each GPU of a segment to its partner in the next one gains from two planes."""
+    """Answer what two planes gain for traffic from each GPU of a segment to its partner in the next segment."""
     src = np.broadcast_to(np.arange(1024), (CONNECTIONS, 1024))
     gain = gain_percent(("hpn:clos:dims=2x128x8", "hpn:pod:dims=2x128x8"), lambda word: _round_s(word, src, src + 1024))
     return Answer(gain, (FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
 
 
 def _imbalance() -> Answer:
-    """Answer how many times the flows of a NIC's other port its fuller port carries, without two planes."""
+    """Answer how many times as many flows the fuller port of a NIC carries as its other port, without two planes."""
     word, keys = "hpn:clos:dims=2x128x8", np.arange(1024 * CONNECTIONS)
     topology, pair = build_once(word), np.repeat(np.arange(1024), CONNECTIONS)
     routes = topology.routes(pair, pair + 1024, keys)
@@ -135,7 +140,7 @@ def _imbalance() -> Answer:
 
 
 def _first_tor(word: str, pair: I64, last: I64) -> I64:
-    """Return [flows] the ToR with the lower number of the two that lead to each NIC.
+    """Return [flows] the lower number of the two ToRs that lead to each flow's receiving NIC.
 
     Args:
         word: The topology.
@@ -160,7 +165,7 @@ def _cross_segment() -> Answer:
 
 
 def _stages() -> Answer:
-    """Answer how uneven the cables into ToRs are loaded, as the largest load over the mean."""
+    """Answer how unevenly the cables into ToRs are loaded, as the largest load over the mean."""
     over = []
     for word, src, dst in (("hpn:pod", (0, 1024), (1024, 2048)), (DCN, (0, 128), (512, 1024))):
         topology, rng = build_once(word), np.random.default_rng(0)
@@ -176,7 +181,7 @@ def _stages() -> Answer:
 
 
 def _core() -> Answer:
-    """Answer whether activations of all GPUs take longer through the Core, and less than the computation of a microbatch."""
+    """Answer whether the activations of all GPUs take longer over the Core, but less time than a microbatch's computation."""
     pod = 15360
     src = np.arange(pod)[None, :]
     sent_s, inside_s = (_round_s(CORE, src, to) * 6 / 4 for to in (src + pod, (src + 1024) % pod))  # 6 MiB for 4 (table 3)

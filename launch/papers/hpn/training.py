@@ -61,8 +61,14 @@ _JOBS: Mapping[str, tuple[str, Plan, tuple[str, str], str]] = {
 _HOW = f"--device {DEVICE} --stack {STACK} --algorithm {' --algorithm '.join(ALGORITHMS)}"
 
 
-def _told(model: str, plan: Plan, batch: str) -> str:
-    """Return a job in words."""
+def _plan_text(model: str, plan: Plan, batch: str) -> str:
+    """Return a job in words.
+
+    Args:
+        model: The model.
+        plan: The plan.
+        batch: The source of its batch, in words.
+    """
     return f"{model} by {spell(plan)}, {plan.global_batch} sequences of {_SEQ} tokens: {batch}"
 
 
@@ -72,7 +78,7 @@ def _step_gain(paper: Any, target: Target) -> Answer:
     times = {word: paper.steps.estimate(model, plan, word, partial(build_once, word)).step_time_s for word in words}
     seconds = f"{times[words[0]]:.3f} s on DCN+, {times[words[1]]:.3f} s on HPN"
     where = f"the {plan.world // 8} hosts are taken segment by segment, in order"
-    return Answer(gain_percent(words, times.__getitem__), (seconds, _told(model, plan, batch), _HOW, FLOWS, where))
+    return Answer(gain_percent(words, times.__getitem__), (seconds, _plan_text(model, plan, batch), _HOW, FLOWS, where))
 
 
 LLAMA_7B, HOSTS, GPUS = "llama2-7b", 32, 8  # the job of 9.3
@@ -82,7 +88,7 @@ _FIRST, _LAST, _STEPS = 2, 3, 4  # the steps in which the link is down, and the 
 
 
 def dual_tor(hosts: int) -> str:
-    """Return the name of a segment of HPN with some hosts, each of whose NICs has a link to either of two ToRs."""
+    """Return the topology of a segment of HPN with a number of hosts, each of whose NICs has a link to either of two ToRs."""
     return f"hpn:segment:dims={hosts}x{GPUS},{NVLINK}"
 
 
@@ -99,7 +105,7 @@ def _with_link_down(steps: PaperSteps, plan: Plan) -> FaultyJob:
 
 
 def lost_percent(job: FaultyJob) -> float:
-    """Return the throughput that a job loses while the link is down, in per cent, after the system has mended itself."""
+    """Return the throughput, in per cent, that a job loses while the link is down, once the system has reacted."""
     return 100 * (1 - job.steps[0].time_s / job.steps[_LAST - 1].time_s)
 
 
@@ -109,7 +115,7 @@ def _lost_throughput(paper: Any, _: object) -> Answer:
     words = (
         f"steps of {', '.join(f'{step.time_s:.3f}' for step in job.steps)} s; the link is down in the second and the third",
         f"{job.steps[_FIRST - 1].mending_s:g} s of the second until BGP has converged, which is assumed; afterwards as before",
-        _told(LLAMA_7B, _WITH_TP8, _LLAMA),
+        _plan_text(LLAMA_7B, _WITH_TP8, _LLAMA),
         f"not judged: with TP=1, which takes more memory than a GPU has, {lost_percent(other):.1f} %",
     )
     return Answer(lost_percent(job), (*words, _HOW, FLOWS))
@@ -129,7 +135,7 @@ _NEGLIGIBLE = 0.1  # of what the job with one ToR loses
 
 
 def single_tor(hosts: int) -> str:
-    """Return the name of hosts whose NICs have all their bandwidth on one link to one ToR."""
+    """Return the topology of hosts whose NICs have all their bandwidth on one link to one ToR."""
     return f"servers:nodes={hosts},gpus={GPUS},{NVLINK},nic=50GB/s,network=switch"
 
 
@@ -141,7 +147,7 @@ def _step(hosts: int) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A step with a link of a NIC down from its middle on."""
+    """The result of a step in whose middle a link of a NIC goes down."""
 
     lost_s: float  # that the step takes more
     resends: int  # how often a message was sent again before it went through; 0: it had another way
@@ -150,9 +156,15 @@ class Outage:
 
 @cache
 def outage(word: str, hosts: int, down_s: float) -> Outage:
-    """Return a step in which the first NIC's first link is down for some seconds, on a topology.
+    """Return the result of a step during which the first NIC's first link is down for some seconds.
 
-    The system is tried first: it leads messages over other links, if it has any. If it has none, NCCL sends again.
+    The system's own reaction is tried first, which sends messages over other links if there are any. If there are none, NCCL
+    sends messages again.
+
+    Args:
+        word: The topology.
+        hosts: The number of hosts.
+        down_s: The seconds for which the link is down.
     """
     topology = build_once(word)
     middle_s = _played(topology, hosts).undisturbed_s / 2
@@ -172,7 +184,7 @@ def outage(word: str, hosts: int, down_s: float) -> Outage:
 
 
 def _played(topology: Topology, hosts: int, *faults: Fault) -> FaultyJob:
-    """Return the step as it goes with faults."""
+    """Return a step of the job with given faults."""
     stack, trace = parse_stack(STACK, STACKS), _step(hosts)
     choice = choice_for(trace, ALGORITHMS, topology, _DTYPE)
     recorded = TraceLayout(trace, choice, topology, device_under(stack, find_device(DEVICE, _DTYPE)), _DTYPE)
@@ -180,7 +192,7 @@ def _played(topology: Topology, hosts: int, *faults: Fault) -> FaultyJob:
 
 
 def _words(hosts: int) -> tuple[str, ...]:
-    """Return the notes of both rows."""
+    """Return the notes of the two rows about links that fail."""
     return (
         f"{LLAMA_7B} on {hosts * GPUS} GPUs with TP=8, a step of one microbatch; the link goes down in its middle",
         f"NCCL sends again every {TIMEOUT_S:.1f} s (NCCL_IB_TIMEOUT=22, which Alibaba Cloud sets), {RESENDS} times",

@@ -53,7 +53,13 @@ def _degree(paper: Any, target: Target) -> Answer:
 
 
 def _has_one_ring(k: int, left: int, right: int) -> bool:
-    """Return whether one ring takes all working nodes, with the nearest working nodes this far left and right of a node."""
+    """Return whether one ring can join all working nodes of a line when the nodes around one working node are faulty.
+
+    Args:
+        k: The number of nodes to either side that a node has fibres to.
+        left: The distance from the node to the nearest working node on its left; the nodes between them are faulty.
+        right: The same distance on its right.
+    """
     faulty = [8 - away for away in range(1, left)] + [8 + away for away in range(1, right)]
     shown = "+".join(map(str, sorted(faulty))) or "none"
     try:
@@ -193,7 +199,11 @@ def _power(paper: Any, target: Target) -> Answer:
 
 
 def gpu_rate(word: str) -> float:
-    """Return the bandwidth out of a GPU in Tb/s, without that of the DCN."""
+    """Return the bandwidth out of a GPU of a topology in Tb/s, without that of the data-center network (DCN).
+
+    Args:
+        word: The topology with its settings, as `--topology` takes it.
+    """
     links = build_topology(word).links
     return float(links.bandwidth_Bps[(links.src == 0) & (links.dimension < _DCN)].sum()) * 8 / 1e12
 

@@ -61,9 +61,9 @@ def _lowest(paper: Any, target: Target) -> Answer:
 
 
 def _distance_of_k2_and_k3(paper: Any, target: Target) -> Answer:
-    """Answer how far the wastes of K=2 and K=3 are apart, wherever on the line the two nodes of a server are.
+    """Answer how far the wastes of K=2 and K=3 are apart, for both positions of a server's two nodes on the line.
 
-    They are almost identical where they are nearer to each other than any other architecture is.
+    They count as almost identical if each is nearer to the other than any other architecture is.
     """
     of_tors = {k: _by_tp(system) for k, system in ((2, FEWER), (3, BEST))}
     in_a_row = {k: {tp: float(np.mean([side_by_side(k, tp, seed) for seed in range(ORDERS)])) for tp in TPS} for k in (2, 3)}
@@ -134,7 +134,7 @@ def waiting(system: str, tp: int, job: int) -> float:
 
 
 def _waiting_with_reserve(system: str, tp: int, job: int) -> float:
-    """Return the share of the time in which a job waits, where 1/9 of each rack is a reserve at any TP (InfiniteHBD 6.2)."""
+    """Return the share of the time in which a job waits, if 1/9 of each rack is a reserve at any TP (InfiniteHBD 6.2)."""
     of, size = trace(0, production_log().mean_repair_days), int(system.removeprefix("NVL-"))
     left = size - np.repeat(of.faulty, NODE, axis=1).reshape(len(of.share), -1, size).sum(axis=2)
     room = np.minimum(left, size * 8 // 9) // tp * tp
@@ -146,7 +146,7 @@ _WORST: Mapping[int, Sequence[str]] = {tp: RACKS if tp <= 16 else ("SiP-Ring", "
 
 
 def waiting_of_all(tp: int, scale: float) -> dict[str, float]:
-    """Return the share of the time in which a job waits, for each system that holds such groups."""
+    """Return the share of the time in which a job waits, for each system that can hold groups of this TP."""
     job = int(scale * NPUS) // tp * tp
     return {system: waiting(system, tp, job) for system in SYSTEMS if holds(system, tp)}
 
@@ -164,13 +164,13 @@ def _waits(paper: Any, target: Target) -> Answer:
         of = {scale: waiting_of_all(tp, scale) for scale in SCALES}
         found[tp] = {scale for scale in SCALES if wait_longest(of[scale], worst)}
         jobs = ", ".join(f"{100 * scale:g}" for scale in sorted(found[tp])) or "none"
-        told.append(f"TP-{tp}: {' and '.join(worst)} wait longest for jobs of {jobs} % of the GPUs; {_waits_told(of)}")
+        told.append(f"TP-{tp}: {' and '.join(worst)} wait longest for jobs of {jobs} % of the GPUs; {_waits_text(of)}")
     every = sorted(set.intersection(*found.values()))
     ours = f"as printed for jobs of {', '.join(f'{100 * scale:g}' for scale in every)} %" if every else "at no one job size"
     return Answer(ours, tuple(told), holds=bool(every))
 
 
-def _waits_told(of: Mapping[float, Mapping[str, float]]) -> str:
+def _waits_text(of: Mapping[float, Mapping[str, float]]) -> str:
     """Return the waits of three sizes of job in words; systems on which the job never waits are left out."""
     told = []
     for scale in (0.85, 0.875, 0.90):
@@ -185,7 +185,7 @@ _SELDOM = 0.001  # share of faulty nodes at which faults rarely meet
 
 
 def _explosion(paper: Any, target: Target) -> Answer:
-    """Answer how many GPUs a failed node takes out of groups of 64; rings of 576 stand for an HBD around GPUs."""
+    """Answer how many GPUs one failed node takes out of groups of 64; rings of 576 GPUs stand for a GPU-centric HBD."""
     drawn, found = independent_states(_SELDOM, NPUS // NODE, 2000, 0), {}
     for name, word in _RADIUS.items():
         of = waste(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)

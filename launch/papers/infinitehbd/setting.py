@@ -44,7 +44,7 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A model of the paper, and what all its plans share."""
+    """A model of the paper, with the settings that all its plans share."""
 
     model: str
     seq: int
@@ -86,7 +86,7 @@ def plan_of(of: Training, tp: int, pp: int, dp: int, **more: Any) -> Plan:
 
 
 def topology_of(plan: Plan) -> str:
-    """Return the topology of a plan: rings of TP GPUs, or a switch for each TP GPUs where tokens travel to experts.
+    """Return the topology of a plan: rings of TP GPUs, or, if token rows are sent to experts, a switch for each TP GPUs.
 
     Experts need any-to-any communication (2.1), and a ring has no route between GPUs that are not neighbours.
     """
@@ -100,7 +100,7 @@ def topology_of(plan: Plan) -> str:
 
 @cache
 def device() -> Device:
-    """Return the paper's device, whose memory limits plans that are searched."""
+    """Return the paper's device with its memory, which limits the plans of a search."""
     return read_device(HERE / "device.toml")
 
 
@@ -122,10 +122,10 @@ def stack_of(plan: Plan) -> Stack:
 
 
 def paper_step(kept: ResultCache, training: Training, plan: Plan) -> PlanRow:
-    """Return one step, computed once and kept between commands; memory is not limited.
+    """Return the estimated step of a plan, which is computed once and kept between commands; memory is not limited.
 
     Raises:
-        InputError: as `estimate`.
+        InputError: See `estimate`.
     """
     request = EstimateRequest(training.model, plan, stack_of(plan), tuple(options()["algorithm"]))
     word = topology_of(plan)

@@ -16,7 +16,7 @@ from topologies.infinitehbd.orchestration import cross_tor, groups, orchestrate,
 
 
 class Cluster(NamedTuple):
-    """Sizes of a cluster that 6.4 does not print, and K."""
+    """The sizes of a cluster that section 6.4 does not print, and K."""
 
     gpus: int = 8  # of a node
     tor: int = 2  # nodes of a ToR
@@ -58,13 +58,13 @@ PLACEMENTS = ("Optimized", "In order", "Baseline")
 
 
 def placement(way: str, of: OcstrxPlan, faulty: I64, job: int, random: np.random.Generator) -> I64:
-    """Return [groups, nodes] a placement.
+    """Return [groups, nodes] the nodes of each group in one of the placements that are compared.
 
     Args:
-        way: Optimized, as the paper's Algorithm 5; In order, the first groups of the line, without regard to ToRs; or Baseline,
-            as 6.4 words it.
+        way: The placement: Optimized is the paper's Algorithm 5; In order takes the first groups of the line, without regard to
+            ToRs; Baseline is that of the words of 6.4.
         of: The wiring of the cluster.
-        faulty: The nodes that are faulty.
+        faulty: The faulty nodes.
         job: The number of GPUs that are placed.
         random: The source of random numbers.
     """
@@ -74,9 +74,9 @@ def placement(way: str, of: OcstrxPlan, faulty: I64, job: int, random: np.random
 
 
 def _random_groups(of: OcstrxPlan, faulty: I64, wanted: int, random: np.random.Generator) -> I64:
-    """Return [groups, nodes] of the fewest nodes of a random order among which so many groups find room.
+    """Return [groups, nodes] groups on the fewest nodes of a random order among which `wanted` groups fit.
 
-    Groups are in the order of the line: the first permutation of the nodes in which fibres join those of each group.
+    The groups are in the order of the line, so that fibres join the nodes of each group.
     """
     every = np.arange(of.nodes)
     order = random.permutation(np.setdiff1d(every, faulty))
@@ -90,7 +90,7 @@ def _random_groups(of: OcstrxPlan, faulty: I64, wanted: int, random: np.random.G
 
 @cache
 def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int = SIZE, cluster: Cluster = USED) -> float:
-    """Return the share of all traffic that leaves a ToR, in per cent, as a mean over random faults that leave room for the job.
+    """Return the share of all traffic that leaves a ToR, in per cent: the mean over random faults that leave room for the job.
 
     Args:
         way: The placement, one of `PLACEMENTS`.
@@ -109,8 +109,13 @@ def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int =
     return 100 * SHARE * float(np.mean(found)) if found else float("nan")
 
 
-def _beside(job: float, faults: float) -> str:
-    """Return the traffic of the other placements in words."""
+def _others_text(job: float, faults: float) -> str:
+    """Return the traffic of the other placements in words.
+
+    Args:
+        job: The share of GPUs that the job takes.
+        faults: The share of nodes that are faulty.
+    """
     found = ", ".join(f"{way.lower()} {crossing(way, job, faults):.2f} %" for way in PLACEMENTS[1:])
     return f"beside it: {found} ({_BASELINES})"
 
@@ -124,7 +129,7 @@ def _best(paper: Any, target: Target) -> Answer:
     """Answer the traffic that leaves ToRs with the paper's placement, and what it is in other clusters."""
     at = _job_and_faults(target)
     others = "; ".join(f"{crossing('Optimized', *at, cluster=other):.2f} % with {other}" for other in OTHERS)
-    notes = (f"the mean of {_DRAWS} draws", _beside(*at), _USED, _RACK, f"in other clusters: {others}")
+    notes = (f"the mean of {_DRAWS} draws", _others_text(*at), _USED, _RACK, f"in other clusters: {others}")
     return Answer(crossing("Optimized", *at, _DRAWS), notes)
 
 
@@ -147,7 +152,7 @@ _NEAR_ZERO, _PRINTED_KNEE = 0.5, 0.07
 
 
 def _flat_up_to(job: float, cluster: Cluster) -> float:
-    """Return the largest share of faulty nodes, in per cent, up to which hardly any traffic leaves ToRs; 0: there is none."""
+    """Return the largest share of faulty nodes, in per cent, up to which hardly any traffic leaves ToRs; 0 if there is none."""
     below = takewhile(lambda rate: crossing("Optimized", job, rate, cluster=cluster) < _NEAR_ZERO, RATIOS)
     return 100 * max(below, default=0.0)
 
@@ -166,7 +171,7 @@ _BENT = 0.1  # largest distance from a straight line, as a share of its rise
 
 
 def is_straight_rise(x: Sequence[float], y: Sequence[float]) -> bool:
-    """Return whether values rise along a straight line, by more than what is near zero."""
+    """Return whether values rise along a straight line, and by clearly more than zero."""
     slope, base = np.polyfit(x, y, 1)
     rise = slope * (x[-1] - x[0])
     return bool(rise > _NEAR_ZERO and np.abs(np.array(y) - slope * np.array(x) - base).max() <= _BENT * rise)

@@ -44,9 +44,9 @@ StepFunction = Callable[[Training, Plan], PlanRow]  # estimates a step
 
 @cache
 def best_plan(estimate: StepFunction, training: Training, gpus: int, tp: int = 0) -> tuple[Plan, PlanRow, str]:
-    """Return the plan with the shortest step, the step, and how it was found in words.
+    """Return the plan with the shortest step, its step, and a note on how it was found.
 
-    Plans are estimated in the order of their bounds, until no bound is below the best step.
+    Plans are estimated in the order of their lower bounds, until no bound is below the best step.
 
     Args:
         estimate: The function that estimates a step.
@@ -55,7 +55,7 @@ def best_plan(estimate: StepFunction, training: Training, gpus: int, tp: int = 0
         tp: The size of tensor parallelism; 0: any.
 
     Raises:
-        InputError: no plan has this number of GPUs and fits the memory.
+        InputError: No plan has this number of GPUs and fits the memory.
     """
     plans = [plan for plan in _plans(training, gpus, tp) if _states(training, plan) <= device().memory_bytes]
     bounds = _least_s(training, plans)
@@ -82,9 +82,9 @@ def _plans(training: Training, gpus: int, tp: int) -> Iterator[Plan]:
 
 
 def _states(training: Training, plan: Plan) -> int:
-    """Return the bytes that a GPU holds even with full recomputation: weights, gradients and states of the optimizer.
+    """Return the bytes that a GPU must have even with full recomputation: weights, gradients and the optimizer's states.
 
-    They are the same with no more microbatches than fill the pipeline twice, which take a fraction of the time.
+    They are computed with as few microbatches as fill the pipeline twice: more change nothing, and would take much longer.
     """
     short = replace(plan, global_batch=min(plan.global_batch, 2 * plan.pp * plan.dp))
     parts = memory_by_part(MODELS.find(training.model), short, stack_of(plan))
@@ -92,7 +92,7 @@ def _states(training: Training, plan: Plan) -> int:
 
 
 def _least_s(training: Training, plans: Sequence[Plan]) -> Iterator[float]:
-    """Yield a lower bound of the step time of each plan, in seconds; parts that plans share are computed once."""
+    """Yield a lower bound of the step time of each plan in seconds; parts that several plans share are computed once."""
     known: dict[int, MegatronPaths] = {}
     for plan in plans:
         stack, model = stack_of(plan), MODELS.find(training.model)
@@ -106,14 +106,17 @@ def _least_s(training: Training, plans: Sequence[Plan]) -> Iterator[float]:
 
 @dataclass(frozen=True, eq=False)
 class _Rings(Requests):
-    """The least times of requests where the ranks of tp are a ring, and others are joined by one cable of the DCN for a GPU."""
+    """The least times of requests if the ranks of tp form a ring, and all others have one cable of the DCN for each GPU."""
 
     ring_Bps: float
     cable_Bps: float
 
     @staticmethod
     def under(plan: Plan, topology: Topology) -> "_Rings":
-        """Return the least times for a plan on its rings; with tp below the GPUs of a node, other ranks are in the ring too."""
+        """Return the least times of the requests of a plan on its rings.
+
+        If tp is smaller than the number of GPUs of a node, other ranks are in the ring, too.
+        """
         first = topology.links.bandwidth_Bps[topology.links.src == 0]
         cable = float(first.min()) if plan.tp >= GPUS else float(first.sum())
         return _Rings(Rates.of(topology), plan, float(first.sum() - first.min()), cable)
@@ -123,7 +126,7 @@ class _Rings(Requests):
         return self.ring_Bps, self.cable_Bps, Requests.axes_key(self, place, axes)
 
     def collective(self, place: int, ask: Ask) -> RequestTime:
-        """Return the least time of a collective; a ring adds up in 2 (n - 1) parts of n (stack.toml)."""
+        """Return the least time of a collective; an all_reduce on a ring takes 2 (n - 1) parts of n (stack.toml)."""
         if ask.axis == "tp" and ask.operation == "all_reduce":
             ranks, size = self.sizes["tp"], ask.elements * item_bytes(ask.dtype)
             return RequestTime(0.0, 2 * (ranks - 1) / ranks * size / self.ring_Bps)
@@ -163,7 +166,7 @@ def _mfu(of: Training, scale: float, paper: Any, target: Target) -> Answer:
 
 
 def _best(paper: Any, gpus: int, tp: int = 0) -> tuple[Plan, PlanRow, str]:
-    """Return the best plan within the limits of table 2; with one TP where `tp` is above 0."""
+    """Return the best plan within the limits of table 2, its step and a note; with a given TP if `tp` is above 0."""
     return best_plan(paper.steps, DENSE, gpus, tp)
 
 
@@ -196,7 +199,7 @@ def _trend(paper: Any, target: Target) -> Answer:
 
 
 def _too_large(paper: Any) -> str:
-    """Return in words how many plans of table 2 do not fit a GPU's memory: those that are printed, and the best with TP-8."""
+    """Return in words how many plans of table 2 do not fit a GPU's memory: of the printed ones, and of the best with TP-8."""
     steps = [paper.steps(DENSE, _plan(DENSE, each)) for each in paper.of("2") if "dp" in each.given and IS not in each.given]
     steps += [_best(paper, gpus, 8)[1] for gpus in _sizes(paper)]
     room = format_size(device().memory_bytes)

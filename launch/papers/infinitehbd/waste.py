@@ -36,12 +36,12 @@ _DRAWS = 200
 
 
 def holds(system: str, tp: int) -> bool:
-    """Return whether a unit of the system can hold a group of this size."""
+    """Return whether one unit of a system, such as a rack, can hold a group of this size."""
     return not (system == "NVL-36" and tp > 36)
 
 
 def word_of(system: str, tp: int) -> str:
-    """Return the topology of a system; the rings of SiP-Ring have the size of TP (InfiniteHBD 6.1)."""
+    """Return the topology of a system as `--topology` takes it; the rings of SiP-Ring have the size of TP (InfiniteHBD 6.1)."""
     return SYSTEMS[system].format(tp=tp, rings=NPUS // tp)
 
 
@@ -60,9 +60,9 @@ def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> W
 
 @cache
 def side_by_side(k: int, tp: int, seed: int) -> float:
-    """Return the mean waste on the trace of InfiniteHBD where the nodes of a server are neighbours on the line.
+    """Return the mean waste of InfiniteHBD on the trace if the nodes of a server are neighbours on the line.
 
-    Appendix A maps the trace linearly; with several nodes a ToR, 4.3 joins nodes of different ToRs instead.
+    Appendix A maps the trace linearly; section 4.3 joins nodes of different ToRs instead, if a ToR has several nodes.
     """
     word = f"infinitehbd:dims=1x{NPUS // NODE}x1x{NODE},k={k}"
     return waste(machine_of(build_topology(word), NPUS), tp, trace(seed)).mean
@@ -70,14 +70,14 @@ def side_by_side(k: int, tp: int, seed: int) -> float:
 
 @cache
 def trace(seed: int, repair_days: float = 0.0) -> MachineStates:
-    """Return the states of the nodes over the production trace; arguments are those of `on_trace`."""
+    """Return the states of the nodes over the production trace; the arguments are those of `on_trace`."""
     log = production_log().lasting(repair_days) if repair_days else production_log()
     return LoggedFaults(NODE, seed, log, SOURCE, GPUS).of(NPUS).states
 
 
 @cache
 def at_rate(system: str, tp: int, rate: float) -> Waste:
-    """Return the waste where each node is faulty with the same probability."""
+    """Return the waste if each node is faulty with the same probability."""
     drawn = independent_states(rate, NPUS // NODE, _DRAWS, 0)
     return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, drawn)
 
@@ -89,7 +89,7 @@ def servers() -> MachineStates:
 
 
 def faulty_quantile(quantile: float) -> float:
-    """Return the share of faulty servers that is not exceeded for this share of the time."""
+    """Return the share of faulty servers that is not exceeded for a given share of the time."""
     found = servers()
     rate = found.faulty.mean(axis=1)
     order = np.argsort(rate, kind="stable")
@@ -142,7 +142,7 @@ def _faulty_most(paper: Any, target: Target) -> Answer:
 
 
 def _waste_of_k2(paper: Any, target: Target) -> Answer:
-    """Answer the waste of K=2 where each node is faulty with the same probability: breaks cost some, and at most the bound."""
+    """Answer the waste of K=2 if all nodes are faulty with one probability: breaks of the line cost some, at most the bound."""
     rate = float(target.given["rate"]) / 100
     found = 100 * at_rate(FEWER, target.number("tp"), rate).mean
     rest = 100 * at_rate(IDEAL, target.number("tp"), rate).mean

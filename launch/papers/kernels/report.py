@@ -224,7 +224,7 @@ class KernelSummary:
 
 
 def rows() -> list[KernelComparison]:
-    """Return every published figure beside ours."""
+    """Return every published figure with Emu's value for it."""
     return [*_attention(), *_products(), *_moves(), *_sums()]
 
 
@@ -294,7 +294,7 @@ def _sums() -> Iterator[KernelComparison]:
 
 
 def _comparison(of: PublishedFigure, kind: str, what: str, ours: float) -> KernelComparison:
-    """Return a published figure beside ours."""
+    """Return a published figure with Emu's value for it."""
     return KernelComparison(
         kind=kind,
         device=of.device,

@@ -1,4 +1,4 @@
-"""Published runs beside what `emu estimate` says of them: leaving the run's model out of the fit, and with it."""
+"""The published runs, and the step times that `emu estimate` gives for them with the run's model in the fit or left out."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,21 +44,26 @@ class RunRequest:
 
     @property
     def model(self) -> str:
-        """By which rows are left out."""
+        """The name of the model; all runs of one model are left out of a fit together."""
         return self.run.model or self.run.id
 
     @property
-    def on_one_copy(self) -> Hashable:
-        """All that rows of one ladder have in common: the model, the software, and the plan of one data-parallel copy."""
+    def copy_key(self) -> Hashable:
+        """A key of the model, the software, and the plan of one data-parallel copy.
+
+        Runs with equal keys differ in their numbers of GPUs alone; together they are a *ladder*.
+        """
         run, plan, stack = self.run, self.request.plan, self.request.stack
         sizes = plan.tp, plan.cp, plan.pp, plan.vp, plan.ep, plan.microbatch, plan.seq, plan.global_batch // plan.dp
         return self.model, run.layers, run.precision, repr(stack), sizes
 
     def ready(self) -> "PreparedRun":
-        """All of its step but what computations take; memory is not asked for, as the run was.
+        """Return the run with its step prepared for any device: only the times of computations are open.
+
+        The memory of the device is not checked, because the run has taken place.
 
         Raises:
-            InputError: as `prepare`.
+            InputError: See `prepare`.
         """
         return PreparedRun(
             self, prepare(self.request, build_topology(self.topology), _unlimited(self.run.device), ALWAYS_COMPOSED)
@@ -67,20 +72,20 @@ class RunRequest:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PreparedRun:
-    """A row of which all is known but what computations take."""
+    """A published run whose step is prepared for any device: only the times of computations are open."""
 
     run_request: RunRequest
     prepared: PreparedEstimate
 
     def near(self, device: Device) -> StepNearDevice:
-        """Return the step as a function of the device, near this one."""
+        """Return the step time as a function of a device that is similar to the given one."""
         under = partial(device_under, self.run_request.request.stack)
         return StepNearDevice.of(self.prepared.timed(under(device)), device, under)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """One run."""
+    """A published run with its measured step time and Emu's."""
 
     id: str
     model: str
@@ -101,7 +106,7 @@ class RunComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """The rows of one device and kind; errors are |ratio - 1|."""
+    """A summary of the runs of one device and kind; errors are |ratio - 1|."""
 
     device: str
     kind: str
@@ -115,10 +120,10 @@ class RunSummary:
 
 
 def ask(run: Run, where: str) -> RunRequest:
-    """Return the estimate that a row asks for.
+    """Return the estimate that is requested for a run.
 
     Raises:
-        InputError: a row that no estimate can be made of; the message says where it stands.
+        InputError: No estimate can be made of the run; the message names its line.
     """
     (model, architecture), topology = model_of(run, where), topology_of(run, where)
     request = request_of(run, model, where)
@@ -135,7 +140,7 @@ def _unlimited(device: str) -> Device:
 
 
 def row_of(of: PreparedRun, fitted: Mapping[str, Fitted]) -> RunComparison:
-    """Return a row with constants whose fit has seen its model, and with constants whose fit has not."""
+    """Return a run with its estimates, by constants that were fitted with its model and by constants that were not."""
     request, run = of.run_request, of.run_request.run
     device, known = _unlimited(run.device), fitted.get(run.device, Fitted((), {}, {}))
     blind, fitted_on = known.for_model(request.model)
@@ -180,7 +185,12 @@ def summaries(rows: Sequence[RunComparison]) -> Iterator[RunSummary]:
 
 
 def fit(rows: Sequence[PreparedRun], others: Sequence[PreparedRun] = ()) -> dict[str, Fitted]:
-    """Return the constants of each device of some rows; of the other rows only ladders count, by how their steps grow."""
+    """Return the fitted constants of each device of the given runs.
+
+    Args:
+        rows: The runs on which constants are fitted.
+        others: Further runs, of which only ladders count, by how their step times grow.
+    """
     found = {}
     for device in dict.fromkeys(of.run_request.run.device for of in rows):
         own = [of for of in rows if of.run_request.run.device == device]
@@ -203,10 +213,10 @@ def fit_of(device: str, rows: Sequence[PreparedRun], others: Sequence[PreparedRu
 
 
 def _ladders(rows: Sequence[PreparedRun], device: Device) -> Iterator[Ladder]:
-    """Yield the rows of each model, plan and software that were run on several numbers of NPUs."""
+    """Yield the ladders among runs: the runs of one model, plan and software on several numbers of NPUs."""
     by_plan: dict[Hashable, list[PreparedRun]] = {}
     for of in rows:
-        by_plan.setdefault(of.run_request.on_one_copy, []).append(of)
+        by_plan.setdefault(of.run_request.copy_key, []).append(of)
     for own in by_plan.values():
         if len({of.run_request.run.gpus for of in own}) >= _RUNGS:
             yield Ladder(
@@ -215,7 +225,7 @@ def _ladders(rows: Sequence[PreparedRun], device: Device) -> Iterator[Ladder]:
 
 
 def _blind(draws: Sequence[Sequence[tuple[int, float]]], kinds: Sequence[str]) -> Iterator[tuple[str, Blind]]:
-    """By kind of runs."""
+    """Yield the errors of step times that a fit on half of the models gives for the others, by the kind of runs."""
     for kind in dict.fromkeys(kinds):
         errors = [abs(ratio - 1) for draw in draws for row, ratio in draw if kinds[row] == kind]
         if errors:
@@ -223,12 +233,18 @@ def _blind(draws: Sequence[Sequence[tuple[int, float]]], kinds: Sequence[str]) -
 
 
 def with_unseen(fitted: Mapping[str, Fitted], rows: Sequence[RunComparison]) -> dict[str, Fitted]:
-    """Return the fits with the runs whose models they have not seen, which say how far an estimate may be off."""
+    """Return fitted constants with the errors of the runs whose models they were not fitted on.
+
+    These errors say how far off an estimate may be.
+    """
     return {device: replace(of, unseen=_unseen([row for row in rows if row.device == device])) for device, of in fitted.items()}
 
 
 def _unseen(rows: Sequence[RunComparison]) -> dict[str, dict[str, tuple[float, ...]]]:
-    """Return, by kind and model, our time to the measured one, of runs whose model no constant of theirs is fitted on."""
+    """Return, by kind and model, the ratios of our step times to the measured ones.
+
+    Only runs count whose model the constants have not seen.
+    """
     found: dict[str, dict[str, tuple[float, ...]]] = {}
     for row in rows:
         if row.model not in row.fitted_on:

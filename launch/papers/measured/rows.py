@@ -1,6 +1,6 @@
-"""Published runs as a CSV file has them: a row a run, with the model's sizes, the plan and the measured time of a step.
+"""Published runs, as a CSV file has them: each row has a run, with the model's sizes, the plan and the measured step time.
 
-The columns are those of launch/data/measured/training.csv; others are passed over.
+The columns are those of launch/data/measured/training.csv; other columns are ignored.
 """
 
 import csv
@@ -21,7 +21,7 @@ RECOMPUTE = ("none", "selective", "full")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One row."""
+    """One published run, as a row of the file has it."""
 
     line: int  # of the file
     id: str
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """Dense, or a mixture of experts; and whether its products are in FP8."""
+        """The kind of the model (dense, or a mixture of experts), with a note if its products are in FP8."""
         return RunKind(bool(self.experts), self.precision == FP8).word
 
 
@@ -61,10 +61,10 @@ _NEEDED = [f.name for f in fields(Run) if f.default is MISSING and f.name != "li
 
 
 def read_runs(path: Path, name: str) -> list[Run]:
-    """Return the rows of a file.
+    """Return the runs of a file.
 
     Raises:
-        InputError: no such file, a column that is missing, or a value that cannot be; the message names file and line.
+        InputError: There is no such file, a column is missing, or a value is invalid; the message names file and line.
     """
     with csv_rows(path, "repro", name, _NEEDED) as reader:
         found = [*_runs(reader, name)]

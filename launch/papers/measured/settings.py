@@ -1,15 +1,13 @@
-"""Under which software, on which machine a published run ran: settings with names, never constants of a row.
+"""The software, the machine and the model of each published run, from named settings; no constant belongs to a single row.
 
 Sources: NVIDIA dgxc-benchmarking v25.02.02 (configure.sh and the YAML file of each model) and Megatron-LM for what NeMo turned
 on in 2025; Megatron-Bridge, docs/performance-summary-archive.md (25.09); Narayanan et al. (SC21) and Megatron-LM v2.6,
 examples/sc21/CONFIG.sh, for 2021; Korthikanti et al. (2022), whose code is Megatron-LM of 2022.
 
-A model from the sizes that a row names, by the first architecture that has such sizes.
-
-That of the catalogue whose models' names begin as the row's does comes first; then the sizes tell:
-- experts are Mixtral's;
-- a feed-forward block of 4 times the hidden size has two matrices: GPT's where every head has keys of its own, else Nemotron's;
-- any other has three, as Llama's.
+The model follows from the sizes that a row names, by the first architecture that can have them. Architectures with a model of a
+similar name are tried first; then that of the sizes: - experts are Mixtral's; - a feed-forward block of 4 times the hidden size
+has two matrices: GPT's if every head has keys of its own, else Nemotron's; - any other feed-forward block has three matrices,
+as Llama's.
 """
 
 from collections.abc import Mapping
@@ -41,7 +39,7 @@ def model_of(run: Run, where: str) -> tuple[Model, str]:
     sizes = {name: getattr(run, name) for name in ("layers", "hidden", "heads", "ffn", "vocab")}
     sizes |= {"kv_heads": run.kv_heads or run.heads, "max_seq": run.seq}
     sizes |= {"experts": run.experts, "top_k": run.top_k} if run.experts else {}
-    for name in dict.fromkeys((*_by_name(run), _by_sizes(run))):
+    for name in dict.fromkeys((*_architectures_of_name(run), _family_of(run))):
         architecture = ARCHITECTURES.find(name)
         try:
             config = _config(architecture, sizes)
@@ -51,11 +49,11 @@ def model_of(run: Run, where: str) -> tuple[Model, str]:
                 return model, name
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-    raise InputError(f"{where}: ffn must be a size that {_by_sizes(run)} has with hidden={run.hidden}, got {run.ffn}")
+    raise InputError(f"{where}: ffn must be a size that {_family_of(run)} has with hidden={run.hidden}, got {run.ffn}")
 
 
 def _config(architecture: Architecture, sizes: dict[str, int]) -> Any:
-    """Return the configuration of these sizes; None: the architecture has others, or needs more."""
+    """Return an architecture's configuration with the given sizes; None if it cannot have them, or needs further sizes."""
     of = type(next(iter(architecture.configs.values())))
     needed = {f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING}
     if not needed <= set(sizes):
@@ -65,8 +63,12 @@ def _config(architecture: Architecture, sizes: dict[str, int]) -> Any:
     return config if all(own[name] == sizes[name] for name in _OF_SIZES) else None
 
 
-def _by_name(run: Run) -> list[str]:
-    """Architectures of the models whose names begin as this one's, that which has most of it first."""
+def _architectures_of_name(run: Run) -> list[str]:
+    """Return the architectures that have a model whose name begins with the same letters as that of the run's model.
+
+    At least four letters must be the same. The architecture with the most equal letters comes first. A model with experts and
+    one without are never taken for the same family.
+    """
     found: dict[str, int] = {}
     for name, architecture in ARCHITECTURES:
         alike = [each for each in architecture.configs if bool(MODELS.find(each).experts) == bool(run.experts)]
@@ -75,7 +77,8 @@ def _by_name(run: Run) -> list[str]:
     return sorted((name for name, length in found.items() if length >= _LEAST), key=lambda name: -found[name])
 
 
-def _by_sizes(run: Run) -> str:
+def _family_of(run: Run) -> str:
+    """Return the name of the architecture that fits the experts, the feed-forward width and the heads of a run's model."""
     if run.experts:
         return "mixtral"
     if run.ffn != 4 * run.hidden:
@@ -84,7 +87,7 @@ def _by_sizes(run: Run) -> str:
 
 
 class Setting(NamedTuple):
-    """The software of some sources."""
+    """The software with its settings that certain published sources used."""
 
     stack: str  # as `--stack` takes it, but for the dtypes
     sharding: str
@@ -113,8 +116,8 @@ def _nemo(stack: str, fp8: str = _FP8, sources: tuple[str, ...] = ("dgxc",), **m
     """Return a setting of NVIDIA's recipes of 2025.
 
     Args:
-        stack: What the recipe adds to the stack of all of them.
-        fp8: What is added where products are in FP8.
+        stack: The words that the recipe adds to the stack of all these recipes.
+        fp8: The words that are added if products are in FP8.
         sources: Words of a row's source.
         **more: Other fields of the setting.
     """
@@ -154,10 +157,10 @@ _GPUS = 8  # of a server
 
 
 def setting_of(run: Run, where: str) -> str:
-    """Return the name of the row's software.
+    """Return the name of the setting of a run: the software that its row names, else that of its source, else of its device.
 
     Raises:
-        InputError: the row names one that there is not, or its device has none.
+        InputError: the row names an unknown software, or no software is known for its device.
     """
     if run.software:
         if run.software not in SETTINGS:
@@ -178,10 +181,10 @@ def setting_of(run: Run, where: str) -> str:
 
 
 def topology_of(run: Run, where: str) -> str:
-    """Return the word for the network of a row.
+    """Return the topology of a run, as `--topology` takes it.
 
     Raises:
-        InputError: servers that are not full, or a device of which no server is known.
+        InputError: The GPUs do not fill their last server, or no server with this device is known.
     """
     if run.device not in MACHINES:
         raise must_be(where, "device", f"one whose servers are known: {', '.join(MACHINES)}", run.device)
@@ -193,17 +196,22 @@ def topology_of(run: Run, where: str) -> str:
 
 
 def stack_of(run: Run, name: str) -> Stack:
-    """Return the stack of a setting, in the row's precision."""
+    """Return the stack of a setting, in the precision of a run."""
     dtype, setting = PRECISIONS[run.precision], SETTINGS[name]
     narrow = f",{setting.fp8}" if run.precision == FP8 else ""
     return parse_stack(f"{setting.stack}{narrow},weight={dtype},activation={dtype}", STACKS)
 
 
 def plan_of(run: Run, name: str, where: str) -> Plan:
-    """Return the row's plan.
+    """Return the plan of a run with the software of a setting.
+
+    Args:
+        run: The run.
+        name: The name of the setting.
+        where: The line of the run in its file, for messages.
 
     Raises:
-        InputError: sizes that do not divide; the message names the line.
+        InputError: The sizes of the plan do not divide one another; the message names the line.
     """
     setting = SETTINGS[name]
     same = ("tp", "cp", "ep", "pp", "vp", "microbatch", "global_batch", "seq", "recompute")
@@ -223,7 +231,10 @@ def plan_of(run: Run, name: str, where: str) -> Plan:
 
 
 def _stages(run: Run) -> tuple[int, ...]:
-    """Layers of each stage where they are not as many in each: the ends have fewer, for embedding and head count as layers."""
+    """Return the number of layers of each stage if the stages cannot have equally many, else ().
+
+    The embedding and the head then count as one layer each, so that the first and the last stage have one layer fewer.
+    """
     stages = run.pp * run.vp
     low, more = divmod(run.layers + 2, stages)
     if run.layers % stages == 0 or more or low < 2:
@@ -232,10 +243,10 @@ def _stages(run: Run) -> tuple[int, ...]:
 
 
 def request_of(run: Run, model: Model, where: str) -> EstimateRequest:
-    """Return the step that a row is about.
+    """Return the request to estimate the step of a run.
 
     Raises:
-        InputError: as `setting_of` and `plan_of`; or the software has no FP8.
+        InputError: See `setting_of` and `plan_of`; or the software has no FP8.
     """
     name = setting_of(run, where)
     if run.precision == FP8 and not SETTINGS[name].fp8:

@@ -1,4 +1,4 @@
-"""NCCL's all_reduce on a node of 8 H100 as nccl-tests measured it, beside `emu bench --stack nccl`.
+"""NCCL's all_reduce on a node of 8 H100 as nccl-tests measured it, compared with `emu bench --stack nccl`.
 
 Source of the rows: launch/data/measured/all_reduce-8xh100.csv, as published.
 """
@@ -61,11 +61,11 @@ def nccl_stack() -> Stack:
 
 
 def rows(stack: Stack, which: Sequence[tuple[int, float]]) -> list[SizeRow]:
-    """Return the rows of some sizes, computed with a stack.
+    """Return the measured and the computed times of some sizes.
 
     Args:
-        stack: The times that the software adds.
-        which: Bytes and measured seconds.
+        stack: The stack with which times are computed.
+        which: The bytes and the measured seconds of each size.
     """
     topology = topology_under(stack, build_topology(NODE))
     sizes = tuple(size for size, _ in which)
@@ -92,14 +92,14 @@ def fit(which: Sequence[tuple[int, float]]) -> Stack:
 
 
 def _stack(values: F64) -> Stack:
-    """Return the stack with these constants."""
+    """Return the stack with given values of the fitted constants."""
     launch, alpha, adding, share = values.tolist()
     words = f"library=nccl,launch={launch:.4g}us,alpha={alpha:.4g}us,adding={adding:.4g}us,bandwidth={share:.4g}"
     return parse_stack(words)
 
 
 def cross_validated_rows(which: Sequence[tuple[int, float]]) -> list[SizeRow]:
-    """Return the row of each size with constants that are fitted on the other half of the sizes."""
+    """Return the times of each size, computed with constants that are fitted on the other half of the sizes."""
     found = [row for half in (0, 1) for row in rows(fit(which[half::2]), which[1 - half :: 2])]
     return sorted(found, key=lambda row: row.size_bytes)
 

@@ -29,7 +29,7 @@ _SAMPLE = 40_000
 
 
 def chips(word: str) -> int:
-    """Return the number of chips that links join with chip 0."""
+    """Return the number of chips that links join with chip 0, itself included."""
     topology = build_once(word)
     return int((components(topology.n_npus, topology.links.src, topology.links.dst) == 0).sum())
 
@@ -41,28 +41,28 @@ def optical_switches(word: str) -> float:
 
 
 def rails(word: str, m: int) -> float:
-    """Return the rails of a node along X; 0 where nodes differ. A rail has two ends at a node."""
+    """Return the number of rails of a node along X; 0 if nodes differ in it. A rail has two ends at a node."""
     links = build_once(word).links
     out = set(np.bincount(links.src[links.dimension == 1] // m**2).tolist())
     return float(out.pop() / 2) if len(out) == 1 else 0.0
 
 
 def row_nodes(word: str, m: int) -> int:
-    """Return the nodes that rails along X join with the first node directly, itself included."""
+    """Return the number of nodes that rails along X join directly with the first node, itself included."""
     links = build_once(word).links
     row = links.dimension == 1
     return len(np.unique(links.dst[row][links.src[row] // m**2 == 0] // m**2)) + 1
 
 
 def row_bound(word: str, m: int) -> float:
-    """Return the ports of a chip along X over the share of chips in other columns: no all-to-all is faster."""
+    """Return the number of ports of a chip along X over the share of chips in other columns: no all-to-all is faster."""
     topology = build_once(word)
     along = topology.links.bandwidth_Bps[topology.links.dimension == 1].sum() / _PORT / topology.n_npus
     return float(along / (1 - 1 / row_nodes(word, m)))
 
 
 def line_nodes(word: str, m: int) -> int:
-    """Return the nodes that rails along X join with the first node, directly or over others."""
+    """Return the number of nodes that rails along X join with the first node, directly or over others."""
     topology = build_once(word)
     row = topology.links.dimension == 1
     part = components(topology.n_npus // m**2, topology.links.src[row] // m**2, topology.links.dst[row] // m**2)
@@ -83,9 +83,9 @@ def _lemma() -> Answer:
 
 
 def _hops(word: str) -> tuple[int, int, int]:
-    """Return the most hops inside nodes, the most hops between nodes, and the virtual channels, over random pairs.
+    """Return three figures over random pairs: the most hops inside nodes, the most between nodes, and the virtual channels.
 
-    The number of virtual channels is 0 where routes can deadlock.
+    The number of virtual channels is 0 if routes can deadlock.
     """
     topology = build_once(word)
     src, dst = np.random.default_rng(0).integers(topology.n_npus, size=(2, _SAMPLE))
@@ -98,12 +98,12 @@ def _hops(word: str) -> tuple[int, int, int]:
 
 
 def hops(word: str) -> int:
-    """Return the most hops between nodes."""
+    """Return the largest number of hops between nodes of a route, over random pairs."""
     return _hops(word)[1]
 
 
 def virtual_channels(word: str) -> int:
-    """Return the virtual channels; 0 where routes can deadlock."""
+    """Return the number of virtual channels; 0 if routes can deadlock."""
     return _hops(word)[2]
 
 
@@ -140,7 +140,7 @@ def _dragonfly_throughput() -> Answer:
 
 
 def lone_rate() -> float:
-    """Return the bandwidth out of a chip that is alone in its node, in TB/s."""
+    """Return the bandwidth out of a chip that is the only one of its node, in TB/s."""
     links = build_once("railx:hyperx:m=1,n=9").links
     return float(np.bincount(links.src, links.bandwidth_Bps).min() / 1e12)
 
@@ -162,7 +162,7 @@ def _grids() -> Answer:
 
 
 def largest_job_nodes(side: int, faults: np.ndarray) -> int:
-    """Return the nodes of the largest job on a square of nodes with faults."""
+    """Return the number of nodes of the largest job on a square of nodes, some of which are faulty."""
     kept = largest_grid(side, side, faults)
     return len(kept[0]) * len(kept[1])
 
@@ -174,10 +174,10 @@ def _worst() -> Iterator[FormulaCase]:
 
 
 def availability(side: int, rate: float, samples: int = 100) -> float:
-    """Return the share of nodes that the largest job has, in per cent, as a mean over random faults.
+    """Return the share of nodes that the largest job can use, in per cent, as the mean over random faults.
 
     Args:
-        side: The nodes of a side of the square.
+        side: The number of nodes of a side of the square.
         rate: The share of nodes that are faulty.
         samples: The number of random faults.
     """
@@ -187,7 +187,7 @@ def availability(side: int, rate: float, samples: int = 100) -> float:
 
 
 def mean_largest_job(side: int, faults: int, samples: int = 20) -> float:
-    """Return the nodes of the largest job, as a mean over random sets of this number of faults."""
+    """Return the number of nodes of the largest job, as the mean over random sets of a number of faults."""
     rng = np.random.default_rng(0)
     drawn = [rng.choice(side**2, faults, replace=False) for _ in range(samples)]
     return float(np.mean([largest_job_nodes(side, np.stack(np.divmod(each, side), 1)) for each in drawn]))
@@ -260,7 +260,7 @@ _PARTS: Mapping[str, tuple[tuple[str, ...], int]] = {  # by column the parts, an
 
 @cache
 def line_cost(name: str) -> Cost:
-    """Return the cost of a line of the cost table; switches are taken out of the bill where the line has none."""
+    """Return the cost of a line of the cost table; switches are taken out of the bill if the line has none."""
     topology = build_topology(LINES[name])
     if name == _WITHOUT_SWITCHES:
         topology = replace(topology, bill={part: count for part, count in topology.bill.items() if part != _OPTICAL})
@@ -286,7 +286,7 @@ def value(name: str, what: str) -> float:
 
 
 def _global(name: str) -> float:
-    """Return the share of injection that half of the chips can send to the others at once."""
+    """Return the share of injection at which half of the chips can send to the other half at once."""
     found = line_cost(name)
     assert found.global_GBps is not None
     return found.global_GBps / found.injection_GBps

@@ -16,7 +16,7 @@ _RATE = "bandwidth=100GB/s"
 
 
 def _chips_of(m: int, nodes: int) -> I64:
-    """Return the chip at each place of the grid of (m nodes) x (m nodes) chips, row by row."""
+    """Return the number of the chip at each place of the grid of (m nodes) x (m nodes) chips, row by row."""
     return np.arange((m * nodes) ** 2).reshape(nodes, nodes, m, m).transpose(0, 2, 1, 3).ravel()
 
 
@@ -39,7 +39,7 @@ def chip_rings(m: int, nodes: int) -> I64:
 
 
 def _on_torus(m: int, nodes: int, settings: str = "k=4") -> str:
-    """Return the torus with these meshes and nodes."""
+    """Return the topology of a torus with meshes of m x m chips and a number of nodes along each side."""
     return f"railx:torus:m={m},n=1,nodes={nodes}x{nodes},{_RATE},{settings}"
 
 
@@ -56,7 +56,7 @@ def ring(m: int, nodes: int, size: int) -> float:
 
 
 def ring_bound(m: int, nodes: int, size: int) -> float:
-    """Return seconds that `ring` cannot beat: each piece goes round twice but for two hops, and a port carries its share."""
+    """Return a lower bound of `ring` in seconds: each piece goes round twice but for two hops, each port carries its share."""
     order = chip_rings(m, nodes)[0]
     node = order // m**2
     hops = np.where(node == np.roll(node, -1), _LOCAL, _A)
@@ -129,7 +129,7 @@ def _eq12() -> Iterator[FormulaCase]:
 
 
 def _eq13() -> Iterator[FormulaCase]:
-    """Yield the time of a byte in equation 13."""
+    """Yield cases of the time of one byte in equation 13."""
     for p, m, n in _OF_13:
         unit = 16 * 2500 * (p * m) ** 2
         more = (direct(p, m, n, 2 * unit) - direct(p, m, n, unit)) / unit
@@ -138,7 +138,7 @@ def _eq13() -> Iterator[FormulaCase]:
 
 
 def _eq13_latency() -> Iterator[FormulaCase]:
-    """Yield the number of latencies in equation 13."""
+    """Yield cases of the number of latencies in equation 13."""
     for p, m, n in _OF_13:
         times = [direct(p, m, n, 16 * (p * m) ** 2, f",optical={us}us") for us in (1, 100)]
         yield f"p={p}", (times[1] - times[0]) / 99e-6, 4
@@ -152,9 +152,10 @@ def _against_rings() -> Answer:
 
 
 def _crossover() -> Answer:
-    """Answer from which k on the hierarchical all_reduce moves a byte faster than the 2D ring.
+    """Answer from which k on the hierarchical all_reduce moves one byte faster than the 2D ring.
 
-    A byte takes a + b / k in the first and nearly the same for any k in the second; two whole k on built tori give a and b.
+    A byte takes a + b / k in the first, and nearly the same for any k in the second; two whole numbers k on built tori give a
+    and b.
     """
     p, least, words = 8, {}, []
     for m in (2, 4):
@@ -171,7 +172,7 @@ def _crossover() -> Answer:
 
 
 def _byte_s(run: Callable[..., float], m: int, nodes: int, unit: int, settings: str) -> float:
-    """Return the seconds that a byte more takes."""
+    """Return the seconds that one more byte takes."""
     return (run(m, nodes, 2 * unit, settings) - run(m, nodes, unit, settings)) / unit
 
 
@@ -194,7 +195,7 @@ def all_reduce_s(name: str, nodes: int, size: int) -> float:
 
 
 def sizes_of(nodes: int) -> list[int]:
-    """Return the sizes of figure 15 that divide evenly among the chips of so many nodes, four numbers each."""
+    """Return the sizes of figure 15 that can be divided evenly among the chips of a number of nodes, four numbers each."""
     return [size for size in SIZES if size % (16 * (4 * nodes) ** 2) == 0]
 
 
@@ -230,14 +231,14 @@ def _f15_best() -> Answer:
 
 
 def _f15_large() -> Answer:
-    """Answer how far the algorithms are apart at the largest size, where they should be nearer than at the smallest."""
+    """Answer how far apart the algorithms are at the largest size, where they should be closer than at the smallest."""
     spread, small = ([_spread(p, size) for p in SCALES if size in sizes_of(p)] for size in (LARGE, SMALL))
     told = f"slowest over fastest {', '.join(f'{s:.2f}' for s in spread)}"
     return Answer(told, (_figure_15_text(LARGE), *_OF_15), holds=max(spread) <= 1.3 < min(small))
 
 
 def _spread(nodes: int, size: int) -> float:
-    """Return how many times the fastest algorithm's time the slowest takes."""
+    """Return the ratio of the slowest algorithm's time to the fastest algorithm's."""
     times = [all_reduce_s(name, nodes, size) for name in (RING, FLAT, TREE)]
     return max(times) / min(times)
 
@@ -260,12 +261,12 @@ Pair = tuple[float, float]
 
 
 def _split_time(first: int, ports: int, loads: Pair, beside: Pair) -> float:
-    """Return the time of two uses one after the other, of which the first has some of the ports and the second the rest."""
+    """Return the time of two uses one after the other, if the first gets some of the ports and the second all others."""
     return max(beside[0], loads[0] / first) + max(beside[1], loads[1] / (ports - first))
 
 
 def split_ports(ports: int, loads: Pair, beside: Pair = (0.0, 0.0)) -> int:
-    """Return how many ports the first of two uses gets in the fastest split; all splits are tried.
+    """Return the number of ports that the first of two uses gets in the fastest split; all splits are tried.
 
     Args:
         ports: The number of ports.
@@ -276,7 +277,7 @@ def split_ports(ports: int, loads: Pair, beside: Pair = (0.0, 0.0)) -> int:
 
 
 def _time_by_climbing(ports: int, loads: Pair, beside: Pair) -> float:
-    """Return the time of the split that is found by moving ports one by one as long as this helps, from both ends."""
+    """Return the time of the split that is found by moving one port after another as long as this helps, from both ends."""
 
     def at(first: int) -> float:
         return _split_time(first, ports, loads, beside)
@@ -305,7 +306,7 @@ SEQUENCES = tuple(2**e for e in range(13, 21))
 
 
 def ports_of_cp(seq: int, *, overlapped: bool = False) -> int:
-    """Return how many of 10 ports context parallelism gets for Llama 3 405B, by table 4: T=8, C=8, P=16, 16 microbatches.
+    """Return the number of 10 ports that context parallelism gets for Llama 3 405B (table 4: T=8, C=8, P=16, 16 microbatches).
 
     Args:
         seq: The tokens of a sequence.

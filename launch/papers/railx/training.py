@@ -52,20 +52,20 @@ def _sent(place: int, tp: int = _T) -> dict[tuple[str, str], list[int]]:
 
 @cache
 def _generated(tp: int) -> Trace:
-    """Return the generated step with so many ranks of tensor parallelism."""
+    """Return the generated step with a number of ranks of tensor parallelism."""
     sizes = {"layers": _L, "hidden": _H, "heads": _HEADS, "kv_heads": _KV_HEADS, "ffn": _I, "vocab": _V, "max_seq": _S}
     table = {"architecture": "mixtral", **sizes, "experts": _E, "top_k": _K, "source": "letters of RailX, table 4"}
     return generate(describe_model(table, "railx"), replace(_PLAN, tp=tp), parse_stack(_STACK, STACKS))
 
 
 def _activations(axis: str, volume: float, often: float, parts: int = 1) -> Iterator[FormulaCase]:
-    """Yield the volume of what an axis sends in a pass, and how often it does.
+    """Yield, as cases of a formula, the volume that an axis sends in a pass, and the number of times in a step.
 
     Args:
         axis: The axis.
         volume: The elements by the formula.
         often: The times in a step by the formula.
-        parts: The number of messages that a volume is sent in.
+        parts: The number of messages in which a volume is sent.
     """
     sizes = _sent(_MIDDLE)[axis, "bfloat16"]
     (size,) = set(sizes)
@@ -111,7 +111,7 @@ _OF_4 = (
 
 
 def _volume(cases: Callable[[], Iterator[FormulaCase]]) -> Answer:
-    """Answer whether the generated step sends what a row of table 4 says, as often as it says."""
+    """Answer whether the generated step sends the volume of a row of table 4, as many times as the row says."""
     return check_formula(cases(), _OF_4)
 
 

@@ -1,6 +1,6 @@
-"""Rows of the UB-Mesh paper that are counted: the NPUs, switches and lanes of its built topologies.
+"""Rows of the UB-Mesh paper that are counted (NPUs, switches and lanes of its built topologies), and figure 21.
 
-Figure 21 of the UB-Mesh paper: the price of other systems as a multiple of UB-Mesh's, at public prices.
+Figure 21 is the price of other systems as a multiple of UB-Mesh's, here at public prices.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,17 +21,22 @@ _LANE = 14e9  # bytes per second of a lane: 112 Gb/s, the topologies' default
 
 
 def tier(topology: Topology, word: str) -> Bool:
-    """Return [L] whether a link is of a tier whose name has this word."""
+    """Return [L] whether each link is of a tier whose name contains a word."""
     return np.isin(topology.links.dimension, [i for i, name in enumerate(topology.tiers) if word in name])
 
 
 def tier_rate(word: str, tier_word: str) -> float:
-    """Return the bytes per second of all links of a tier."""
+    """Return the bandwidth of all links of a tier together, in bytes per second."""
     return float(build_once(word).links.bandwidth_Bps[tier(build_once(word), tier_word)].sum())
 
 
 def lanes(topology: Topology, of: Bool | slice = slice(None)) -> I64:
-    """Return [nodes] the lanes out of each node over some of the links."""
+    """Return [nodes] the number of UB lanes out of each node.
+
+    Args:
+        topology: The topology.
+        of: The links that count; by default all.
+    """
     links = topology.links
     out = np.bincount(links.src[of], links.bandwidth_Bps[of] / _LANE, topology.n_nodes)
     return np.rint(out).astype(np.int64)
@@ -41,24 +46,24 @@ def lanes(topology: Topology, of: Bool | slice = slice(None)) -> I64:
 
 
 def npu_lanes(word: str) -> float:
-    """Return the lanes of an NPU."""
+    """Return the number of UB lanes that an NPU uses."""
     return float(lanes(build_once(word))[: npus(word)].mean())
 
 
 def npu_lanes_up(word: str) -> float:
-    """Return the lanes of an NPU to switches."""
+    """Return the number of UB lanes from an NPU to switches."""
     topology = build_once(word)
     up = (topology.links.src < topology.n_npus) & (topology.links.dst >= topology.n_npus)
     return float(lanes(topology, up)[: topology.n_npus].mean())
 
 
 def lrs_lanes(word: str, per_plane: float, for_cpus: float) -> float:
-    """Return the lanes of an LRS that serves no CPUs.
+    """Return the number of UB lanes that an LRS uses, of those that serve no CPUs.
 
     Args:
         word: The topology, in which LRS follow the NPUs.
-        per_plane: The LRS of a plane.
-        for_cpus: The LRS of a plane that serve CPUs, which are its last.
+        per_plane: The number of LRS of a plane.
+        for_cpus: The number of LRS of a plane that serve CPUs, which are its last.
     """
     first = npus(word)
     of = lanes(build_once(word))[first : first + parts(word, "LRS")].reshape(-1, int(per_plane))
@@ -66,7 +71,7 @@ def lrs_lanes(word: str, per_plane: float, for_cpus: float) -> float:
 
 
 def rack_lanes_to_hrs(word: str) -> float:
-    """Return the lanes from a rack to HRS: those of its NPUs, and of its LRS, which follow the NPUs."""
+    """Return the number of UB lanes from a rack to HRS: those of its NPUs, and of its LRS, which follow the NPUs."""
     topology, first, last = build_once(word), npus(word), npus(word) + parts(word, "LRS")
     out = lanes(topology, tier(topology, "HRS") & (topology.links.src < last))
     racks = parts(word, "backup NPU")
@@ -92,7 +97,7 @@ def _network(word: str) -> float:
 
 
 def _dollars_of_racks(word: str, lanes: int) -> float:
-    """Return the dollars of 128 racks and their spines, with this number of lanes out of a rack for each NPU."""
+    """Return the dollars of 128 racks and their spines, with a number of lanes out of a rack for each NPU."""
     section, out = _book().of(build_once(word)), _RACKS * _NPUS * lanes
     switch, cable = (price.low.dollars for price in map(section.price, ("HRS", _CABLE)) if price is not None)
     return _RACKS * _network(word) + out // _HRS_LANES * switch + out // _X4 * cable
@@ -111,7 +116,7 @@ def ratios(share: float) -> dict[str, float]:
     """Return the price of each system as a multiple of UB-Mesh's.
 
     Args:
-        share: The share of the Clos's price that is its network; the rest costs the same in every system.
+        share: The network's share of the price of the Clos; the rest costs the same in every system.
     """
     rest = _network(CLOS) * (1 - share) / share
     return {name: (network() + rest) / (_network(SUPERPOD) + rest) for name, network in COMPARED.items()}

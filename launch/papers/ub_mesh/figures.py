@@ -13,7 +13,7 @@ _LOWEST = 80.0
 
 
 def _racks(paper: Any) -> Sequence[Figure]:
-    """Return the parts of figure 17: the performance of racks, by model and by the length of sequences."""
+    """Return the two parts of figure 17: the performance of a rack by its design, by model and by length of sequences."""
     by_model = [Curve(rack, range(len(MODELS)), [relative(paper.steps, rack, model) for model in MODELS]) for rack in RACKS]
     by_seq = [Curve(rack, range(2), [mean_relative(paper.steps, rack, seqs) for seqs in (SHORT, LONG)]) for rack in RACKS]
     printed = Curve("as printed (6.2)", (-0.3, -0.1, 0.1, 0.7), (95.5, 98.1, 99.2, 95.0), printed=True)
@@ -32,7 +32,7 @@ def _racks(paper: Any) -> Sequence[Figure]:
 
 
 def _between(paper: Any) -> Figure:
-    """Return figure 19: the performance by the routing between racks."""
+    """Return figure 19: the performance with each strategy of routing between racks."""
     lost = {model: losses(paper.steps, model) for model in SENSITIVE}
     curves = [Curve(model, range(len(of) + 1), [*(100 - loss for loss in of.values()), 100]) for model, of in lost.items()]
     words = (*lost[SENSITIVE[0]], CLOS)
@@ -42,7 +42,7 @@ def _between(paper: Any) -> Figure:
 
 
 def _lanes(paper: Any) -> Figure:
-    """Return figure 20: the gain from twice the lanes out of a rack, by model."""
+    """Return figure 20: the gain of performance from twice as many UB lanes out of a rack, by model."""
     short, long = (gains_of_lanes(paper.steps, *asked) for asked in ((8, 16, SHORT), (16, 32, LONG)))
     curves = [
         Curve("x8 to x16, 8K to 32K", range(len(MODELS)), [*short.values()]),
@@ -63,7 +63,7 @@ def _capex(_: Any) -> Figure:
 
 
 def _linearity(paper: Any) -> Figure:
-    """Return figure 22: the performance of an NPU as the cluster grows."""
+    """Return figure 22: the performance of an NPU by the size of the cluster."""
     named = {name: f"{name}, 1x is {npus:,} NPUs" for name, npus in BASES.items()}
     curves = [Curve(words, DRAWN, [linearity(paper.steps, name, times) for times in DRAWN]) for name, words in named.items()]
     return Figure(

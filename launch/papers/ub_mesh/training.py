@@ -46,7 +46,15 @@ def relative(steps: UBMeshSteps, rack: str, model: str, seqs: Iterable[int] = _A
 
 
 def _against(steps: UBMeshSteps, of: Fabric, fabric: Fabric, model: str, seqs: Iterable[int]) -> float:
-    """Return the performance on `fabric` in per cent of that on `of`, as a mean over lengths of sequences."""
+    """Return the performance of a model on one fabric in per cent of that on another, as the mean over lengths of sequences.
+
+    Args:
+        steps: The times of training steps.
+        of: The fabric whose performance is 100 per cent.
+        fabric: The fabric whose performance is returned.
+        model: The name of the model.
+        seqs: The lengths of sequences in tokens.
+    """
     shares = [steps.of(model, seq, of).step_time_s / steps.of(model, seq, fabric).step_time_s for seq in seqs]
     return 100 * float(np.mean(shares))
 
@@ -90,21 +98,21 @@ def _by_rack(rack: str, seqs: Sequence[int], paper: Any, _: object) -> Answer:
 
 
 def _gap(paper: Any, _: object) -> Answer:
-    """Answer by how much the worst model is slower on 2D-FM than on the Clos, in per cent; there is one where models differ."""
+    """Answer by how many per cent the model that loses most is slower on a 2D full mesh than on the Clos."""
     found = {model: 100 - relative(paper.steps, UB, model) for model in MODELS}
     words, worst = f"per cent less than the Clos: {_values_text(found)}", max(found.values())
     return Answer(worst, (words, "100 less ub-f17-lo"), holds=min(found.values()) < worst < _WITHIN)
 
 
 def _order(paper: Any, _: object) -> Answer:
-    """Answer how the racks rank."""
+    """Answer with the designs of a rack in the order of their performance, the lowest first."""
     found = {rack: mean_relative(paper.steps, rack, _ALL) for rack in (UB, A, B)} | {CLOS: 100.0}
     ranked, rises = sorted(found, key=lambda rack: found[rack]), all(a < b for a, b in pairwise(found.values()))
     return Answer(" < ".join(ranked), (f"per cent of the Clos's: {_values_text(found)}",), holds=rises)
 
 
 def losses(steps: UBMeshSteps, model: str, strategies: Iterable[str] = _STRATEGIES) -> dict[str, float]:
-    """Return the loss in per cent against racks that HRS join, by the strategy of routing (UB-Mesh figure 19)."""
+    """Return how much performance each strategy of routing loses against racks that HRS join, in % (UB-Mesh figure 19)."""
     return {name: 100 - _against(steps, _BETWEEN, _STRATEGIES[name], model, _ALL) for name in strategies}
 
 
@@ -128,7 +136,14 @@ def lanes(count: int) -> Fabric:
 
 
 def gains_of_lanes(steps: UBMeshSteps, less: int, more: int, seqs: Sequence[int]) -> dict[str, float]:
-    """Return the gain in per cent from more lanes, by model (UB-Mesh figure 20)."""
+    """Return the gain of performance in per cent from more lanes, by model (UB-Mesh figure 20).
+
+    Args:
+        steps: The times of training steps.
+        less: The smaller number of UB lanes out of a rack for each of its NPUs.
+        more: The larger number of such lanes.
+        seqs: The lengths of sequences in tokens; the gain is the mean over them.
+    """
     return {model: _against(steps, lanes(less), lanes(more), model, seqs) - 100 for model in MODELS}
 
 

@@ -1,8 +1,8 @@
-"""All-path routing: the short simple paths of an nD full mesh, and the virtual lane of each hop so that none can deadlock.
+"""All-path routing: the short simple paths of an nD full mesh, and a virtual lane for each hop so that no paths can deadlock.
 
-Source: UB-Mesh 4.1. TFC, its own rule for the lanes, is not published (4.1.3). The rule here is proved by a channel-dependency
-graph: on a lane, the last dimension comes first, and inside a dimension a path goes down, never up again. A path that breaks
-this takes the next lane from there on, so that waits on a lane go one way only.
+Source: UB-Mesh 4.1. Its own rule for the lanes, TFC, is not published (4.1.3). The rule here is proved by a channel-dependency
+graph: on one lane, the last dimension comes first, and inside a dimension a path goes down, never up again. From the hop at
+which a path breaks this, it takes the next lane, so that waits on a lane go one way only.
 
 A pair takes those of these paths that share no link, with an equal part of its traffic on each, as the multi-path collectives
 do (5.1: a part in proportion to the bandwidth of the path's slowest link). A path that shares a link with a shorter one would
@@ -28,12 +28,12 @@ Node = tuple[int, ...]  # a digit for each dimension
 
 
 def paths(dims: Sequence[int], src: Node, dst: Node, detours: int = 1) -> list[tuple[Node, ...]]:
-    """Return every simple path from `src` to `dst` that is at most `detours` hops longer than the shortest, shortest first.
+    """Return every simple path between two nodes that is at most `detours` hops longer than the shortest, the shortest first.
 
     Args:
-        dims: Nodes of the full mesh along each dimension.
-        src: Digits, one a dimension.
-        dst: Other digits.
+        dims: The number of nodes of the full mesh along each dimension.
+        src: The digits of the first node, one a dimension.
+        dst: The digits of the last node.
         detours: 0 is shortest-path routing, 1 is UB-Mesh's detour.
 
     Raises:
@@ -53,7 +53,7 @@ def _distance(a: Node, b: Node) -> int:
 
 
 def _extend(dims: Sequence[int], path: tuple[Node, ...], dst: Node, hops: int) -> Iterator[tuple[Node, ...]]:
-    """Yield the paths that begin with the given one, end at `dst` and have at most `hops` hops more; no node comes twice."""
+    """Yield the paths that begin with a given path, end at `dst`, have at most `hops` more hops, and visit no node twice."""
     here = path[-1]
     if here == dst:
         yield path
@@ -66,7 +66,7 @@ def _extend(dims: Sequence[int], path: tuple[Node, ...], dst: Node, hops: int) -
 
 
 def lanes(path: ArrayLike) -> I64:
-    """Return [..., H] the virtual lane of each hop of paths [..., H + 1, D]: the lowest that the rule allows."""
+    """Return [..., H] the virtual lane of each hop of paths [..., H + 1, D], the lowest that the rule allows."""
     step = np.diff(np.asarray(path, np.int64), axis=-2)
     axis = np.argmax(step != 0, axis=-1)
     down = np.min(step, axis=-1, initial=0) < 0
@@ -79,7 +79,7 @@ def lanes(path: ArrayLike) -> I64:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MeshPaths:
-    """The paths between the nodes of a mesh as columns; pairs that lie equally to each other have equal paths.
+    """The paths between the nodes of a mesh as columns; pairs with equal offsets have equal paths.
 
     Letters: M nodes, W paths, H hops at most.
     """
@@ -114,18 +114,19 @@ def _walk_nodes(known: MeshPaths, src: I64, way: I64) -> tuple[I64, I64]:
 
 @cache
 def _every_walk(known: MeshPaths) -> tuple[I64, I64]:
-    """Return the walk from each node by each path, nodes first."""
+    """Return the nodes and the lanes of every path from every node."""
     return _walk_nodes(known, *np.divmod(np.arange((len(known.start) - 1) * len(known.offset)), len(known.offset)))
 
 
 @cache
 def mesh_paths(dims: tuple[int, ...], detours: int) -> MeshPaths:
-    """Return the paths of a mesh: those that have enough lanes wherever they begin, and that share no link with an earlier one.
+    """Return the paths of a mesh that share no link with a path before them, and that have enough lanes wherever they begin.
 
-    The shortest come first, and of these the ones that need the fewest lanes: along the last dimension, then the one before it.
+    The shortest paths come first, and of these the ones that need the fewest lanes: along the last dimension, then the one
+    before it.
 
     Args:
-        dims: Nodes of the full mesh along each dimension.
+        dims: The number of nodes of the full mesh along each dimension.
         detours: 0 is shortest-path routing, 1 is UB-Mesh's detour.
     """
     nodes: list[Node] = [tuple(map(int, node)) for node in np.ndindex(*dims)]
@@ -136,7 +137,7 @@ def mesh_paths(dims: tuple[int, ...], detours: int) -> MeshPaths:
 
 
 def _usable_anywhere(nodes: I64, found: Sequence[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
-    """Return the paths that stay usable under a translation by any node, sorted by their hops and lanes."""
+    """Return the paths that have enough lanes from whichever node they begin, sorted by their hops and lanes."""
     dims = nodes[-1] + 1
     most = [int(lanes((nodes[:, None] + np.array(path)) % dims).max(initial=0)) for path in found]
     fit = sorted((len(path), lane, i) for i, (path, lane) in enumerate(zip(found, most, strict=True)) if lane < LANES)
@@ -144,7 +145,7 @@ def _usable_anywhere(nodes: I64, found: Sequence[tuple[Node, ...]]) -> list[tupl
 
 
 def _apart_from_one_another(found: Sequence[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
-    """Return each path that has no link of an earlier returned path."""
+    """Return each path that has no link in common with an earlier returned path."""
     taken: set[tuple[Node, Node]] = set()
     kept = []
     for path in found:

@@ -1,11 +1,12 @@
-"""Routes of UB-Mesh by arithmetic: over NPUs inside a rack; out of it by a plane of LRS, over racks or HRS, and down again.
+"""Routes of UB-Mesh by arithmetic: inside a rack over NPUs; out of a rack by a plane of LRS, over racks or HRS, and down again.
 
-The plane, the LRS that leads out, and the path across racks are taken in turn: over the NPUs of one rack, over those of the
-other, over the channels; a hash of how the racks lie and of the group says which comes first. So an all-to-all loads all cables
-evenly, and a shift of both ends shifts the route. Among the paths across, HRS count as many times as a rack has cables to them
-for one to another rack. A pair with a switch or a backup NPU at an end takes any shortest path. Letter: P pairs.
+The pairs of two racks take planes, LRS that lead out, and paths between racks in turn: over the NPUs of one rack, those of the
+other rack, and channels. A hash of the positions of the racks and of the group says which comes first. So an all-to-all loads
+all cables evenly, and a shift of both ends shifts the route. Among the paths between two racks, HRS count as many times as a
+rack has cables to them for each cable to another rack. A pair with a switch or a backup NPU at an end takes any shortest path.
+Letter: P pairs.
 
-Also here: the symmetries of a UB-Mesh: SuperPods, pods, columns, rows, boards, NPUs of a board, each one further round.
+Also here are the symmetries of a UB-Mesh: shifts by one of SuperPods, pods, columns, rows, boards, and NPUs of a board.
 """
 
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ class _RouteTables(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """The digits of one end of each pair."""
+    """The position of one end of each pair."""
 
     rack: I64  # number of the rack over all pods
     y: I64
@@ -73,9 +74,11 @@ def _route(known: _RouteTables, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _table(count: int, kinds: Sequence[tuple[Bool, Sequence[_Hop]]]) -> tuple[I64, I64]:
-    """Return the link of each hop, -1 where there is none, and its virtual lane, [P, H] and [P, H].
+    """Return [P, H] the link of each hop, -1 for a pair without such a hop, and [P, H] its virtual lane.
 
-    They are put together from the hops of several kinds of pairs.
+    Args:
+        count: The number of pairs.
+        kinds: For each kind of pairs, which pairs these are [P], and their hops.
     """
     most = max(len(hops) for _, hops in kinds)
     link, lane = np.full((count, most), -1), np.zeros((count, most), np.int64)
@@ -92,19 +95,25 @@ def _ends(plan: MeshPlan, npu: I64) -> _Ends:
 
 
 def _of(ends: _Ends, rows: Bool) -> _Ends:
-    """Return the ends of the pairs for which `rows` is true."""
+    """Return the ends of those pairs for which `rows` is true."""
     return _Ends(*(digit[rows] for digit in ends))
 
 
 def _turn(plan: MeshPlan, a: _Ends, b: _Ends, key: I64) -> I64:
-    """Return [P] the turn of each pair among all paths out of its rack and on."""
+    """Return [P] a number for each pair by which it picks one of the paths out of its rack, and then one of those beyond.
+
+    The numbers of the pairs between two racks follow one another, so that these pairs take all paths in turn.
+    """
     y, x = plan.dims[-2:]
     found: I64 = take_turns(key, *offsets(plan.standing, a.rack, b.rack)) + (b.x - a.x) % x * y + (b.y - a.y) % y
     return found
 
 
 def _exit(plan: MeshPlan, a: _Ends, turn: I64) -> I64:
-    """Return [P] the LRS by which each pair leaves its rack; boards begin at different planes, their NPUs at different LRS."""
+    """Return [P] the LRS by which each pair leaves its rack, as a number among those of all planes that lead out.
+
+    Each board begins with another plane, and each NPU of a board with another LRS of a plane.
+    """
     x = plan.dims[-1]
     plane, lrs = np.divmod(turn % (plan.planes * x), x)
     found: I64 = (plane + a.y * planes_a_board(plan)) % plan.planes * x + (lrs + a.x) % x
@@ -121,7 +130,7 @@ def planes_a_board(plan: MeshPlan) -> int:
 
 
 def _link(cable: I64, back: Bool | bool, taken: Bool | bool = True) -> I64:
-    """Return [P] the cable's link in one direction or the other, -1 where the pair does not take it."""
+    """Return [P] the link of each cable in one direction; -1 for a pair that does not take it."""
     return link_if(taken, 2 * cable + back)
 
 
@@ -134,7 +143,7 @@ def _rack_hops(known: _RouteTables, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
 
 
 def _relay(known: _RouteTables, rack: I64, here: I64, there: I64) -> I64:
-    """Return [P] the link from an NPU of a rack to another of its board or its place."""
+    """Return [P] the link from an NPU of a rack to another NPU of its board, or to the NPU at its place on another board."""
     y, x = known.plan.dims[-2:]
     along_x = (rack * y + here // x) * (x * (x - 1) // 2) + pair(x, here % x, there % x)
     along_y = (rack * x + here % x) * (y * (y - 1) // 2) + pair(y, here // x, there // x)
@@ -143,9 +152,10 @@ def _relay(known: _RouteTables, rack: I64, here: I64, there: I64) -> I64:
 
 
 def _superpod_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
-    """Return the hops of pairs of two racks of a SuperPod.
+    """Return the hops of pairs whose ends are in two racks of one SuperPod.
 
-    They go to the board's LRS, to one that leads out, across, and down likewise.
+    A route goes up to the LRS of its board and to an LRS that leads out, across to the other rack, and down to the receiver by
+    the same kinds of LRS.
     """
     plan = known.plan
     rounds, place = np.divmod(turn, plan.planes * plan.dims[-1])
@@ -156,14 +166,22 @@ def _superpod_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_
 
 
 def _climb(known: _RouteTables, end: _Ends, out: I64) -> tuple[I64, I64]:
-    """Return [P] the cables from an NPU to its board's LRS and on to the LRS `out`, of those of all planes that lead out."""
+    """Return the cables of each pair from an NPU to its board's LRS, and on to an LRS that leads out, as two arrays [P]."""
     y, x = known.plan.dims[-2:]
     board = (end.rack * known.plan.planes + out // x) * y + end.y
     return known.first["up"] + board * x + end.x, known.first["inside"] + board * x + out % x
 
 
 def _mesh_hops(known: _RouteTables, a: I64, b: I64, out: I64, turn: I64) -> list[_Hop]:
-    """Return the hops from rack to rack, over racks of the pod or over an HRS."""
+    """Return the hops from rack to rack, over other racks of the pod or over an HRS.
+
+    Args:
+        known: The tables of the plan.
+        a: [P] the rack of each sender.
+        b: [P] the rack of each receiver.
+        out: [P] the LRS by which a pair leaves its rack.
+        turn: [P] a number by which pairs take the paths in turn.
+    """
     plan, found, over, pick = known.plan, [], np.ones(len(a), np.bool_), turn
     if known.ways is not None:
         size = plan.five[1] * plan.five[2]
@@ -179,7 +197,16 @@ def _mesh_hops(known: _RouteTables, a: I64, b: I64, out: I64, turn: I64) -> list
 
 
 def _step(known: _RouteTables, pod: I64, here: I64, there: I64, out: I64, taken: Bool) -> I64:
-    """Return [P] the link of LRS `out` from a rack of a pod to another of its row or column; -1 where none is taken."""
+    """Return [P] the link from an LRS of one rack to the same LRS of another rack of its row or column; -1 for no hop.
+
+    Args:
+        known: The tables of the plan.
+        pod: [P] the pod of both racks.
+        here: [P] the place of the first rack in the pod.
+        there: [P] the place of the second rack.
+        out: [P] the LRS, as a number among those that lead out.
+        taken: [P] whether the pair takes this hop.
+    """
     plan = known.plan
     _, column_, row, _, x = plan.five
     exits = plan.planes * x
@@ -192,7 +219,16 @@ def _step(known: _RouteTables, pod: I64, here: I64, there: I64, out: I64, taken:
 
 
 def _hrs_hops(known: _RouteTables, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> list[_Hop]:
-    """Return the two hops by one of the HRS to which LRS `out` of every rack is cabled."""
+    """Return the two hops from rack to rack over an HRS.
+
+    Args:
+        known: The tables of the plan.
+        a: [P] the rack of each sender.
+        b: [P] the rack of each receiver.
+        out: [P] the LRS by which a pair leaves its rack; every rack's LRS of this number is cabled to the same HRS.
+        pick: [P] a number that picks one of these HRS.
+        taken: [P] whether the pair goes over an HRS.
+    """
     plan = known.plan
     of_rack = [(rack * plan.planes * plan.dims[-1] + out) * plan.uplinks + pick % plan.uplinks for rack in (a, b)]
     lane = np.zeros_like(out)
@@ -200,15 +236,24 @@ def _hrs_hops(known: _RouteTables, a: I64, b: I64, out: I64, pick: I64, taken: B
 
 
 def _far(plan: MeshPlan, a: _Ends, b: _Ends) -> Bool:
-    """Return [P] whether each pair is in two SuperPods."""
+    """Return [P] whether the ends of each pair are in two SuperPods."""
     size = plan.racks // plan.superpods
     return column(a.rack // size != b.rack // size, np.bool_)
 
 
 def _dcn_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
-    """Return the hops of pairs of two SuperPods: by an LRS for CPUs up to the DCN, over one of its spines, and down likewise.
+    """Return the hops of pairs whose ends are in two SuperPods.
 
-    LRS are taken in turn as those that lead out are; spines in turn over the racks of the sender's SuperPod.
+    A route goes from its NPU up to its board's LRS, to an LRS for CPUs, and over a leaf to a spine of the data-center network
+    (DCN). It goes down to the receiver by the same kinds of nodes. Consecutive turns take other LRS for CPUs, and then other
+    spines; the first LRS depends on the NPU's place in its rack, the first spine on the rack. So the pairs of a rack load all
+    LRS evenly, and the racks of a SuperPod load all spines evenly.
+
+    Args:
+        known: The tables of the plan.
+        a: The sender of each pair.
+        b: The receiver of each pair.
+        turn: [P] the turn of each pair, from `_turn`.
     """
     plan = known.plan
     if not plan.beyond:
@@ -223,21 +268,28 @@ def _dcn_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
 
 
 def spares_a_place(plan: MeshPlan) -> int:
-    """Return the number of LRS for CPUs by which the next NPU of a board begins further.
+    """Return the number of LRS for CPUs from the first LRS of one NPU of a board to the first LRS of the next NPU.
 
-    With that number, the first NPU comes after the last.
+    Counted modulo all LRS for CPUs of a plane, the NPU after the last would begin where the first NPU begins.
     """
     return SPARES // gcd(SPARES, plan.dims[-1])
 
 
 def _shifted(dims: tuple[int, ...], here: I64, far: I64) -> I64:
-    """Return [P] the number at offset `far` from `here`, digit by digit, modulo each dimension."""
+    """Return [P] the sums of two numbers, digit by digit, each digit modulo its dimension."""
     digits = zip(np.unravel_index(here, dims), np.unravel_index(far, dims), dims, strict=True)
     return np.ravel_multi_index([(a + b) % size for a, b, size in digits], dims)
 
 
 def _ascend(known: _RouteTables, end: _Ends, out: I64, spine: I64) -> list[I64]:
-    """Return [P] each: the cables from an NPU to its board's LRS, to the LRS for CPUs `out`, on to its leaf and to a spine."""
+    """Return the cables of each hop from an NPU to a spine of the DCN, each as an array [P].
+
+    Args:
+        known: The tables of the plan.
+        end: The NPU of each pair.
+        out: [P] the LRS for CPUs, as a number among those of all planes of a rack.
+        spine: [P] the spine.
+    """
     plan, first = known.plan, known.first
     y, x = plan.dims[-2:]
     plane, ports = end.rack * plan.planes + out // SPARES, plan.planes * SPARES
@@ -250,13 +302,13 @@ def _ascend(known: _RouteTables, end: _Ends, out: I64, spine: I64) -> list[I64]:
 
 
 def shifts(plan: MeshPlan) -> list[I64]:
-    """Return a symmetry [nodes] for every dimension of 2 or more."""
+    """Return the shift by one of each dimension of 2 or more, as the image of every node."""
     sizes = (*plan.standing, *plan.dims[-2:])
     return [_shift(plan, axis) for axis, size in enumerate(sizes) if size > 1]
 
 
 def _shift(plan: MeshPlan, axis: int) -> I64:
-    """Return the permutation of nodes that a shift by one along an axis makes."""
+    """Return [nodes] the image of every node under a shift by one along an axis."""
     racks, (y, x) = plan.standing, plan.dims[-2:]
     ports, superpods = (plan.planes, SPARES), plan.superpods
     npu, lrs, hrs, cpu, leaf, spine, backup = _parts(
@@ -282,16 +334,24 @@ def _shift(plan: MeshPlan, axis: int) -> I64:
 
 
 def _parts(plan: MeshPlan, *shapes: tuple[int, ...]) -> list[I64]:
-    """Return all nodes, kind after kind, in the shape of each kind."""
+    """Return the numbers of all nodes by kind, each kind as an array over its dimensions."""
     ends = np.cumsum([prod(shape) for shape in shapes])[:-1]
     kinds = zip(np.split(np.arange(plan.nodes), ends), shapes, strict=True)
     return [part.reshape(shape) for part, shape in kinds]
 
 
 def _in_rack(plan: MeshPlan, lrs: I64, hrs: I64, leaf: I64, *, boards: bool) -> tuple[I64, I64, I64]:
-    """Return the LRS, HRS and leaves under a shift of boards or of NPUs of a board.
+    """Return the images of LRS, HRS and leaves under a shift of boards, or of NPUs of a board.
 
-    Boards take their LRS with them and shift the planes; NPUs of a board take the LRS that lead out or to CPUs.
+    A shift of boards moves the LRS of boards, and shifts the planes. A shift of the NPUs of a board moves the LRS that lead out
+    and those for CPUs.
+
+    Args:
+        plan: The plan.
+        lrs: The numbers of all LRS.
+        hrs: The numbers of all HRS.
+        leaf: The numbers of all leaves.
+        boards: True for a shift of boards, False for one of the NPUs of a board.
     """
     board, other, spare = np.split(lrs, [plan.dims[-2], plan.plane - SPARES], axis=-1)
     if not boards:

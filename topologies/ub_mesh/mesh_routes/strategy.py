@@ -1,13 +1,12 @@
-"""The setting `routing`: shortest, detour and borrow (UB-Mesh 6.3), and multipath (5.1), for routes between two NPUs.
+"""The setting `routing` for routes between two NPUs: shortest, detour and borrow (UB-Mesh 6.3), and multipath (5.1).
 
-Routes inside a board or a rack: they are source-routed, so that the sender's channel picks one of the paths of a pair (4.1).
+Routes inside a board or a rack are source-routed, so that the sender's channel picks one of the paths of a pair (4.1). Channel
+0 goes along X, then Y, and so do all channels of the shortest-path strategy. With the other strategies, channels take the
+pair's further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. Letters: P
+pairs, H hops at most.
 
-Channel 0 goes X, then Y, and so do all channels of the shortest-path strategy. With the others, channels take the pair's
-further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. Letters: P pairs,
-H hops at most.
-
-Also here: the notices of a failed link: when all have heard of it directly (UB-Mesh 4.2 and Figure 12); both ends notice at
-once.
+Also here are the notices of a failed link: the time until all NPUs have heard of it directly (UB-Mesh 4.2 and Figure 12); both
+ends of the link notice the failure at once.
 """
 
 from collections.abc import Sequence
@@ -48,7 +47,7 @@ Routing = Annotated[str, one_of(*STRATEGIES)]
 
 
 def without_hrs(name: str, routing: str) -> str:
-    """Return the strategy, after the check that a topology without HRS can use it.
+    """Return the name of a strategy, after the check that a topology without HRS can use it.
 
     Raises:
         InputError: The strategy is borrow.
@@ -82,18 +81,18 @@ def _route(links: Router, known: MeshPaths, src: I64, dst: I64, key: I64) -> Rou
 
 
 def walk_paths(known: MeshPaths, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
-    """Return the nodes of the path that each key's channel takes [P, H + 1], the last repeated, and virtual lanes [P, H]."""
+    """Return [P, H + 1] the nodes of the path that each key's channel takes, the last repeated, and [P, H] virtual lanes."""
     first, count = known.between(src, dst)
     return known.walk(src, first + key % CHANNELS % count)
 
 
 def lane_routes(link: I64, lane: I64) -> Routes:
-    """Return routes from the link of each hop [P, H], -1 where there is none, and its virtual lane [P, H]."""
+    """Return routes from the link of each hop [P, H], -1 for no hop, and its virtual lane [P, H]."""
     return replace(join([link]), virtual=column(lane[link >= 0], np.int16))
 
 
 def inside_words(routing: str) -> str:
-    """Return the assumption on messages inside a rack, as a sentence."""
+    """Return the assumption on messages inside a rack, in words."""
     ways = {
         "shortest": "X, then Y",
         "multipath": "X, then Y on even channels and Y, then X on odd ones",
@@ -108,11 +107,11 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
-    """Return the reaction to failed parts: routes round them, and backup NPUs for failed ones (UB-Mesh 3.3.2, 4.1, 4.2).
+    """Return the reaction to failed parts: other routes, and backup NPUs for failed NPUs (UB-Mesh 3.3.2, 4.1, 4.2).
 
-    Both ends of each link that has failed or is back tell the NPUs of all ranks directly, although only those must hear whose
-    paths change: the time is an upper limit. A failed NPU tells nobody; its neighbours do. The paper does not print the time
-    that a node needs to act on a notice, or the backup NPU to take over.
+    Both ends of each link that has failed or is back send a notice to the NPUs of all ranks directly. Only those whose paths
+    change must hear of it, so that the time is an upper limit. The neighbours of a failed NPU send the notices in its place.
+    The paper does not print the time that a node needs to act on a notice, or the backup NPU to take over.
     """
     left, links = detour(whole, broken, ranks), whole.links
     used = left.topology.place(ranks, [node for node in broken.nodes if node < whole.n_npus])
@@ -127,7 +126,7 @@ def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: Fa
 
 
 def _notice_time(left: Topology, ends: Sequence[int], nodes: I64) -> int:
-    """Return the ticks until the last of some nodes is told, each by the nearest end of a failed part that still reaches it."""
+    """Return the ticks until the last of some nodes gets a notice from the nearest end of a failed part that can reach it."""
     src, dst = np.repeat(column(ends, np.int64), len(nodes)), np.tile(nodes, len(ends))
     found = left.router(src, dst, np.zeros_like(src))
     pair, delay = np.repeat(np.arange(len(src)), found.hops), np.zeros(len(src), np.int64)

@@ -1,4 +1,4 @@
-"""The compiled loop of events; between events, flows keep the rates of `fair`.
+"""The compiled loop of events, and the admission of new tasks; between events, flows keep the rates that `fair` solves.
 
 New tasks are admitted into a run with their waits, the room of links for their flows, and what they carry.
 Letters: V tasks, L links, E predecessor edges, H hops.
@@ -31,7 +31,7 @@ from emu.fabric.engine.state_layout import (
 
 @compiled
 def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
-    """Count, for each task from `first` on that has not left, its predecessors that have not left; the others set its start."""
+    """Count the predecessors that have not left, of each task from `first` on that has not left; the others set its start."""
     for v in range(first, len(tasks)):
         if tasks[v].state == LEFT:
             continue
@@ -67,7 +67,7 @@ def successors(tasks: TASKS, g: Columns) -> tuple[I64, I32]:
 
 @compiled_making_arrays
 def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
-    """Return room for all flows that have still to cross each link, with the flows that cross it now in front."""
+    """Return room for all flows that have yet to cross each link; the flows that cross it now are in front."""
     room = np.zeros(len(links) + 1, np.int64)
     for v in range(len(tasks)):
         if tasks[v].state != LEFT:
@@ -88,7 +88,7 @@ def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
 
 @compiled_making_arrays
 def link_bytes(g: Columns, n_links: int) -> F64:
-    """Return the bytes [L] that each link carries."""
+    """Return [L] the bytes that each link carries."""
     total = np.zeros(n_links)
     for v in range(len(g.size)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):
@@ -109,7 +109,7 @@ def _end(e: Engine, v: int) -> int:
 
 @compiled
 def _schedule(e: Engine, v: int) -> None:
-    """Put a message into the heap of starts, behind another with the same start if one was put there recently."""
+    """Put a message into the heap of starts; if one with the same start was put there shortly before, chain it to that one."""
     e.tasks[v].state, e.tasks[v].next = READY, -1
     time = e.tasks[v].start
     slot = (time ^ (time >> 17)) % len(e.recent)
@@ -126,7 +126,7 @@ def _schedule(e: Engine, v: int) -> None:
 def resolve(e: Engine, v: int, queue: int) -> int:
     """Let a task start at its `start`, and return the queue of tasks that have left.
 
-    A message goes to the heap of starts. A task that needs no link has left at once and joins the queue.
+    A message goes into the heap of starts. A task without hops has left at once, and joins the queue.
     """
     if e.graph.size[v] > 0:
         _schedule(e, v)
@@ -142,7 +142,7 @@ def resolve(e: Engine, v: int, queue: int) -> int:
 
 @compiled
 def release(e: Engine, queue: int) -> None:
-    """Tell the successors of a queue of tasks, linked by `next`, when these left and end."""
+    """Report to the successors of a queue of tasks, linked by `next`, when these have left and when they end."""
     while queue >= 0:
         v = queue
         queue, end = e.tasks[v].next, _end(e, v)
@@ -162,7 +162,7 @@ def release(e: Engine, queue: int) -> None:
 
 @compiled
 def begin(e: Engine, first: int) -> None:
-    """Start the tasks from `first` on that wait for nothing."""
+    """Start the tasks from `first` on that wait for no other task."""
     for v in range(first, len(e.tasks)):
         if e.tasks[v].state == 0:
             release(e, resolve(e, v, -1))
@@ -170,7 +170,7 @@ def begin(e: Engine, first: int) -> None:
 
 @compiled
 def let_go(e: Engine, v: int) -> None:
-    """Let a held task start, once all that it still waits for is over."""
+    """Let a held task start, once all other tasks that it waits for are over."""
     f = e.tasks[v]
     f.start = max(f.start, e.reg[NOW])
     f.state -= 1
@@ -180,7 +180,7 @@ def let_go(e: Engine, v: int) -> None:
 
 @compiled
 def _vacate(e: Engine, v: int) -> None:
-    """Take a flow from its links; a link that was not full, and is not full now, needs no new solution."""
+    """Remove a flow from its links; rates are solved again only if one of these was full, or is full now."""
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k = e.links[e.graph.hop_link[h]]
         k.n_flowing -= e.graph.hop_weight[h]
@@ -193,7 +193,7 @@ def _vacate(e: Engine, v: int) -> None:
 
 @compiled
 def _leave(e: Engine, link: int, now: int) -> None:
-    """Let the flows of a link that leave now leave, and note when the next one does."""
+    """Let those flows of a link leave that leave now, and set when the next flow leaves."""
     k, following = e.links[link], NEVER
     for i in range(k.first, k.first + k.length):
         v = e.members[i]
@@ -212,7 +212,7 @@ def _leave(e: Engine, link: int, now: int) -> None:
 
 @compiled
 def _start(e: Engine, v: int, now: int) -> None:
-    """Start task `v` at tick `now`: its bytes begin to flow over its links, at a rate that is not known yet."""
+    """Start a message at a tick: its bytes begin to flow over its links, at a rate that is not solved yet."""
     f = e.tasks[v]
     f.state, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -241,7 +241,7 @@ def _open_likely(e: Engine, v: int) -> None:
 
 @compiled
 def advance(e: Engine, until: int) -> None:
-    """Let everything happen that happens before `until`; stop early, with TOO_LATE set, where a task ends beyond the clock."""
+    """Let all events before `until` happen; stop early, with TOO_LATE set, if a task ends beyond the clock."""
     while e.reg[TOO_LATE] < 0:
         leaves = e.event_time[0] if e.reg[EVENTS] > 0 else NEVER
         starts = e.start_time[0] if e.reg[STARTS] > 0 else NEVER

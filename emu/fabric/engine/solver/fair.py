@@ -1,7 +1,8 @@
-"""Max-min fair rates, which are solved again only where something changed.
+"""Max-min fair rates, which are solved again only where something has changed.
 
-Every sum is taken in an order that does not depend on any list's order (R1). A flow is touched only when the bits of its rate
-change (R2). So neither numbering nor history nor the amount that is solved again shows in a result. Letter: L links.
+Every sum is taken in an order that does not depend on the order of any list (R1). A flow is changed only if the bits of its
+rate change (R2). So results do not depend on the numbering of tasks, on the history, or on how much is solved again. Letter: L
+links.
 """
 
 import numpy as np
@@ -42,7 +43,7 @@ def _freeze(e: Engine, v: int, rate: float) -> None:
 
 @compiled
 def _saturate(e: Engine, link: int, rate: float) -> int:
-    """Freeze the flows that are left on a link at `rate`, and return how many they are."""
+    """Freeze the remaining flows of a link at `rate`, and return how many they are."""
     k, n = e.links[link], 0
     k.new_level = rate
     for j in range(k.first + k.n_others, k.first + k.length):
@@ -67,9 +68,10 @@ def _open_fullest(e: Engine, v: int, rate: float, share: float) -> None:
 
 @compiled
 def _let_rise(e: Engine, v: int, rate: float) -> int:
-    """Let a flow pass its old rate, and open its full links, or those likely to be full.
+    """Let a flow exceed its old rate, and open its links that are full, or are likely to be full.
 
-    Return 1 if a link holds the flow at `rate`, so that it is frozen there; else 0.
+    Returns:
+        1 if a link holds the flow at `rate`, so that it is frozen there; else 0.
     """
     share, room, heaviest = np.inf, np.inf, 0
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -92,7 +94,7 @@ def _let_rise(e: Engine, v: int, rate: float) -> int:
 
 @compiled
 def _raise(e: Engine, link: int, rate: float) -> int:
-    """Let the flows that a link held at `rate` pass that rate, and return how many of them another link holds there."""
+    """Let the flows that a link held at `rate` exceed that rate, and return how many of them another link holds there."""
     k, n = e.links[link], 0
     k.rise = np.inf
     for j in range(k.first + k.n_others, k.first + k.length):
@@ -104,7 +106,7 @@ def _raise(e: Engine, link: int, rate: float) -> int:
 
 @compiled
 def _turn(e: Engine, rate: float, link: int) -> int:
-    """Do the turn of an opened link, the first of the heap, and return how many flows that freezes."""
+    """Process an opened link, the first of the heap, and return how many flows this freezes."""
     k, n = e.links[link], 0
     if k.n_left > 0 and k.round < rate:
         k.best = max(k.best, (k.capacity - (k.used + k.round * k.n_frozen)) / k.n_left)
@@ -118,7 +120,7 @@ def _turn(e: Engine, rate: float, link: int) -> int:
 
 @compiled
 def _stay(e: Engine, link: int) -> int:
-    """Freeze at their old rate the flows that stay with a link, if the link is still not open; return how many they are."""
+    """Freeze, at their old rate, the flows that stay limited by a link that is still not opened; return how many they are."""
     k, n = e.links[link], 0
     v = k.staying if k.opened_in != e.reg[TRIAL] else -1
     k.staying = -1
@@ -159,7 +161,7 @@ def _fill(e: Engine, n_first: int) -> None:
 
 @compiled
 def _set_rate(e: Engine, v: int, now: int) -> None:
-    """Give a task its new rate from `now` on, and compute from it when the task leaves."""
+    """Give a task a new rate from tick `now` on, and compute when the task leaves at that rate."""
     f = e.tasks[v]
     f.remaining = max(0.0, f.remaining - f.rate * (now - f.since))
     f.since, f.rate, f.left = now, f.new_rate, NEVER
@@ -194,10 +196,10 @@ def _apply(e: Engine) -> None:
 
 @compiled
 def _try(e: Engine, n_first: int) -> None:
-    """Do one trial: fill the first of the opened links, and those that the trial opens.
+    """Do one trial: process the links that are opened first, and those that the trial opens.
 
-    At the end, a link that did not get its turn, because another froze its flows at the same rate, must forget who stayed
-    with it.
+    At the end, a link that was not processed, because another link froze its flows at the same rate, must forget the flows that
+    stayed with it.
     """
     e.reg[LATE] = e.reg[FLOWS] = e.reg[LEVELS] = 0
     for i in range(e.reg[FRESH]):
@@ -212,7 +214,7 @@ def _try(e: Engine, n_first: int) -> None:
 
 @compiled
 def _unload(e: Engine, v: int) -> None:
-    """Give a flow its old rate again, and take the change of its load from the links that were not open."""
+    """Give a flow its old rate again, and undo the change of its load on the links that were not opened."""
     f = e.tasks[v]
     if f.new_rate != f.rate:
         for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -224,9 +226,9 @@ def _unload(e: Engine, v: int) -> None:
 
 @compiled
 def _put_back(e: Engine, n_first: int) -> int:
-    """Undo a trial, and return the new number of first links.
+    """Undo a trial, and return the new number of links that are opened first.
 
-    The first links now include those that were opened too late, or whose load is lost.
+    These now include the links that the trial opened too late, or whose load is unknown.
     """
     for i in range(e.reg[FLOWS]):
         _unload(e, e.flows[i])

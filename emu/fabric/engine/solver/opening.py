@@ -1,4 +1,4 @@
-"""The opening of a link, whose rates are to be solved again: which rates stay, and which flows take part.
+"""The opening of a link, whose rates are solved again: which of its rates stay, and which flows take part in the solution.
 
 A level is a sum over rounds of ascending rate, each a rate times a count of weights (R1). The rounds of a link that saturated
 are kept. While the link is not opened, no flow of it comes, leaves or changes. So the next time, all rounds below the rate at
@@ -39,7 +39,7 @@ from emu.fabric.graph import Graph
 
 @compiled
 def push(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | int, node: int) -> None:
-    """Add a node to a heap of n entries, which has the least key first."""
+    """Add a node to a heap of n entries, in which the least key is first."""
     while n > 0 and keys[(n - 1) >> 1] > key:
         up = (n - 1) >> 1
         keys[n], nodes[n] = keys[up], nodes[up]
@@ -49,7 +49,7 @@ def push(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | int, node
 
 @compiled
 def replace_first(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | int, node: int) -> None:
-    """Put a node in the place of the first node of a heap of n."""
+    """Replace the first node of a heap of n entries by another node."""
     at = 0
     while 2 * at + 1 < n:
         child = 2 * at + 1
@@ -88,7 +88,7 @@ def _sift(e: Engine, at: int, time: int, link: int) -> None:
 
 @compiled
 def expect(e: Engine, link: int, time: int) -> None:
-    """Set the time at which the first of the flows that a link limits leaves; NEVER: none does."""
+    """Set the time at which the first of the flows that a link limits leaves; NEVER if none leaves."""
     e.links[link].next_left = time
     at = e.event_place[link]
     if time == NEVER:
@@ -110,7 +110,7 @@ Tasks = NDArray[np.void]
 
 @compiled
 def queue(e: Engine, link: int, rate: float) -> None:
-    """Mark a link as open from `rate` on; `_fill` opens it after the turn in progress."""
+    """Mark a link as open from `rate` on; it is opened after the link that is being processed."""
     k = e.links[link]
     k.opened_in, k.round, k.best = e.reg[TRIAL], rate, min(k.level, k.capacity)
     e.opened[e.reg[OPENED]] = link
@@ -119,7 +119,7 @@ def queue(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def open_link(e: Engine, link: int, rate: float) -> None:
-    """Let the rates on a link be solved again in this step, where no flow below `rate` can change."""
+    """Let the rates on a link be solved again in this step; no flow below `rate` can change."""
     e.floor[0] = min(e.floor[0], rate)
     if e.links[link].opened_in != e.reg[TRIAL]:
         queue(e, link, rate)
@@ -127,7 +127,7 @@ def open_link(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def _push(e: Engine, key: float, node: int) -> None:
-    """Put a link with its rate on the heap of levels; ~k stands for a link that only limits flows of the trial."""
+    """Put a link with its rate on the heap of levels; ~k stands for a link k that only limits flows of the trial."""
     push(e.level_key, e.level_node, e.reg[LEVELS], key, node)
     e.reg[LEVELS] += 1
 
@@ -144,7 +144,7 @@ def enter(e: Engine, v: int) -> None:
 def _enter_held(e: Engine, v: int) -> None:
     """Let a flow take part in the trial.
 
-    If the link that limits it is not open, it stays with the other flows of that link until their turn.
+    If the link that limits it is not opened, the flow stays with the other flows of that link until these are processed.
     """
     enter(e, v)
     f = e.tasks[v]
@@ -157,7 +157,7 @@ def _enter_held(e: Engine, v: int) -> None:
 
 @compiled
 def _weight(e: Engine, v: int, link: int) -> int:
-    """Return how often a task's route crosses a link."""
+    """Return the number of times that a task's route crosses a link."""
     h = e.graph.hop_start[v]
     while e.graph.hop_link[h] != link:
         h += 1
@@ -166,7 +166,7 @@ def _weight(e: Engine, v: int, link: int) -> int:
 
 @compiled
 def begin_round(e: Engine, link: int, rate: float) -> None:
-    """Close a link's round, keep it for the next time that the link is opened, and begin the round of `rate`."""
+    """End a link's round, keep it for the next time that the link is opened, and begin the round of `rate`."""
     k = e.links[link]
     if k.n_frozen > 0:
         k.used += k.round * k.n_frozen
@@ -207,7 +207,7 @@ def _recount(e: Engine, link: int, rate: float) -> bool:
 
 @compiled
 def _split(e: Engine, link: int, rate: float) -> int:
-    """Let the flows of a link from `rate` on take part, behind the others, and return how many others are not counted yet.
+    """Let the flows of a link from `rate` on take part, behind the others; return how many of the others are not counted yet.
 
     These others are collected in the heap of frozen rates.
     """
@@ -257,7 +257,7 @@ def open_queued(e: Engine, link: int, rate: float) -> bool:
 
 
 def transfer_tasks(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool | None) -> tuple[Tasks, Graph]:
-    """Return the tasks as they are on the links of a new graph, and that graph for the rest of their work.
+    """Return the tasks as they are on the links of a new graph, and that graph with the remaining work.
 
     Args:
         tasks: [V] the tasks on the old links.
@@ -287,7 +287,10 @@ def transfer_tasks(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool
 
 
 def _new_leave_times(left: I64, now_fs: int, old_fs: I64, new_fs: I64) -> I64:
-    """Return when tasks will have left whose durations change while they run: the rest of each changes as the whole does."""
+    """Return the ticks at which running tasks will have left after their durations have changed.
+
+    The remaining time of each task changes in the same proportion as its whole duration.
+    """
     later = np.flatnonzero((left > now_fs) & (old_fs != new_fs))
     changed = left.copy()
     changed[later] = now_fs + np.rint((left[later] - now_fs) * (new_fs[later] / old_fs[later])).astype(np.int64)

@@ -1,6 +1,6 @@
-"""The resumable solver: a fabric at a moment of virtual time.
+"""The resumable solver: the state of a fabric at a moment of virtual time.
 
-Changes to it take effect at its present time, and `advance` moves that time on. Letters: V tasks, L links.
+Changes to the state take effect at its present time, and `advance` moves that time on. Letters: V tasks, L links.
 """
 
 from typing import TypeVar
@@ -39,9 +39,9 @@ _CLOCK = "9223 s, the end of the clock (2**63 ticks of 1 fs)"
 
 
 class State:
-    """A fabric at a moment of virtual time: the tasks that were added, those that flow, and those that have left.
+    """The state of a fabric at a moment of virtual time: its tasks, those that flow, and those that have left.
 
-    Tasks that are added in several calls give the same bits as in one, provided that each is added before it could start.
+    Tasks that are added in several calls give the same bits as in one call, if each is added before it could start.
     """
 
     def __init__(self, capacity_Bps: F64) -> None:
@@ -69,7 +69,7 @@ class State:
 
     @property
     def next_fs(self) -> int:
-        """The time of the next event, as far as it is known at present; NEVER: there is none."""
+        """The tick of the next event that is known at present; NEVER if there is none."""
         if self._reg[OPENED]:
             return self.now_fs
         leaves = self._engine.event_time[0] if self._reg[EVENTS] else NEVER
@@ -78,30 +78,33 @@ class State:
 
     @property
     def graph(self) -> Graph:
-        """The tasks that were added and are not dropped."""
+        """The tasks that were added and have not been dropped."""
         return self._graph
 
     @property
     def start_fs(self) -> I64:
-        """The start of each task [V]; for a task that has not started, the earliest start that is known at present."""
+        """[V] the start of each task; of a task that has not started, the earliest start that is known at present."""
         return np.asarray(self._tasks["start"])
 
     @property
     def end_fs(self) -> I64:
-        """The end of each task [V], past or future; NEVER: it is not known yet."""
+        """[V] the end of each task, past or future; NEVER if it is not known yet."""
         arrives = np.where(np.diff(self._graph.hop_start) > 0, self._graph.alpha_fs, 0)
         return np.where(self.has_left, self._tasks["left"] + arrives, NEVER)
 
     def left_fs(self, tasks: I64) -> I64:
-        """Return when each of some tasks has left; -1: it is not known yet. For a task without bytes it is known ahead."""
+        """Return the tick at which each of some tasks has left, which is known ahead for a task without bytes.
+
+        -1: not known yet.
+        """
         of = self._tasks[tasks]
         return np.where(of["state"] == LEFT, of["left"], -1)
 
     def expected_fs(self, tasks: I64) -> I64:
-        """Return when each of some tasks will have left if everything that flows goes on at its present rate.
+        """Return the tick at which each of some tasks will have left, if everything that flows goes on at its present rate.
 
-        The tasks move nothing and take no time. NEVER: the time is not known, because a predecessor has not begun or stands
-        still.
+        The tasks move no bytes and take no time. The tick is NEVER if it is not known, because a predecessor has not begun or
+        stands still.
         """
         graph = self._graph
         first, counts = graph.pred_start[tasks], graph.pred_start[tasks + 1] - graph.pred_start[tasks]
@@ -117,12 +120,12 @@ class State:
 
     @property
     def has_left(self) -> Bool:
-        """Marks [V] of the tasks whose last byte has left; a task without bytes is marked once its end is known."""
+        """[V] whether the last byte of each task has left; for a task without bytes, whether its end is known."""
         return np.asarray(self._tasks["state"] == LEFT)
 
     @property
     def rate_Bps(self) -> F64:  # noqa: N802  units keep their case
-        """The rate [V] at which each task flows at present; 0: it does not flow."""
+        """[V] the rate at which each task flows at present; 0 if it does not flow."""
         return np.where(self._tasks["state"] == FLOWING, self._tasks["rate"], 0.0) * TICKS_PER_S
 
     def add(self, graph: Graph, held: I64 | None = None) -> int:
@@ -164,7 +167,7 @@ class State:
         self._refuse_late()
 
     def forget(self) -> I64:
-        """Drop the tasks that have left and to which nothing more can happen, and number the others again.
+        """Drop the tasks that have left and to which nothing more can happen, and number the others anew.
 
         Returns:
             [V] the new number of each task; -1: it is dropped, and no task that is added later may wait for it.
@@ -182,10 +185,11 @@ class State:
         return number[:-1]
 
     def moved(self, graph: Graph, held: I64 | None = None, anew: Bool | None = None) -> "State":
-        """Return the same tasks at the same time, from then on over other links. Future changes of capacity are not taken over.
+        """Return the same tasks at the same time, but from then on over other links.
 
-        What has left stays so. Bytes of a message that have passed need not pass again, but for a part of a byte. Of a task
-        without hops that has begun, the rest takes longer in the same proportion as the whole does.
+        A task that has left stays so. Bytes of a message that have passed need not pass again, except for a part of a byte. For
+        a task without hops that has begun, the remaining time changes in the same proportion as the whole duration. Future
+        changes of capacity are dropped.
 
         Args:
             graph: The tasks on the other links, with the same waits.
@@ -208,11 +212,11 @@ class State:
         return other
 
     def set_capacity(self, link: int, time_fs: int, capacity_Bps: float) -> None:
-        """Let a link have another capacity from a time on; with 0 nothing flows.
+        """Change the bandwidth of a link from a tick on; with 0 nothing flows.
 
         Raises:
-            InputError: There is no such link, the time is over, the capacity is below 0, or it is the second for that link and
-                time.
+            InputError: There is no such link, the tick is in the past, the capacity is below 0, or it is the second for that
+                link and tick.
         """
         if not 0 <= link < self._graph.n_links:
             raise must_be("capacity event", "link", f"0 to {self._graph.n_links - 1}", link)
@@ -225,10 +229,10 @@ class State:
         self._changes[time_fs][link] = capacity_Bps
 
     def advance(self, until_fs: int = NEVER) -> None:
-        """Let everything happen that happens before `until_fs`.
+        """Let all events before a tick happen.
 
         Raises:
-            InputError: The time is over. A TaskError: a task ends beyond the clock.
+            InputError: The tick is in the past; or, as a TaskError, a task ends beyond the clock.
         """
         if until_fs < self.now_fs:
             raise must_be("solver", "until_fs", f"{self.now_fs} (now) or later", until_fs)
@@ -276,7 +280,7 @@ class State:
             raise self._too_late(int(self._reg[TOO_LATE]))
 
     def _too_late(self, task: int) -> TaskError:
-        """Return the error for a task that ends beyond the clock, with what makes it take so long."""
+        """Return the error for a task that ends beyond the clock, with the reason why it takes so long."""
         graph, start_s = self._graph, seconds(self._tasks["start"][task])
         hops = slice(graph.hop_start[task], graph.hop_start[task + 1])
         rates = graph.capacity_Bps[graph.hop_link[hops]] / graph.hop_weight[hops]
@@ -289,7 +293,7 @@ class State:
         return TaskError("solver", f"{said}; {mend}", task)
 
     def _lay_out(self) -> Engine:
-        """Return the arrays of the compiled functions, for the tasks that there are now."""
+        """Return the arrays of the compiled functions for the present tasks."""
         graph, tasks, links = columns(self._graph), self._tasks, self._links
         n, n_links = len(tasks), len(links)
         next_start, next_task = successors(tasks, graph)
@@ -304,7 +308,7 @@ class State:
 
 
 def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:
-    """Return some tasks of a graph, under their new numbers; they wait for no others."""
+    """Return some tasks of a graph under new numbers, without their predecessors."""
     hops, edges = (np.repeat(kept, np.diff(start)) for start in (graph.hop_start, graph.pred_start))
     edges &= kept[graph.pred]
     waits = np.bincount(np.repeat(np.arange(len(kept)), np.diff(graph.pred_start))[edges], minlength=len(kept))
@@ -318,12 +322,12 @@ def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:
 
 
 def _longer(values: _Column, n: int) -> _Column:
-    """Return [n] some numbers, then zeros; the zeros are not written, so that they take memory only where they are used."""
+    """Return an array of length n: the given numbers, then zeros, which take memory only once they are used."""
     longer = np.zeros(n, values.dtype)
     longer[: len(values)] = values
     return longer
 
 
 def _join_graphs(a: Graph, b: Graph) -> Graph:
-    """Return the tasks of `a`, then those of `b`, whose predecessors are already numbered for that."""
+    """Return the tasks of `a`, then those of `b`; the predecessors of `b` must already have their numbers in the result."""
     return Graph(a.capacity_Bps, *(joined_column((a, b), name) for name in Graph.__slots__ if name != "capacity_Bps"))

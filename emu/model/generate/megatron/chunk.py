@@ -1,16 +1,15 @@
-"""One chunk of a model on one rank of Megatron-LM: its microbatches forward and backward, and the way of its gradients.
+"""One chunk of a model on one rank of Megatron-LM: its microbatches forward and backward, and the handling of its gradients.
 
-Gradients are in buffers, reduced bucket by bucket, and weights are gathered in the same buckets. With the distributed
-optimizer (a plan's `sharding=zero1`) gradients are scattered over the ranks that have copies, and weights gathered from them;
-without it gradients are reduced. Exposed, a buffer is one bucket, reduced after the last backward and gathered after the
-optimizer. Overlapped, the first stage's buckets of 40 M parameters, or 1 M a rank of dp if that is more, are each reduced once
-their gradients are there; every other buffer, and chunked the first stage's, is one bucket. Weights are gathered as the next
-step begins, one bucket ahead.
+Gradients are in buffers, reduced bucket by bucket, and weights are gathered in the same buckets. With the distributed optimizer
+(a plan's `sharding=zero1`) gradients are scattered over the ranks that have copies, and weights are gathered from them; without
+it gradients are reduced. Exposed, a buffer is one bucket, reduced after the last backward and gathered after the optimizer.
+Overlapped, the first stage's buckets of 40 M parameters, or 1 M for each rank of dp if that is more, are each reduced once
+their gradients are computed; every other buffer is one bucket, and with chunks (`vp`) also that of the first stage. Weights are
+gathered as the next step begins, one bucket ahead.
 
-Scattered buffers are filled up: a tensor begins at a multiple of 64 elements, a bucket ends at one of 128 and of the ranks. A
-table of which both ends of a pipeline have a copy is then a bucket of its own.
-Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/{distributed_data_parallel,param_and_grad_buffer}.py; Rajbhandari
-et al., ZeRO (2020), section 5.1.
+Scattered buffers are padded: a tensor begins at a multiple of 64 elements, a bucket ends at one of 128 and of the number of
+ranks. A table of which both ends of a pipeline have a copy is then a bucket of its own. Source: Megatron-LM, core_v0.15.3,
+megatron/core/distributed/{distributed_data_parallel,param_and_grad_buffer}.py; Rajbhandari et al., ZeRO (2020), section 5.1.
 """
 
 from collections import deque
@@ -39,7 +38,7 @@ _TENSOR, _BUCKET = 64, 128  # elements: where something that is scattered begins
 
 
 class Tensor(NamedTuple):
-    """The parameters of one kernel."""
+    """The parameters of one kernel in a buffer."""
 
     elements: int
     place: int = 0  # of its part in the chunk
@@ -48,7 +47,7 @@ class Tensor(NamedTuple):
 
 @dataclass
 class Buffer:
-    """The parameters of one kind that a rank has of a chunk."""
+    """The parameters of one kind that a rank has of a chunk, with their gradients."""
 
     tape: Tape
     precision: Precision
@@ -79,42 +78,42 @@ class Buffer:
 
     @property
     def elements(self) -> int:
-        """The elements of all buckets."""
+        """The number of elements of all buckets."""
         return sum(self.buckets)
 
     @property
     def owned(self) -> int:
-        """The parameters that the rank's optimizer changes."""
+        """The number of parameters that the rank's optimizer updates."""
         return self.elements // self.ranks if self.scattered else self.elements
 
     def cleared(self) -> None:
-        """Set gradients to 0 as a step begins."""
+        """Set all gradients to 0 at the beginning of a step."""
         self.tape.compute(gradient_work(self.precision, self.elements))
 
     def arrived(self) -> None:
-        """Record that the last backward has made the next tensor's gradient; the reduction of a bucket that is full begins."""
+        """Record that the last backward has computed the next tensor's gradient; start the reduction of a complete bucket."""
         self.there += 1
         if self.there == len(self.of) or self.of[self.there] != self.of[self.there - 1]:
             self.requests += self._reduced(self.buckets[self.of[self.there - 1]])
 
     def reduce(self) -> None:
-        """Wait for the requests made so far; then reduce the other buckets one after another."""
+        """Wait for the reductions that were started; then reduce the other buckets one after another."""
         self.tape.join(*self.requests)
         for elements in self.buckets[len(self.requests) :]:
             self.tape.join(*self._reduced(elements))
 
     def gather(self) -> None:
-        """Gather the changed weights, bucket after bucket."""
+        """Gather the updated weights, one bucket after another."""
         for elements in self.buckets if self._gathers else []:
             self.tape.join(self._gathered(elements))
 
     def ahead(self) -> None:
-        """Request the weights of the first bucket that the new step uses."""
+        """Request the weights of the first bucket that a new step needs."""
         if self._gathers:
             self.asked.append(self._gathered(self.buckets[-1]))
 
     def needs(self, place: int) -> None:
-        """Wait for the weights of a part in the first forward, and request those of the next bucket."""
+        """Wait for the weights of a part in the first forward of a step, and request those of the next bucket."""
         own = [bucket for bucket, tensor in zip(self.of, self.tensors, strict=True) if tensor.place == place]
         while self._gathers and own and self.gathered < len(self.buckets) - min(own):
             self.tape.join(self.asked[self.gathered])
@@ -127,7 +126,7 @@ class Buffer:
         return self.scattered and self.ranks > 1
 
     def _reduced(self, elements: int) -> list[int]:
-        """Request the mean of a bucket's gradients: they are scaled, then added up."""
+        """Request the mean of a bucket's gradients, which are scaled and then summed; return the requests."""
         if self.ranks == 1:
             return []
         self.tape.compute(gradient_work(self.precision, 2 * elements))
@@ -138,12 +137,12 @@ class Buffer:
         return self.tape.ask(self.weights(elements))
 
     def weights(self, elements: int) -> Ask:
-        """Return the gather of so many weights."""
+        """Return the request that gathers a number of weights."""
         return Ask(self.axis, "all_gather", elements, self.gathers or self.precision.weight)
 
 
 def _up(elements: int, to: int) -> int:
-    """Return the next multiple of `to`."""
+    """Return the smallest multiple of `to` that is not below a number of elements."""
     return -(-elements // to) * to
 
 
@@ -163,33 +162,33 @@ class Chunk:
 
     @property
     def overlaps(self) -> bool:
-        """True if gradients are reduced, and weights gathered, beside what is computed."""
+        """True if gradients are reduced, and weights gathered, while the rank computes."""
         return bool(self.layers) and self.layers[0].stack.overlaps_gradients
 
     @cached_property
     def deferred(self) -> int:
-        """The number of first microbatches whose gradient of the head's weight is computed after the pipeline."""
+        """The number of first microbatches for which the gradient of the head's weight is computed after the pipeline."""
         if not any(layer.defers for layer in self.layers):
             return 0
         first = self.layers[0]
         return min(first.stack.deferred, first.plan.passes - 1)  # the last one's gradients are reduced as they come
 
     def begin(self) -> None:
-        """Begin a step."""
+        """Write the beginning of a step: gradients are set to 0, and the first weights are requested."""
         for buffer in self.buffers.values():
             buffer.cleared()
             if self.overlaps:
                 buffer.ahead()
 
     def forward(self, pass_: int) -> None:
-        """Run the forward of one microbatch."""
+        """Write the forward of one microbatch."""
         if self.overlaps and pass_ == 0:
             self._forward(gathers=True)
         else:
             self.tape.again((self._key, FORWARD), self._forward)
 
     def backward(self, pass_: int) -> None:
-        """Run the backward of one microbatch."""
+        """Write the backward of one microbatch."""
         if self.overlaps and pass_ == self.layers[0].plan.passes - 1:
             self._backward(reduces=True)
         else:
@@ -197,7 +196,7 @@ class Chunk:
             self.tape.again((self._key, BACKWARD, later), partial(self._backward, later=later))
 
     def drain(self) -> None:
-        """Compute the gradients that were deferred."""
+        """Write the gradients of the head's weight that were deferred."""
         for layer in self.layers if self.deferred else ():
             for _ in range(self.deferred if layer.defers else 0):
                 layer.deferred(self.tape)
@@ -207,7 +206,7 @@ class Chunk:
         return self.memory.key if self.tape.silent else self.number
 
     def _forward(self, *, gathers: bool = False) -> None:
-        """Write the forward of one microbatch in full; `gathers` says whether weights are awaited on the way."""
+        """Write all events of the forward of one microbatch; `gathers` says whether it waits for gathered weights."""
         for place, layer in enumerate(self.layers):
             for buffer in self.buffers.values() if gathers else ():
                 buffer.needs(place)
@@ -217,10 +216,10 @@ class Chunk:
         self.memory.end_forward(self.tape.memory)
 
     def _backward(self, *, reduces: bool = False, later: bool = False) -> None:
-        """Write the backward of one microbatch in full.
+        """Write all events of the backward of one microbatch.
 
         Args:
-            reduces: Whether full buckets of gradients are reduced on the way.
+            reduces: Whether complete buckets of gradients are reduced on the way.
             later: Whether the gradient of the head's weight is deferred.
         """
         for layer in reversed(self.layers):
@@ -237,23 +236,31 @@ class Chunk:
 
 
 def leave_gradient(kernel: RankKernel) -> None:
-    """Do nothing: the gradient of a kernel's parameters stays where it is added up."""
+    """Do nothing: the gradient of a kernel's parameters stays in the buffer to which it was added."""
 
 
 def parts_of(model: Model, plan: Plan, stack: Stack, place: int = 0, at: int = 0) -> RankParts:
-    """Return the parts of a rank at a place of its group of context parallelism; all ranks wait for the fullest expert."""
+    """Return the parts of a model on a rank, whose experts all have as many token rows as the fullest expert.
+
+    Args:
+        model: The model that is trained.
+        plan: The plan.
+        stack: The software.
+        place: The place of the rank in its pipeline.
+        at: The position of the rank in its group of context parallelism.
+    """
     return RankParts(model, plan, stack, rows_by_kind(fullest, plan, model), place, at)
 
 
 def layers_of(parts: RankParts, number: int) -> tuple[MegatronLayer, ...]:
-    """Return the layers of a stage."""
+    """Return the layers of a stage, for their forward and backward."""
     own = parts.of_pass(number, 0)
     made = {id(p): MegatronLayer(p.model, p.plan, p.stack, p.name, p.routed, p.at) for p in own}
     return tuple(made[id(part)] for part in own)
 
 
 def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> dict[Kind, Buffer]:
-    """Return the buffers of gradients of a stage."""
+    """Return the gradient buffers of a stage, by their kind."""
     plan, stack = layers[0].plan, layers[0].stack
     # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end; buckets of
     # experts are as large as others.
@@ -279,7 +286,7 @@ def ranks_of(plan: Plan, axis: str) -> int:
 
 
 def _backwards(layers: tuple[MegatronLayer, ...]) -> Iterator[tuple[Tensor, Kind]]:
-    """Yield the parameters of each kernel and the kind of their buffer, in the order in which their gradients come."""
+    """Yield the parameters of each kernel with the kind of their buffer, in the order of their gradients in the backward."""
     for place, layer in reversed(list(enumerate(layers))):
         for kernel, size in reversed(list(layer.parameters())):
             yield Tensor(size, place, layer.is_shared(kernel)), layer.buffer(kernel)

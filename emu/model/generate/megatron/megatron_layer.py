@@ -1,9 +1,10 @@
 """The forward and the backward of a part of a model with Megatron-LM's requests, under tensor and sequence parallelism.
 
-- Forward: before the region that tp cuts an all_gather where sequences are cut; after it a reduce_scatter, else an all_reduce.
-- Backward: the gradient of the output is gathered where sequences are cut. The input is gathered once more for the gradient of
-  the weight, beside the gradient of the input; this one is then scattered, else reduced, beside that of the weight.
-- The loss of a vocabulary that is cut takes three all_reduces of a float32 a token: the largest, the target's, and the sum.
+- Forward: before the region that tp cuts, an all_gather if sequences are cut; after it a reduce_scatter, else an all_reduce.
+- Backward: the gradient of the output is gathered if sequences are cut. The input is gathered once more for the gradient of the
+  weight, during the gradient of the input; the latter is then scattered, or reduced, during that of the weight.
+- The loss of a vocabulary that is cut takes three all_reduces of one float32 for each token: the largest logit, the target's,
+  and the sum.
 
 Sources: Korthikanti et al. (2022), sections 4.2 and 4.3; Megatron-LM, megatron/core/tensor_parallel/{layers,cross_entropy}.py.
 """
@@ -37,17 +38,20 @@ class MegatronLayer(Share):
         return kernels(self.operators, self.stack, alike=self.plan.tp > 1 and not self.plan.sp)
 
     def parameters(self) -> Iterator[tuple[RankKernel, int]]:
-        """Yield the kernels that have parameters, each with their number, in the order of the model."""
+        """Yield the kernels that have parameters, in the order of the model, each with the number of its parameters."""
         yield from ((kernel, self.parameters_of(kernel)) for kernel in self.kernels if self.parameters_of(kernel))
 
     def parameters_of(self, kernel: RankKernel) -> int:
-        """Return the number of a kernel's parameters; if a pipeline separates a tied table, each end has a copy."""
+        """Return the number of a kernel's parameters.
+
+        If a pipeline separates a tied embedding and head, each end has a copy of the table.
+        """
         if self.is_copy(kernel):
             return kernel.passes.backward_weight.parameters
         return kernel.operator.parameters
 
     def is_copy(self, kernel: RankKernel) -> bool:
-        """Return whether a kernel's parameters are a copy of the embedding's, at the other end of a pipeline."""
+        """Return whether a kernel's parameters are a copy of the embedding's table at the other end of the pipeline."""
         return self.name == HEAD and self.model.tied and kernel.operator.kind == PRODUCT and self.plan.pp > 1
 
     def is_shared(self, kernel: RankKernel) -> bool:
@@ -57,14 +61,14 @@ class MegatronLayer(Share):
         return self.is_copy(kernel) or bool(first and table)
 
     def axis(self, kernel: RankKernel) -> str:
-        """Return the axis of the ranks that have copies of a kernel's parameters: dp and cp, or edp for travelling experts."""
+        """Return the axis of the ranks that have copies of a kernel's parameters: dp and cp, or edp for routed experts."""
         plan = self.plan
         if kernel.operator.experts and plan.exchanges:
             return "edp"
         return "+".join(plan.copy_axes) or "dp"
 
     def buffer(self, kernel: RankKernel) -> tuple[str, str]:
-        """Return the kind of buffer of a kernel's gradients: its axis, and the dtype in which its weights are gathered."""
+        """Return the kind of the buffer of a kernel's gradients: its axis, and the dtype in which its weights are gathered."""
         narrow = self._is_narrow(kernel) and self.stack.narrow_gather
         return self.axis(kernel), narrow or self.stack.precision.weight
 
@@ -75,17 +79,22 @@ class MegatronLayer(Share):
 
     @property
     def defers(self) -> bool:
-        """True if the weight's gradient may wait for the end of the pipeline; the head's may, which comes after all else."""
+        """True if the gradient of a weight can wait for the end of the pipeline.
+
+        Only that of the head can, as nothing comes after it.
+        """
         return self.name == HEAD and self.plan.pp > 1
 
     def deferred(self, tape: Tape) -> None:
-        """Write the gradient of the head's weight of one microbatch; its input is gathered once more beside another's gradient.
+        """Write the gradient of the head's weight for one microbatch.
+
+        Its input is gathered again, during another such gradient.
 
         Source: Megatron-LM, megatron/core/utils.py, drain_embedding_wgrad_compute.
         """
         for kernel in self.kernels:
             if kernel.operator.kind == PRODUCT:
-                asks = [self.asked("all_gather", self.elements)] if kernel.enters and self.plan.sp else []
+                asks = [self.collective("all_gather", self.elements)] if kernel.enters and self.plan.sp else []
                 run_beside(tape, asks, self._weight_gradient(kernel))
 
     def backward(self, tape: Tape, there: GradientArrival, *, later: bool = False) -> None:
@@ -93,8 +102,8 @@ class MegatronLayer(Share):
 
         Args:
             tape: The tape.
-            there: A function that is called with each kernel once the gradients of its parameters are there.
-            later: Whether `deferred` computes the gradient of the head's weight.
+            there: A function that is called with each kernel once the gradients of its parameters are computed.
+            later: Whether the gradient of the head's weight is left to `deferred`.
         """
         if self.plan.recompute == "full" and self.is_layer:
             self.forward(tape)
@@ -128,7 +137,7 @@ class MegatronLayer(Share):
             run(tape, [Ask("tp", "all_reduce", self.tokens.n, "float32")] * _STATISTICS)
 
     def _backward(self, tape: Tape, kernel: RankKernel, *, later: bool) -> None:
-        """Write the backward of one kernel with its requests; `later` leaves the gradient of its weight out."""
+        """Write the backward of one kernel with its requests; with `later`, the gradient of its weight is left out."""
         plan, overlap = self.plan, self.stack.tp
         if plan.recompute == "selective" and kernel.operator.kind == ATTENTION:
             self._forward(tape, kernel)
@@ -163,7 +172,10 @@ class MegatronLayer(Share):
         return self.with_casts(kernel.operator, WEIGHT, [made, added], self._around(kernel))
 
     def _works(self, kernel: RankKernel, what: str) -> list[Computation]:
-        """Return the computations of the forward, or of the input gradients; the loss covers the rank's share of words."""
+        """Return the computations of the forward, or of the input gradients.
+
+        Those of the loss are over the rank's share of the vocabulary.
+        """
         share = self.plan.tp if kernel.operator.kind == LOSS else 1
         works = [
             self.work(kernel.operator.name, replace(amount, whole=amount.whole // share), self.stack.precision.weight, shape)
@@ -172,41 +184,47 @@ class MegatronLayer(Share):
         return self.with_casts(kernel.operator, what, works, self._around(kernel))
 
     def _is_narrow(self, kernel: RankKernel) -> bool:
-        """Return whether a kernel is a product in FP8."""
+        """Return whether a kernel is a product that runs in FP8."""
         return in_fp8(kernel.operator, self.stack, layer=self.is_layer)
 
     def _around(self, kernel: RankKernel) -> ProductPlace:
-        """Return where a product stands: rows that are gathered are cast before; experts' come as they are."""
+        """Return the position of a product among its neighbours, which decides what its casts to FP8 move.
+
+        Rows that are gathered are cast before; those of experts are cast as they arrive.
+        """
         over = self.plan.tp if self.plan.sp else 0
         normed = kernel.enters and not kernel.operator.experts
         apart = bool(over and not kernel.operator.experts)
         return ProductPlace(normed, apart, False, over * kernel.enters, over * kernel.leaves)
 
     def _read(self, kernel: RankKernel) -> Ask:
-        """Return the gather of what a kernel reads, or of the gradient of what it gave: in FP8 where it multiplies in FP8."""
-        ask = self.asked("all_gather", self.elements)
+        """Return the gather of a kernel's input, or of the gradient of its output, in FP8 if the kernel multiplies in FP8."""
+        ask = self.collective("all_gather", self.elements)
         return ask._replace(dtype=FP8) if self._is_narrow(kernel) else ask
 
     def _summed(self, kernel: RankKernel) -> Ask:
-        """Return the request that adds up over tp; ranks whose rows travelled have tokens of their own, which are gathered."""
+        """Return the request that sums a kernel's outputs over tp.
+
+        If ranks have their own tokens (routed rows), it gathers instead.
+        """
         if kernel.operator.routed and self.plan.exchanges:
-            return self.asked("all_gather", self.elements)
-        return self.asked("reduce_scatter" if self.plan.sp else "all_reduce", self.elements)
+            return self.collective("all_gather", self.elements)
+        return self.collective("reduce_scatter" if self.plan.sp else "all_reduce", self.elements)
 
 
 def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:
-    """Add the casts of some works, which come before any request, and return the other works."""
+    """Add the casts among some computations to a tape, before any request, and return the other computations."""
     casts = [work for work in works if work.name == CAST]
     run(tape, casts)
     return [work for work in works if work.name != CAST]
 
 
 def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Computation], tp: int) -> None:
-    """Add a product whose rows come while it computes, and whose sums are scattered piece by piece.
+    """Add a product that is computed piece by piece, while its rows are gathered and its sums are scattered.
 
-    A gather runs beside all pieces, because the rank's own rows are there at once. A scatter of one piece runs beside the
-    product of the next, so that only the last is awaited. Source: Transformer Engine, comm_gemm_overlap.cpp (ring exchange, and
-    pipelined reduce-scatter).
+    A gather runs during all pieces, because the rank's own rows are there at once. A scatter of one piece runs during the
+    product of the next, so that only the last one is awaited. Source: Transformer Engine, comm_gemm_overlap.cpp (ring exchange,
+    and pipelined reduce-scatter).
     """
     if not after:
         run_beside(tape, before, [piece for work in works for piece in pieces(work, gathered_in(tp) if before else 1)])
@@ -219,12 +237,12 @@ def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Se
 
 
 def gathered_in(tp: int) -> int:
-    """Return the pieces of a product whose rows are gathered: one for each rank, at most `PIECES`."""
+    """Return the number of pieces of a product whose rows are gathered: one for each rank, at most `PIECES`."""
     return min(tp, PIECES)
 
 
 def pieces(work: Computation, n: int) -> list[Computation]:
-    """Return a product as `n` products of fewer rows; the last has the remainder."""
+    """Return a product as `n` products of fewer rows; the last one has the remaining rows."""
     rows = work.shape.m // n
     of_each = work.flops // n, work.bytes // n, work.elements // n
     flops, size, elements = (n * each for each in of_each)

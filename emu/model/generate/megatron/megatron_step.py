@@ -37,11 +37,12 @@ from emu.trace.trace import UPDATE
 
 
 def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
-    """Yield the roles of ranks at one place of their pipelines; all wait for the fullest expert, whatever the routing.
+    """Yield the roles of the ranks at one place of their pipelines.
 
-    All ranks do the same, except at other places of a ring of context parallelism: there is one role for each of these.
+    There is one role for each position in a group of context parallelism, because ranks at one position do the same. Every rank
+    waits for the expert with the most token rows, so that the routing makes no more roles.
     """
-    memory, ranks = _unrouted(model, plan, stack, place).memory, np.arange(plan.stage_ranks)
+    memory, ranks = _evenly_routed(model, plan, stack, place).memory, np.arange(plan.stage_ranks)
     for at in range(plan.ring):
         rank, tape = parts_of(model, plan, stack, place, at), Tape(stack.precision.activation, memory=memory.opened())
         layers = {number: layers_of(rank, number) for number in memory.stages}
@@ -52,17 +53,20 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
-    """Yield the bytes of a rank at each place at the peak of its step."""
+    """Yield, for each of some places of a pipeline, the peak of the bytes of a rank during its step."""
     known: KnownStretches = {}
-    first = _unrouted(model, plan, stack)
+    first = _evenly_routed(model, plan, stack)
     for rank in (replace(first, place=place) for place in places):
         tape = Tape(stack.precision.activation, memory=rank.memory.opened(), known=known, silent=True)
         _take_passes(tape, rank, {n: Chunk(tape, n, rank.memory.of_pass(n)) for n in rank.memory.stages})
         yield rank.memory.peak(tape.memory)
 
 
-def _unrouted(model: Model, plan: Plan, stack: Stack, place: int = 0) -> RankParts:
-    """Return the parts of a rank whose memory has token rows spread evenly over experts."""
+def _evenly_routed(model: Model, plan: Plan, stack: Stack, place: int = 0) -> RankParts:
+    """Return the parts of the model on a rank at a place of its pipeline, for the bytes of its memory.
+
+    No routing is given, so that every expert gets the same number of token rows.
+    """
     return RankParts(model, plan, stack, lambda *_: None, place)
 
 
@@ -79,12 +83,12 @@ def _take_passes(tape: Tape, rank: RankParts, chunks: Mapping[int, Chunk]) -> No
 
 
 def overlaps_messages(plan: Plan, stack: Stack) -> bool:
-    """Return whether the messages of a stage are sent beside its next computation."""
+    """Return whether a stage computes its next pass while its messages are sent."""
     return stack.pp == OVERLAPPED or (stack.pp == INTERLEAVED and plan.pipeline == INTERLEAVED)
 
 
 def finish(tape: Tape, chunks: Sequence[Chunk]) -> None:
-    """Write all that follows the last backward on a tape."""
+    """Write the events after the last backward on a tape: reductions of gradients, clipping, and the optimizer."""
     part = chunks[0].layers[0]
     buffers = [buffer for chunk in chunks for buffer in chunk.buffers.values()]
     for buffer in buffers:
@@ -101,7 +105,10 @@ def finish(tape: Tape, chunks: Sequence[Chunk]) -> None:
 
 
 def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
-    """Yield the elements of which each rank of tp has a copy, and the gradient of its tokens or heads alone."""
+    """Yield the elements of each kernel's parameters of which every rank of tp has a copy.
+
+    Each rank has only the gradient of its own tokens or heads, so that these gradients must be summed over tp.
+    """
     for layer in (layer for chunk in chunks for layer in chunk.layers):
         plan = layer.plan
         for kernel, elements in layer.parameters() if plan.tp > 1 else ():
@@ -112,14 +119,14 @@ def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
 
 
 def _add_copies(tape: Tape, part: Share, elements: int) -> None:
-    """Write the sum over tp of the gradients of copied parameters."""
+    """Write the request that sums the gradients of copied parameters over tp."""
     if elements:
         tape.compute(gradient_work(part.stack.precision, 4 * elements))  # into one buffer, and out of it
         run(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])
 
 
 def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
-    """Write the sum over both ends of a pipeline of a tied table's gradients."""
+    """Write the request that sums the gradients of a tied embedding over both ends of a pipeline."""
     for layer in (layer for chunk in chunks for layer in chunk.layers):
         for kernel, elements in layer.parameters():
             if layer.is_shared(kernel):
@@ -127,9 +134,9 @@ def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
 
 
 def _clip(tape: Tape, part: Share, buffers: Sequence[Buffer]) -> None:
-    """Write the squares of the gradients that the rank's optimizer uses, their sums over ranks, and the scaling of all.
+    """Write the clipping of gradients: the sum of the squares of the rank's gradients, its sum over ranks, and the scaling.
 
-    A rank without experts takes part in the sum over those of the others.
+    A rank without experts also takes part in the sum over the gradients of experts.
     """
     plan, precision = part.plan, part.stack.precision
     for over, owned in _normed(part, buffers).items():
@@ -140,7 +147,7 @@ def _clip(tape: Tape, part: Share, buffers: Sequence[Buffer]) -> None:
 
 
 def _normed(part: Share, buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
-    """Return the elements whose squares a rank adds up, by the axes over which the sum then goes."""
+    """Return the number of elements whose squares a rank adds up, by the axes over which these sums are then added up."""
     copies = next(buffer.axis for buffer in buffers if buffer.axis != "edp")
     dense: tuple[str, ...] = (copies, "tp", "pp") if part.plan.shards_only_optimizer else ("tp", "pp")
     of_experts = dense if part.plan.shards_only_optimizer else ("etp", "ep", "pp")

@@ -40,7 +40,7 @@ _COUNT = "int64"  # of rows
 
 
 def row_counts(share: Share) -> list[Ask]:
-    """Return the request for the number of rows of each expert on each rank; with a capacity all know it."""
+    """Return the request by which ranks learn the number of token rows of each expert; none with a capacity."""
     told = _stay(share) or share.plan.capacity
     axis = "" if told else "+".join(name for name in ("etp", "ep") if share.plan.sizes[name] > 1)
     ranks = share.plan.expert_tp * share.plan.ep
@@ -48,26 +48,34 @@ def row_counts(share: Share) -> list[Ask]:
 
 
 def sorted_rows(share: Share) -> list[Computation]:
-    """Return the copy of the rows that are here from the order of ranks to that of experts, or back, if any is needed."""
+    """Return the copy that sorts received rows by expert, or back by rank; none if a rank has a single expert."""
     several = share.model.experts > share.plan.ep
     elements = share.plan.expert_tp * _row_elements(share) if share.plan.exchanges and several else 0
     return [share.copied("sorted", elements)] if elements else []
 
 
 def rows_there(share: Share) -> list[Ask]:
-    """Return the requests that bring rows to the experts, or the gradient of their outputs."""
+    """Return the requests that send token rows to their experts, or the gradients of the experts' outputs."""
     dtype = share.stack.precision.dispatch or share.stack.precision.activation
     return [*_travel(share, dtype), *_among_sharers(share, "all_gather", dtype)]
 
 
 def rows_back(share: Share) -> list[Ask]:
-    """Return the requests that bring rows back from the experts, or the gradient of their inputs."""
+    """Return the requests that send rows back from their experts, or the gradients of the experts' inputs."""
     dtype = share.stack.precision.activation
     return [*_among_sharers(share, "reduce_scatter", dtype), *_travel(share, dtype)]
 
 
 def travel(tape: Tape, share: Share, comes: bool, goes: bool, works: Sequence[Computation]) -> None:
-    """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
+    """Write the work of experts between the exchanges of their rows.
+
+    Args:
+        tape: The tape.
+        share: The part of the model.
+        comes: Whether rows, or their gradients, are sent to the experts before.
+        goes: Whether rows, or their gradients, are sent back afterwards.
+        works: The computations of the experts.
+    """
     there, back = rows_there(share) if comes else [], rows_back(share) if goes else []
     hides, order = int(share.stack.ep == OVERLAPPED), sorted_rows(share)
     run(tape, there[: len(there) - hides])
@@ -77,37 +85,37 @@ def travel(tape: Tape, share: Share, comes: bool, goes: bool, works: Sequence[Co
 
 
 def run_beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Computation]) -> None:
-    """Make requests, and compute meanwhile; the next event waits for both."""
+    """Make requests, and compute at the same time; the next event waits for both."""
     numbers = [tape.ask(ask) for ask in asks]
     run(tape, works)
     tape.join(*numbers)
 
 
 def _travel(share: Share, dtype: str) -> list[Ask]:
-    """Return the request by which rows go to the ranks of other experts."""
+    """Return the request by which rows are sent to the ranks of their experts; none if each rank has all experts."""
     return [Ask("ep", "all_to_all", _row_elements(share), dtype)] if share.plan.ep > 1 else []
 
 
 def _among_sharers(share: Share, operation: str, dtype: str) -> list[Ask]:
-    """Return the request among the ranks that share an expert."""
+    """Return the request among the ranks that share the weights of an expert; none if a single rank has them."""
     etp = share.plan.expert_tp
     return [Ask("etp", operation, etp * _row_elements(share), dtype)] if etp > 1 and not _stay(share) else []
 
 
 def _row_elements(share: Share) -> int:
-    """Return the elements of the rows that a rank gives or takes, whichever are more: those of the first permutation."""
+    """Return the elements of the rows that a rank sends or receives, whichever are more."""
     if share.routed is not None:
         return share.routed.most * share.model.hidden
     return next(o.outputs.whole for o in share.operators if o.kind == PERMUTATION)
 
 
 def _stay(share: Share) -> bool:
-    """Return whether rows stay where they are: the ranks of tp have the same tokens, and a share of every expert."""
+    """Return whether token rows stay on their rank: the ranks of tp have the same tokens, and a share of every expert."""
     return not share.plan.sp and not share.plan.exchanges
 
 
 class RankKernel(NamedTuple):
-    """One computation of a rank."""
+    """One kernel of a rank."""
 
     operator: ModelOperator
     passes: Passes
@@ -141,7 +149,7 @@ def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = F
 
 
 def _fused(operators: Iterable[ModelOperator]) -> Iterator[ModelOperator]:
-    """Yield the operators, with products that read the same input as one, at the position of the first."""
+    """Yield the operators, with products that read the same input as a single product in the place of the first."""
     every = list(operators)
     for operator in every:
         together = [o for o in every if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
@@ -150,7 +158,7 @@ def _fused(operators: Iterable[ModelOperator]) -> Iterator[ModelOperator]:
 
 
 def _product(of: Sequence[ModelOperator]) -> ModelOperator:
-    """Return one product instead of several: its input is read once, and the input's gradient written once."""
+    """Return one product in place of several: its input is read once, and the gradient of its input is written once."""
     m, _, k = of[0].shape or (0, 0, 0)
     read = Amount(whole=-m * k).times(len(of) - 1)
 
@@ -171,7 +179,7 @@ def _product(of: Sequence[ModelOperator]) -> ModelOperator:
 
 @dataclass(frozen=True)
 class ContextKernels:
-    """The attention of one part, on the rank at a place in its group of cp."""
+    """The attention of one part, on a rank in a group of context parallelism."""
 
     share: Share
     kernel: RankKernel
@@ -191,7 +199,15 @@ class ContextKernels:
             self._round(tape, self.kernel.passes.backward_input, gradients=True)
 
     def _round(self, tape: Tape, whole: Amount, *, gradients: bool) -> None:
-        """Write block after block; gradients of a block's keys follow them, and each rank adds its own until they are back."""
+        """Write the attention of one step of the ring after another.
+
+        In the backward, the gradients of a step's keys and values follow these round the ring, and each rank adds its own.
+
+        Args:
+            tape: The tape.
+            whole: The amount of attention on the rank's own keys.
+            gradients: Whether it is the backward.
+        """
         follows: list[int] = []
         for step, work in enumerate(self._blocks(whole, INPUT if gradients else FORWARD)):
             here = self._exchange(tape) if step < self.share.plan.cp - 1 else []
@@ -203,27 +219,30 @@ class ContextKernels:
         tape.join(*follows)
 
     def _blocks(self, whole: Amount, what: str) -> Iterator[Computation]:
-        """Yield the work of each block: the rank's own is whole, half of each other one is masked."""
+        """Yield the computation of each step: the whole block of the rank's own keys, and half of each other block (causal)."""
         shape = self._shape_of(self.kernel.operator, what)
         yield self._work(whole, shape)
         half = Amount(whole.flops // 2, whole.whole // 2, whole.cut // 2, 0, whole.fixed_bytes // 2)
         yield from [self._work(half, shape.unmasked(keys=2))] * (self.share.plan.cp - 1)
 
     def _exchange(self, tape: Tape) -> list[int]:
-        """Send keys and values, or their gradients, to the next rank, and receive from the one before; return both requests."""
+        """Send keys and values, or their gradients, to the next rank, and receive those of the one before.
+
+        Return both events.
+        """
         cp, dtype = self.share.plan.cp, self.share.stack.precision.activation
         ends = (Kind.SEND, (self.share.at + 1) % cp), (Kind.RECV, (self.share.at - 1) % cp)
         return [tape.message(kind, "cp", peer, self.elements, dtype) for kind, peer in ends]
 
     @property
     def elements(self) -> int:
-        """The elements of the keys and values of a rank: all that attention moves without queries and results."""
+        """The number of elements of the keys and values of a rank."""
         queries = self.share.tokens.n * self.share.model.heads * self.share.model.head_dim // self.share.plan.tp
         operator = self.kernel.operator
         return operator.fused.forward.cut - operator.outputs.cut - queries
 
     def _whole(self, what: str) -> Computation:
-        """Return a pass of the rank's queries over all keys."""
+        """Return the attention between the rank's queries and the keys of all ranks."""
         plan, name = self.share.plan, self.kernel.operator.name
         tokens = replace(self.share.tokens, context=plan.seq)
         found = next(o for o in self.share.model.part(self.share.name, tokens) if o.name == name)

@@ -97,15 +97,15 @@ def bodies_of(
 
 
 class _Body(NamedTuple):
-    """The columns of one body."""
+    """The message that stands for one request, and the part of the request that follows once its sender has left it."""
 
     size_bytes: int
-    alpha_fs: int
-    rate_Bps: float  # at which it flows alone; 0: it has none, as it shares nothing
-    link: I64  # of those that stand for others
-    weight: I64
-    late_bytes: int  # that go over the same links once the sender, or a rank of a rooted operation on average, has left
-    late_fs: int  # and what comes after these
+    alpha_fs: int  # ticks that do not depend on the bytes
+    rate_Bps: float  # the bandwidth that the message has alone; 0: it shares no link, and is only a delay
+    link: I64  # the standing links that the message crosses
+    weight: I64  # its weight on each of these links
+    late_bytes: int  # bytes over the same links after the sender, or a rank of a rooted operation on average, has left
+    late_fs: int  # ticks of the request after these bytes
 
 
 def _body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:

@@ -212,7 +212,7 @@ class Composition:
             wall_fabric_s=self.wall_s + time.perf_counter() - began,
             asked=self.asked,
             between_s=between_s,
-            composing=(COMPOSED, _between_told(*between_s)),
+            composing=(COMPOSED, _between_text(*between_s)),
         )  # fmt: skip
 
     def judged(self, frame: StepFrame) -> StepReport:
@@ -256,8 +256,8 @@ class Composition:
         return composed_and_run(frame, self.bodies(sharing), each, self.sending)
 
 
-def _between_told(least_s: float, most_s: float) -> str:
-    """Return what the whole graph is estimated to take, in words."""
+def _between_text(least_s: float, most_s: float) -> str:
+    """Return in words the estimated range of the time of the whole graph."""
     return (
         f"all ranks and messages would take between {format_time(least_s)} and {format_time(most_s)}: least, where requests "
         "that are not laid cost one another nothing, and end when their ranks leave on average; most, where each needs every "

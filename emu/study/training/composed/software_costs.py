@@ -36,7 +36,7 @@ def _under(topology: Topology, stack: Stack) -> Topology:
         f"a message to or from a switch that adds takes {format_time(stack.adding_s)} more"
         * bool(stack.adding_s and topology.adds),
         "switches inside hosts add what they pass on, as the software asks them to" * asked,
-        f"data reach {_shares_told(stack, topology)} of the links' bandwidth" * bool(stack.bandwidth),
+        f"data reach {_shares_text(stack, topology)} of the links' bandwidth" * bool(stack.bandwidth),
     )
     return replace(
         topology,
@@ -56,7 +56,7 @@ def _reached(stack: Stack, links: Links) -> Links:
     return replace(links, bandwidth_Bps=column(links.bandwidth_Bps * shares, np.float64))
 
 
-def _shares_told(stack: Stack, topology: Topology) -> str:
+def _shares_text(stack: Stack, topology: Topology) -> str:
     """Return words such as `0.8 (GPU to NVSwitch), 0.9 (all others)`."""
     shares = [f"{share:g}" for share in stack.bandwidth]
     if len(shares) < 2:

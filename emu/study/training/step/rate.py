@@ -79,7 +79,7 @@ def timed_told(dtype: str, products: Sequence[Products], messages: Sequence[str]
     return f"{how}: {'; '.join(told)}" if told else how
 
 
-def dtype_told(trace: Trace, dtype: str) -> tuple[str, ...]:
+def dtype_notes(trace: Trace, dtype: str) -> tuple[str, ...]:
     """Return what is assumed of the dtypes in which a trace is timed, and of the work of its step if it is noted."""
     timed = AS_RAN_TOLD if dtype == AS_RAN else f"what ran in float32 is timed as {dtype}" * (dtype != "float32")
     return tuple(filter(None, (timed, MFU_ASSUMED * has_work(trace))))
@@ -143,7 +143,7 @@ def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) 
     return {"tokens_per_s": tokens * per_s, "mfu": own * share, "hfu": (own + again) * share}
 
 
-def peaks_told(trace: Trace, device: Device, products: Sequence[Products]) -> tuple[str, ...]:
+def peak_notes(trace: Trace, device: Device, products: Sequence[Products]) -> tuple[str, ...]:
     """Return what is assumed of the device's peaks, and by which peak MFU divides if products have several dtypes."""
     told = []
     if device.assumed and any(p.dtype in ("float32", TF32) for p in products):

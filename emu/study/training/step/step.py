@@ -18,7 +18,7 @@ from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
-from emu.study.training.step.rate import Products, dtype_told, kind_of, messages_of, peaks_told, products_of, rate
+from emu.study.training.step.rate import Products, dtype_notes, kind_of, messages_of, peak_notes, products_of, rate
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.formats.reading import reading_of
@@ -183,7 +183,7 @@ class TimedTrace:
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
             auto=self.auto,
-            assumptions=(*self.assumptions(), *peaks_told(self.trace, self.device, products)),
+            assumptions=(*self.assumptions(), *peak_notes(self.trace, self.device, products)),
             between_s=self.between_s,
             spread=self.spread,
             wall_fabric_s=self.wall_fabric_s,
@@ -241,7 +241,7 @@ class TimedTrace:
             *self.topology.assumptions,
             *self.replayed.assumptions,
             *own,
-            *dtype_told(self.trace, self.dtype),
+            *dtype_notes(self.trace, self.dtype),
             *self.composing,
         )
 

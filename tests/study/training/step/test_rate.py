@@ -7,7 +7,7 @@ from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
-from emu.study.training.step.rate import Products, messages_of, peaks_told, products_of, rate, work_of
+from emu.study.training.step.rate import Products, messages_of, peak_notes, products_of, rate, work_of
 from emu.trace.device.device import Device
 from emu.trace.timed_dtype import AS_RAN
 from tests.trace.laid import Words, trace_of
@@ -45,8 +45,8 @@ def test_rates_are_of_the_peak_in_which_most_is_computed_and_of_all_ranks():
     assert found["mfu"] == pytest.approx(MODEL_FLOPS / 1e6 / (8 * 4e12), rel=1e-3)
     assert found["hfu"] / found["mfu"] == pytest.approx(1 + LAYERS_FORWARD / MODEL_FLOPS, rel=1e-4)
     assert rate(trace, 8, 0.0, products) == dict.fromkeys(found, 0)
-    assert peaks_told(trace, NPU, products) == ("MFU and HFU divide by the peak of bfloat16, in which 66.7 % of the FLOPs are",)
-    assert peaks_told(bare, NPU, products) == peaks_told(trace, NPU, products_of(trace, NPU, "bfloat16")) == ()
+    assert peak_notes(trace, NPU, products) == ("MFU and HFU divide by the peak of bfloat16, in which 66.7 % of the FLOPs are",)
+    assert peak_notes(bare, NPU, products) == peak_notes(trace, NPU, products_of(trace, NPU, "bfloat16")) == ()
 
 
 def test_products_are_counted_for_every_rank_of_their_role_and_set_up_is_none():
