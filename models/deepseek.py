@@ -68,7 +68,7 @@ class Config(DecoderSizes):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer."""
+        """The kind of each layer, in the order of the model."""
         return ("dense",) * self.dense_layers + ("sparse",) * (self.layers - self.dense_layers)
 
 

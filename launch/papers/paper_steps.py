@@ -35,13 +35,13 @@ class PaperSteps:
         return replace(find_device(self.device_name, "bfloat16"), memory_bytes=0)
 
     def estimate(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
-        """Return one step; arguments and errors are those of `step_of`."""
+        """Return one estimated step; the arguments and errors are those of `step_of`."""
         request = EstimateRequest(model, plan, parse_stack(self.software, STACKS), self.algorithms)
         return step_of(self.kept, request, of, built, self.device)
 
 
 def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callable[[], Topology], device: Device) -> PlanRow:
-    """Return one step, from the cache if it is there.
+    """Return one estimated step, from the cache if it is there.
 
     Args:
         kept: The cache.
@@ -51,7 +51,7 @@ def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callabl
         device: The device.
 
     Raises:
-        InputError: as `estimate`.
+        InputError: See `estimate`.
     """
     model = request.model if isinstance(request.model, str) else request.model.digest()
     name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EFFORT)

@@ -27,13 +27,19 @@ class MeshDim(NamedTuple):
 
     @property
     def classes(self) -> I64:
-        """[N] The coordinate that stands for that of each rank: coordinates between the first and the last equal the second."""
+        """[N] the coordinate that stands for that of each rank.
+
+        A coordinate between the first and the last is taken as the second.
+        """
         last = self.at.max(initial=0)
         return self.at if self.every else np.where(self.at == last, self.at, np.minimum(self.at, 1))
 
 
 def dims_of(seen: Sequence[TracedRank], n_ranks: int) -> tuple[MeshDim, ...]:
-    """Return the dims of all meshes (without a mesh, of all ranks in a row), and of groups whose members send messages."""
+    """Return the dims of all meshes, and of groups whose members send messages.
+
+    Without a mesh, one dim of all ranks in a row.
+    """
     meshes = seen[0].meshes or ((("world",), np.arange(n_ranks)),)
     found: dict[bytes, MeshDim] = {}
     for number, (names, ranks) in enumerate(meshes):
@@ -51,9 +57,10 @@ def dims_of(seen: Sequence[TracedRank], n_ranks: int) -> tuple[MeshDim, ...]:
 
 
 def ranks_to_trace(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> set[int]:
-    """Return the ranks to trace: one rank of each class along each dim of a mesh, with its other coordinates 0, and the last.
+    """Return the ranks to trace.
 
-    Along dims whose coordinates make a difference, one rank of each combination.
+    For each dim of a mesh these are one rank of each class along it, with its other coordinates 0, and the last rank. Along
+    dims whose coordinates make a difference they are one rank of each combination.
     """
     classes, nonzero = np.array([dim.classes for dim in dims]), np.array([dim.at != 0 for dim in dims])
     mesh, last = np.array([dim.mesh for dim in dims]), np.arange(classes.shape[1]) == classes.shape[1] - 1
@@ -66,9 +73,9 @@ def ranks_to_trace(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> set[i
 
 
 def _differ(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> Bool:
-    """Return [D] the dims along which traced ranks differ, or all dims if these do not determine the role of a rank.
+    """Return [D] whether traced ranks differ along each dim; all are True if these dims do not determine a rank's role.
 
-    Rank 0 is left out if the other ranks agree without it, as it may be the rank that prints.
+    Rank 0 is left out if the other ranks agree without it, because it may be the rank that prints.
     """
     role = roles_of(seen)
     for ranks in ([rank for rank in role if rank], [*role]):
@@ -118,7 +125,7 @@ def representatives(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> I64:
 
 
 def roles_of(seen: Sequence[TracedRank]) -> dict[int, int]:
-    """Return the role of each traced rank; equal ranks have one role."""
+    """Return the role of each traced rank; ranks with equal events have one role."""
     numbers: dict[object, int] = {}
     return {s.rank: numbers.setdefault((s.notes.rows, s.notes.waits, s.notes.splits), len(numbers)) for s in seen}
 
@@ -129,10 +136,10 @@ def merged_trace(seen: Sequence[TracedRank], of: I64, meta: Sequence[tuple[str, 
     Args:
         seen: [R] the traced ranks.
         of: [N] the traced rank that stands for each rank.
-        meta: The trace's meta.
+        meta: The entries of the trace's meta.
 
     Raises:
-        InputError: a rank has no group in place of a group of the rank that stands for it.
+        InputError: A rank has no group in place of a group of the rank that stands for it.
     """
     at = {one.rank: i for i, one in enumerate(seen)}
     ranks = [(at[stands], _groups(seen[at[stands]], rank)) for rank, stands in enumerate(of.tolist())]
@@ -140,7 +147,7 @@ def merged_trace(seen: Sequence[TracedRank], of: I64, meta: Sequence[tuple[str, 
 
 
 def _groups(stands: TracedRank, rank: int) -> list[Members]:
-    """Return, for each group of the rank that stands for this one, this rank's group."""
+    """Return, for each group of the rank that stands for a rank, the group of that rank."""
     found = []
     for group, sisters in zip(stands.notes.groups, stands.sisters, strict=True):
         own: Bool = (sisters == rank).any(axis=1)

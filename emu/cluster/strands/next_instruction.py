@@ -16,7 +16,7 @@ _python.PyThreadState_Get.restype = ctypes.c_void_p
 
 
 class _TraceCatcher:
-    """The catcher of threads by a trace function, for Python 3.11."""
+    """The means to call a function on another thread by a trace function, for Python 3.11."""
 
     _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 
@@ -26,7 +26,7 @@ class _TraceCatcher:
         _python._PyEval_SetTrace.argtypes = ctypes.c_void_p, self._Function, ctypes.py_object
 
     def catch(self, thread: int, state: int, frame: FrameType, call: Callable[[], object]) -> None:
-        """Have `call` called once, on a thread, before its next instruction."""
+        """Arrange that `call` is called once on another thread, before its next instruction."""
         self._calls[thread] = frame, call
         frame.f_trace_opcodes = True
         _python._PyEval_SetTrace(state, self._function, None)
@@ -41,7 +41,7 @@ class _TraceCatcher:
 
 
 class _MonitoringCatcher:
-    """The catcher of threads by `sys.monitoring`, for Python 3.12 and later."""
+    """The means to call a function on another thread by `sys.monitoring`, for Python 3.12 and later."""
 
     _EVENTS = ("INSTRUCTION", "PY_START", "PY_RESUME", "PY_THROW", "PY_UNWIND", "RAISE")
 
@@ -56,13 +56,13 @@ class _MonitoringCatcher:
             monitoring.register_callback(self._tool, event, self._goes_on)
 
     def catch(self, thread: int, _state: int, frame: FrameType, call: Callable[[], object]) -> None:
-        """Have `call` called once, on a thread, before its next instruction."""
+        """Arrange that `call` is called once on another thread, before its next instruction."""
         self._calls[thread] = frame.f_code, call
         self._monitoring.set_local_events(self._tool, frame.f_code, self._here)
         self._monitoring.set_events(self._tool, self._elsewhere)
 
     def _goes_on(self, *_: object) -> None:
-        """Call the function of the calling thread, and end the monitoring that no other thread needs."""
+        """Call the function of the calling thread, and end the monitoring if no other thread needs it."""
         code, call = self._calls.pop(threading.get_ident(), (None, None))
         if code is None or call is None:
             return
@@ -83,7 +83,7 @@ def thread_state() -> int:
 
 
 def at_next_instruction(thread: threading.Thread, state: int, call: Callable[[], object]) -> bool:
-    """Have a function called once on another thread, as it goes on in Python from native code or from where it is now.
+    """Arrange that a function is called once on another thread, as soon as this thread runs its next instruction of Python.
 
     Args:
         thread: The other thread, which must not end meanwhile.
@@ -91,7 +91,7 @@ def at_next_instruction(thread: threading.Thread, state: int, call: Callable[[],
         call: The function; it must not raise.
 
     Returns:
-        Whether the thread has something left to do in Python.
+        Whether the thread has any instruction of Python left to run.
     """
     global _way  # noqa: PLW0603 - there is one a process
     frame = sys._current_frames().get(thread.ident or 0)

@@ -86,7 +86,7 @@ class StagePasses(NamedTuple):
     experts: ExpertGradients
 
     def forward(self, pass_: int) -> None:
-        """Run the forward of one microbatch."""
+        """Write the forward of one microbatch."""
         self._copy_or_write(FORWARD, pass_, self.once_forward)
 
     def backward(self, pass_: int) -> None:

@@ -52,12 +52,12 @@ class DecoderSizes:
 
     @property
     def first_std(self) -> float:
-        """The standard deviation of the first weights."""
+        """The standard deviation of the initial weights."""
         return 0.02
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer."""
+        """The kind of each layer, in the order of the model."""
         return ("sparse" if hasattr(self, "experts") else "dense",) * self.layers
 
 

@@ -160,7 +160,7 @@ def test_switches_that_the_library_lets_add_serve_a_word_in_an_estimate_and_in_a
     """NVIDIA's switches add for NCCL: groups of four GPUs of a server can have what all others are refused."""
     words = ("tp.all_reduce=in-switch",)
     request = EstimateRequest("llama-tiny", PLAN, Stack(MEGATRON, library="nccl"), words)
-    with pytest.raises(InputError, match="groups of 4 ranks of .* can have, got 'in-switch'"):
+    with pytest.raises(InputError, match=r"groups of 4 ranks of .* can have, got 'in-switch'"):
         estimate(replace(request, stack=Stack(MEGATRON)), SERVERS, H100)
     assert "in-switch" in str(estimate(request, SERVERS, H100).algorithms["all_reduce"])
     asked = PlanRequest("llama-tiny", 16, 4, 64, request.stack, words, "tp=4,sp=off,pp=1,sharding=zero1,recompute=none", best=2)
