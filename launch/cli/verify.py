@@ -17,7 +17,7 @@ _RANKS = "The number of ranks; repeat it for several. [default: 1..17, 31, 32, 6
 @click.command("verify")
 @click.argument("operation", required=False)
 @asked("algorithm", metavar="NAME")
-@asked("ranks", multiple=True, type=int, help=_RANKS)
+@asked("ranks", help=_RANKS)
 @asked("max_ranks", "dims")
 @click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
 @cluster_options(asked)

@@ -6,7 +6,7 @@ name of another argument is that of its option.
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -24,6 +24,7 @@ _KINDS: dict[Any, dict[str, Any]] = {
     float: {"type": float},
     str | Path | None: {"type": click.Path(path_type=Path)},
 }
+_SEVERAL: dict[Any, dict[str, Any]] = {Words: {}, int | Sequence[int]: {"type": int}}  # options that may be repeated
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _EXAMPLE = re.compile(r",(?: as a number or| as a share or| in seconds or)? such as `([^`]+)`")
 _DEFAULT = re.compile(r"; (?:None|False|empty): (.*)$")
@@ -72,9 +73,9 @@ class QuestionOptions:
 def _value_of(argument: inspect.Parameter) -> dict[str, Any]:
     """Return the type and the default of the option of an argument, as click takes them."""
     of, default = argument.annotation, argument.default
-    if of == Words and default == ():
-        return {"multiple": True}
     kind = _KINDS.get(of, {})
+    if default == () and of in _SEVERAL:
+        return {**_SEVERAL[of], "multiple": True}
     if default is argument.empty:
         return {**kind, "required": True}
     if not kind and isinstance(default, int | float):  # an option of text, which may have a unit
