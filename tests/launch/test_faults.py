@@ -95,7 +95,7 @@ def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:
     path = tmp_path / "faults.html"
     words = ["nvl:72", "sip-ring:size=32,rings=90"]
     assert emu("faults", *topologies(words), "--html", str(path)).code == 0
-    text = path.read_text()
+    text = path.read_text().replace("<wbr>", "")
     assert all(text.count(word) >= 2 for word in words)  # the head and the table
     (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', text)
     drawn = base64.b64decode(picture).decode()

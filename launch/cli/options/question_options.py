@@ -1,7 +1,7 @@
 """The options of a command as its question describes them: name, type, default and help are those of the argument.
 
-A docstring says each thing once. `such as `4x4`` is the form of the value on the help page, `; None: X` is its default, and the
-name of another argument is that of its option.
+The docstring of the question says each thing once. On the help page, an example after "such as" is the form of the value, what
+follows "None:" is the default, and the name of another argument is its flag.
 """
 
 import inspect

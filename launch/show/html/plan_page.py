@@ -6,10 +6,10 @@ from launch.show.blocks import Block, KeyFigure, Page, Section, key_figures, sen
 from launch.show.chart.step_chart import plans_figure
 from launch.show.html.page import picture_block
 from launch.show.html.step_page import TimedStep, breakdown, step_sections
-from launch.show.step_parts import MEANS_TOLD, exposed_columns, means_of, part_column
-from launch.show.text.estimate_table import PLAN_COLUMNS, PROOF, number_column, searched_text, unsearched
+from launch.show.step_parts import MEANS_TOLD, means_of, part_column
+from launch.show.text.estimate_table import PROOF, plan_columns, searched_text, unsearched
 from launch.show.text.step_report import rate_facts
-from launch.show.text.table import Column, figures
+from launch.show.text.table import Column
 
 _POINTS = (
     "Each point is a plan that was timed. No plan beats those on the line in both MFU and memory; numbers name some of them."
@@ -70,15 +70,7 @@ def _search_sentences(planned: PlanTable) -> tuple[str, ...]:
 
 
 def _table(planned: PlanTable) -> Block:
-    """Return the table of plans, the fastest first."""
-    several = len({row.topology for row in planned.rows}) > 1
-    columns: list[Column[PlanRow]] = [
-        number_column("no.", planned.rows),
-        *(PLAN_COLUMNS[name] for name in ("plan", "placement", *(["topology"] if several else []), "step", "proof", "MFU")),
-        figures("memory", lambda row: row.peak_memory_bytes, format_size),
-        Column("why it is slower", lambda row: row.why or "the fastest", wide=True),
-        part_column("computation", lambda of: of.compute_s),
-        *exposed_columns(planned.rows, "{} exposed".format),
-        PLAN_COLUMNS["bubble"],
-    ]
-    return table_block(columns, planned.rows)
+    """Return the table of plans, the fastest first, with the reason why each is slower."""
+    why: Column[PlanRow] = Column("why it is slower", lambda row: row.why or "the fastest", wide=True)
+    computation: Column[PlanRow] = part_column("computation", lambda of: of.compute_s)
+    return table_block([*plan_columns(planned.rows, "no."), computation, why], planned.rows)
