@@ -8,56 +8,23 @@ from emu.errors import must_be
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
+from launch.cli.options.question_options import QuestionOptions
 from launch.front.measurements import EVERY, bench
+
+asked = QuestionOptions(bench)
 
 
 @click.command("bench")
 @click.argument("operation")
 @common.topology_option
-@click.option(
-    "--algorithm",
-    metavar="NAME",
-    help="The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all. NAME@4 uses "
-    "4 channels.  [default: auto, or the choice of the library of --stack]",
-)
+@asked("algorithm", metavar="NAME")
 @click.option("--png", type=OutputFile(".png"), help="Draw the times to this file. With --algorithm all, give one topology.")
-@click.option("--size", metavar="SIZE", help="The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter).")
-@click.option("-b", "--begin", metavar="SIZE", help="The smallest of several sizes.")
-@click.option("-e", "--end", metavar="SIZE", help="The largest of several sizes.")
-@common.default_option("-f", "--factor", type=float, default=2.0, help="The ratio of each size to the one before.")
-@common.default_option("-d", "--dtype", default="float32", help="The data type of the elements.")
-@common.default_option(
-    "-o", "--reduce", default="sum", help="How elements are combined: sum, avg, min, max, product, and, or, xor."
-)
-@common.default_option("-r", "--root", default=0, help="The root rank, for an operation that has one.")
-@click.option("--ranks", type=int, help="The number of ranks. [default: all NPUs of the topology]")
-@click.option(
-    "--dims",
-    metavar="4x4",
-    default="",
-    help=f"{common.GRID_HELP} [default: the topology's]",
-)
-@click.option(
-    "--axes",
-    metavar="0,2,1,3",
-    default="",
-    help="The order of the topology's dimensions in which ranks are numbered; the last one changes fastest.",
-)
-@click.option("--timing-only", is_flag=True, help="Move no data. Use it for sizes beyond the memory of this machine.")
+@asked("size", "begin -b", "end -e", metavar="SIZE")
+@asked("factor -f", "dtype -d", "reduce -o", "root -r", "ranks", "dims", "axes", "timing_only")
 @common.perturb_option
-@common.default_option(
-    "--bounds",
-    metavar="quick|all",
-    default="quick",
-    help="quick, or `all`: also compute the bounds that take long.",
-)
-@common.default_option(
-    "--send-overhead",
-    metavar="TIME",
-    default="0s",
-    help="The time between two sends of a rank (o in LogGP).",
-)
-@common.cluster_options
+@asked("bounds", metavar="quick|all")
+@asked("send_overhead", metavar="TIME")
+@common.cluster_options(asked)
 @common.workers_option
 @common.calls_option
 @common.answer_options

@@ -7,26 +7,20 @@ import click
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import check_fault, check_sweep, show
+from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.estimates import estimate
+
+asked = QuestionOptions(estimate)
 
 
 @click.command("estimate")
 @common.model_option
-@click.option("--plan", required=True, metavar="tp=8,sp,dp=8", help="The plan, in the words of `emu train --plan`.")
+@asked("plan", help="The plan, in the words of `emu train --plan`.", metavar="tp=8,sp,dp=8")
 @common.topology_option
-@click.option("--global-batch", required=True, type=int, help="Sequences in a step, over all ranks.")
-@click.option("--seq", required=True, type=int, help="Tokens in a sequence.")
+@asked("global_batch", "seq")
 @common.device_option
 @common.algorithm_option
-@click.option(
-    "--axes",
-    default="",
-    metavar="tp,dp,pp",
-    help="The placement: axes, with neighbouring NPUs on the first. [default: tp,cp,dp,pp]",
-)
-@click.option(
-    "--scale-dp", is_flag=True, help="Where a topology has fewer NPUs than the plan, reduce dp and the global batch with it."
-)
+@asked("axes", "scale_dp")
 @click.option("--png", type=OutputFile(".png"), help="Draw the parts of the step on each topology to this file.")
 @click.option(
     "--trace", type=OutputFile(), help="Save the step to this file, to compare it with a recorded one by `emu compare`."
@@ -34,7 +28,7 @@ from launch.front.steps.estimates import estimate
 @common.sweep_option
 @common.fault_option
 @common.stack_option
-@common.worker_options
+@common.worker_options(asked)
 @common.timeline_options
 @common.answer_options
 def estimate_command(**options: Any) -> int:

@@ -6,42 +6,29 @@ from typing import Any
 import click
 
 from emu.study.planning.find import InterruptedSearch
-from emu.study.planning.search.row import BEST, PlanTable
+from emu.study.planning.search.row import PlanTable
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile, may_fail, print_text
 from launch.cli.options.output import check_sweep, show
+from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.searches import plan
 from launch.show.row_file import RowFile, json_text
 from launch.show.text.estimate_table import plans_report
 
+asked = QuestionOptions(plan)
+_AT_LEAST = click.IntRange(min=1)
+
 
 @click.command("plan")
 @common.model_option
-@click.option("--npus", required=True, type=click.IntRange(min=1), help="The number of NPUs that the job uses.")
+@asked("npus", type=_AT_LEAST)
 @common.topology_option
-@click.option("--global-batch", required=True, type=click.IntRange(min=1), help="Sequences in a step, over all ranks.")
-@click.option("--seq", required=True, type=click.IntRange(min=1), help="Tokens in a sequence.")
+@asked("global_batch", "seq", type=_AT_LEAST)
 @common.device_option
 @common.algorithm_option
-@click.option(
-    "--plan",
-    default="",
-    metavar="tp=8,sp",
-    help="Search only plans with these words of `emu train --plan`. [default: all]",
-)
-@click.option(
-    "--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of your own, listed among those found; repeat it."
-)
-@common.default_option(
-    "--top", default=BEST, type=click.IntRange(min=1), help="The number of plans to find. Fewer are found sooner."
-)
-@click.option(
-    "--all",
-    "prove_all",
-    is_flag=True,
-    help="Go on until all of the --top plans are proved: no other plan can be faster. [default: until the first is, and "
-    "then for a fixed amount of work]",
-)
+@asked("plan", "beside")
+@asked("top", type=_AT_LEAST)
+@asked("prove_all --all")
 @common.cache_option
 @click.option(
     "--png",
@@ -50,7 +37,7 @@ from launch.show.text.estimate_table import plans_report
 )
 @common.sweep_option
 @common.stack_option
-@common.worker_options
+@common.worker_options(asked)
 @common.answer_options
 def plan_command(**options: Any) -> int:
     """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.

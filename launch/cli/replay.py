@@ -7,14 +7,16 @@ import click
 
 from launch.cli.options import common
 from launch.cli.options.output import check_fault, check_job_picture, show
+from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.replays import replay
+
+asked = QuestionOptions(replay)
 
 
 @click.command("replay")
 @click.argument("trace", type=click.Path(path_type=Path))
 @common.replay_options
-@common.host_time_option
-@common.fill_ranks_option
+@asked("host_time", "fill_ranks")
 @common.fault_option
 @common.job_png_option
 @common.timeline_options

@@ -10,9 +10,12 @@ from emu.errors import InputError
 from launch.cli.options.common import answer_options, cache_option, worker_options
 from launch.cli.options.files import FOLDER, OutputFile, write_output
 from launch.cli.options.output import ask_and_print, show
+from launch.cli.options.question_options import QuestionOptions
 from launch.front.publications import check_figure, repro
 from launch.papers.catalogue import PAPERS
 from launch.papers.paper import REGISTERED
+
+asked = QuestionOptions(repro)
 
 
 @click.group("repro")
@@ -103,7 +106,7 @@ def kernels_command(**options: Any) -> None:
 @repro_command.command("all")
 @click.option("--docs", type=FOLDER, help="Write a page of each paper to this folder.")
 @cache_option
-@worker_options
+@worker_options(asked)
 @answer_options
 def all_command(**options: Any) -> int:
     """Compute each row of each paper, and report how many are met.
@@ -121,12 +124,11 @@ def _command(name: str) -> click.Command:
     """Return the command of one paper."""
 
     @click.command(name, help=_help(name))
-    @click.option("--table", help="One table of the paper, such as 6, or one section, such as 6.4.")
-    @click.option("--figure", help="One figure of the paper, such as 17.")
+    @asked("table", "figure")
     @click.option("--png", type=OutputFile(".png"), help="Draw the --figure with the axes of the paper to this file.")
     @click.option("--docs", type=FOLDER, help="Write the page of the paper, with all its rows, to this folder.")
     @cache_option
-    @worker_options
+    @worker_options(asked)
     @answer_options
     def command(**options: Any) -> int:
         table, figure = options["table"], options["figure"]

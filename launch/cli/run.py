@@ -12,29 +12,26 @@ import click
 from emu.errors import EmuError
 from launch.cli.options import common
 from launch.cli.options.output import check_fault, check_job_picture, keep_trace, show
+from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.runs import run
+
+asked = QuestionOptions(run)
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
-@click.option("--ranks", type=int, required=True, help="The number of ranks (the WORLD_SIZE of the script).")
+@asked("ranks")
 @common.timing_options
 @common.timeline_options
 @common.trace_option
-@click.option(
-    "--no-cuda", is_flag=True, help="Refuse a script that uses a CUDA device. [default: a CUDA device is the rank's NPU]"
-)
-@click.option("--log-ranks", metavar="0,3", help="Show only the output of these ranks. [default: all]")
-@common.script_cluster_options
+@asked("no_cuda", "log_ranks")
+@common.cluster_options(asked)
+@common.patience_option
 @common.pace_option
 @common.pace_compute_option
 @common.pace_events_option
 @common.fault_option
 @common.job_png_option
-@click.option(
-    "--roles",
-    metavar="0,1,1023",
-    help="Ranks to trace with --cluster fake. [default: 0, 1 and the last of each dim of the script's meshes, and all of pp]",
-)
+@asked("roles")
 @common.answer_options
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
 @click.argument("script", type=click.Path(path_type=Path))

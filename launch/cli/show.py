@@ -9,6 +9,7 @@ from emu.errors import must_be
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
+from launch.cli.options.question_options import QuestionOptions
 from launch.front.exhibits import show_collective, show_timeline, show_topology
 
 
@@ -50,9 +51,7 @@ def _topology(**options: Any) -> int:
 @show_command.command("collective")
 @click.argument("operation")
 @click.argument("algorithm")
-@click.option("--ranks", type=int, help="The number of ranks. [default: 8, or the product of --dims]")
-@click.option("--dims", metavar="4x4", default="", help=common.GRID_HELP)
-@common.default_option("--root", default=0, help="The root rank, for an operation that has one.")
+@QuestionOptions(show_collective)("ranks", "dims", "root")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
 @common.answer_options

@@ -1,16 +1,15 @@
 """The command `emu train`: real training steps on emulated NPUs, timed on a fabric."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from emu.model.pipeline_order import ORDERS
 from emu.model.plan.plan import AXES, CHOICES, TITLES, Plan
-from emu.trace.timed_dtype import AS_RAN
 from launch.cli.options import common
 from launch.cli.options.files import FOLDER
 from launch.cli.options.output import check_fault, check_job_picture, keep_trace, show
+from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.trainings import train
 
 _SETTINGS = (
@@ -33,41 +32,29 @@ _PLAN_HELP = (
 )
 
 
-_CHECKPOINT = "Save checkpoints (PyTorch's DCP) to this folder, and begin from the last one there; older ones are removed."
-
-
-_CHECKPOINT_OPTIONS = common.options(
-    click.option("--checkpoint", type=FOLDER, help=_CHECKPOINT),
-    common.default_option("--checkpoint-every", type=int, default=1, metavar="STEPS", help="Steps between checkpoints."),
-    click.option(
-        "--elastic",
-        is_flag=True,
-        help="After a --fault that ends a rank, go on from the last --checkpoint on the NPUs that are left.",
-    ),
-)
+asked = QuestionOptions(train)
 
 
 @click.command("train")
 @common.model_option
-@click.option("--plan", required=True, metavar="dp=4,tp=4", help=_PLAN_HELP)
+@asked("plan", help=_PLAN_HELP)
 @common.topology_option
-@common.default_option("--steps", default=5, help="The number of training steps.")
-@click.option("--global-batch", type=int, help=f"Sequences in a step, over all ranks.  [default: {Plan().global_batch}]")
-@click.option("--seq", type=int, help=f"Tokens in a sequence.  [default: {Plan().seq}]")
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Train on the bytes of this file. [default: a text that comes with Python]"
-)
-@common.default_option("--seed", default=0, help="The seed of weights and data.")
+@asked("steps")
+@asked("global_batch", help=f"Sequences in a step, over all ranks.  [default: {Plan().global_batch}]")
+@asked("seq", help=f"Tokens in a sequence.  [default: {Plan().seq}]")
+@asked("data", "seed")
 @common.device_option
-@common.default_option("--dtype", default="bfloat16", help=f"The data type as which float32 is timed. {AS_RAN}: as it ran.")
+@asked("dtype")
 @common.algorithm_option
 @common.calls_option
 @common.fault_option
-@_CHECKPOINT_OPTIONS
+@asked("checkpoint", type=FOLDER)
+@asked("checkpoint_every", metavar="STEPS")
+@asked("elastic")
 @common.job_png_option
 @common.timeline_options
 @common.trace_option
-@common.cluster_options
+@common.cluster_options(asked)
 @common.pace_option
 @common.pace_compute_option
 @common.answer_options

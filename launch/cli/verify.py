@@ -4,22 +4,23 @@ from typing import Any
 
 import click
 
-from launch.cli.options.common import GRID_HELP, answer_options, cluster_options, imported_algorithms, workers_option
+from launch.cli.options.common import answer_options, cluster_options, imported_algorithms, workers_option
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
+from launch.cli.options.question_options import QuestionOptions
 from launch.front.proofs import verify
+
+asked = QuestionOptions(verify)
+_RANKS = "The number of ranks; repeat it for several. [default: 1..17, 31, 32, 64]"
 
 
 @click.command("verify")
 @click.argument("operation", required=False)
-@click.option("--algorithm", metavar="NAME", help="Prove only this algorithm of the operation.")
-@click.option(
-    "--ranks", multiple=True, type=int, help="The number of ranks; repeat it for several. [default: 1..17, 31, 32, 64]"
-)
-@click.option("--max-ranks", type=int, help="The largest number of ranks: the default numbers and 128, 256, ... up to it.")
-@click.option("--dims", metavar="4x4", default="", help=f"{GRID_HELP} [default: every shape]")
+@asked("algorithm", metavar="NAME")
+@asked("ranks", help=_RANKS)
+@asked("max_ranks", "dims")
 @click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
-@cluster_options
+@cluster_options(asked)
 @workers_option
 @answer_options
 def verify_command(**options: Any) -> int:

@@ -145,7 +145,7 @@ def show_collective(
         operation: The operation, such as `all_reduce`.
         algorithm: The algorithm, such as `ring`.
         ranks: The number of ranks; None: 8, or the product of `dims`.
-        dims: The shape of the grid, for an algorithm on a grid; 4x4:0-7 takes its ranks 0 to 7; empty: the best.
+        dims: The shape of the grid, for an algorithm on a grid, such as `4x4`. 4x4:0-7 takes its ranks 0 to 7.
         root: The root rank, for an operation that has one.
 
     Raises:

@@ -72,7 +72,7 @@ def faults(
     days: str = "365d",
     domain: str | Sequence[str] = (),
     checkpoint: float | str | None = None,
-    restart: float | str = 0.0,
+    restart: float | str = "0s",
     mfu: float | str | None = None,
     job: int | None = None,
     prices: str | None = None,
@@ -83,24 +83,25 @@ def faults(
 
     Args:
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        tp: The NPUs of a group of tensor parallelism: one size or several.
-        npus: The NPUs of the machine; a smaller topology is repeated; None: at least 2,880.
+        tp: The NPUs of a group: one size or several.
+        npus: The NPUs of the machine. A smaller topology is repeated; None: at least 2880.
         log: A log of faults: a CSV of server,start_day,end_day; None: the published trace of InfiniteHBD.
         servers: The servers of `log`, including those without a fault.
         npus_per_server: The NPUs of a server of the log.
         npus_per_node: The NPUs that fail together.
         rate: In place of a log: the probability that a node is faulty, as a share or such as `1.17%`.
         draws: The number of random states of the machine, for `rate`.
-        mtbf: In place of a log: how long a node works on average (`12h`, `60d` or `3y`).
-        afr: In place of `mtbf`: the share of the nodes that fail in a year.
+        mtbf: In place of a log: how long a node works on average (12h, 60d or 3y).
+        afr: In place of `mtbf`, the share of the nodes that fail in a year.
         mttr: The repair of a node takes this time on average.
         days: The time for which `mtbf` or `afr` draws faults.
-        domain: A part, such as a switch, that takes so many NPUs with it (`npus=64,mtbf=1y,mttr=4h`), or several.
-        checkpoint: The time of a checkpoint in seconds, or such as `30s`: goodput is added.
+        domain: A part, such as a switch, that takes so many NPUs with it, such as `npus=64,mtbf=1y,mttr=4h`; or several.
+        checkpoint: The time of a checkpoint, in seconds or such as `30s`. Goodput is added, with the best interval of
+            checkpoints.
         restart: The time of a restart, for `checkpoint`.
-        mfu: The MFU of the job while it runs; goodput is then a share of the machine's peak.
-        job: The NPUs of a job; the share of the time in which it must wait for room is added.
-        prices: A price book: its name or a .toml file. The aggregate cost is added, with lost NPUs by `npu`.
+        mfu: The MFU of the job while it runs. Goodput is then a share of the machine's peak.
+        job: The NPUs of a job. The share of the time in which it must wait for room is added.
+        prices: Add the aggregate cost: the network by this price book, and lost NPUs by `npu`.
         npu: The price of an NPU, for `prices`, such as `dollars=30000,watts=700`.
         seed: The seed of random numbers.
 

@@ -94,7 +94,7 @@ def bench(
     timing_only: bool = False,
     perturb: int = 0,
     bounds: str = "quick",
-    send_overhead: float | str = 0.0,
+    send_overhead: float | str = "0s",
     stack: str = "",
     cluster: str = "local",
     ray_address: str | None = None,
@@ -107,8 +107,8 @@ def bench(
     Args:
         operation: The operation, such as `all_reduce`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        algorithm: The algorithm; `auto`: the fastest at each size; `nccl`: what NCCL takes; `all`: all are compared; NAME@4: on
-            4 channels; None: `auto`, or the choice of the library of `stack`.
+        algorithm: The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all.
+            NAME@4 uses 4 channels; None: auto, or the choice of the library of `stack`.
         size: The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter), as a number or such as `64MiB`.
         begin: The smallest of several sizes.
         end: The largest of several sizes.
@@ -117,17 +117,19 @@ def bench(
         reduce: How elements are combined: sum, avg, min, max, product, and, or, xor.
         root: The root rank, for an operation that has one.
         ranks: The number of ranks; None: all NPUs of the topology.
-        dims: The shape of the grid, for an algorithm on a grid, such as `4x4`; empty: the topology's.
-        axes: The order of the topology's dimensions in which ranks are numbered; the last one changes fastest; empty: its own.
-        timing_only: Move no data.
+        dims: The shape of the grid, for an algorithm on a grid, such as `4x4`. 4x4:0-7 takes its ranks 0 to 7; empty:
+            the topology's.
+        axes: The order of the topology's dimensions in which ranks are numbered, such as `0,2,1,3`; the last one changes
+            fastest.
+        timing_only: Move no data. Use it for sizes beyond the memory of this machine.
         perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
-        bounds: `quick`; or `all`: also compute the bounds that take long.
+        bounds: quick, or `all`: also compute the bounds that take long.
         send_overhead: The time between two sends of a rank (o in LogGP), in seconds or such as `500ns`.
         stack: The times that software adds to messages and requests, such as `launch=5us`.
-        cluster: Where ranks run: as threads (`local`), or in Ray actors (`ray`).
-        ray_address: The address of a running Ray; None: one is started on this machine.
+        cluster: Where ranks run: as threads (local), or in Ray actors (ray).
+        ray_address: The address of a running Ray; None: start one on this machine.
         ranks_per_actor: The ranks of each Ray actor, as threads; None: 1.
-        ray_options: A .toml file with Ray's own settings.
+        ray_options: A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.
         workers: The processes that time the algorithms where `all` are compared: this one (`local`), or those of a Ray (`ray`),
             which `ray_address` may name.
 

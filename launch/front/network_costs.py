@@ -89,9 +89,9 @@ def cost(
         all_to_all: Add the all-to-all bandwidth: what an NPU sends while all NPUs send to all others.
         years: The years that the network runs. They add the cost of energy.
         kwh: The dollars of a kilowatt-hour, for `years`.
-        npu: The price and the power of an NPU, for the TCO of `model`.
+        npu: The price and the power of an NPU, for the TCO of `model`, such as `dollars=30000,watts=700`.
         model: Add tokens per second for each dollar of TCO, by an estimate of this model. It needs `plan`.
-        plan: The plan of `model`, such as `tp=8,sp,dp=8`.
+        plan: The plan of `model`, as in `emu train`, such as `tp=8,sp,dp=8`.
         global_batch: Sequences in a step.
         seq: Tokens in a sequence.
         device: The device: a name, a .toml file, or a `Device`.

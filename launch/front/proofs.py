@@ -105,17 +105,20 @@ def verify(
 ) -> Verification:
     """Prove that collectives are correct, and compare their times with the claims of their papers.
 
+    With `cluster="ray"`, collectives are also executed on real tensors between processes.
+
     Args:
         operation: The operation, such as `all_reduce`; None: all.
-        algorithm: Prove only this algorithm of the operation; None: all.
+        algorithm: Prove only this algorithm of the operation.
         ranks: The number of ranks, or several; empty: 1 to 17, 31, 32 and 64.
-        max_ranks: The largest number of ranks: the default numbers and 128, 256 and so on up to it.
-        dims: Only this grid, such as `4x4`, for algorithms on grids; 4x4:0-7 takes its ranks 0 to 7; empty: every shape.
+        max_ranks: The largest number of ranks: the default numbers and 128, 256, ... up to it.
+        dims: The shape of the grid, for an algorithm on a grid, such as `4x4`. 4x4:0-7 takes its ranks 0 to 7; empty:
+            every shape.
         among: Prove only algorithms of these; None: of all that are filed.
-        cluster: `local`; or `ray`: collectives are also executed on real tensors between processes.
-        ray_address: The address of a running Ray; None: one is started on this machine.
+        cluster: Where ranks run: as threads (local), or in Ray actors (ray).
+        ray_address: The address of a running Ray; None: start one on this machine.
         ranks_per_actor: The ranks of each Ray actor, as threads; None: 1.
-        ray_options: A .toml file with Ray's own settings.
+        ray_options: A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.
         workers: The processes that prove: this one (`local`), or those of a Ray (`ray`), which `ray_address` may name, too.
 
     Raises:

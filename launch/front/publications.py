@@ -116,13 +116,13 @@ def repro(
 
     Args:
         source: A paper; `all`: all papers; `measured`, `nccl`, `torchtitan` or `kernels`: what was measured on real machines.
-        table: One table of the paper, such as `6`, or one section, such as `6.4`.
-        figure: One figure of the paper, such as `17`.
+        table: One table of the paper, such as 6, or one section, such as 6.4.
+        figure: One figure of the paper, such as 17.
         data: For `measured`: a CSV of your own runs, with the columns of launch/data/measured/training.csv.
         fit: For what was measured: fit Emu's constants on it anew, and use them.
         cache: Keep results of papers in this folder; None: in the user's cache.
         workers: The processes that compute rows of papers: of this machine (`local`), or of a Ray (`ray`).
-        ray_address: The address of a running Ray; None: one is started on this machine.
+        ray_address: The address of a running Ray; None: start one on this machine.
 
     Raises:
         InputError: the source is unknown, or an argument is not for it.

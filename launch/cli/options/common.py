@@ -1,9 +1,7 @@
 """Options that several commands share."""
 
 from collections.abc import Callable
-from functools import partial, reduce
 from pathlib import Path
-from typing import Any, TypeVar, cast
 
 import click
 
@@ -14,13 +12,11 @@ from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.trace.timed_dtype import AS_RAN
 from launch.cli.options.files import FOLDER, OutputFile, remember_input
+from launch.cli.options.question_options import F, QuestionOptions, options
 from launch.front.steps.sweeps import SWEPT
 from launch.show.lanes import MOST_RANKS
 from launch.show.row_file import ENDINGS
 
-F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
-GRID_HELP = "The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
 _IMPORTED = "emu.imported"
 _ALGORITHM_HELP = (
     "The algorithm of an operation, or of an operation on one axis (dp.all_gather=ring); repeat it for others. `auto` takes "
@@ -55,7 +51,6 @@ _DTYPE_HELP = (
 )
 
 
-default_option = partial(click.option, show_default=True)  # an option whose help names its default
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _out_option = click.option(
     "--out",
@@ -91,12 +86,6 @@ _replay_device_option = click.option(
     "--device",
     help="The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes. "
     "[default: h100; kernels of a profile last as measured]",
-)
-host_time_option = click.option(
-    "--host-time", is_flag=True, help="Keep the time that the host took between launches, of a profile."
-)
-fill_ranks_option = click.option(
-    "--fill-ranks", is_flag=True, help="Let ranks without a file do what ranks of equal groups do, of a profile."
 )
 algorithm_option = click.option("--algorithm", multiple=True, metavar="auto|nccl|[AXIS.]OPERATION=NAME", help=_ALGORITHM_HELP)
 stack_option = click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)  # of a generated step
@@ -153,15 +142,6 @@ perturb_option = click.option(
 )
 
 
-def options(*of: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return a decorator that adds options to a command, in the order of the help page."""
-
-    def add(command: F) -> F:
-        return reduce(lambda made, option: cast("F", option(made)), reversed(of), command)
-
-    return add
-
-
 def _load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> None:
     """Load the files of `--import`, before other options are read."""
     for path in paths:
@@ -185,32 +165,20 @@ import_option = click.option(
     expose_value=False,
     help="A file of your own: collectives, topologies or models in Python, or an MSCCL program (.xml).",
 )
-workers_option = default_option(
+workers_option = click.option(
     "--workers",
     default="local",
+    show_default=True,
     metavar="local|ray",
     help="The processes that do the jobs: of this machine (local), or tasks of a Ray (ray), with the same bits.",
 )
-_RAY_ADDRESS = click.option(
-    "--ray-address", metavar="HOST:PORT", help="The address of a running Ray. [default: start one on this machine]"
-)
-_PATIENCE = click.option(
+patience_option = click.option(
     "--patience",
     type=float,
     default=60.0,
     show_default=True,
     metavar="SECONDS",
     help="End the run if a rank waits so long for something else than communication (a lock, a store) while all others wait.",
-)
-_RAY_OPTIONS = (
-    _RAY_ADDRESS,
-    click.option("--ranks-per-actor", type=int, metavar="N", help="The ranks of each Ray actor, as threads. [default: 1]"),
-    click.option(
-        "--ray-options",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.",
-    ),
 )
 timeline_options = options(
     click.option(
@@ -224,8 +192,14 @@ row_options = options(_html_option, json_option, _out_option)  # of a command wh
 answer_options = options(import_option, row_options)
 timing_options = options(topology_option, device_option, dtype_option, algorithm_option, calls_option)  # of a trace
 replay_options = options(topology_option, _replay_device_option, dtype_option, algorithm_option, calls_option)
-worker_options = options(workers_option, _RAY_ADDRESS)  # which processes do the jobs
-_CLUSTER = partial(default_option, "--cluster", default="local")
-_OR_NOWHERE = "Where ranks run: as threads (local), in Ray actors (ray), or nowhere (fake; tensors have no data)."
-cluster_options = options(_CLUSTER(help="Where ranks run: as threads (local), or in Ray actors (ray)."), *_RAY_OPTIONS)
-script_cluster_options = options(_CLUSTER(help=_OR_NOWHERE), *_RAY_OPTIONS, _PATIENCE)
+
+
+def worker_options(asked: QuestionOptions) -> Callable[[F], F]:
+    """Return a decorator that adds the options which say which processes do the jobs."""
+    return options(workers_option, asked("ray_address", metavar="HOST:PORT"))
+
+
+def cluster_options(asked: QuestionOptions) -> Callable[[F], F]:
+    """Return a decorator that adds the options which say where ranks run."""
+    address, share = asked("ray_address", metavar="HOST:PORT"), asked("ranks_per_actor", metavar="N")
+    return options(asked("cluster"), address, share, asked("ray_options", metavar="FILE"))

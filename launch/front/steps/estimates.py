@@ -75,13 +75,13 @@ def estimate(
         seq: Tokens in a sequence.
         device: The device: a name, a .toml file, or a `Device`.
         algorithm: Words that choose algorithms, such as `all_reduce=ring` or `dp.all_gather=ring`; empty: `auto`.
-        axes: The placement: axes of the plan, with neighbouring NPUs on the first, such as `tp,dp`; empty: tp, cp, dp, pp.
+        axes: The placement: axes, with neighbouring NPUs on the first, such as `tp,dp,pp`; empty: tp,cp,dp,pp.
         scale_dp: Where a topology has fewer NPUs than the plan, reduce dp and the global batch with it.
         sweep: Quantities and their values, such as `topology.bandwidth=25GB/s..400GB/s:5`; several: all combinations.
         fault: Parts that fail while the job runs, such as `npu 5 at step 3`, or files of such texts.
         stack: The software and its settings, such as `software=megatron`.
         workers: The processes that estimate the points of a `sweep`: this one (`local`), or those of a Ray (`ray`).
-        ray_address: The address of a running Ray; None: one is started on this machine.
+        ray_address: The address of a running Ray; None: start one on this machine.
 
     Returns:
         The step on each topology; the step at each point of a `sweep`; or with `fault` the steps of a job, one after another.

@@ -75,8 +75,8 @@ def replay(
         stack: The times that software adds to messages and requests, such as `launch=5us`.
         fault: Parts that fail while the job runs, such as `link 0-1 at step 2`, or files of such texts.
         perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
-        host_time: Of a profile, keep the time that the host took between launches.
-        fill_ranks: Of a profile, let ranks without a file do what ranks of equal groups do.
+        host_time: Keep the time that the host took between launches, of a profile.
+        fill_ranks: Let ranks without a file do what ranks of equal groups do, of a profile.
 
     Returns:
         The step on each topology; with `fault` the steps of a job, one after another.

@@ -87,15 +87,16 @@ def run(
         algorithm: Words that choose algorithms, such as `all_reduce=ring`; empty: `auto`.
         stack: The times that software adds to messages and requests, such as `launch=5us`.
         module: Whether `script` is the name of a module, as with `python -m`.
-        no_cuda: Refuse a script that uses a CUDA device; otherwise it is the rank's NPU.
-        log_ranks: Show only the output of these ranks; None: of all.
-        roles: Ranks to trace with `cluster="fake"`; None: 0, 1 and the last of each dim of the script's meshes, and all of pp.
+        no_cuda: Refuse a script that uses a CUDA device; False: a CUDA device is the rank's NPU.
+        log_ranks: Show only the output of these ranks, such as `0,3`; None: all.
+        roles: Ranks to trace with `cluster` fake, such as `0,1,1023`; None: 0, 1 and the last of each dim of the script's
+            meshes, and all of pp.
         fault: Parts that fail while the job runs, such as `link 0-1 at step 2`, or files of such texts.
         trace: Save the trace of the run to this file, or call this function with it, before the step is timed.
-        cluster: Where ranks run: as threads (`local`), in Ray actors (`ray`), or nowhere (`fake`; tensors have no data).
-        ray_address: The address of a running Ray; None: one is started on this machine.
+        cluster: Where ranks run: as threads (local), in Ray actors (ray), or nowhere (fake; tensors have no data).
+        ray_address: The address of a running Ray; None: start one on this machine.
         ranks_per_actor: The ranks of each Ray actor, as threads; None: 1.
-        ray_options: A .toml file with Ray's own settings.
+        ray_options: A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.
         patience: Seconds after which the run ends if a rank waits for something else than communication while all others wait.
         pace: Run virtual time by the clock of this host: a second of virtual time takes so many seconds.
         pace_compute: `on`: computation takes the device's time x `pace`; `off`: the time of this host; None: on.

@@ -100,16 +100,16 @@ def plan(
         seq: Tokens in a sequence.
         device: The device: a name, a .toml file, or a `Device`.
         algorithm: Words that choose algorithms, such as `all_reduce=ring`; empty: `auto` serves the step.
-        plan: Search only plans with these words, such as `tp=8,sp`; empty: all.
+        plan: Search only plans with these words of `emu train --plan`, such as `tp=8,sp`; empty: all.
         beside: A plan of your own, such as `tp=8,sp,dp=8`, listed among those found; or several.
         top: The number of plans to find. Fewer are found sooner.
-        prove_all: Whether to go on until all of these are proved; else the first is, and the search ends a fixed amount of work
-            later.
+        prove_all: Go on until all of the `top` plans are proved: no other plan can be faster; False: until the first is,
+            and then for a fixed amount of work.
         cache: Keep results in this folder; None: in the user's cache.
         sweep: Quantities and their values, such as `plan.tp=1,2,4,8`; several: all combinations.
         stack: The software and its settings, such as `software=megatron`.
         workers: The processes that time candidates, or points of a `sweep`: of this machine (`local`), or of a Ray (`ray`).
-        ray_address: The address of a running Ray; None: one is started on this machine.
+        ray_address: The address of a running Ray; None: start one on this machine.
 
     Returns:
         The plans; or with `sweep` the best plan at each point.

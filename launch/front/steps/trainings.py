@@ -69,21 +69,21 @@ def train(
         steps: The number of training steps.
         global_batch: Sequences in a step, over all ranks; None: the plan's default.
         seq: Tokens in a sequence; None: the plan's default.
-        data: Train on the bytes of this file; None: on a text that comes with Python.
+        data: Train on the bytes of this file; None: a text that comes with Python.
         seed: The seed of weights and data.
         device: The device: a name, a .toml file, or a `Device`.
-        dtype: The data type as which float32 is timed; `as-ran`: as it ran.
+        dtype: The data type as which float32 is timed. as-ran: as it ran.
         algorithm: Words that choose algorithms, such as `all_reduce=ring`; empty: `auto`.
         stack: The times that software adds to messages and requests, such as `launch=5us`.
         fault: Parts that fail while the job runs, such as `link 0-1 at step 2`, or files of such texts.
-        checkpoint: Save checkpoints (PyTorch's DCP) to this folder, and begin from the last one there.
+        checkpoint: Save checkpoints (PyTorch's DCP) to this folder, and begin from the last one there; older ones are removed.
         checkpoint_every: Steps between checkpoints.
-        elastic: After a fault that ends a rank, go on from the last checkpoint on the NPUs that are left.
+        elastic: After a `fault` that ends a rank, go on from the last `checkpoint` on the NPUs that are left.
         trace: Save the trace of the run to this file, or call this function with it, before the step is timed.
-        cluster: Where ranks run: as threads (`local`), or in Ray actors (`ray`).
-        ray_address: The address of a running Ray; None: one is started on this machine.
+        cluster: Where ranks run: as threads (local), or in Ray actors (ray).
+        ray_address: The address of a running Ray; None: start one on this machine.
         ranks_per_actor: The ranks of each Ray actor, as threads; None: 1.
-        ray_options: A .toml file with Ray's own settings.
+        ray_options: A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.
         pace: Run virtual time by the clock of this host: a second of virtual time takes so many seconds.
         pace_compute: `on`: computation takes the device's time x `pace`; `off`: the time of this host; None: on.
 

@@ -23,34 +23,29 @@ def proof_text(row: PlanRow) -> str:
     return "proved" if row.least_untimed_s is None else f"from {format_time(row.least_untimed_s)}"
 
 
-PLAN_COLUMNS: Mapping[str, Column[PlanRow]] = {
-    "plan": Column("plan", lambda row: row.plan),
-    "placement": Column("placement", lambda row: row.axes),
-    "topology": Column("topology", lambda row: row.topology),
-    "step": figures("step", lambda row: row.step_time_s, format_time),
-    "proof": Column("proof", proof_text, key=lambda row: row.least_untimed_s or 0.0),
-    "MFU": figures("MFU", lambda row: row.mfu, "{:.3f}".format),
-    "bubble": part_column("bubble", lambda of: of.bubble_s),
-}
 PROOF = "proved: no plan that was not timed can be faster; from TIME: a plan that was not timed may take as little"
 
 
-def number_column(head: str, rows: Sequence[PlanRow]) -> Column[PlanRow]:
-    """Return the column of the numbers of plans, from 1; a star marks a plan that the user named."""
+def plan_columns(rows: Sequence[PlanRow], number: str = "") -> list[Column[PlanRow]]:
+    """Return the columns of a table of plans, with one of exposed communication for each axis.
+
+    Args:
+        rows: The plans.
+        number: The head of their numbers, from 1; a star marks a plan that the user named.
+    """
     numbers = {id(row): number for number, row in enumerate(rows, 1)}
-    return Column(head, lambda row: f"{numbers[id(row)]}{'*' * row.beside}", key=lambda row: numbers[id(row)])
-
-
-def _plan_columns(rows: Sequence[PlanRow]) -> list[Column[PlanRow]]:
-    """Return the columns of the table of plans, with one of exposed communication for each axis."""
     several = len({row.topology for row in rows}) > 1
     return [
-        number_column("", rows),
-        *(PLAN_COLUMNS[name] for name in ("plan", "placement", "step", "proof", "MFU")),
+        Column(number, lambda row: f"{numbers[id(row)]}{'*' * row.beside}", key=lambda row: numbers[id(row)]),
+        Column("plan", lambda row: row.plan),
+        Column("placement", lambda row: row.axes),
+        figures("step", lambda row: row.step_time_s, format_time),
+        Column("proof", proof_text, key=lambda row: row.least_untimed_s or 0.0),
+        figures("MFU", lambda row: row.mfu, "{:.3f}".format),
         *exposed_columns(rows, str, "exposed"),
-        PLAN_COLUMNS["bubble"],
+        part_column("bubble", lambda of: of.bubble_s),
         figures("memory", lambda row: row.peak_memory_bytes, format_size, "a rank"),
-        *([PLAN_COLUMNS["topology"]] if several else []),
+        *([Column("topology", lambda row: row.topology)] if several else []),
     ]
 
 
@@ -61,7 +56,7 @@ def plans_report(planned: PlanTable) -> str:
     lines = [
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
-        *("", column_table(_plan_columns(rows), rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
+        *("", column_table(plan_columns(rows), rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
         *fact_lines([Fact("expected", None if off is None else f"each step {off_told(planned.device, off, by)}")]),
         *fact_lines([Fact("searched", f"{searched_text(planned)}, in {planned.wall_s:.1f} s"), *unsearched(planned)]),
         *merged_assumption_lines([("", planned.assumptions)]),

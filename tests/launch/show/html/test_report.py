@@ -1,9 +1,11 @@
 """`--html`: one file that needs no network, which a browser opens without an error and in which a reader finds the figures."""
 
+import base64
 import html
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[4]
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MODEL = ("--model", "llama-tiny", "--seq", "32")
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
+PALE, FRONT, BEST, YOURS = "#c5ccd3", "#0072b2", "#d55e00", "#009e73"  # marks of plans
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,12 @@ def test_a_report_of_plans_says_what_the_json_says(report: Callable[..., Report]
     for row in found["rows"]:
         assert row["why"] in text.replace("<wbr>", "")
         assert f'data-key="{row["step_time_s"]}"' in text
-    circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', text)
-    (line,) = re.findall(r'<polyline points="([^"]*)"', text)
-    assert len(circles) == len(found["seen"]) + len(found["front"]) + 2  # the fastest, and that beside
-    assert set(line.split()) <= {",".join(at) for at in circles}
+    (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', made.text)
+    marks = Counter(re.findall(r'<use [^>]*style="fill: (#\w+)', base64.b64decode(picture).decode()))
+    in_key = 1
+    assert marks[PALE] == len(found["seen"]) + in_key
+    assert marks[FRONT] == len(found["front"]) + in_key
+    assert marks[BEST] == marks[YOURS] == 1 + in_key
     for head in ("MFU against memory", "The fastest plan: Critical path", "The fastest plan: Memory", "What was searched"):
         assert f"<h2>{head}</h2>" in text
     for sentence in found["assumptions"]:
