@@ -30,9 +30,10 @@ from emu.study.choice.site import Site
 from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
+from emu.study.planning.search.frontier import ANYWHERE
 from emu.study.planning.search.results import COMPOSED, FULL, Progress, ResultCache, SearchState, Timer, kept_result, quiet
 from emu.study.planning.search.row import BY, INTERRUPTED, PROVED, WORKED, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
-from emu.study.planning.search.search import ANYWHERE, Search
+from emu.study.planning.search.search import Search
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed import composed

@@ -303,7 +303,7 @@ def test_bounds_that_are_too_high_are_seen(monkeypatch):
     """Were candidates dropped whose bounds are not above the last of the table, the search would differ."""
     request, line = replace(SMALL[0], best=2), SMALL[1]
     anywhere, nearer, right = CandidateBounds.anywhere_s, CandidateBounds.nearer, exhaustive(*SMALL)[:2]
-    monkeypatch.setattr("emu.study.planning.search.search._TOGETHER", 1)
+    monkeypatch.setattr("emu.study.planning.search.frontier._TOGETHER", 1)
     assert table(found(request, line)) == right
     with monkeypatch.context() as wrong:
         wrong.setattr(CandidateBounds, "anywhere_s", lambda self, plan: [1 / each for each in anywhere(self, plan)])
