@@ -13,16 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I32, I64, column
+from emu.arrays import F64, I32, I64, Bool, column
 from emu.bound.limit import least_between_fs
 from emu.errors import InputError
 from emu.topology.placement import place
 from emu.topology.topology import CHANNELS, Topology, cached_by_topology
 from emu.units import seconds
 
-_MOST_NPUS = 1024  # of a job, whose pairs are all routed; two seconds
-_KEYS = (0, 1, CHANNELS + 2, 2 * CHANNELS + 3)  # by which each pair is routed: communicators and channels
-_TOGETHER = 2**18  # pairs that are routed at one time
+_MOST_NPUS = 1024  # of a job, whose pairs are all routed; some seconds
+_KEYS = tuple(number * CHANNELS + channel for number in range(4) for channel in (number, number + 1))  # of each pair
+_TOGETHER = 2**17  # pairs that are routed at one time
+_FACTOR = 10_007  # of the names of routes, so that two routes between the same NPUs have different names
 
 
 class RequestTime(NamedTuple):
@@ -64,19 +65,29 @@ class Rates(NamedTuple):
 class _Side(NamedTuple):
     """The ports by which messages leave NPUs, or by which they come."""
 
+    of_link: I64  # [L] the port of each link
+    rate: F64  # of each port, in bytes per second; that of no port, and of all ports of any NPU together
     port: I64  # [J, J] of each NPU for the messages to, or from, each other
-    rate: F64  # of each port, in bytes per second
-    whole: float  # the largest rate of all ports of an NPU
+
+    @staticmethod
+    def of(topology: Topology, near: I32, far: I32, npus: I64) -> "_Side":
+        """Return the side of the links whose ends `near` are NPUs, and whose ends `far` are other nodes; no route is known."""
+        tier, tiers = topology.links.dimension, int(topology.links.dimension.max(initial=0)) + 1
+        to = np.where(far < topology.n_npus, far, topology.n_nodes + tier)
+        names, of_link = np.unique(near.astype(np.int64) * (topology.n_nodes + tiers) + to, return_inverse=True)
+        rate = np.bincount(of_link, topology.links.bandwidth_Bps, len(names))
+        whole = np.bincount(near, topology.links.bandwidth_Bps, topology.n_nodes)[npus].max()
+        return _Side(of_link, np.concatenate((rate, (0.0, whole))), np.full((len(npus), len(npus)), len(names)))
 
     def most(self, rows: I64) -> float:
         """Return the largest rate of a member of groups [G, N] for what it sends to the others, or gets from them."""
         found = 0.0
-        for some in np.array_split(rows, max(1, rows.shape[0] * rows.shape[1] ** 2 // _TOGETHER)):
+        for some in np.array_split(rows, -(-rows.size * rows.shape[1] // _TOGETHER)):
             ports = np.sort(self.port[some[:, :, None], some[:, None, :]], axis=-1)
             again = np.zeros(ports.shape, np.bool_)
             again[..., 1:] = ports[..., 1:] == ports[..., :-1]
             found = max(found, float(np.where(again, 0.0, self.rate[ports]).sum(axis=-1).max(initial=0.0)))
-        return min(found, self.whole)
+        return min(found, float(self.rate[-1]))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -86,6 +97,7 @@ class Ports:
     at: I64  # [n_nodes] index of each NPU of the job
     out: _Side
     into: _Side
+    varies: Bool  # [J, J] whether messages from each to each other take different routes by their key
 
     def rates(self, npus: I64, anywhere: Rates) -> Rates:
         """Return the largest rates of a member of groups, for messages within its group.
@@ -99,6 +111,30 @@ class Ports:
         rows = self.at[npus]
         return Rates(self.out.most(rows), self.into.most(rows), anywhere.alpha_s)
 
+    def spread(self, npus: I64) -> bool:
+        """Return whether some messages within groups [G, N] take different routes by the number of their communicator."""
+        return any(bool(self.varies[np.ix_(rows, rows)].any()) for rows in self.at[npus])
+
+    def add(self, topology: Topology, npus: I64) -> None:
+        """Note the ports of the routes from some NPUs to all of the job.
+
+        Raises:
+            InputError: some pair has no route.
+        """
+        every = np.flatnonzero(self.at >= 0)
+        src, dst = (side.ravel() for side in np.meshgrid(npus, every, indexing="ij"))
+        src, dst = src[src != dst], dst[src != dst]
+        here, ends, names = (self.at[src], self.at[dst]), [np.empty((len(_KEYS), len(src)), np.int64) for _ in range(2)], []
+        for k, key in enumerate(_KEYS):
+            ways = topology.routes(src, dst, np.full(len(src), key))
+            hop = np.arange(len(ways.link)) - np.repeat(ways.start[:-1], ways.hops)
+            ends[0][k] = self.out.of_link[ways.link[ways.start[:-1]]]
+            ends[1][k] = self.into.of_link[ways.link[ways.start[1:] - 1]]
+            names.append(np.add.reduceat((ways.link + 1) * (_FACTOR + hop) ** 2, ways.start[:-1]))
+        self.varies[here] = (np.array(names) != names[0]).any(axis=0)
+        for side, at, port in zip((self.out, self.into), (here, here[::-1]), ends, strict=True):
+            side.port[at] = np.where((port == port[0]).all(axis=0), port[0], len(side.rate) - 1)
+
 
 @cached_by_topology(2)
 def ports_of(topology: Topology, n: int) -> Ports | None:
@@ -108,36 +144,13 @@ def ports_of(topology: Topology, n: int) -> Ports | None:
     """
     if topology.adds or topology.circuits or not 1 < n <= _MOST_NPUS:
         return None
-    npus = column(place(topology, n), np.int64)
+    npus, at, links = column(place(topology, n), np.int64), np.full(topology.n_nodes, -1), topology.links
+    at[npus] = np.arange(n)
+    sides = _Side.of(topology, links.src, links.dst, npus), _Side.of(topology, links.dst, links.src, npus)
+    found = Ports(at, *sides, np.zeros((n, n), np.bool_))
     try:
-        first, last = _end_links(topology, npus)
+        for some in np.array_split(npus, -(-n * n // _TOGETHER)):
+            found.add(topology, some)
     except InputError:  # some pair has no route
         return None
-    at = np.full(topology.n_nodes, -1)
-    at[npus] = np.arange(n)
-    links = topology.links
-    return Ports(at, _side(topology, links.src, links.dst, first), _side(topology, links.dst, links.src, last))
-
-
-def _end_links(topology: Topology, npus: I64) -> tuple[I64, I64]:
-    """Return [keys, J, J] the first and the last link of the route between each two NPUs; -1 between an NPU and itself."""
-    n = len(npus)
-    first, last = (np.full((len(_KEYS), n * n), -1) for _ in range(2))
-    pairs = np.flatnonzero(~np.eye(n, dtype=np.bool_).ravel())
-    for some in np.array_split(pairs, -(-len(pairs) // _TOGETHER)):
-        for k, key in enumerate(_KEYS):
-            found = topology.routes(npus[some // n], npus[some % n], np.full(len(some), key))
-            first[k, some], last[k, some] = found.link[found.start[:-1]], found.link[found.start[1:] - 1]
-    return first.reshape(-1, n, n), last.reshape(-1, n, n)
-
-
-def _side(topology: Topology, near: I32, far: I32, end: I64) -> _Side:
-    """Return one side of ports, by the nodes of links that are near an NPU, and far from it, and the end links of routes."""
-    links, tiers = topology.links, topology.n_nodes + int(topology.links.dimension.max(initial=0)) + 1
-    to = np.where(far < topology.n_npus, far, topology.n_nodes + links.dimension)
-    names, port_of = np.unique(near.astype(np.int64) * tiers + to, return_inverse=True)
-    none, varied = len(names), len(names) + 1
-    whole = np.bincount(near, links.bandwidth_Bps, topology.n_nodes)[: topology.n_npus].max()
-    rate = np.concatenate((np.bincount(port_of, links.bandwidth_Bps, len(names)), (0.0, whole)))
-    port = np.where(end < 0, none, port_of[end])
-    return _Side(np.where((port == port[0]).all(axis=0), port[0], varied), rate, float(whole))
+    return found

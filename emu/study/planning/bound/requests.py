@@ -176,8 +176,9 @@ class PlacedGroups:
         asking = choosing(ranks, every)
         both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
         npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
-        rates = self._rates(ranks)
-        return Groups(npus, chosen, self.numbers, rates, digest((npus, chosen, self.numbers, rates)))
+        ports, rates = ports_of(self.topology, self.plan.world), self._rates(ranks)
+        numbers = self.numbers if ports is None or ports.spread(self.npus[ranks]) else 1
+        return Groups(npus, chosen, numbers, rates, digest((npus, chosen, numbers, rates)))
 
 
 def _communicators(plan: Plan) -> int:
