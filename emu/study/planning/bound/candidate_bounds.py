@@ -15,7 +15,7 @@ keep, or all gradients at the optimizer. A silent tape counts more at these two 
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
@@ -37,7 +37,7 @@ from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.rates import Rates, RequestTime
 from emu.study.planning.bound.requests import Missing, PlacedGroups, PlacedRequest, PlacedRequests, QuickRequests, Requests
-from emu.study.planning.bound.tape_paths import TapePaths, times_s
+from emu.study.planning.bound.tape_paths import TapePath, TapePaths, times_s
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
@@ -126,7 +126,15 @@ class QuickBounds:
         forward, backward = self._pass_s(self._filled, largest)
         return forward / batch * (1 - _CUT), backward / batch * (1 - _CUT)
 
-    @kept_by(lambda self, plan: self.paths.key(replace(plan, recompute="none"), self._kind))
+    @kept_by(
+        lambda self, plan: (
+            plan.pass_batch,
+            *plan.layer_settings,
+            plan.pp == 1,
+            plan.ends_meet,
+            *self.paths.pass_settings(plan),
+        )
+    )
     def _own_pass_s(self, plan: Plan) -> tuple[float, float]:
         """Return the least times of a forward and of a backward of a layer in the plan's own passes."""
         return self._pass_s(self.paths, plan)
@@ -205,21 +213,18 @@ class CandidateBounds:
 
     def reduced_s(self, plan: Plan) -> float:
         """Return a bound of a plan's step by its reductions of gradients, on any topology, in the best of its placements."""
-        return min(self._reduced_s(self._quick(each)) for each in self._placed(plan, range(len(self.topologies))))
+        paths = self.paths.reductions(plan, last=False)
+        every = (Candidate(number, plan, axes) for number in range(len(self.topologies)) for axes in placements(plan))
+        return min(_longest_s(paths, self._quick(each)) for each in every)
 
     def quickly_s(self, candidate: Candidate) -> float:
         """Return a bound of a candidate in its placement before its requests are timed, in seconds."""
         there = self._quick(candidate)
         return max(self._outlined(candidate.plan).seconds(there), self._reduced_s(there))
 
-    def _placed(self, plan: Plan, topologies: Iterable[int]) -> Iterator[Candidate]:
-        """Yield a plan in all its placements on some topologies."""
-        return (Candidate(number, plan, axes) for number in topologies for axes in placements(plan))
-
     def _reduced_s(self, there: QuickRequests) -> float:
         """Return the bound of a candidate by its reductions, as far as times are known."""
-        paths = self.paths.reductions(there.plan, last=False)
-        return max((path.seconds(there, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)
+        return _longest_s(self.paths.reductions(there.plan, last=False), there)
 
     def _where(self, candidate: Candidate) -> PlacedGroups:
         """Return the groups of a candidate in its placement."""
@@ -273,3 +278,8 @@ class CandidateBounds:
     def _outlined(self, plan: Plan) -> Outline:
         """Return the outline of a plan."""
         return Outline.of(self.paths, plan)
+
+
+def _longest_s(paths: Sequence[TapePath], requests: Requests) -> float:
+    """Return the time of the longest of the paths of a plan's places, one path each, in seconds."""
+    return max((path.seconds(requests, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)
