@@ -26,7 +26,7 @@ from emu.model.plan.plan_text import parse_plan, read_words, spell
 from emu.model.stack.software import NOTHING
 from emu.registry import unknown
 from emu.study.choice.chooser import choice_on, is_automatic
-from emu.study.choice.site import Site
+from emu.study.choice.site import Site, choosers
 from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
@@ -152,11 +152,16 @@ def _search(
     began_s, model, stack = time.perf_counter(), find_model(request.model), request.stack
     model = replace(model, part=partial(_known_part, model.part))
     paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
-    axes = frozenset(axes_named(request.algorithms))
-    placed = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes)
+    axes, names = frozenset(axes_named(request.algorithms)), not {*map(_named, request.algorithms)} <= {*choosers()}
+    placed = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes, names)
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
     state = SearchState.of(request, model, device, tuple(topologies), kept)
     return Search(request, model, topologies, device, chooses, began_s, placed, MemoryFloors(model, stack), state, progress)
+
+
+def _named(word: str) -> str:
+    """Return the algorithm or the chooser that a word such as `all_reduce=ring` or `auto` names."""
+    return word.rpartition("=")[2]
 
 
 def _found(search: Search) -> list[Candidate]:

@@ -35,7 +35,7 @@ from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.rates import Rates, RequestTime
+from emu.study.planning.bound.rates import Rates, RequestTime, ports_of
 from emu.study.planning.bound.requests import Missing, PlacedGroups, PlacedRequest, PlacedRequests, QuickRequests, Requests
 from emu.study.planning.bound.tape_paths import TapePath, TapePaths, times_s
 from emu.study.planning.search.row import Candidate
@@ -185,6 +185,7 @@ class CandidateBounds:
     paths: TapePaths
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # for which what serves them is named
+    names: bool = False  # a word names an algorithm, by which ranks may send to switches, even where none is said to add
     quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
     _known: list[dict[Hashable, RequestTime]] = field(init=False)  # times of requests by name, of each topology
@@ -231,7 +232,9 @@ class CandidateBounds:
         number, plan, axes = candidate
         key = (number, *plan.sizes.values(), axes)
         if key not in self._groups:
-            self._groups[key] = PlacedGroups.of(self.topologies[number], plan, axes, self._rates[number])
+            topology = self.topologies[number]
+            ports = None if self.names else ports_of(topology, plan.world)
+            self._groups[key] = PlacedGroups.of(topology, plan, axes, self._rates[number], ports)
         return self._groups[key]
 
     def _quick(self, candidate: Candidate) -> QuickRequests:

@@ -8,7 +8,9 @@ by the links of that row alone, and by no algorithm faster.
 G groups, N members of each, J NPUs of the job, L links.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +62,12 @@ class Rates(NamedTuple):
     def message(self, size: int) -> RequestTime:
         """Return the least time of a message."""
         return RequestTime(size / self.out, self.alpha_s + size / min(self.out, self.into))
+
+
+def ranks_of(sizes: Mapping[str, int], axis: str) -> int:
+    """Return the number of ranks of a group of an axis; 1 for an axis that the plan does not have."""
+    names = axis.split("+")
+    return prod(sizes[name] for name in names) if set(names) <= set(sizes) else 1
 
 
 class _Side(NamedTuple):

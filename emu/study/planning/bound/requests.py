@@ -14,7 +14,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.site import canonical_npus
-from emu.study.planning.bound.rates import Rates, RequestTime, ports_of
+from emu.study.planning.bound.rates import Ports, Rates, RequestTime, ranks_of
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.place_requests import DistinctRequest, choosing
@@ -84,12 +83,6 @@ class Requests:
         return [self.rates.message(size)] * self.plan.pp
 
 
-def ranks_of(sizes: Mapping[str, int], axis: str) -> int:
-    """Return the number of ranks of a group of an axis; 1 for an axis that the plan does not have."""
-    names = axis.split("+")
-    return prod(sizes[name] for name in names) if set(names) <= set(sizes) else 1
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Groups:
     """Groups that ask for one request at one time."""
@@ -110,13 +103,16 @@ class PlacedGroups:
     npus: I64  # [ranks] the NPU of each rank
     numbers: int  # possible numbers of communicators, as in `Groups`
     anywhere: Rates  # of any NPU
+    ports: Ports | None = None  # None: not known
     messages: dict[Hashable, Sequence[RequestTime]] = field(default_factory=dict)  # known times by distance and size
 
     @staticmethod
-    def of(topology: Topology, plan: Plan, axes: tuple[str, ...], anywhere: Rates) -> "PlacedGroups":
+    def of(
+        topology: Topology, plan: Plan, axes: tuple[str, ...], anywhere: Rates, ports: Ports | None = None
+    ) -> "PlacedGroups":
         """Return the groups of a plan on a topology, with the first of its axes on neighbouring NPUs."""
         numbers = _communicators(plan) if routes_spread(topology) else 1
-        return PlacedGroups(topology, plan, npus_of(topology, plan, axes), numbers, anywhere)
+        return PlacedGroups(topology, plan, npus_of(topology, plan, axes), numbers, anywhere, ports)
 
     @kept_by(lambda _, *asked: asked)
     def at(self, place: int, axis: str) -> Groups:
@@ -147,8 +143,7 @@ class PlacedGroups:
 
     def _rates(self, ranks: I64) -> Rates:
         """Return the largest rates of a member of groups of ranks within its group."""
-        ports = ports_of(self.topology, self.plan.world)
-        return self.anywhere if ports is None else ports.rates(self.npus[ranks], self.anywhere)
+        return self.anywhere if self.ports is None else self.ports.rates(self.npus[ranks], self.anywhere)
 
     def _pairs(self, place: int, axis: str) -> I64:
         """Return pairs of ranks: each of a place with the next member of its group of an axis."""
@@ -176,8 +171,8 @@ class PlacedGroups:
         asking = choosing(ranks, every)
         both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
         npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
-        ports, rates = ports_of(self.topology, self.plan.world), self._rates(ranks)
-        numbers = self.numbers if ports is None or ports.spread(self.npus[ranks]) else 1
+        rates = self._rates(ranks)
+        numbers = self.numbers if self.ports is None or self.ports.spread(self.npus[ranks]) else 1
         return Groups(npus, chosen, numbers, rates, digest((npus, chosen, numbers, rates)))
 
 

@@ -44,7 +44,7 @@ def test_a_group_is_served_by_the_links_to_its_members(line, ranks, npus, links,
 TORUS = "torus:dims=2x2x4,bandwidth=50GB/s,latency=1us"
 
 
-@pytest.mark.parametrize("line", ["ub-mesh:rack:routing=detour", "fat-tree:radix=4", TORUS])
+@pytest.mark.parametrize("line", ["ub-mesh:rack:routing=detour", "fat-tree:radix=8", TORUS])
 def test_messages_to_a_group_leave_and_come_by_its_ports_whatever_their_key(line):
     topology, draw = build_topology(line), random.Random(7)
     ports, links = ports_of(topology, 16), topology.links
@@ -62,7 +62,7 @@ def test_messages_to_a_group_leave_and_come_by_its_ports_whatever_their_key(line
             assert np.bincount(own[crossed], links.bandwidth_Bps[crossed]).max() <= rate * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("line", "ranks"), [("servers:nodes=2,gpus=4", 8), ("ub-mesh:rack", 1)])
+@pytest.mark.parametrize(("line", "ranks"), [("servers:nodes=2,gpus=4,adds=yes", 8), ("ub-mesh:rack", 1)])
 def test_ports_are_not_known_where_ranks_send_to_switches_or_there_is_one(line, ranks):
     assert ports_of(build_topology(line), ranks) is None
 
