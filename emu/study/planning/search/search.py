@@ -132,6 +132,11 @@ class Search:
         return max(self.worst_s, self.reach_s)
 
     @property
+    def _first_limit_s(self) -> float:
+        """The time of the first plan; what has a bound above it is slower."""
+        return max(self.first_s, self.reach_s)
+
+    @property
     def _most(self) -> Work:
         """The most work of the search."""
         return _ALL if self.request.prove_all else MOST
@@ -158,7 +163,7 @@ class Search:
         first = self.frontier.least()
         least_s = min((*asked, first.bound_s if first else inf))
         self.least_s = min(least_s, self.left_s)
-        if self.first_took is None and least_s > max(self.first_s, self.reach_s):
+        if self.first_took is None and least_s > self._first_limit_s:
             self.first_took = self._work()
         self.state.bounded(self.least_s)
 
@@ -182,7 +187,7 @@ class Search:
         """
         self.tries_at = max(_EVERY, 2 * self.requests)
         looks, wanted = iter(range(_LOOKS)), len(self.under_way) + (1 if self.best else _AHEAD)
-        for split in self.frontier.promising(self.limit_s, self.tried):
+        for split in self.frontier.promising(self._first_limit_s, self.tried):
             if len(self.under_way) < wanted:
                 self.under_way.extend(self._promising(split, looks))
         while self.under_way:
@@ -192,7 +197,7 @@ class Search:
         """Return the plan with the least bound of a split with its pending step; an empty list if none is found or fits."""
         asked = list[tuple[Candidate, PendingResult[JobResult]]]()
         for _ in looks:
-            if (first := self.frontier.first_of(split)) is None or first.bound_s > self.limit_s:
+            if (first := self.frontier.first_of(split)) is None or first.bound_s > self._first_limit_s:
                 break
             first = self.frontier.take(split)
             if first.known > PLACED:
