@@ -220,3 +220,24 @@ def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_prove
     assert f"; {planned.timed} steps and " in told
     assert told.endswith("; 0 plans left that may be among the best 12")
     assert H100.name in plans_report(planned)
+
+
+def test_a_best_plan_is_known_before_a_request_is_timed(monkeypatch):
+    """Then the best is told, and plans above it need no requests."""
+    jobs, real = [], results.Timer.__call__
+
+    def noting(own, job):
+        jobs.append(type(job))
+        return real(own, job)
+
+    monkeypatch.setattr(results.Timer, "__call__", noting)
+    request, line = PYTORCH
+    first = found(replace(request, best=1), line, kept=ResultCache(None))
+    early, every = jobs.index(results.RequestJob) if results.RequestJob in jobs else len(jobs), len(jobs)
+    assert 1 <= early <= search._AHEAD
+    jobs.clear()
+    monkeypatch.setattr(Search, "_tries", lambda _: False)
+    late = found(replace(request, best=1), line, kept=ResultCache(None))
+    assert jobs[0] is results.RequestJob
+    assert table(late) == table(first)
+    assert every <= len(jobs) + search._AHEAD
