@@ -148,7 +148,7 @@ class Ports:
 def ports_of(topology: Topology, n: int) -> Ports | None:
     """Return the ports of a job of n ranks.
 
-    None is returned where they are not known: switches add, and ranks send to them, or turn; or there are too many NPUs.
+    None is returned where they are not known: ranks may send to switches that add, switches turn, or there are too many NPUs.
     """
     if topology.adds or topology.circuits or not 1 < n <= _MOST_NPUS:
         return None
