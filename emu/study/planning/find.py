@@ -26,13 +26,14 @@ from emu.model.plan.plan_text import parse_plan, read_words, spell
 from emu.model.stack.software import NOTHING
 from emu.registry import unknown
 from emu.study.choice.chooser import choice_on, is_automatic
-from emu.study.choice.site import Site
+from emu.study.choice.site import Site, choosers
 from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
+from emu.study.planning.search.frontier import ANYWHERE
 from emu.study.planning.search.results import COMPOSED, FULL, Progress, ResultCache, SearchState, Timer, kept_result, quiet
 from emu.study.planning.search.row import BY, INTERRUPTED, PROVED, WORKED, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
-from emu.study.planning.search.search import ANYWHERE, Search
+from emu.study.planning.search.search import Search
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed import composed
@@ -153,11 +154,16 @@ def _search(
     began_s, model, stack = time.perf_counter(), find_model(request.model), request.stack
     model = replace(model, part=partial(_known_part, model.part))
     paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
-    axes = frozenset(axes_named(request.algorithms))
-    placed = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes)
+    axes, names = frozenset(axes_named(request.algorithms)), not {*map(_named, request.algorithms)} <= {*choosers()}
+    placed = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes, names)
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
     state = SearchState.of(request, model, device, tuple(topologies), kept)
     return Search(request, model, topologies, device, chooses, began_s, placed, MemoryFloors(model, stack), state, progress)
+
+
+def _named(word: str) -> str:
+    """Return the algorithm or the chooser that a word such as `all_reduce=ring` or `auto` names."""
+    return word.rpartition("=")[2]
 
 
 def _found(search: Search) -> list[Candidate]:

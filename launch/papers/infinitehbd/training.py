@@ -14,7 +14,8 @@ from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import Outline, chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.requests import Rates, Requests, RequestTime
+from emu.study.planning.bound.rates import Rates, RequestTime
+from emu.study.planning.bound.requests import Requests
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.catalogue import build_topology

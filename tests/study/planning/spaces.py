@@ -11,7 +11,7 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
 from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
-from emu.study.planning.bound.requests import RequestTime
+from emu.study.planning.bound.rates import RequestTime
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.results import RequestJob, ResultCache, Timer
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable

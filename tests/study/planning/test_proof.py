@@ -62,7 +62,8 @@ def test_the_first_is_proved_by_as_much_work_as_if_it_alone_were_wanted_and_the_
         timed[most] = planned.timed
         assert planned.rows[0] == alone.rows[0]
         assert (planned.ended, planned.least_s is None) == (WORKED, False)
-    assert alone.timed <= timed[0] < alone.timed + search._AHEAD, "some steps are asked for before the first is proved"
+    early = 2 * search._AHEAD  # promising plans, and steps that are asked for before the first is proved
+    assert alone.timed <= timed[0] < alone.timed + early
     assert (timed[2], timed[5]) == (timed[0] + 2, timed[0] + 5)
     every = found(replace(request, prove_all=True), line)
     assert {row.least_untimed_s for row in every.rows} == {None}
@@ -216,6 +217,28 @@ def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_prove
     assert len(lines) == len(set(lines))
     [told] = [state for label, state in states if label.startswith("searching ")]
     assert told.startswith(lines[-1].partition(";")[0])
-    assert f"; {planned.timed} steps and " in told
+    steps = int(told.partition(" steps and ")[0].rpartition(" ")[2])
+    assert planned.timed <= steps <= planned.timed + search._AHEAD, "promising plans count that did not have to be timed"
     assert told.endswith("; 0 plans left that may be among the best 12")
     assert H100.name in plans_report(planned)
+
+
+def test_a_best_plan_is_known_before_a_request_is_timed(monkeypatch):
+    """Then the best is told, and plans above it need no requests."""
+    jobs, real = [], results.Timer.__call__
+
+    def noting(own, job):
+        jobs.append(type(job))
+        return real(own, job)
+
+    monkeypatch.setattr(results.Timer, "__call__", noting)
+    request, line = PYTORCH
+    first = found(replace(request, best=1), line, kept=ResultCache(None))
+    early, every = jobs.index(results.RequestJob) if results.RequestJob in jobs else len(jobs), len(jobs)
+    assert 1 <= early <= search._AHEAD
+    jobs.clear()
+    monkeypatch.setattr(Search, "_tries", lambda _: False)
+    late = found(replace(request, best=1), line, kept=ResultCache(None))
+    assert jobs[0] is results.RequestJob
+    assert table(late) == table(first)
+    assert every <= len(jobs) + search._AHEAD

@@ -7,6 +7,7 @@ from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
+from emu.study.planning.bound.rates import Rates
 from emu.study.planning.bound.requests import PlacedGroups
 from emu.study.planning.space import Space, placements
 from emu.topology.catalogue import build_topology
@@ -99,4 +100,4 @@ def test_a_request_is_timed_for_every_number_that_its_communicator_may_have(soft
     found = [*Space(model, stack, 16, 8, 64, {"recompute": "none", "microbatch": 1}).plans()]
     for plan in found[:: len(found) // 60]:
         axes = {axis for of_place in roles_by_place(model, plan, stack) for role in of_place for axis in role.tape.axes}
-        assert len(axes) <= PlacedGroups.of(topology, plan, placements(plan)[0]).numbers
+        assert len(axes) <= PlacedGroups.of(topology, plan, placements(plan)[0], Rates.of(topology)).numbers

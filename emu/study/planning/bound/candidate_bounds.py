@@ -1,4 +1,6 @@
-"""The bounds of candidates, from the quickest to the nearest: by one kind of layer, in any placement, by their own requests.
+"""The bounds of candidates, from the quickest to the nearest: by one kind of layer, in any placement, in their own.
+
+In its own placement a candidate is bounded by the rates of the ports that serve its groups, then by the times of its requests.
 
 A quick bound counts the most frequent kind of layer without recomputation. It is not above the bound of
 `emu.study.planning.bound.bound`, which counts all parts and each setting. The quicker of two is for software where one pass
@@ -16,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, takewhile
+from itertools import takewhile
 
 import numpy as np
 from cachetools import LRUCache
@@ -33,8 +35,9 @@ from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.requests import Missing, PlacedGroups, PlacedRequest, PlacedRequests, Rates, Requests, RequestTime
-from emu.study.planning.bound.tape_paths import TapePaths, times_s
+from emu.study.planning.bound.rates import Rates, RequestTime, ports_of
+from emu.study.planning.bound.requests import Missing, PlacedGroups, PlacedRequest, PlacedRequests, QuickRequests, Requests
+from emu.study.planning.bound.tape_paths import TapePath, TapePaths, times_s
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
@@ -89,7 +92,7 @@ def _ahead(plan: Plan) -> Sequence[int]:
 
 
 _CUT = 1e-3  # of a pass, more than what is rounded where its operators are shared out
-_PLACEMENTS = 256  # placements in the cache; one of 16,384 NPUs takes a megabyte
+_RANKS = 2**22  # of all placements in the cache; one of 16,384 takes a megabyte
 # A function that times requests on the topology of a number.
 TimeRequests = Callable[[int, Mapping[Hashable, PlacedRequest]], Mapping[Hashable, RequestTime]]
 
@@ -123,7 +126,15 @@ class QuickBounds:
         forward, backward = self._pass_s(self._filled, largest)
         return forward / batch * (1 - _CUT), backward / batch * (1 - _CUT)
 
-    @kept_by(lambda self, plan: self.paths.key(replace(plan, recompute="none"), self._kind))
+    @kept_by(
+        lambda self, plan: (
+            plan.pass_batch,
+            *plan.layer_settings,
+            plan.pp == 1,
+            plan.ends_meet,
+            *self.paths.pass_settings(plan),
+        )
+    )
     def _own_pass_s(self, plan: Plan) -> tuple[float, float]:
         """Return the least times of a forward and of a backward of a layer in the plan's own passes."""
         return self._pass_s(self.paths, plan)
@@ -174,10 +185,13 @@ class CandidateBounds:
     paths: TapePaths
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # for which what serves them is named
+    names: bool = False  # a word names an algorithm, by which ranks may send to switches, even where none is said to add
     quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
     _known: list[dict[Hashable, RequestTime]] = field(init=False)  # times of requests by name, of each topology
-    _where: LRUCache[Hashable, PlacedGroups] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
+    _groups: LRUCache[Hashable, PlacedGroups] = field(
+        default_factory=lambda: LRUCache(_RANKS, lambda groups: groups.plan.world)
+    )
     _timed: set[Candidate] = field(default_factory=set)  # whose own requests are
 
     def __post_init__(self) -> None:
@@ -198,30 +212,39 @@ class CandidateBounds:
         """True where ranks reduce gradients beside their passes, so that `reduced` may be above the bound of their passes."""
         return self.paths.reduces
 
-    def reduced(self, plans: Sequence[Plan], times: TimeRequests) -> list[float]:
-        """Return [plans] bounds of steps by their reductions of gradients, on any topology and in any placement, in seconds."""
-        numbers = range(len(self.topologies))
-        every = [[Candidate(number, plan, axes) for number in numbers for axes in placements(plan)] for plan in plans]
-        missing: list[Missing] = [{} for _ in numbers]
-        for candidate in chain(*every):
-            there = self._there(candidate)
-            self._reduced_s(there)
-            missing[candidate.topology] |= there.missing
-        self._time(missing, times)
-        return [min(self._reduced_s(self._there(candidate)) for candidate in candidates) for candidates in every]
+    def reduced_s(self, plan: Plan) -> float:
+        """Return a bound of a plan's step by its reductions of gradients, on any topology, in the best of its placements."""
+        paths = self.paths.reductions(plan, last=False)
+        every = (Candidate(number, plan, axes) for number in range(len(self.topologies)) for axes in placements(plan))
+        return min(_longest_s(paths, self._quick(each)) for each in every)
 
-    def _reduced_s(self, there: PlacedRequests) -> float:
-        """Return the bound of a candidate by its reductions, as far as times are known; the others are noted as missing."""
-        paths = self.paths.reductions(there.plan, last=False)
-        return max((path.seconds(there, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)
+    def quickly_s(self, candidate: Candidate) -> float:
+        """Return a bound of a candidate in its placement before its requests are timed, in seconds."""
+        there = self._quick(candidate)
+        return max(self._outlined(candidate.plan).seconds(there), self._reduced_s(there))
+
+    def _reduced_s(self, there: QuickRequests) -> float:
+        """Return the bound of a candidate by its reductions, as far as times are known."""
+        return _longest_s(self.paths.reductions(there.plan, last=False), there)
+
+    def _where(self, candidate: Candidate) -> PlacedGroups:
+        """Return the groups of a candidate in its placement."""
+        number, plan, axes = candidate
+        key = (number, *plan.sizes.values(), axes)
+        if key not in self._groups:
+            topology = self.topologies[number]
+            ports = None if self.names else ports_of(topology, plan.world)
+            self._groups[key] = PlacedGroups.of(topology, plan, axes, self._rates[number], ports)
+        return self._groups[key]
+
+    def _quick(self, candidate: Candidate) -> QuickRequests:
+        """Return the requests of a candidate, before they are timed."""
+        return QuickRequests(self._rates[candidate.topology], candidate.plan, self._where(candidate))
 
     def _there(self, candidate: Candidate) -> PlacedRequests:
         """Return the requests of a candidate in its placement."""
-        number, plan, axes = candidate
-        key = (number, *plan.sizes.values(), axes)
-        if key not in self._where:
-            self._where[key] = PlacedGroups.of(self.topologies[number], plan, axes)
-        return PlacedRequests(self._rates[number], plan, self._where[key], self._known[number], self.axes)
+        number, plan, _ = candidate
+        return PlacedRequests(self._rates[number], plan, self._where(candidate), self._known[number], self.axes)
 
     def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[tuple[float, bool]]:
         """Return better bounds of candidates, after some of the requests without known times are timed.
@@ -258,3 +281,8 @@ class CandidateBounds:
     def _outlined(self, plan: Plan) -> Outline:
         """Return the outline of a plan."""
         return Outline.of(self.paths, plan)
+
+
+def _longest_s(paths: Sequence[TapePath], requests: Requests) -> float:
+    """Return the time of the longest of the paths of a plan's places, one path each, in seconds."""
+    return max((path.seconds(requests, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)

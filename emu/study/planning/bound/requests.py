@@ -14,13 +14,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, digest
-from emu.bound.limit import least_between_fs
 from emu.collective.operation import ROOTED
 from emu.dtypes import item_bytes
 from emu.errors import InputError
@@ -33,6 +31,7 @@ from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.site import canonical_npus
+from emu.study.planning.bound.rates import Ports, Rates, RequestTime, ranks_of
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.place_requests import DistinctRequest, choosing
@@ -43,43 +42,7 @@ from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import lay_request
-from emu.units import TICKS_PER_S, seconds
-
-
-class RequestTime(NamedTuple):
-    """The least time of a request, in seconds."""
-
-    left_s: float  # until a message has left its sender
-    there_s: float  # until all ranks have left a collective, or a message is delivered
-    is_told: bool = True  # the time is final: no better one will be known
-
-
-class Rates(NamedTuple):
-    """The largest rates of an NPU of a topology, out and in, in bytes per second, and the least latency in seconds."""
-
-    out: float
-    into: float
-    alpha_s: float = 0.0
-
-    @staticmethod
-    def of(topology: Topology) -> "Rates":
-        """Return the rates of the NPU with the most links, and the least latency of a way out of an NPU and into one."""
-        links = topology.links
-        out, into = (np.bincount(node, links.bandwidth_Bps, topology.n_nodes) for node in (links.src, links.dst))
-        n = topology.n_npus
-        alpha_fs = int(least_between_fs(links.latency_fs, links.src < n, links.dst < n, default=0)) + topology.message_fs
-        return Rates(float(out[:n].max()), float(into[:n].max()), seconds(alpha_fs))
-
-    def least_s(self, operation: str, elements: int, item: int, ranks: int) -> float:
-        """Return the least time of an operation for a rank, in seconds; the ranks share its elements evenly."""
-        size, own = elements * item, -(-elements // ranks) * item
-        cut = dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), size - own)
-        moved = {**cut, "all_reduce": size}.get(operation, 0)
-        return self.alpha_s + moved / max(self.out, self.into) if moved and ranks > 1 else 0.0
-
-    def message(self, size: int) -> RequestTime:
-        """Return the least time of a message."""
-        return RequestTime(size / self.out, self.alpha_s + size / min(self.out, self.into))
+from emu.units import TICKS_PER_S
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,25 +63,24 @@ class Requests:
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
         """Return a key that is equal where the requests of these axes take equally long."""
-        return tuple(ranks_of(self.sizes, axis) for axis in axes)
+        return self.rates, tuple(ranks_of(self.sizes, axis) for axis in axes)
 
     def collective(self, place: int, ask: Ask) -> RequestTime:
         """Return the least time of a request of all ranks at one place; a message goes to the next member of the group."""
-        if ask.operation == MESSAGE or goes_round(ask.splits):
-            return self.rates.message(ask.elements * item_bytes(ask.dtype))
+        ring, item = ask.operation == MESSAGE or goes_round(ask.splits), item_bytes(ask.dtype)
+        rates = self.rates_of(place, ask.axis, ring=ring)
+        if ring:
+            return rates.message(ask.elements * item)
         elements = 0 if ask.splits else ask.elements  # of blocks that differ a rank may have the largest itself
-        took_s = self.rates.least_s(ask.operation, elements, item_bytes(ask.dtype), ranks_of(self.sizes, ask.axis))
-        return RequestTime(0.0, took_s)
+        return RequestTime(0.0, rates.least_s(ask.operation, elements, item, ranks_of(self.sizes, ask.axis)))
+
+    def rates_of(self, place: int, axis: str, *, ring: bool) -> Rates:
+        """Return the rates of a rank at a place within its group of an axis; `ring`: to and from its neighbours there."""
+        return self.rates
 
     def messages(self, to: int, size: int) -> Sequence[RequestTime]:
         """Return [P] the least times of messages from each place to the place that is `to` places after it."""
         return [self.rates.message(size)] * self.plan.pp
-
-
-def ranks_of(sizes: Mapping[str, int], axis: str) -> int:
-    """Return the number of ranks of a group of an axis; 1 for an axis that the plan does not have."""
-    names = axis.split("+")
-    return prod(sizes[name] for name in names) if set(names) <= set(sizes) else 1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -128,6 +90,7 @@ class Groups:
     npus: I64  # [G, N] the NPUs that stand for all equal ones by symmetry
     choosing: I64  # [.., N] NPUs of the groups that choose the algorithm
     numbers: int  # possible numbers of their communicator, from 0 on; 1 where the number changes nothing
+    rates: Rates  # the largest of a member within its group
     name: str  # equal for equal groups
 
 
@@ -139,14 +102,17 @@ class PlacedGroups:
     plan: Plan  # one of the plans
     npus: I64  # [ranks] the NPU of each rank
     numbers: int  # possible numbers of communicators, as in `Groups`
+    anywhere: Rates  # of any NPU
+    ports: Ports | None = None  # None: not known
     messages: dict[Hashable, Sequence[RequestTime]] = field(default_factory=dict)  # known times by distance and size
 
     @staticmethod
-    def of(topology: Topology, plan: Plan, axes: tuple[str, ...]) -> "PlacedGroups":
+    def of(
+        topology: Topology, plan: Plan, axes: tuple[str, ...], anywhere: Rates, ports: Ports | None = None
+    ) -> "PlacedGroups":
         """Return the groups of a plan on a topology, with the first of its axes on neighbouring NPUs."""
-        return PlacedGroups(
-            topology, plan, npus_of(topology, plan, axes), _communicators(plan) if routes_spread(topology) else 1
-        )
+        numbers = _communicators(plan) if routes_spread(topology) else 1
+        return PlacedGroups(topology, plan, npus_of(topology, plan, axes), numbers, anywhere, ports)
 
     @kept_by(lambda _, *asked: asked)
     def at(self, place: int, axis: str) -> Groups:
@@ -156,8 +122,7 @@ class PlacedGroups:
     @kept_by(lambda _, *asked: asked)
     def neighbours(self, place: int, axis: str) -> Groups:
         """Return pairs: each rank of a place with the next member of its group of an axis."""
-        own = self._own(place, axis)
-        rows = np.stack((own, np.roll(own, -1, axis=1)), axis=-1).reshape(-1, 2)
+        rows = self._pairs(place, axis)
         return self._of(rows, rows)
 
     @kept_by(lambda _, *asked: asked)
@@ -165,6 +130,25 @@ class PlacedGroups:
         """Return pairs: each rank of a place with the rank of its pipeline at another place."""
         rows = self._every("pp")[:, [src, dst]]
         return self._of(rows, rows)
+
+    @kept_by(lambda _, *asked: asked)
+    def rates(self, place: int, axis: str) -> tuple[Rates, Rates]:
+        """Return the largest rates of a rank of a place within its group of an axis, and those to and from its neighbours."""
+        return self._rates(self._own(place, axis)), self._rates(self._pairs(place, axis))
+
+    @kept_by(lambda _, *asked: asked)
+    def rates_between(self, src: int, dst: int) -> Rates:
+        """Return the largest rates of the messages between two places."""
+        return self._rates(self._every("pp")[:, [src, dst]])
+
+    def _rates(self, ranks: I64) -> Rates:
+        """Return the largest rates of a member of groups of ranks within its group."""
+        return self.anywhere if self.ports is None else self.ports.rates(self.npus[ranks], self.anywhere)
+
+    def _pairs(self, place: int, axis: str) -> I64:
+        """Return pairs of ranks: each of a place with the next member of its group of an axis."""
+        own = self._own(place, axis)
+        return np.stack((own, np.roll(own, -1, axis=1)), axis=-1).reshape(-1, 2)
 
     @kept_by(lambda _, *asked: asked)
     def names(self, place: int, axes: tuple[str, ...]) -> Hashable:
@@ -187,7 +171,9 @@ class PlacedGroups:
         asking = choosing(ranks, every)
         both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
         npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
-        return Groups(npus, chosen, self.numbers, digest((npus, chosen, self.numbers)))
+        rates = self._rates(ranks)
+        numbers = self.numbers if self.ports is None or self.ports.spread(self.npus[ranks]) else 1
+        return Groups(npus, chosen, numbers, rates, digest((npus, chosen, numbers, rates)))
 
 
 def _communicators(plan: Plan) -> int:
@@ -254,12 +240,16 @@ def time_request(request: PlacedRequest, topology: Topology, algorithms: tuple[s
     if roots is None:
         return RequestTime(0.0, 0.0)
     asked = [request.different(n) for n in range(request.groups.numbers)]
-    each = [_least(replace(of, root=root), _Fabric(choice, topology, npus, launch_fs)) for of in asked for root in roots]
+    fabric = _Fabric(choice, topology, npus, launch_fs, request.groups.rates)
+    each = [_least(replace(of, root=root), fabric) for of in asked for root in roots]
     return RequestTime(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
 
 
+@dataclass(frozen=True, eq=False)
 class _Fabric(ServedFabric):
     """A topology on which a request runs, with the choice of algorithms."""
+
+    rates: Rates  # the largest of a member within its group
 
     def parts(self, asked: DistinctRequest) -> list[RequestPart]:
         """Return the groups of a request by the algorithm that serves them: one part for each algorithm."""
@@ -328,7 +318,7 @@ def _served(parts: Sequence[RequestPart]) -> tuple[BatchKey, ...]:
 def _floor_s(asked: DistinctRequest, fabric: _Fabric) -> float:
     """Return the least time of a request for a rank by any algorithm, in seconds."""
     elements, item = asked.elements * (not asked.splits), max(1, asked.size_bytes // max(1, asked.elements))
-    least_s = Rates.of(fabric.topology).least_s(asked.name, elements, item, asked.ranks.shape[1])
+    least_s = fabric.rates.least_s(asked.name, elements, item, asked.ranks.shape[1])
     return least_s + fabric.launch_fs / TICKS_PER_S
 
 
@@ -340,13 +330,10 @@ def _options(asked: DistinctRequest, fabric: _Fabric) -> Iterator[Option]:
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedRequests(Requests):
-    """The requests of a plan in one placement; a request whose time is not known has its least time in any placement."""
+class QuickRequests(Requests):
+    """The requests of a plan in one placement, by the rates of the ports that serve its groups."""
 
     where: PlacedGroups
-    times: Mapping[Hashable, RequestTime]  # known ones, by name of the request
-    axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
-    missing: Missing = field(default_factory=dict)  # what was asked for and is not known, by name
 
     def place_key(self, place: int) -> Hashable:
         """Return the key of a place, as in `Requests`; each place has its own."""
@@ -354,14 +341,36 @@ class PlacedRequests(Requests):
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
         """Return the key of the groups of axes at a place, as in `Requests`."""
-        return self.where.names(place, axes)
+        return tuple((ranks_of(self.sizes, axis), self.where.rates(place, axis)) for axis in axes)
+
+    def rates_of(self, place: int, axis: str, *, ring: bool) -> Rates:
+        """Return the rates of a rank at a place, as in `Requests`."""
+        return self.where.rates(place, axis)[ring]
+
+    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
+        """Return [P] the least times of messages between places, as in `Requests`."""
+        n = self.where.plan.pp
+        return [self.where.rates_between(place, (place + to) % n).message(size) for place in range(n)]
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedRequests(QuickRequests):
+    """The requests of a plan in one placement by their times; one whose time is not known takes what it quickly takes."""
+
+    times: Mapping[Hashable, RequestTime]  # known ones, by name of the request
+    axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
+    missing: Missing = field(default_factory=dict)  # what was asked for and is not known, by name
+
+    def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
+        """Return the key of the groups of axes at a place, as in `Requests`."""
+        return self.where.topology, self.where.names(place, axes)
 
     def collective(self, place: int, ask: Ask) -> RequestTime:
         """Return the least time of a request at a place, as in `Requests`."""
         after = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
         groups = self.where.neighbours(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
         found = self._time(PlacedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
-        return Requests.collective(self, place, ask)._replace(is_told=False) if found is None else found
+        return super().collective(place, ask)._replace(is_told=False) if found is None else found
 
     def messages(self, to: int, size: int) -> Sequence[RequestTime]:
         """Return [P] the least times of messages between places, as in `Requests`."""
@@ -374,7 +383,7 @@ class PlacedRequests(Requests):
         found = [self._time(each, _ENDS) for each in asks]
         if None not in found:
             kept[to, size] = [each for each in found if each is not None]
-        otherwise = Requests.messages(self, to, size)
+        otherwise = super().messages(to, size)
         return [least if each is None else each for each, least in zip(found, otherwise, strict=True)]
 
     def _time(self, request: PlacedRequest, after: int) -> RequestTime | None:

@@ -26,7 +26,8 @@ from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound.requests import Requests, ranks_of
+from emu.study.planning.bound.rates import ranks_of
+from emu.study.planning.bound.requests import Requests
 from emu.trace.device.device import Device
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.steps import computes, queue_order

@@ -1,19 +1,19 @@
 """A search over candidates that looks at the least bound first.
 
 Bounds are those of `emu.study.planning.bound`. A plan is bounded in any placement, first quickly, then by its tape; then in
-each of its placements by the times of its own requests, as far as is needed (`candidate_bounds`). Then it is timed as a
-composed step. The search always looks at the least bound, until this is above the time of the last plan of the table. So it
-finds the plans that timing every candidate finds, unless it ends before. The first plan is *proved* when no bound is left below
-its time. The search goes on to prove the others until it has done a fixed amount of work, which the request can lift. What is
+each of its placements by the links that serve its groups, and by the times of its own requests, as far as is needed
+(`candidate_bounds`). Then it is timed as a composed step. The search always looks at the least bound, until this is above the
+time of the last plan of the table. So it finds the plans that timing every candidate finds, unless it ends before. A few
+promising plans are timed earlier, so that a best is known soon. The first plan is *proved* when no bound is left below its
+time. The search goes on to prove the others until it has done a fixed amount of work, which the request can lift. What is
 done depends neither on the number of processes nor on how fast they are.
 """
 
 import sys
-from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 from typing import NamedTuple
@@ -25,7 +25,9 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
-from emu.study.planning.bound.requests import PlacedRequest, RequestTime
+from emu.study.planning.bound.rates import RequestTime
+from emu.study.planning.bound.requests import PlacedRequest
+from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
 from emu.study.planning.search.results import COMPOSED, FULL, REFUSED, JobResult, Progress, RequestJob, SearchState, StepJob
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.planning.space import placements
@@ -47,55 +49,9 @@ AFTER_FIRST = Work(40, 1_000, 2_000)  # once the first plan is proved
 _ALL = Work(*[sys.maxsize] * 3)
 _AHEAD = 4  # steps that are asked for before the first of them is looked at, whatever the number of processes
 _NEAR = 0.01  # share by which a quickly timed plan may be slower than the last of the table, and is timed once more
+_EVERY = 16  # requests that are timed before promising plans are tried again; then twice as many each time
+_LOOKS = 256  # limit of bounds that are computed to find promising plans
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
-
-
-READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
-_TOGETHER = 64  # limit of entries that are looked at together
-_AS_LEAST = 1.005  # times the least bound: limit of their bounds
-
-
-class Entry(NamedTuple):
-    """A candidate, or a plan in any placement, with the bound of its time."""
-
-    bound_s: float
-    known: int  # the kind of the bound: READY, PLACED and so on
-    number: int  # unique
-    candidate: Candidate
-
-
-@dataclass
-class Frontier:
-    """A heap of entries."""
-
-    entries: list[Entry] = field(default_factory=list)
-    added: int = 0
-
-    def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
-        """Add an entry, numbered after all entries before it.
-
-        Args:
-            bound_s: The lower bound of its time.
-            known: How this bound was found, one of the constants from READY on.
-            candidate: The candidate, or a plan in any placement.
-        """
-        self.added += 1
-        heappush(self.entries, Entry(bound_s, known, self.added, candidate))
-
-    def has(self, most_s: float) -> bool:
-        """Return whether there is an entry whose bound is at most `most_s`."""
-        return bool(self.entries) and self.entries[0].bound_s <= most_s
-
-    def first(self, most_s: float) -> list[Entry]:
-        """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
-        found, ready = [heappop(self.entries)], list[Entry]()
-        most_s = min(most_s, found[0].bound_s * _AS_LEAST)
-        while found[0].known != READY and self.has(most_s) and len(found) < _TOGETHER:
-            entry = heappop(self.entries)
-            (ready if entry.known == READY else found).append(entry)
-        for entry in ready:
-            heappush(self.entries, entry)
-        return found
 
 
 PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, and the number of candidates that it is of
@@ -120,6 +76,8 @@ class Search:
     pool: OpenPool[StepJob | RequestJob, JobResult] = field(init=False)  # it is set once processes are there
     frontier: Frontier = field(default_factory=Frontier)
     under_way: deque[tuple[Candidate, PendingResult[JobResult]]] = field(default_factory=deque)  # steps that were asked for
+    tried: Counter[Hashable] = field(default_factory=Counter)  # promising plans that were timed, of each split
+    tries_at: int = 0  # requests after which promising plans are tried next
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
     quick_s: dict[Candidate, float] = field(default_factory=dict)  # times by the quick way
@@ -157,14 +115,12 @@ class Search:
         label = f"searching {len(self.frontier.entries):,} plans for the best"
         with self.progress(label, None, self._told) as self.state.advance:
             while self._goes_on() or self._waits():
-                if len(self.under_way) == _AHEAD or not self._goes_on():
-                    candidate, waiting = self.under_way[0]
-                    self._take(candidate, waiting())
-                    self.under_way.popleft()
-                    self._bounded()
-                    self.state.save([*self.known()])
+                if self._goes_on() and self._tries():
+                    self._try_promising()
+                elif len(self.under_way) == _AHEAD or not self._goes_on():
+                    self._take_next()
                 else:
-                    self._look_at(self.frontier.first(self.limit_s))
+                    self._look_at(self.frontier.together(self.limit_s))
                     self._bounded()
         for candidate, _ in self.under_way:  # these are not among the best
             self.frontier.add(self.bounds_s.pop(candidate), READY, candidate)
@@ -174,6 +130,11 @@ class Search:
     def limit_s(self) -> float:
         """The time of the slowest plan that is wanted; the search may leave out what is above it."""
         return max(self.worst_s, self.reach_s)
+
+    @property
+    def _first_limit_s(self) -> float:
+        """The time of the first plan; what has a bound above it is slower."""
+        return max(self.first_s, self.reach_s)
 
     @property
     def _most(self) -> Work:
@@ -190,7 +151,7 @@ class Search:
 
     def _waits(self) -> bool:
         """Return whether a step that was asked for may be among the best."""
-        return bool(self.under_way) and self.bounds_s[self.under_way[0][0]] <= self.limit_s
+        return any(self.bounds_s[candidate] <= self.limit_s for candidate, _ in self.under_way)
 
     def _work(self) -> Work:
         """Return the work that is done."""
@@ -199,20 +160,60 @@ class Search:
     def _bounded(self) -> None:
         """Compute the bound of what is left, and note when nothing in the frontier may be as fast as the first plan."""
         asked = (self.bounds_s[candidate] for candidate, _ in self.under_way)
-        first = (entry.bound_s for entry in self.frontier.entries[:1])
-        least_s = min((*asked, *first), default=inf)
+        first = self.frontier.least()
+        least_s = min((*asked, first.bound_s if first else inf))
         self.least_s = min(least_s, self.left_s)
-        if self.first_took is None and least_s > max(self.first_s, self.reach_s):
+        if self.first_took is None and least_s > self._first_limit_s:
             self.first_took = self._work()
         self.state.bounded(self.least_s)
 
     def _told(self) -> str:
         """Return in words what is done and what is left; another thread may ask."""
-        entries = [entry for entry in [*self.frontier.entries] if entry.bound_s <= self.limit_s]
+        entries = [entry for entry in self.frontier.entries if entry.bound_s <= self.limit_s]
         placed = {entry.candidate.plan for entry in entries if entry.known <= ANYWHERE}
         left = len(placed) + sum(entry.known > ANYWHERE for entry in entries)
         done = f"{len(self.rows):,} steps and {self.requests:,} requests timed"
         return f"{self.state.told()}; {done}; {left:,} plans left that may be among the best {self.request.best}"
+
+    def _tries(self) -> bool:
+        """Return whether promising plans are to be timed before more requests are."""
+        first = self.frontier.least()
+        return first is not None and first.known == PLACED and self.requests >= self.tries_at
+
+    def _try_promising(self) -> None:
+        """Time the step of the plan with the least bound of a split, at first of several splits.
+
+        So a best plan is known early. Its requests are not timed. The bounds of all other plans stay as they are.
+        """
+        self.tries_at = max(_EVERY, 2 * self.requests)
+        looks, wanted = iter(range(_LOOKS)), len(self.under_way) + (1 if self.best else _AHEAD)
+        for split in self.frontier.promising(self._first_limit_s, self.tried):
+            if len(self.under_way) < wanted:
+                self.under_way.extend(self._promising(split, looks))
+        while self.under_way:
+            self._take_next()
+
+    def _promising(self, split: Hashable, looks: Iterator[int]) -> list[tuple[Candidate, PendingResult[JobResult]]]:
+        """Return the plan with the least bound of a split with its pending step; an empty list if none is found or fits."""
+        asked = list[tuple[Candidate, PendingResult[JobResult]]]()
+        for _ in looks:
+            if (first := self.frontier.first_of(split)) is None or first.bound_s > self._first_limit_s:
+                break
+            first = self.frontier.take(split)
+            if first.known > PLACED:
+                self._look([first])
+            elif asked := self._timed(first):
+                self.tried[split] += 1
+                break
+        return asked
+
+    def _take_next(self) -> None:
+        """Take the result of the step that was asked for first."""
+        candidate, waiting = self.under_way[0]
+        self._take(candidate, waiting())
+        self.under_way.popleft()
+        self._bounded()
+        self.state.save([*self.known()])
 
     def _look_at(self, entries: Sequence[Entry]) -> None:
         """Ask for the step of an entry, or compute the next, better bounds of several."""
@@ -240,43 +241,47 @@ class Search:
             if entry.known == PLAN:
                 works_s = self.placed.quick.seconds(entry.candidate.plan)
                 self.frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
-            if entry.known == REDUCED or (entry.known == WORKS and not self.placed.reduces):
+            elif entry.known == WORKS and self.placed.reduces:
+                self._reduce(entry)
+            elif entry.known == ANYWHERE:
+                self._place(entry)
+            elif entry.known != PLACED:
                 self._bound(entry)
-        self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces])
-        together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
-        found = self.placed.nearer([candidate for _, candidate in together], self._times)
-        for (bound_s, candidate), (least_s, is_told) in zip(together, found, strict=True):
-            self.frontier.add(max(bound_s, least_s), READY if is_told else PLACED, candidate)
+        self._time_requests([entry for entry in entries if entry.known == PLACED])
 
     def _leaves(self, entry: Entry) -> bool:
         """Return whether a plan is left out because a limit of the search is reached."""
         if not self.placed.reduces or entry.known not in (PLAN, WORKS, REDUCED):
             return False
         most = self._most
-        return self.generated >= most.plans or (self.requests >= most.requests and entry.known != REDUCED)
+        return self.generated >= most.plans or self.requests >= most.requests
 
-    def _reduce(self, entries: Sequence[Entry]) -> None:
-        """Bound the plans that may fit by the times of their reductions of gradients."""
-        fit = [entry for entry in entries if not self.has or self.floors.bytes(entry.candidate.plan) <= self.has]
-        found = dict(zip(fit, self.placed.reduced([entry.candidate.plan for entry in fit], self._times), strict=True))
-        for entry in entries:
-            self.frontier.add(max(entry.bound_s, found.get(entry, 0.0)), REDUCED, entry.candidate)
+    def _reduce(self, entry: Entry) -> None:
+        """Bound a plan by its reductions of gradients, if it may fit."""
+        plan = entry.candidate.plan
+        reduced_s = self.placed.reduced_s(plan) if self._may_fit(plan) else 0.0
+        self.frontier.add(max(entry.bound_s, reduced_s), REDUCED, entry.candidate)
 
-    def _placed(self, entry: Entry) -> list[Candidate]:
-        """Return the candidates of an entry to be bounded by their own requests: itself, or all placements of its plan."""
-        candidate = entry.candidate
-        if entry.known != ANYWHERE:
-            return [candidate] * (entry.known == PLACED)
-        if self._fits(candidate.plan, range(min(_FIRST, candidate.plan.pp))):  # one of which mostly holds the most
-            return [candidate._replace(axes=axes) for axes in placements(candidate.plan)]
-        self.large.append((entry.bound_s, len(placements(candidate.plan))))
-        return []
+    def _place(self, entry: Entry) -> None:
+        """Bound a plan on one topology in each of its placements, if the first places of its pipelines fit."""
+        candidate, every = entry.candidate, placements(entry.candidate.plan)
+        if not self._fits(candidate.plan, range(min(_FIRST, candidate.plan.pp))):  # one of which mostly holds the most
+            self.large.append((entry.bound_s, len(every)))
+            return
+        for each in (candidate._replace(axes=axes) for axes in every):
+            self.frontier.add(max(entry.bound_s, self.placed.quickly_s(each)), PLACED, each)
+
+    def _time_requests(self, entries: Sequence[Entry]) -> None:
+        """Bound candidates by more times of their own requests."""
+        found = self.placed.nearer([entry.candidate for entry in entries], self._times)
+        for entry, (least_s, is_told) in zip(entries, found, strict=True):
+            self.frontier.add(max(entry.bound_s, least_s), READY if is_told else PLACED, entry.candidate)
 
     def _bound(self, entry: Entry) -> None:
         """Bound a plan in any placement on each topology, unless it does not fit the memory."""
         plan, bounds = entry.candidate.plan, list[float]()
-        self.generated += 1
-        if not self.has or self.floors.bytes(plan) <= self.has:
+        if self._may_fit(plan):
+            self.generated += 1
             with suppress(InputError):  # it cannot be generated
                 bounds = [max(entry.bound_s, each) for each in self.placed.anywhere_s(plan)]
         for number, bound_s in enumerate(bounds):
@@ -307,6 +312,10 @@ class Search:
             row, key = self.rows[each], each[:2]
             best[key] = min(row, best.get(key, row), key=lambda one: (one.step_time_s, one.axes))
         return list(best.values())
+
+    def _may_fit(self, plan: Plan) -> bool:
+        """Return whether the least that a plan's ranks hold fits the memory."""
+        return not self.has or self.floors.bytes(plan) <= self.has
 
     @kept_by(lambda _, *asked: asked)
     def _fits(self, plan: Plan, places: range) -> bool:

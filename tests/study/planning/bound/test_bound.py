@@ -13,7 +13,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import CHUNKED, MEGATRON, OVERLAPPED
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.candidate_bounds import MemoryFloors
-from emu.study.planning.bound.requests import Rates
+from emu.study.planning.bound.rates import Rates
 from emu.study.planning.search.row import Candidate
 from emu.topology.description.networkx_graph import topology_of
 from tests.study.planning.spaces import asked, candidates, of, step_s, there_s, times
@@ -48,7 +48,10 @@ def shares(request, line, n, *, composed, seed=7):
         except InputError:  # no such step can be generated
             continue
         assert placed.quick.quickly_s(each.plan) <= placed.quick.seconds(each.plan) <= placed.anywhere_s(each.plan)[0]
-        assert placed.reduced([each.plan], times(request, line))[0] <= took_s
+        assert placed.reduced_s(each.plan) <= placed.quickly_s(each) * (1 + 1e-12)
+        assert (
+            placed.anywhere_s(each.plan)[0] <= placed.quickly_s(each) <= there_s(placed, each, times(request, line)) <= took_s
+        )
         taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s(placed, each, times(request, line)) / took_s))
     return zip(*taken, strict=True)
 

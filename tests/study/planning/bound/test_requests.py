@@ -5,6 +5,7 @@ import pytest
 from emu.model.generate.item import Ask
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.bound import requests
+from emu.study.planning.bound.rates import Rates, ports_of
 from emu.study.planning.bound.requests import PlacedGroups, PlacedRequest, time_request
 from emu.topology.catalogue import build_topology
 
@@ -15,7 +16,11 @@ PLAN = parse_plan("tp=4,cp=2,dp=4", global_batch=8, seq=512)
 @pytest.mark.parametrize("axes", [("tp", "cp", "dp"), ("dp", "tp", "cp")])
 def test_one_group_of_each_that_symmetries_make_equal_bounds_all_of_them(line, axes, monkeypatch):
     topology = build_topology(line)
-    where, looked_at, fewest = PlacedGroups.of(topology, PLAN, axes), [], requests._Fabric.fewest
+    where, looked_at, fewest = (
+        PlacedGroups.of(topology, PLAN, axes, Rates.of(topology), ports_of(topology, PLAN.world)),
+        [],
+        requests._Fabric.fewest,
+    )
     for axis, operation in (("tp", "all_gather"), ("dp", "all_reduce")):
         asked = PlacedRequest(Ask(axis, operation, 2**22, "bfloat16"), where.at(0, axis))
         with monkeypatch.context() as patched:

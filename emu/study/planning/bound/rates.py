@@ -1,0 +1,164 @@
+"""The largest rates at which NPUs send and receive, and the least times of requests that follow from them.
+
+A rate is of a whole NPU, or of the links by which the members of some groups reach one another. A *port* of an NPU is one link
+to another NPU, or all of its links to switches of one tier, as a router may take any of them. The messages of a rank to its
+group leave it by the ports of their routes, and come by such ports. So a group whose members sit in one row of a mesh is served
+by the links of that row alone, and by no algorithm faster.
+
+G groups, N members of each, J NPUs of the job, L links.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I32, I64, Bool, column
+from emu.bound.limit import least_between_fs
+from emu.errors import InputError
+from emu.topology.placement import place
+from emu.topology.topology import CHANNELS, Topology, cached_by_topology
+from emu.units import seconds
+
+_MOST_NPUS = 1024  # of a job, whose pairs are all routed; some seconds
+_KEYS = tuple(number * CHANNELS + channel for number in range(4) for channel in (number, number + 1))  # of each pair
+_TOGETHER = 2**17  # pairs that are routed at one time
+_FACTOR = 10_007  # of the names of routes, so that two routes between the same NPUs have different names
+
+
+class RequestTime(NamedTuple):
+    """The least time of a request, in seconds."""
+
+    left_s: float  # until a message has left its sender
+    there_s: float  # until all ranks have left a collective, or a message is delivered
+    is_told: bool = True  # the time is final: no better one will be known
+
+
+class Rates(NamedTuple):
+    """The largest rates of an NPU of a topology, out and in, in bytes per second, and the least latency in seconds."""
+
+    out: float
+    into: float
+    alpha_s: float = 0.0
+
+    @staticmethod
+    def of(topology: Topology) -> "Rates":
+        """Return the rates of the NPU with the most links, and the least latency of a way out of an NPU and into one."""
+        links = topology.links
+        out, into = (np.bincount(node, links.bandwidth_Bps, topology.n_nodes) for node in (links.src, links.dst))
+        n = topology.n_npus
+        alpha_fs = int(least_between_fs(links.latency_fs, links.src < n, links.dst < n, default=0)) + topology.message_fs
+        return Rates(float(out[:n].max()), float(into[:n].max()), seconds(alpha_fs))
+
+    def least_s(self, operation: str, elements: int, item: int, ranks: int) -> float:
+        """Return the least time of an operation for a rank, in seconds; the ranks share its elements evenly."""
+        size, own = elements * item, -(-elements // ranks) * item
+        cut = dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), size - own)
+        moved = {**cut, "all_reduce": size}.get(operation, 0)
+        return self.alpha_s + moved / max(self.out, self.into) if moved and ranks > 1 else 0.0
+
+    def message(self, size: int) -> RequestTime:
+        """Return the least time of a message."""
+        return RequestTime(size / self.out, self.alpha_s + size / min(self.out, self.into))
+
+
+def ranks_of(sizes: Mapping[str, int], axis: str) -> int:
+    """Return the number of ranks of a group of an axis; 1 for an axis that the plan does not have."""
+    names = axis.split("+")
+    return prod(sizes[name] for name in names) if set(names) <= set(sizes) else 1
+
+
+class _Side(NamedTuple):
+    """The ports by which messages leave NPUs, or by which they come."""
+
+    of_link: I64  # [L] the port of each link
+    rate: F64  # of each port, in bytes per second; that of no port, and of all ports of any NPU together
+    port: I64  # [J, J] of each NPU for the messages to, or from, each other
+
+    @staticmethod
+    def of(topology: Topology, near: I32, far: I32, npus: I64) -> "_Side":
+        """Return the side of the links whose ends `near` are NPUs, and whose ends `far` are other nodes; no route is known."""
+        tier, tiers = topology.links.dimension, int(topology.links.dimension.max(initial=0)) + 1
+        to = np.where(far < topology.n_npus, far, topology.n_nodes + tier)
+        names, of_link = np.unique(near.astype(np.int64) * (topology.n_nodes + tiers) + to, return_inverse=True)
+        rate = np.bincount(of_link, topology.links.bandwidth_Bps, len(names))
+        whole = np.bincount(near, topology.links.bandwidth_Bps, topology.n_nodes)[npus].max()
+        return _Side(of_link, np.concatenate((rate, (0.0, whole))), np.full((len(npus), len(npus)), len(names)))
+
+    def most(self, rows: I64) -> float:
+        """Return the largest rate of a member of groups [G, N] for what it sends to the others, or gets from them."""
+        found = 0.0
+        for some in np.array_split(rows, -(-rows.size * rows.shape[1] // _TOGETHER)):
+            ports = np.sort(self.port[some[:, :, None], some[:, None, :]], axis=-1)
+            again = np.zeros(ports.shape, np.bool_)
+            again[..., 1:] = ports[..., 1:] == ports[..., :-1]
+            found = max(found, float(np.where(again, 0.0, self.rate[ports]).sum(axis=-1).max(initial=0.0)))
+        return min(found, float(self.rate[-1]))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ports:
+    """The ports of the NPUs of a job, for the messages between any two of them."""
+
+    at: I64  # [n_nodes] index of each NPU of the job
+    out: _Side
+    into: _Side
+    varies: Bool  # [J, J] whether messages from each to each other take different routes by their key
+
+    def rates(self, npus: I64, anywhere: Rates) -> Rates:
+        """Return the largest rates of a member of groups, for messages within its group.
+
+        Args:
+            npus: [G, N] the NPUs of the groups.
+            anywhere: The rates of any NPU; these are returned for groups of one member.
+        """
+        if npus.shape[1] < 2:
+            return anywhere
+        rows = self.at[npus]
+        return Rates(self.out.most(rows), self.into.most(rows), anywhere.alpha_s)
+
+    def spread(self, npus: I64) -> bool:
+        """Return whether some messages within groups [G, N] take different routes by the number of their communicator."""
+        return any(bool(self.varies[np.ix_(rows, rows)].any()) for rows in self.at[npus])
+
+    def add(self, topology: Topology, npus: I64) -> None:
+        """Note the ports of the routes from some NPUs to all of the job.
+
+        Raises:
+            InputError: some pair has no route.
+        """
+        every = np.flatnonzero(self.at >= 0)
+        src, dst = (side.ravel() for side in np.meshgrid(npus, every, indexing="ij"))
+        src, dst = src[src != dst], dst[src != dst]
+        here, ends, names = (self.at[src], self.at[dst]), [np.empty((len(_KEYS), len(src)), np.int64) for _ in range(2)], []
+        for k, key in enumerate(_KEYS):
+            ways = topology.routes(src, dst, np.full(len(src), key))
+            hop = np.arange(len(ways.link)) - np.repeat(ways.start[:-1], ways.hops)
+            ends[0][k] = self.out.of_link[ways.link[ways.start[:-1]]]
+            ends[1][k] = self.into.of_link[ways.link[ways.start[1:] - 1]]
+            names.append(np.add.reduceat((ways.link + 1) * (_FACTOR + hop) ** 2, ways.start[:-1]))
+        self.varies[here] = (np.array(names) != names[0]).any(axis=0)
+        for side, at, port in zip((self.out, self.into), (here, here[::-1]), ends, strict=True):
+            side.port[at] = np.where((port == port[0]).all(axis=0), port[0], len(side.rate) - 1)
+
+
+@cached_by_topology(2)
+def ports_of(topology: Topology, n: int) -> Ports | None:
+    """Return the ports of a job of n ranks.
+
+    None is returned where they are not known: ranks may send to switches that add, switches turn, or there are too many NPUs.
+    """
+    if topology.adds or topology.circuits or not 1 < n <= _MOST_NPUS:
+        return None
+    npus, at, links = column(place(topology, n), np.int64), np.full(topology.n_nodes, -1), topology.links
+    at[npus] = np.arange(n)
+    sides = _Side.of(topology, links.src, links.dst, npus), _Side.of(topology, links.dst, links.src, npus)
+    found = Ports(at, *sides, np.zeros((n, n), np.bool_))
+    try:
+        for some in np.array_split(npus, -(-n * n // _TOGETHER)):
+            found.add(topology, some)
+    except InputError:  # some pair has no route
+        return None
+    return found

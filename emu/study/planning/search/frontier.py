@@ -1,0 +1,110 @@
+"""The frontier of a search: its entries in the order of their bounds, and of each split of the NPUs apart.
+
+A split is the sizes of a plan's axes, and how it shards states.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from emu.study.planning.search.row import Candidate
+
+READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
+_TOGETHER = 64  # limit of entries that are looked at together
+_AS_LEAST = 1.005  # times the least bound: limit of their bounds
+
+
+class Entry(NamedTuple):
+    """A candidate, or a plan in any placement, with the bound of its time."""
+
+    bound_s: float
+    known: int  # the kind of the bound: READY, PLACED and so on
+    number: int  # unique
+    candidate: Candidate
+
+    @property
+    def split(self) -> Hashable:
+        """The key of its split."""
+        plan = self.candidate.plan
+        return plan.sharding, plan.tp, plan.cp, plan.pp, plan.ep
+
+
+@dataclass
+class Frontier:
+    """The entries of a search, in a heap for each split."""
+
+    heaps: dict[Hashable, list[Entry]] = field(default_factory=dict)
+    added: int = 0
+    _firsts: list[Entry] = field(default_factory=list)  # a heap of entries that were the first of their split
+
+    def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
+        """Add an entry, numbered after all entries before it.
+
+        Args:
+            bound_s: The lower bound of its time.
+            known: How this bound was found, one of the constants from READY on.
+            candidate: The candidate, or a plan in any placement.
+        """
+        self.added += 1
+        self._push(Entry(bound_s, known, self.added, candidate))
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries, in any order; another thread may ask."""
+        return [entry for heap in [*self.heaps.values()] for entry in [*heap]]
+
+    def least(self) -> Entry | None:
+        """Return the entry of the least bound; None if there are no entries."""
+        while self._firsts:
+            first = self._firsts[0]
+            if first is self.first_of(first.split):
+                return first
+            heappop(self._firsts)  # another has come before it, or it was taken off
+        return None
+
+    def has(self, most_s: float) -> bool:
+        """Return whether there is an entry whose bound is at most `most_s`."""
+        least = self.least()
+        return least is not None and least.bound_s <= most_s
+
+    def first_of(self, split: Hashable) -> Entry | None:
+        """Return the entry of the least bound of a split; None if there is none."""
+        heap = self.heaps.get(split)
+        return heap[0] if heap else None
+
+    def take(self, split: Hashable) -> Entry:
+        """Take off and return the entry of the least bound of a split."""
+        heap = self.heaps[split]
+        found = heappop(heap)
+        if heap:
+            heappush(self._firsts, heap[0])
+        return found
+
+    def together(self, most_s: float) -> list[Entry]:
+        """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
+        found, ready, least = list[Entry](), list[Entry](), self.least()
+        while least is not None and len(found) < _TOGETHER and least.bound_s <= most_s:
+            entry = self.take(least.split)
+            if not found:
+                most_s = min(most_s, entry.bound_s * _AS_LEAST)
+            (ready if entry.known == READY and found else found).append(entry)
+            if found[0].known == READY:
+                break
+            least = self.least()
+        for entry in ready:
+            self._push(entry)
+        return found
+
+    def promising(self, most_s: float, tried: Counter[Hashable]) -> list[Hashable]:
+        """Return the splits with a bound of at most `most_s`: the least often tried first, then by their least bound."""
+        near = {split: heap[0] for split, heap in self.heaps.items() if heap and heap[0].bound_s <= most_s}
+        return sorted(near, key=lambda split: (tried[split], near[split]))
+
+    def _push(self, entry: Entry) -> None:
+        """Add an entry to the heap of its split."""
+        heap = self.heaps.setdefault(entry.split, [])
+        heappush(heap, entry)
+        if heap[0] is entry:
+            heappush(self._firsts, entry)

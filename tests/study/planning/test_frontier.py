@@ -1,0 +1,52 @@
+"""The frontier of a search gives its entries in the order of their bounds, whatever came and went before."""
+
+import random
+from collections import Counter
+
+from emu.model.plan.plan_text import parse_plan
+from emu.study.planning.search import frontier
+from emu.study.planning.search.frontier import PLACED, READY, WORKS, Frontier
+from emu.study.planning.search.row import Candidate
+
+PLANS = [parse_plan(words, global_batch=8, seq=64) for words in ("tp=8", "dp=8", "tp=2,dp=4", "cp=8", "pp=8,microbatch=1")]
+
+
+def test_entries_come_in_the_order_of_their_bounds():
+    draw, own, expected = random.Random(3), Frontier(), []
+    for _ in range(2000):
+        if draw.random() < 0.6:
+            own.add(draw.randrange(50) / 10, draw.choice((READY, PLACED, WORKS)), Candidate(0, draw.choice(PLANS), ()))
+            expected = sorted(own.entries)
+        elif expected:
+            assert own.least() == expected[0]
+            split = expected.pop(0).split if draw.random() < 0.5 else draw.choice(expected).split
+            taken = own.take(split)
+            assert taken.split == split
+            expected = sorted(own.entries)
+        assert own.has(2.5) == (bool(expected) and expected[0].bound_s <= 2.5)
+    assert len(expected) > 100
+
+
+def test_entries_near_the_least_bound_are_looked_at_together_and_one_that_is_ready_alone(monkeypatch):
+    own = Frontier()
+    for bound_s, known, plan in ((1.0, WORKS, 0), (1.004, PLACED, 1), (1.002, READY, 2), (1.01, WORKS, 3)):
+        own.add(bound_s, known, Candidate(0, PLANS[plan], ()))
+    assert [entry.bound_s for entry in own.together(9.0)] == [1.0, 1.004]
+    assert [entry.bound_s for entry in own.together(9.0)] == [1.002]
+    assert own.together(1.0) == []
+    assert [entry.bound_s for entry in own.together(9.0)] == [1.01]
+    assert own.least() is None
+    monkeypatch.setattr(frontier, "_TOGETHER", 1)
+    own.add(1.0, WORKS, Candidate(0, PLANS[0], ()))
+    own.add(1.0, WORKS, Candidate(0, PLANS[0], ()))
+    assert len(own.together(9.0)) == 1
+
+
+def test_the_most_promising_split_was_tried_least_often_and_has_the_least_bound():
+    own = Frontier()
+    for bound_s, plan in ((3.0, 0), (1.0, 1), (2.0, 2), (5.0, 3)):
+        own.add(bound_s, WORKS, Candidate(0, PLANS[plan], ()))
+    split_of = {entry.candidate.plan: entry.split for entry in own.entries}
+    third, first, second, _ = (split_of[plan] for plan in PLANS[:4])
+    assert own.promising(4.0, Counter()) == [first, second, third]
+    assert own.promising(4.0, Counter({first: 1})) == [second, third, first]
