@@ -62,6 +62,7 @@ FLAGS = {
     | TIMELINE
     | FAULTS
     | {"--perturb"}
+    | {"--ran-on"}  # only the user knows on which of the networks a profile was taken, and only there is an error one of ours
     | {"--host-time", "--fill-ranks"},  # a profile has gaps of the host, and often not every rank: neither is taken unasked
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | FAULTS

@@ -92,6 +92,11 @@ _replay_device_option = click.option(
     help="The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes. "
     "[default: h100; kernels of a profile last as measured]",
 )
+ran_on_option = click.option(
+    "--ran-on",
+    metavar="NAME[:VARIANT][:key=value,...]|FILE",
+    help="The network on which a profile was taken: it is timed first, and the answer tells the error of the replay there.",
+)
 host_time_option = click.option(
     "--host-time", is_flag=True, help="Keep the time that the host took between launches, of a profile."
 )

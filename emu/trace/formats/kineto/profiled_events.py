@@ -1,13 +1,15 @@
 """The events of one rank of a profile while they are put together, in the order of issue."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import column
 from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
+from emu.trace.formats.measured_parts import MeasuredParts, measured_parts
 from emu.trace.trace import MOVES, Events, Kind, typed_events
 
 HOST = "host"  # the mark before an event that lasts as long as the host took until it launched the event
@@ -79,14 +81,26 @@ class ProfiledEvents:
                 found.setdefault(asked.group, []).append(row)
         return found
 
-    def step_spans_us(self) -> dict[int, tuple[float, float]]:
-        """Return, by step, when its first event began and its last one ended."""
-        found: dict[int, tuple[float, float]] = {}
+    def step_ends_us(self) -> list[float]:
+        """Return when the first event began, and when the last event of each step ended."""
+        spans: dict[int, tuple[float, float]] = {}
         for row, seen in self.seen.items():
             step = self.heads[row].step
-            low, high = found.get(step, (np.inf, -np.inf))
-            found[step] = min(low, seen.start_us), max(high, seen.end_us)
-        return found
+            low, high = spans.get(step, (np.inf, -np.inf))
+            spans[step] = min(low, seen.start_us), max(high, seen.end_us)
+        return [spans[1][0], *(spans[step][1] for step in sorted(spans))]
+
+    def step_parts(self, axis_of: Callable[[str], str]) -> list[MeasuredParts]:
+        """Return the measured parts of each step, each from the end of the one before.
+
+        Args:
+            axis_of: A function that returns the axis of a group's description.
+        """
+        asked: dict[str, list[tuple[float, float]]] = {}
+        for row in sorted(self.requests, key=lambda row: self.seen[row].start_us):
+            asked.setdefault(axis_of(self.requests[row].label), []).append(self.seen[row][:2])
+        computed = np.array([seen[:2] for row, seen in self.seen.items() if row not in self.requests], np.float64)
+        return [measured_parts(low, high, computed, asked) for low, high in pairwise(self.step_ends_us())]
 
     def events(self, agreed: Mapping[int, ProfiledRequest]) -> Events:
         """Return the events as columns.

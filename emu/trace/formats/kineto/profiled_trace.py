@@ -20,6 +20,7 @@ from emu.trace.formats.kineto.profiled_events import US
 from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup
 from emu.trace.formats.kineto.rank_events import RankEvents, RankWork, rank_events, rank_work
 from emu.trace.formats.kineto.rank_profile import RankProfile, read_profile
+from emu.trace.formats.measured_parts import MeasuredParts, mean_of_ranks
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, PARTS, Group, Kind, Trace
 
@@ -143,12 +144,12 @@ def _axis(label: str) -> str:
 
 def _step_times(ranks: Iterable[RankEvents]) -> tuple[float, ...]:
     """Return the seconds of each step, from the end of the one before: the mean of all ranks."""
-    found = []
-    for of in ranks:
-        spans = of.events.step_spans_us()
-        ends = [spans[1][0], *(spans[step][1] for step in sorted(spans))]
-        found.append(np.diff(ends) * US)
-    return tuple(np.mean(found, axis=0).tolist())
+    return tuple(np.mean([np.diff(of.events.step_ends_us()) * US for of in ranks], axis=0).tolist())
+
+
+def _step_parts(ranks: Sequence[RankEvents]) -> tuple[MeasuredParts, ...]:
+    """Return the measured parts of each step: the means of all ranks."""
+    return tuple(mean_of_ranks(of_step) for of_step in zip(*(of.events.step_parts(_axis) for of in ranks), strict=True))
 
 
 def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
@@ -172,6 +173,7 @@ def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
         left_out={what: count for what, count in left_out.items() if count},
         assumptions=tuple(dict.fromkeys(note for of in ranks.values() for note in _notes(of.profile))),
         step_times_s=_step_times(ranks.values()),
+        parts=_step_parts(list(ranks.values())),
     )
 
 
