@@ -17,7 +17,7 @@ from emu.trace.formats.kineto.agreement import agreed_requests
 from emu.trace.formats.kineto.collective_kernels import collective_rows
 from emu.trace.formats.kineto.missing_ranks import filled_groups
 from emu.trace.formats.kineto.profiled_events import US
-from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup
+from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup, axis_of
 from emu.trace.formats.kineto.rank_events import RankEvents, RankWork, rank_events, rank_work
 from emu.trace.formats.kineto.rank_profile import RankProfile, read_profile
 from emu.trace.formats.measured_parts import MeasuredParts, mean_of_ranks
@@ -130,16 +130,11 @@ def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Seque
     return Trace(
         tuple(of.events.events(agreed[rank]) for rank, of in ranks.items()),
         column([role[plays[rank][0]] for rank in order], np.int32),
-        tuple(Group(_axis(label), members) for members, label in numbers),
+        tuple(Group(axis_of(label), members) for members, label in numbers),
         tuple(tuple(numbers[group] for group in plays[rank][1]) for rank in order),
         column(np.zeros(len(ranks) * len(PARTS)), np.int64).reshape(-1, len(PARTS)),
         ((COMMAND, "run"),),
     )
-
-
-def _axis(label: str) -> str:
-    """Return the name of an axis from PyTorch's description of a group: of a mesh its dimension, of all ranks `world`."""
-    return {"default_pg": "world", "undefined": ""}.get(label, label.removeprefix("mesh_"))
 
 
 def _step_times(ranks: Iterable[RankEvents]) -> tuple[float, ...]:
@@ -149,7 +144,7 @@ def _step_times(ranks: Iterable[RankEvents]) -> tuple[float, ...]:
 
 def _step_parts(ranks: Sequence[RankEvents]) -> tuple[MeasuredParts, ...]:
     """Return the measured parts of each step: the means of all ranks."""
-    return tuple(mean_of_ranks(of_step) for of_step in zip(*(of.events.step_parts(_axis) for of in ranks), strict=True))
+    return tuple(mean_of_ranks(of_step) for of_step in zip(*(of.events.step_parts(axis_of) for of in ranks), strict=True))
 
 
 def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
