@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
@@ -29,7 +31,7 @@ from emu.trace.formats.reading import reading_of
 from emu.trace.formats.trace_formats import output_path, write_trace
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps
-from emu.trace.trace import Trace, usual_dtype
+from emu.trace.trace import Kind, Trace, usual_dtype
 from emu.units import format_time
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
 from launch.front.result import Result, late
@@ -197,18 +199,21 @@ class TraceTiming:
         return built, device_under(self.calls, device_of(self.device or USUAL_DEVICE, dtype))
 
     def for_trace(self, recorded: Trace) -> "TraceTiming":
-        """Return the timing of a trace; computations of a profile last as they were measured.
+        """Return the timing of a trace; computations of a profile last as they were measured, unless a device is given.
 
         Raises:
-            InputError: a device is given for a profile.
+            InputError: a device is given for a profile that tells the work of no kernel.
         """
         reading = reading_of(recorded)
         if reading is None:
             return self
-        if self.device is not None:
-            told = "left out for a profile, whose kernels last as measured"
-            raise must_be("replay", "--device", told, str(getattr(self.device, "name", self.device)))
-        return replace(self, device=measured_device(" and ".join(reading.devices) or "cpu"))
+        if self.device is None:
+            return replace(self, device=measured_device(" and ".join(reading.devices) or "cpu"))
+        if not any(any(events.dtype[row] for row in np.flatnonzero(events.kind == Kind.COMPUTE)) for events in recorded.events):
+            told = "left out for a profile that tells no shapes of kernels"
+            name = str(getattr(self.device, "name", self.device))
+            raise must_be("replay", "--device", told, name, "profile a GPU with record_shapes=True")
+        return replace(self, device=replace(device_of(self.device, self.dtype or usual_dtype(recorded)), keeps_unknown=True))
 
     def time_with_faults(self, recorded: Trace, faults: Sequence[str], *, clock: bool = False) -> list[FaultyJob]:
         """Return the steps of a trace on each topology while parts fail; a trace of one step is repeated.

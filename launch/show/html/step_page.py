@@ -18,8 +18,8 @@ from launch.show.blocks import Block, ColouredPart, KeyFigure, Page, Section, ke
 from launch.show.html.link_map import link_map
 from launch.show.html.pipeline import pipeline
 from launch.show.step_parts import COMPUTE, IDLE, MEANS_TOLD, PartTimes, colours_of, comparison_columns, means_of, step_parts
+from launch.show.text.profile_report import COLLECTIVES, KERNELS
 from launch.show.text.step_report import (
-    COLLECTIVES,
     COSTLIEST,
     facts_of,
     loss_facts,
@@ -138,6 +138,7 @@ def step_sections(shown: TimedStep) -> list[Section]:
         Section("Busiest links", (links_table(timed),)),
         Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
         Section("Collectives, measured and virtual", _collectives(step), _COLLECTIVES_NOTE),
+        Section("Kernels on this device", (table_block(KERNELS, step.kernels),) if step.kernels else ()),
         Section("Costliest requests", (table_block(COSTLIEST, step.costliest),) if step.costliest else (), _COSTLIEST_NOTE),
         Section("Hints", (sentences(step.hints),) if step.hints else ()),
         Section("Algorithms that served the requests", (requests_table(timed),)),

@@ -8,19 +8,17 @@ from emu.cluster.pace.timeliness import SHARE_IN_TIME, PaceFigures
 from emu.study.training.step.choices import StepChoice
 from emu.study.training.step.rate import timed_told
 from emu.study.training.step.step import CostlyRequest, Step
-from emu.trace.formats.measured_parts import MeasuredParts
-from emu.trace.report.collective_times import CallTimes, CollectiveTimes
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, KeyFigure, fact_lines
 from launch.show.step_parts import ComparedStep
+from launch.show.text.profile_report import measured_facts, read_facts
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 
 if TYPE_CHECKING:  # it loads torch
     from emu.study.training.train import TrainingResult
 
 _SHOWN = 8  # step times that are listed
-_COLLECTIVES = 12  # kinds of collectives that are listed
 _GROUPS = 4  # most lines of other steps
 _PARTS, _LEAST = 5, 0.005  # parts or ranks that are listed; the least share that is
 
@@ -45,47 +43,6 @@ def part_facts(step: Step) -> list[Fact]:
         Fact("    straggling", straggling),
         *_other_steps(step),
     ]
-
-
-def read_facts(step: Step) -> list[Fact]:
-    """Return what was read of a profile; nothing where the step is of Emu's own trace."""
-    return [Fact("" if i else "read", line) for i, line in enumerate(step.read or ())]
-
-
-def measured_facts(step: Step) -> list[Fact]:
-    """Return the step's measured time and parts, and how far the replay is from it; nothing where nobody measured it."""
-    measured_s, parts, error = step.measured_step_s, step.measured_parts, step.replay_error
-    if measured_s is None:
-        return []
-    told = f"{format_time(measured_s)}; the replay takes {_off(step.step_time_s / measured_s - 1)}"
-    if error is not None:
-        here = error.topology == step.topology
-        there = f" on {error.topology}, where the replay takes {_off(error.share)}"
-        told = f"{told}: its error on the fabric that it ran on" if here else f"{format_time(measured_s)}{there}"
-    figure = KeyFigure("measured_step_s", "measured", format_time(measured_s), measured_s)
-    facts = [Fact("measured", told, figure), *(_measured_parts(parts) if parts is not None else [])]
-    if error is not None and error.topology != step.topology:
-        facts.append(
-            Fact("against that", f"{_off(step.step_time_s / error.step_time_s - 1)} than the replay on {error.topology}")
-        )
-    return facts
-
-
-def _measured_parts(parts: MeasuredParts) -> list[Fact]:
-    """Return the parts of a measured step."""
-    axes = ", ".join(f"{axis or 'other'} {format_time(s)}" for axis, s in parts.exposed_comm_by_axis_s.items() if s)
-    by_axis = f" ({axes})" if axes else ""
-    waiting = f"{format_time(parts.exposed_comm_s)}{by_axis}, with waiting for other ranks"
-    return [
-        Fact("  compute", f"{format_time(parts.compute_s)} as a mean over ranks, as the next two"),
-        Fact("  exposed comm", waiting),
-        Fact("  idle", format_time(parts.idle_s)),
-    ]
-
-
-def _off(share: float) -> str:
-    """Return a difference in words, such as `0.8% less`."""
-    return f"{abs(share):.1%} {'more' if share > 0 else 'less'}"
 
 
 def _part(step: Step, name: str, label: str, note: str = "") -> KeyFigure:
@@ -165,7 +122,14 @@ def step_text(step: Step, head: Sequence[str], more: Sequence[Fact] = (), *, of_
         *(*pacing_warning(step.paced), *head, *fact_lines(part_facts(step))),
         *fact_lines([*measured_facts(step), Fact("expected", expected_told(step) if is_expected else None)]),
         *(*spread_lines("the step", step.spread), *fact_lines(rate_facts(step)), *pacing_lines(step.paced), *fact_lines(more)),
-        *(*_programs(step), *_collectives(step), *fact_lines(foot_facts(step)), "", *assumption_lines(step.assumptions)),
+        *(
+            *_programs(step),
+            *_collectives(step),
+            *_kernels(step),
+            *fact_lines(foot_facts(step)),
+            "",
+            *assumption_lines(step.assumptions),
+        ),
     ]
     return "\n".join(lines)
 
@@ -284,36 +248,6 @@ def _programs(step: Step) -> list[str]:
         return []
     hints = fact_lines(Fact("hint", hint) for hint in step.hints or ())
     return ["", column_table(COSTLIEST, step.costliest), *([""] if hints else []), *hints, ""]
-
-
-def _rank_told(times: CallTimes) -> str:
-    """Return how far the starts of a call differ, and for whom the others wait; "-" where nobody knows."""
-    if times.apart_s is None:
-        return "-"
-    return format_time(times.apart_s) + (f" for rank {times.last_rank}" if times.last_rank is not None else "")
-
-
-COLLECTIVES: Sequence[Column[CollectiveTimes]] = (
-    Column("collective", lambda each: each.operation),
-    Column("axis", lambda each: each.axis or "-"),
-    figures("ranks", lambda each: each.ranks),
-    figures("size", lambda each: each.size_bytes, format_size),
-    figures("times", lambda each: each.times),
-    figures("measured", lambda each: each.measured.time_s, format_time),
-    figures("virtual", lambda each: each.virtual.time_s, format_time),
-    figures("ratio", lambda each: each.ratio, "{:.2f}".format),
-    Column("starts apart", lambda each: _rank_told(each.measured)),
-    Column("virtual", lambda each: _rank_told(each.virtual)),
-)
-
-
-def _collectives(step: Step) -> list[str]:
-    """Return a table of the collectives of a profile, those that take most time, and how many kinds there are besides."""
-    if not step.collectives:
-        return []
-    more = len(step.collectives) - _COLLECTIVES
-    rest = [f"and {more} more kinds of collectives, which --json and --html have"] * (more > 0)
-    return ["", column_table(COLLECTIVES, step.collectives[:_COLLECTIVES]), *rest, ""]
 
 
 def pacing_warning(paced: PaceFigures | None) -> list[str]:

@@ -27,6 +27,7 @@ from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.collective_times import CollectiveTimes, collective_times
 from emu.trace.report.critical_path import PathPart, critical_path
+from emu.trace.report.kernel_times import KernelTimes, kernel_times
 from emu.trace.report.report import MeanParts, StepReport, mean_parts, report
 from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.steps import is_whole
@@ -115,6 +116,7 @@ class Step:
     measured_parts: MeasuredParts | None = field(default=None, metadata=LEFT_OUT)  # of that time
     replay_error: ReplayError | None = field(default=None, metadata=LEFT_OUT)  # None: nobody said where the profile was taken
     collectives: tuple[CollectiveTimes, ...] | None = field(default=None, metadata=LEFT_OUT)  # of a profile
+    kernels: tuple[KernelTimes, ...] | None = field(default=None, metadata=LEFT_OUT)  # of a profile that another device times
     read: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # of a profile, what was read and what was not
     costliest: tuple[CostlyRequest, ...] | None = field(default=None, metadata=LEFT_OUT)  # None: no line is known of any
     hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
@@ -208,11 +210,13 @@ class TimedTrace:
         reading, step = reading_of(self.trace), self.report.step
         if reading is None:
             return {}
-        found = {"read": reading.lines, "measured_step_s": reading.step_times_s[step - 1]}
+        found: dict[str, Any] = {"read": reading.lines, "measured_step_s": reading.step_times_s[step - 1]}
         if reading.parts:
             found["measured_parts"] = reading.parts[step - 1]
         if not briefly and self.asked is None:
             found["collectives"] = collective_times(self.trace, self.replayed, self.timeline, step)
+        if not briefly and self.device.keeps_unknown:
+            found["kernels"] = kernel_times(self.trace, self.device, self.dtype, step)
         return found
 
     def _judged(self, products: Sequence[Products]) -> dict[str, Any]:

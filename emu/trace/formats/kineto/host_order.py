@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import BareError, InputError
-from emu.trace.formats.kineto.profiled_events import HOST, US, ProfiledEvents, Seen
+from emu.trace.formats.kineto.profiled_events import HOST, US, Head, ProfiledEvents, Seen
 from emu.trace.formats.kineto.profiled_request import MESSAGES, Args, ProfiledRequest, dtype_of, request_by_operator
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
@@ -86,7 +86,7 @@ def host_events(profile: RankProfile, spans: ProfileSpans, steps: I64, host_time
         running = [each for each in running if each[0] > start]
         if request is None:
             seen = Seen(start, float(spans.end[at]), int(spans.event[at]))
-            found.compute(step, thread, profile.names[spans.name[at]], seen, waits)
+            found.compute(Head.of_work(step, thread, profile.names[spans.name[at]]), seen, waits)
         else:
             asked, seen = request
             running.append((seen.end_us, found.request(step, thread, asked, seen, waits)))
