@@ -110,7 +110,7 @@ FLAGS = {
         "--stack",
     },
     "compare": set(),
-    "calibrate": {"--device", "--out"},
+    "calibrate": {"--device", "--out", "--from"},  # the device of a profile is not here to be measured
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
     "show timeline": TIMED | TIMELINE | {"--png"},

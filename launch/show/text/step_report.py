@@ -12,7 +12,7 @@ from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, KeyFigure, fact_lines
 from launch.show.step_parts import ComparedStep
-from launch.show.text.profile_report import measured_facts, read_facts
+from launch.show.text.profile_report import measured_facts, profile_tables, read_facts
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 
 if TYPE_CHECKING:  # it loads torch
@@ -124,8 +124,7 @@ def step_text(step: Step, head: Sequence[str], more: Sequence[Fact] = (), *, of_
         *(*spread_lines("the step", step.spread), *fact_lines(rate_facts(step)), *pacing_lines(step.paced), *fact_lines(more)),
         *(
             *_programs(step),
-            *_collectives(step),
-            *_kernels(step),
+            *profile_tables(step),
             *fact_lines(foot_facts(step)),
             "",
             *assumption_lines(step.assumptions),

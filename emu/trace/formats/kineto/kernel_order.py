@@ -76,7 +76,7 @@ class KernelOrder:
         self._host_since = 0.0  # when the host began what it does
         self._exact = any(s.get("wait_on_cuda_event_record_corr_id", -1) != -1 for s in profile.syncs.values())
         self._host_stream = len(profile.streams)
-        self._works = kernel_works(profile)
+        self._works = kernel_works(profile).number
         self._named_waits = any(_WAIT in profile.names[n] for n in set(profile.calls.name.tolist()))
 
     def run(self, launches: list[Launch]) -> ProfiledEvents:

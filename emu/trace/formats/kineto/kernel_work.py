@@ -6,26 +6,38 @@ K kernels.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import F64, I64
 from emu.trace.formats.kineto.rank_profile import RankProfile
 
 UNKNOWN, PART = -1, -2  # in place of a work: the profile does not tell it; another kernel of its operator has it
 
 
-def kernel_works(profile: RankProfile) -> I64:
-    """Return [K] the number of each kernel's work in the profile, `UNKNOWN` or `PART`."""
+class WorkOfKernels(NamedTuple):
+    """What each kernel of a profile does, and how long that took."""
+
+    number: I64  # [K] of the work in the profile; `UNKNOWN` or `PART`
+    lasts_us: F64  # [K] with the other kernels of its operator
+
+
+def kernel_works(profile: RankProfile) -> WorkOfKernels:
+    """Return the work of each kernel of a profile."""
     found, kernels = profile.own_work.copy(), profile.kernels
     rows, asked = np.array([*_launched_by(profile)], np.int64).reshape(-1, 2).T
     told = (found[rows] == UNKNOWN) & (asked >= 0)
     rows, asked = rows[told], asked[told]
-    found[rows] = np.where(profile.operators.link[asked] >= 0, PART, UNKNOWN)
+    known = profile.operators.link[asked] >= 0
+    rows, asked = rows[known], asked[known]
     order = np.lexsort((kernels.lasts[rows], asked))
-    longest = order[np.flatnonzero(np.diff(asked[order], append=-1))]  # of each operator the last one of these
-    found[rows[longest]] = profile.operators.link[asked[longest]]
-    return found
+    last = np.flatnonzero(np.diff(asked[order], append=-1))  # of each operator, the longest kernel
+    longest, operator = rows[order[last]], asked[order[last]]
+    found[rows], found[longest] = PART, profile.operators.link[operator]
+    lasts = kernels.lasts.copy()
+    lasts[longest] = np.bincount(asked, kernels.lasts[rows], minlength=1)[operator] if len(asked) else 0.0
+    return WorkOfKernels(found, lasts)
 
 
 def _launched_by(profile: RankProfile) -> Iterator[tuple[int, int]]:

@@ -44,7 +44,7 @@ def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False
     Raises:
         InputError: a file is damaged, ranks are missing or twice, or they do not agree.
     """
-    works = {number: rank_work(profile) for number, profile in _profiles(path).items()}
+    works = {number: rank_work(profile) for number, profile in profiles_of(path).items()}
     numbers = {step: i + 1 for i, step in enumerate(_common_steps(works.values()))}
     ranks = {number: rank_events(work, numbers, host_time) for number, work in sorted(works.items())}
     world = _world(ranks)
@@ -62,7 +62,7 @@ def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False
     return replace(trace, meta=(*trace.meta, reading_entry(reading)))
 
 
-def _profiles(path: Path) -> dict[int, RankProfile]:
+def profiles_of(path: Path) -> dict[int, RankProfile]:
     """Return the profile of each rank.
 
     Raises:
