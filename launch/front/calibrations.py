@@ -74,7 +74,7 @@ class ProfileCalibration(Result[SeenKernel], files=(".toml",)):
         count = sum(each.seen for each in self.rows)
         lines = [
             f"{self.device.name}: {len(self.rows)} kernels, seen {count:,} times; others are left to {self.base.name}'s model",
-            f"a launch takes {format_time(self.device.launch_overhead_s)}; of {self.unknown:,} kernels the profile has no shape",
+            f"a launch takes {format_time(self.device.launch_overhead_s)}; {self.unknown:,} kernels have no shape there",
             *("", table(head, rows[:_LISTED])),
             *([f"and {len(rows) - _LISTED} more, which --json has"] if len(rows) > _LISTED else []),
         ]
@@ -122,8 +122,8 @@ def calibrate(device: str | None = None, *, profile: str | Path | None = None) -
     With a profile nothing is measured here: its products and attention are found by shape, and its other kernels by bytes.
 
     Args:
-        device: `cpu` or `cuda`; None: cuda where there is one. With a profile, the device whose model tells what the profile did
-            not see; None: the one that the profile names.
+        device: `cpu` or `cuda`; None: cuda where there is one. With a profile, the device whose model tells what the profile
+            did not see; None: the one that the profile names.
         profile: A profile of PyTorch, taken with `record_shapes=True`: a file, or a folder with a file of each rank.
 
     Raises:
