@@ -48,8 +48,8 @@ def device_like(names: Iterable[str], devices: Iterable[str]) -> str:
     """Return the name among those of known devices that the devices of a profile have in theirs, the longest; "": none.
 
     Args:
-        names: The names of known devices, such as `a100-80g`.
-        devices: The names that a profile has, such as `NVIDIA A100-SXM4-80GB`.
+        names: The names of known devices; before a dash they are those of products.
+        devices: The names that a profile has, with the maker and the memory.
     """
     words = " ".join(devices).lower()
     return max(
