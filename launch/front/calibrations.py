@@ -101,14 +101,16 @@ class ProfileCalibration(Result[SeenKernel], files=(".toml",)):
 
 
 _LISTED = 40  # kernels in the text
+_NAME = 40  # letters of the name of an operator
 
 
 def _seen_words(each: SeenKernel) -> list[str]:
     """Return what a kernel is, how often it was seen, and its times, in words."""
     kernel, beside = each.kernel, "" if each.alone else ", beside collectives"
+    kind = kernel.name or kernel.kernel.name.lower().replace("_", " ")
     sizes = f"{kernel.bytes} B" if kernel.kernel == Kernel.OTHER else f"{kernel.batch} x {kernel.m} x {kernel.n} x {kernel.k}"
     spread = f"{format_time(each.low_s)} to {format_time(each.high_s)}{beside}"
-    return [kernel.kernel.name.lower(), sizes, kernel.dtype, f"{each.seen:,}", format_time(kernel.seconds), spread]
+    return [kind[:_NAME], sizes, kernel.dtype, f"{each.seen:,}", format_time(kernel.seconds), spread]
 
 
 def _ratio(predicted_s: float, each: SeenKernel) -> str:
@@ -119,7 +121,7 @@ def calibrate(device: str | None = None, *, profile: str | Path | None = None) -
     """Measure the device that is here, kernel by kernel, and find the constants that tell the times of kernels.
 
     A few kernels give the constants. Each kernel of steps of one layer is timed by itself besides, and goes with the device.
-    With a profile nothing is measured here: its products and attention are found by shape, and its other kernels by bytes.
+    With a profile nothing is measured here: its products and attention are found by shape, and its other kernels by operator and bytes.
 
     Args:
         device: `cpu` or `cuda`; None: cuda where there is one. With a profile, the device whose model tells what the profile

@@ -4,7 +4,7 @@ import pytest
 
 import emu
 from emu.errors import InputError
-from emu.trace.formats.kineto.operator_work import work_of_operator
+from emu.trace.formats.kineto.operator_work import work_of_kernel, work_of_launched, work_of_operator
 from emu.trace.trace import Kernel, Shape
 from tests.trace.formats.profiles import HOST, collective, kernel, profile_of, span, step, write
 
@@ -102,6 +102,18 @@ def test_shapes_of_operators(name, dims, inputs, shape):
     found = work_of_operator(name, {"Input Dims": dims, "Input type": [BF16] * len(dims), "Concrete Inputs": inputs})
     assert found.shape == shape
     assert found.dtype == "bfloat16"
+
+
+def test_a_product_is_in_tf32_where_its_kernel_says_so():
+    work = work_of_operator("aten::mm", {"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"]})
+    names = ("ampere_tf32_s1688gemm_tf32_128x128", "cutlass_80_tensorop_s1688gemm_256x64", "ampere_sgemm_128x64_nn")
+    assert [work_of_launched(work, name).dtype for name in names] == ["tf32", "tf32", "float32"]
+
+
+def test_copies_on_the_device_move_bytes_and_those_of_the_host_are_unknown():
+    assert work_of_kernel("Memcpy DtoD (Device -> Device)", {"bytes": 100}).bytes == 200
+    assert work_of_kernel("Memset (Device)", {"bytes": 100}).bytes == 100
+    assert work_of_kernel("Memcpy HtoD (Pageable -> Device)", {"bytes": 100}) is None
 
 
 @pytest.mark.parametrize("dims", [[[8, 16], [32, 16]], [[8, 16]], [[], []]])

@@ -17,7 +17,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.trace.formats.kineto.kernel_work import PART, kernel_works
-from emu.trace.formats.kineto.operator_work import KernelWork
+from emu.trace.formats.kineto.operator_work import KernelWork, work_of_launched
 from emu.trace.formats.kineto.profiled_events import HOST, US, Head, ProfiledEvents, Seen
 from emu.trace.formats.kineto.profiled_request import ProfiledRequest
 from emu.trace.formats.kineto.rank_profile import RankProfile
@@ -181,7 +181,7 @@ class KernelOrder:
         self._current[launch.thread] = self._latest = number
         name = self._profile.names[self._profile.kernels.name[launch.row]]
         work = int(self._works[launch.row])
-        told = _NO_WORK if work == PART else self._profile.works[work] if work >= 0 else None
+        told = work_of_launched(self._profile.works[work], name) if work >= 0 else _NO_WORK if work == PART else None
         return self.events.compute(Head.of_work(launch.step, number, name), seen, waits, told)
 
     def _needed(self, launch: Launch, number: int, start: float) -> list[int]:

@@ -12,7 +12,7 @@ from emu.dtypes import DTYPES
 from emu.errors import BareError
 from emu.trace.formats.kineto.profiled_request import dtype_of
 from emu.trace.formats.kineto.request_arguments import BYTES, KERNEL, SIZES
-from emu.trace.trace import BACKWARD, MOVES, Kernel, Shape
+from emu.trace.trace import BACKWARD, MOVES, TF32, Kernel, Shape
 
 _PRODUCTS = {  # by operator, the places of both factors
     "aten::mm": (0, 1),
@@ -136,12 +136,25 @@ def _moved(shape: Shape) -> int:
 
 
 def work_of_kernel(name: str, args: Mapping[str, Any]) -> KernelWork | None:
-    """Return the work that a kernel itself tells, as those of Emu's own profiles, copies and fills do; None: it tells none."""
+    """Return the work that a kernel itself tells, as those of Emu's own profiles, and copies and fills on the device, do.
+
+    None: it tells none. A copy from or to the host takes the time of its bus, which no model of a device has.
+    """
     if KERNEL in args:
         kernel = Kernel[str(args[KERNEL]).upper()]
         shape = Shape(kernel, *(int(args.get(size, 0)) for size in SIZES))
         return KernelWork(name, str(args["dtype"]), shape, float(args["FLOPs"]), int(args[BYTES]), int(args["Elements"]))
-    if "bytes" in args:
-        moved = int(args["bytes"]) * (1 if "memset" in name.lower() else 2)  # a copy reads and writes them
+    fills = name.lower().startswith("memset")
+    if "bytes" in args and (fills or "DtoD" in name):
+        moved = int(args["bytes"]) * (1 if fills else 2)  # a copy reads and writes them
         return KernelWork(name, "uint8", Shape(), 0.0, moved, moved)
     return None
+
+
+_TF32 = ("tf32", "s1688gemm")  # parts of the names of kernels that round the factors of float32 products
+
+
+def work_of_launched(work: KernelWork, kernel: str) -> KernelWork:
+    """Return the work of an operator as a kernel did it: in TF32, if the kernel's name says so."""
+    rounds = work.shape.kernel == Kernel.PRODUCT and work.dtype == "float32" and any(word in kernel for word in _TF32)
+    return work._replace(dtype=TF32) if rounds else work

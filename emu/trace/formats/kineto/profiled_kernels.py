@@ -1,4 +1,4 @@
-"""The kernels that a profile saw: of products and attention by shape, of all others by bytes, how often and how long.
+"""The kernels that a profile saw: products and attention by shape, all others by operator and bytes; how often, how long.
 
 A kernel that ran beside one of NCCL lost cores and bandwidth to it. Those are left aside where others of their kind are known.
 
@@ -17,7 +17,7 @@ from emu.trace.device.measured import MeasuredKernel
 from emu.trace.formats.kineto.collective_kernels import collective_rows
 from emu.trace.formats.kineto.kernel_order import issue_times
 from emu.trace.formats.kineto.kernel_work import kernel_works
-from emu.trace.formats.kineto.operator_work import KernelWork
+from emu.trace.formats.kineto.operator_work import KernelWork, work_of_launched
 from emu.trace.formats.kineto.profiled_events import US
 from emu.trace.formats.kineto.profiled_trace import profiles_of
 from emu.trace.formats.kineto.rank_profile import RankProfile
@@ -60,7 +60,8 @@ def seen_kernels(path: Path) -> SeenKernels:
         unknown += int(((works.number == -1) & ~talks).sum())
         gaps.append(_launch_gaps(profile))
         for row in np.flatnonzero((works.number >= 0) & ~talks).tolist():
-            work = profile.works[int(works.number[row])]
+            launched = profile.names[int(profile.kernels.name[row])]
+            work = work_of_launched(profile.works[int(works.number[row])], launched)
             times[_row(work)].append((float(works.lasts_us[row]) * US, bool(beside[row])))
     if not times:
         raise InputError(f"profile: {path.name!r} tells the work of no kernel; profile a GPU with record_shapes=True")
@@ -73,7 +74,7 @@ def seen_kernels(path: Path) -> SeenKernels:
 def _row(work: KernelWork) -> MeasuredKernel:
     """Return the row of a table of kernels that a work has, without a time."""
     if work.shape.kernel == Kernel.OTHER:
-        return MeasuredKernel(Kernel.OTHER, work.dtype, 0.0, bytes=work.bytes)
+        return MeasuredKernel(Kernel.OTHER, work.dtype, 0.0, bytes=work.bytes, name=work.name.removeprefix("aten::"))
     return MeasuredKernel(work.shape.kernel, work.dtype, 0.0, *work.shape[1:])
 
 
