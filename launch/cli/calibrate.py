@@ -32,8 +32,8 @@ def calibrate_command(device: str | None, profile: Path | None, out: Path | None
     --device takes its time where its shape was measured, and the constants between. Of a CPU one thread is measured, as every
     rank computes, in seconds that the thread itself computed.
 
-    With --from, products and attention are found by their shapes and all other kernels by operator and bytes, each with the median of
-    its times; the profile must have been taken with record_shapes=True.
+    With --from, products and attention are found by their shapes and all other kernels by operator and bytes, each with the
+    median of its times; the profile must have been taken with record_shapes=True.
 
     \b
     emu calibrate --out mine.toml

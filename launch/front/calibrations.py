@@ -121,7 +121,7 @@ def calibrate(device: str | None = None, *, profile: str | Path | None = None) -
     """Measure the device that is here, kernel by kernel, and find the constants that tell the times of kernels.
 
     A few kernels give the constants. Each kernel of steps of one layer is timed by itself besides, and goes with the device.
-    With a profile nothing is measured here: its products and attention are found by shape, and its other kernels by operator and bytes.
+    With a profile nothing is measured here: products and attention are found by shape, other kernels by operator and bytes.
 
     Args:
         device: `cpu` or `cuda`; None: cuda where there is one. With a profile, the device whose model tells what the profile
