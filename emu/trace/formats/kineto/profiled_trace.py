@@ -15,6 +15,7 @@ from emu.arrays import column
 from emu.errors import InputError, rank_list
 from emu.trace.formats.kineto.agreement import agreed_requests
 from emu.trace.formats.kineto.collective_kernels import collective_rows
+from emu.trace.formats.kineto.gloo_groups import gloo_groups
 from emu.trace.formats.kineto.missing_ranks import filled_groups
 from emu.trace.formats.kineto.profiled_events import US
 from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup, axis_of
@@ -46,7 +47,8 @@ def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False
     """
     works = {number: rank_work(profile) for number, profile in profiles_of(path).items()}
     numbers = {step: i + 1 for i, step in enumerate(_common_steps(works.values()))}
-    ranks = {number: rank_events(work, numbers, host_time) for number, work in sorted(works.items())}
+    hosts = gloo_groups({n: work.profile for n, work in works.items() if not len(work.profile.kernels.start)})
+    ranks = {n: rank_events(work, numbers, host_time, hosts.get(n, {})) for n, work in sorted(works.items())}
     world = _world(ranks)
     missing = [number for number in range(world) if number not in ranks]
     if missing and not fill_ranks:

@@ -71,6 +71,7 @@ class RankProfile:
     rank: int | None  # None: it does not say
     world: int | None
     groups: Mapping[str, tuple[int, ...]]  # the ranks of each process group, by its name
+    labels: Mapping[str, str]  # the description of each, by its name
     devices: tuple[str, ...]
     kernels: ProfileSpans  # [K] place: a number for each stream
     launch: I64  # [K] the number of the call that launched each kernel; -1: the profile has none
@@ -194,12 +195,13 @@ class _Reader:
     def profile(self) -> RankProfile:
         """Return all that was read."""
         told = self.head.get("distributedInfo") or {}
+        labels = {str(g["pg_name"]): str(g.get("pg_desc", "")) for g in told.get("pg_config") or ()}
         groups = {str(g["pg_name"]): tuple(g["ranks"]) for g in told.get("pg_config") or () if g.get("ranks")}
         devices = tuple(str(d.get("name", "")) for d in self.head.get("deviceProperties") or () if isinstance(d, dict))
         rank, world = (told.get(key) for key in ("rank", "world_size"))
         spans = {kind: rows.spans() for kind, rows in self.rows.items()}
         return RankProfile(
-            self.file, rank, world, groups, devices, **spans, launch=_launches(spans["calls"], spans["kernels"]),
+            self.file, rank, world, groups, labels, devices, **spans, launch=_launches(spans["calls"], spans["kernels"]),
             own_work=np.array(self.own_work, np.int64), works=tuple(work for work in self.works if work is not None),
             names=tuple(self.names), threads=tuple(self.threads), streams=tuple(self.streams),  # type: ignore[arg-type]
             args=self.args, syncs=self.syncs, steps=self.steps, updates=tuple(sorted(self.updates)), left_out=self.left_out,
