@@ -130,5 +130,5 @@ def test_a_calibration_needs_shapes_and_a_known_device(tmp_path):
     with pytest.raises(InputError, match=r"'rank0.json' tells the work of no kernel; profile a GPU with record_shapes=True"):
         emu.calibrate(profile=plain)
     shaped = write(tmp_path / "shaped", "rank0.json", {**profile_of(0, shaped_step()), "deviceProperties": [{"name": "XPU 9"}]})
-    with pytest.raises(InputError, match="got XPU 9; add"):
+    with pytest.raises(InputError, match="got 'XPU 9'; add"):
         emu.calibrate(profile=shaped)

@@ -94,6 +94,6 @@ def test_ran_on_is_refused_where_nothing_was_measured(tmp_path, straggling):
     with pytest.raises(InputError, match="leave fault out"):
         emu.replay(straggling, topology=FAST, ran_on=FAST, fault="rank 1 kill at step 1")
     own = tmp_path / "own.trace"
-    emu.estimate(model="llama-tiny", plan="dp=2", topology=FAST, global_batch=2).save_trace(own)
+    emu.estimate(model="llama-tiny", plan="dp=2", topology=FAST, global_batch=2, seq=16).save_trace(own)
     with pytest.raises(InputError, match="needs a profile, whose steps were measured"):
         emu.replay(own, topology=FAST, ran_on=FAST)

@@ -22,7 +22,7 @@ RING = ("all_reduce=ring", "all_gather=ring", "reduce_scatter=ring", "all_to_all
 def written(tmp_path_factory):
     """An estimated step, and the folder of its profile."""
     folder = tmp_path_factory.mktemp("written")
-    step = emu.estimate(model="llama-tiny", plan="tp=2,pp=2,dp=2", topology=FABRIC, global_batch=8, algorithm=RING)
+    step = emu.estimate(model="llama-tiny", plan="tp=2,pp=2,dp=2", topology=FABRIC, global_batch=8, seq=16, algorithm=RING)
     step.save_trace(folder / "step.trace")
     (folder / "prof").mkdir()
     step.save_trace(folder / "prof" / "step.pt.trace.json.gz")
