@@ -7,7 +7,7 @@ same time, as nobody leaves a request before all have come. That asks for one cl
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations
 from math import comb
 from typing import NamedTuple
