@@ -12,7 +12,7 @@ from emu.trace.trace import Events, Kernel, Kind, Shape, Trace
 
 
 class KernelKey(NamedTuple):
-    """What equal kernels have in common."""
+    """The name and the work that equal kernels have in common."""
 
     name: str
     dtype: str  # "": the profile does not tell the kernel's work

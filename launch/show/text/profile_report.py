@@ -1,4 +1,4 @@
-"""What a report says of a profiled step besides its replay: its measured parts, its collectives and its kernels."""
+"""The parts of a report that a profiled step has besides its replay: its measured times, its collectives and its kernels."""
 
 from collections.abc import Sequence
 

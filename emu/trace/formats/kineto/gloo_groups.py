@@ -29,7 +29,7 @@ _Reading = tuple[int, ...]  # the number of the group that each set of threads w
 
 
 class _Runs(NamedTuple):
-    """What a set of threads runs."""
+    """The requests that a set of threads runs."""
 
     often: frozenset[tuple[tuple[str, str], int]]  # how often each request, by its name and shapes
     start: F64  # of those that nobody leaves before all have come, in order

@@ -17,7 +17,7 @@ UNKNOWN, PART = -1, -2  # in place of a work: the profile does not tell it; anot
 
 
 class WorkOfKernels(NamedTuple):
-    """What each kernel of a profile does, and how long that took."""
+    """The work of each kernel of a profile, and the time that it took."""
 
     number: I64  # [K] of the work in the profile; `UNKNOWN` or `PART`
     lasts_us: F64  # [K] with the other kernels of its operator

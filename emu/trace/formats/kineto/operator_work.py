@@ -47,7 +47,7 @@ _OF_ATTENTION = {False: 4, True: 10}  # of the forward and of the backward, for 
 
 
 class KernelWork(NamedTuple):
-    """What a computation does, as far as its time depends on it."""
+    """The work of a computation, as far as its time depends on it."""
 
     name: str  # of the operator
     dtype: str
