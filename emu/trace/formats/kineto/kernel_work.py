@@ -5,6 +5,7 @@ Of several kernels of one operator the longest has the operator's work, and the 
 K kernels.
 """
 
+from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ class WorkOfKernels(NamedTuple):
 def kernel_works(profile: RankProfile) -> WorkOfKernels:
     """Return the work of each kernel of a profile."""
     found, kernels = profile.own_work.copy(), profile.kernels
-    rows, asked = np.array([*_launched_by(profile)], np.int64).reshape(-1, 2).T
+    rows, asked = np.concatenate([np.zeros((2, 0), np.int64), *_launched_by(profile)], axis=1)
     told = (found[rows] == UNKNOWN) & (asked >= 0)
     rows, asked = rows[told], asked[told]
     known = profile.operators.link[asked] >= 0
@@ -40,8 +41,8 @@ def kernel_works(profile: RankProfile) -> WorkOfKernels:
     return WorkOfKernels(found, lasts)
 
 
-def _launched_by(profile: RankProfile) -> Iterator[tuple[int, int]]:
-    """Yield each kernel that was launched, with the innermost operator around its launch; -1: there is none."""
+def _launched_by(profile: RankProfile) -> Iterator[I64]:
+    """Yield, for each thread, the kernels that it launched, and the innermost operator around each launch; -1: there is none."""
     launch, operators = profile.launch, profile.operators
     known = np.flatnonzero(launch >= 0)
     moment, thread = profile.calls.start[launch[known]], profile.calls.place[launch[known]]
@@ -50,20 +51,22 @@ def _launched_by(profile: RankProfile) -> Iterator[tuple[int, int]]:
         own = own[np.lexsort((-operators.lasts[own], operators.start[own]))]
         here = np.flatnonzero(thread == place)
         here = here[np.argsort(moment[here], kind="stable")]
-        inner = _innermost(operators.start[own].tolist(), operators.end[own].tolist(), moment[here].tolist())
-        yield from zip(known[here].tolist(), (int(own[n]) if n >= 0 else -1 for n in inner), strict=True)
+        inner = np.array(_innermost(operators.start[own], operators.end[own], moment[here]), np.int64)
+        yield np.stack((known[here], np.append(own, -1)[inner]))
 
 
-def _innermost(starts: list[float], ends: list[float], moments: list[float]) -> Iterator[int]:
-    """Yield, for each moment, the number of the innermost span around it; -1: there is none. All are in order of time."""
-    around: list[int] = []
+def _innermost(start: F64, end: F64, moment: F64) -> "array[int]":
+    """Return, for each moment, the number of the innermost span around it; -1: there is none. All are in order of time."""
+    starts, ends = (memoryview(np.ascontiguousarray(of)) for of in (start, end))  # numbers without an object for each
+    around, found = list[int](), array("q")
     following = 0
-    for moment in moments:
-        while following < len(starts) and starts[following] <= moment:
+    for now in memoryview(np.ascontiguousarray(moment)):
+        while following < len(starts) and starts[following] <= now:
+            while around and ends[around[-1]] < starts[following]:
+                around.pop()
             around.append(following)
             following += 1
-            while len(around) > 1 and ends[around[-2]] < starts[around[-1]]:
-                del around[-2]
-        while around and ends[around[-1]] < moment:
+        while around and ends[around[-1]] < now:
             around.pop()
-        yield around[-1] if around else -1
+        found.append(around[-1] if around else -1)
+    return found
