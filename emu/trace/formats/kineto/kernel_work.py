@@ -42,7 +42,7 @@ def kernel_works(profile: RankProfile) -> WorkOfKernels:
 
 
 def _launched_by(profile: RankProfile) -> Iterator[I64]:
-    """Yield, for each thread, the kernels that it launched, and the innermost operator around each launch; -1: there is none."""
+    """Yield, for each thread, the kernels that it launched, and the innermost operator around each launch; -1: none."""
     launch, operators = profile.launch, profile.operators
     known = np.flatnonzero(launch >= 0)
     moment, thread = profile.calls.start[launch[known]], profile.calls.place[launch[known]]
