@@ -15,7 +15,7 @@ from emu.trace.steps import computes
 from emu.trace.trace import Kind
 
 FABRIC = "switch:n=8,bandwidth=50GB/s,latency=1us"
-RING = ("all_reduce=ring", "all_gather=ring", "reduce_scatter=ring", "all_to_all=direct")
+RING = ("all_reduce=ring", "all_gather=ring", "reduce_scatter=ring")
 
 
 @pytest.fixture(scope="module")
