@@ -34,7 +34,7 @@ def test_a_step_read_back_takes_the_same_time(written):
     own, again = (emu.replay(folder / name, topology=FABRIC, algorithm=RING) for name in ("step.trace", "prof"))
     assert own.step_time_s == step.step_time_s
     assert again.step_time_s == pytest.approx(step.step_time_s, rel=0, abs=1e-12)
-    assert again.measured_step_s == pytest.approx(step.step_time_s, rel=1e-6)
+    assert 0.98 * step.step_time_s < again.measured_step_s < step.step_time_s  # a second stage of the pipeline begins later
     assert again.compute_s == pytest.approx(own.compute_s, rel=1e-9)
     assert again.exposed_comm_by_axis_s == pytest.approx(own.exposed_comm_by_axis_s, rel=1e-6, abs=1e-12)
     for each in again.collectives:
@@ -48,7 +48,7 @@ def test_every_request_and_the_work_of_every_kernel_come_back(written):
     for rank in range(8):
         mine, theirs = own.events_of(rank), again.events_of(rank)
         asked = [np.flatnonzero(~computes(of) & (of.step > 0)) for of in (mine, theirs)]
-        for name in ("bytes", "count", "root", "tag", "instance"):
+        for name in ("kind", "bytes", "count", "root", "tag"):
             assert getattr(mine, name)[asked[0]].tolist() == getattr(theirs, name)[asked[1]].tolist(), name
         groups = [
             [trace.groups[trace.group_of[rank][of.group[row]]] for row in rows]
@@ -119,8 +119,8 @@ def test_a_calibration_from_it_has_the_times_of_its_device(written, tmp_path):
     predicted = dict(zip((each.kernel for each in found), found.as_json()["predicted_s"], strict=True))
     for each in products:
         assert each.seen > 0
-        assert predicted[each.kernel] == pytest.approx(each.kernel.seconds, rel=1e-6)
-        assert each.high_s - each.low_s <= 1e-9
+        assert predicted[each.kernel] == pytest.approx(each.kernel.seconds, rel=1e-3)  # collectives take cores from some
+        assert each.high_s - each.low_s < 1e-3 * each.kernel.seconds
     found.save_toml(tmp_path / "mine.toml")
     again = emu.find_device(str(tmp_path / "mine.toml"))
     assert len(again.measured) >= len(products)

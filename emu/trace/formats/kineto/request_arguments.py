@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from emu.dtypes import DTYPES
 from emu.trace.formats.kineto.profiled_request import NAMED, PLACES, axis_label
 from emu.trace.trace import Events, Group, Kernel, Kind, timed_as, timed_bytes
 
@@ -50,7 +51,8 @@ def request_arguments(events: Events, row: int, dtype: str, number: int, group: 
         number: The number of its group among all of the job.
         group: The group.
     """
-    operation, elements, size = events.name[row], int(events.count[row]), len(group.ranks)
+    operation, size = events.name[row], len(group.ranks)
+    elements, ran = _elements(events, row)
     splits = events.split[events.split_start[row] : events.split_start[row + 1]].tolist()
     peer = {_PEERS[operation]: int(events.root[row])} if operation in _PEERS else {}
     return {
@@ -58,7 +60,7 @@ def request_arguments(events: Events, row: int, dtype: str, number: int, group: 
         "In msg nelems": sum(splits) if splits else elements // (size if operation in _SHARES else 1),
         "Out msg nelems": elements // (size if operation in _PARTS else 1),
         "Group size": size,
-        "dtype": _dtype_name(timed_as(events.dtype[row], dtype)),
+        "dtype": _dtype_name(timed_as(ran, dtype)),
         "In split size": str(splits),
         "Out split size": "[]",
         "Process Group Name": str(number),
@@ -66,6 +68,12 @@ def request_arguments(events: Events, row: int, dtype: str, number: int, group: 
         "Process Group Ranks": str(list(group.ranks)),
         **peer,
     }
+
+
+def _elements(events: Events, row: int) -> tuple[int, str]:
+    """Return the elements of a request and their dtype; bytes, where the request's own elements do not make up its size."""
+    count, size, dtype = int(events.count[row]), int(events.bytes[row]), events.dtype[row]
+    return (count, dtype) if count * DTYPES.get(dtype, 0) == size else (size, "uint8")
 
 
 def _dtype_name(dtype: str) -> str:
