@@ -22,9 +22,7 @@ asked = QuestionOptions(estimate)
 @common.algorithm_option
 @asked("axes", "scale_dp")
 @click.option("--png", type=OutputFile(".png"), help="Draw the parts of the step on each topology to this file.")
-@click.option(
-    "--trace", type=OutputFile(), help="Save the step to this file, to compare it with a recorded one by `emu compare`."
-)
+@common.step_trace_option
 @common.sweep_option
 @common.fault_option
 @common.stack_option

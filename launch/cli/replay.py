@@ -16,6 +16,7 @@ asked = QuestionOptions(replay)
 @click.command("replay")
 @click.argument("trace", type=click.Path(path_type=Path))
 @common.replay_options
+@asked("ran_on", metavar="NAME[:VARIANT][:key=value,...]|FILE")
 @asked("host_time", "fill_ranks")
 @common.fault_option
 @common.job_png_option
@@ -33,7 +34,7 @@ def replay_command(**options: Any) -> int:
     \b
     emu replay ddp.trace --topology ub-mesh:board --topology switch:n=8,bandwidth=450GB/s,latency=500ns
     emu replay ddp.trace --topology ub-mesh:board --algorithm recorded --algorithm broadcast=binomial
-    emu replay prof/ --topology dgx-h100:superpod --topology ub-mesh:board --host-time
+    emu replay prof/ --ran-on dgx-h100:superpod --topology ub-mesh:board --topology mine.toml --host-time
     emu replay ddp.trace --topology ub-mesh:board --fault "link 0-1 at step 2" --png steps.png
     """
     check_fault(options, "timeline", "perturb")

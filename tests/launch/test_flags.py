@@ -62,6 +62,7 @@ FLAGS = {
     | TIMELINE
     | FAULTS
     | {"--perturb"}
+    | {"--ran-on"}  # only the user knows on which of the networks a profile was taken, and only there is an error one of ours
     | {"--host-time", "--fill-ranks"},  # a profile has gaps of the host, and often not every rank: neither is taken unasked
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | FAULTS
@@ -109,7 +110,7 @@ FLAGS = {
         "--stack",
     },
     "compare": set(),
-    "calibrate": {"--device", "--out"},
+    "calibrate": {"--device", "--out", "--from"},  # the device of a profile is not here to be measured
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
     "show timeline": TIMED | TIMELINE | {"--png"},

@@ -89,6 +89,7 @@ class Device:
     launch_overhead_s: float = 0.0  # of each operator
     request_overhead_s: float = 0.0  # of each collective and message, before a rank enters it
     as_measured: bool = False  # all that ranks do themselves lasts as it was measured, not as a model of the device says
+    keeps_unknown: bool = False  # a kernel of a profile that does not tell its work lasts as it was measured, as the host does
     npus: int = NODE  # on which a step runs
     fitted_on: str = ""  # what gave the shares; "": nothing did
     step_errors: tuple[StepError, ...] = ()  # by kind of runs; (): no run of the device is known
@@ -155,6 +156,7 @@ class Device:
         request, contention, slower = self.request_overhead_s, self.contention, self._slowest - 1
         narrow = self.fp8_share.get(self.fp8_scale, 0.0)
         told = {
+            "kernels whose work the profile does not tell last as they were measured": self.keeps_unknown,
             f"products in FP8 reach {narrow:g} of its peak, with one scale for a {self.fp8_scale}": narrow,
             f"launching a collective or a message takes {format_time(request)} on each of its ranks": request,
             f"in a step the {self.name} runs at {self.clock:g} of the clock that its kernels were measured at": self.clock != 1,
@@ -213,7 +215,11 @@ class Device:
         if self.contention:
             held = (events.kernel == Kernel.PRODUCT) & (beside(events) if contended is None else contended)
             by_model = by_model / (1 - self.contention * held)
-        return np.where(events.kind == Kind.COMPUTE, by_model * self._slowest, 0.0)
+        taken = np.where(events.kind == Kind.COMPUTE, by_model * self._slowest, 0.0)
+        if not (self.keeps_unknown and len(events.lasts_s)):
+            return taken
+        unknown = computes(events) & np.array([name == "" for name in events.dtype], np.bool_)
+        return np.where(unknown, events.lasts_s, taken)
 
     def _kernels_s(self, events: Events, dtype: str) -> F64:
         """Return [E] the seconds of each kernel by itself."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from emu.trace.formats.measured_parts import MeasuredParts
 from emu.trace.trace import Trace
 from emu.units import format_time
 
@@ -27,6 +28,7 @@ class Reading:
     left_out: Mapping[str, int]  # how many events of each kind were not taken
     assumptions: tuple[str, ...]
     step_times_s: tuple[float, ...]  # of each step, as measured: the mean over ranks
+    parts: tuple[MeasuredParts, ...] = ()  # of each step, as measured; (): the format has no times of its own
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -60,4 +62,5 @@ def reading_of(trace: Trace) -> Reading | None:
         return None
     known: dict[str, Any] = json.loads(stored)
     known |= {key: tuple(value) for key, value in known.items() if isinstance(value, list)}
+    known["parts"] = tuple(MeasuredParts(**of_step) for of_step in known.get("parts", ()))
     return Reading(**known)

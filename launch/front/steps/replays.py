@@ -1,21 +1,22 @@
 """The questions of recorded steps: `emu replay` times them on other topologies, `emu compare` compares two of them."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.errors import InputError
 from emu.study.training.step.costly_requests import with_costliest
-from emu.study.training.step.step import Step, TimedTrace
+from emu.study.training.step.step import ReplayError, Step, TimedTrace
 from emu.study.training.timed_step import time_replay
 from emu.trace.comparison import Comparison
 from emu.trace.comparison import compare as compared
+from emu.trace.formats.reading import reading_of
 from emu.trace.formats.trace_formats import read_foreign
 from emu.trace.timed_dtype import usual_dtype
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load
-from launch.front.inputs import DeviceLike, Topologies, Words, question
+from launch.front.inputs import DeviceLike, Topologies, TopologyLike, Words, build_topology, question
 from launch.front.result import Result
 from launch.front.steps.timed_steps import FaultyJobs, JobConditions, TimedSteps, TraceTiming, steps_on_each, with_pacing
 from launch.show.progress import progress_bar
@@ -55,6 +56,7 @@ def replay(
     trace: TraceLike,
     *,
     topology: Topologies,
+    ran_on: "TopologyLike | None" = None,
     device: DeviceLike | None = None,
     dtype: str | None = None,
     algorithm: Words = (),
@@ -69,6 +71,7 @@ def replay(
     Args:
         trace: The trace: a file, a profile of PyTorch (a file, or a folder with one a rank), or a `Trace`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
+        ran_on: The network on which a profile was taken; it is timed first, and tells the error of the replay.
         device: The device: a name, a .toml file, or a `Device`; None: h100, but kernels of a profile last as measured.
         dtype: The data type as which float32 is timed; `as-ran`: each in its own; None: as the command that recorded the trace.
         algorithm: Words that choose algorithms, such as `all_reduce=ring`; `recorded`: those of the run; empty: `auto`.
@@ -86,11 +89,37 @@ def replay(
     """
     name, recorded = named_trace(trace, host_time=host_time, fill_ranks=fill_ranks)
     timing, job = TraceTiming.of_replay(topology, device, dtype, algorithm, stack), JobConditions.of(fault)
+    if ran_on is not None:
+        timing = _with_origin(timing, recorded, ran_on, job)
     if job.faults:
         with progress_bar(f"timing {name}"):
             return FaultyJobs(tuple(timing.time_with_faults(recorded, job.faults, clock=True)))
     timed = timed_replays(recorded, timing, perturb)
-    return steps_of(f"Replay of {name}", timed, f"timing {name}", len(timing.machines))
+    return steps_of(f"Replay of {name}", timed, f"timing {name}", len(timing.machines), of_profile=ran_on is not None)
+
+
+def _with_origin(timing: TraceTiming, recorded: Trace, ran_on: TopologyLike, job: JobConditions) -> TraceTiming:
+    """Return the timing with the network on which a profile was taken as its first one.
+
+    Raises:
+        InputError: the network is unknown, the trace is no profile, or faults change its steps.
+    """
+    if reading_of(recorded) is None:
+        raise InputError("replay: --ran-on needs a profile, whose steps were measured; leave it out")
+    if job.faults:
+        raise InputError("replay: --ran-on compares a step without faults with the measured one; leave --fault out")
+    origin = build_topology(ran_on)
+    return replace(timing, machines=(origin, *(each for each in timing.machines if each.name != origin.name)))
+
+
+def _with_errors(made: Iterable[tuple[Step, TimedTrace]]) -> Iterator[tuple[Step, TimedTrace]]:
+    """Yield steps of a profile with the error of the replay on the first topology, on which the profile was taken."""
+    error: ReplayError | None = None
+    for step, timed in made:
+        if error is None:
+            share = step.step_time_s / (step.measured_step_s or step.step_time_s) - 1
+            error = ReplayError(topology=step.topology, step_time_s=step.step_time_s, share=share)
+        yield replace(step, replay_error=error), timed
 
 
 def timed_replays(recorded: Trace, timing: TraceTiming, perturb: int = 0) -> Iterator[TimedTrace]:
@@ -110,7 +139,13 @@ def timed_replays(recorded: Trace, timing: TraceTiming, perturb: int = 0) -> Ite
 
 
 def steps_of(
-    title: str, timed: Iterable[TimedTrace], label: str, count: int, paced: PaceFigures | None = None
+    title: str,
+    timed: Iterable[TimedTrace],
+    label: str,
+    count: int,
+    paced: PaceFigures | None = None,
+    *,
+    of_profile: bool = False,
 ) -> TimedSteps[Step]:
     """Return the answer that is the step on each topology.
 
@@ -120,9 +155,10 @@ def steps_of(
         label: The label of the progress.
         count: The number of topologies.
         paced: How well this host kept up with the first topology; None: the run was not paced.
+        of_profile: Whether it is a profile that was taken on the first topology, so that the error of its replay is known.
     """
     made = ((with_costliest(each.step(), each), each) for each in timed)
-    rows, every = steps_on_each(with_pacing(made, paced), label, count)
+    rows, every = steps_on_each(with_pacing(_with_errors(made) if of_profile else made, paced), label, count)
     subtitle = f"{rows[0].ranks} {rows[0].device} on {', '.join(step.topology for step in rows)}"
     return TimedSteps(rows, title, subtitle, every)
 

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
@@ -26,11 +28,11 @@ from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device, measured_device
 from emu.trace.formats.reading import reading_of
+from emu.trace.formats.trace_formats import output_path, write_trace
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps
 from emu.trace.timed_dtype import usual_dtype
-from emu.trace.trace import Trace
-from emu.trace.trace_file import save
+from emu.trace.trace import Kind, Trace
 from emu.units import format_time
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
 from launch.front.result import Result, late
@@ -142,8 +144,19 @@ class FaultyJobs(Result[FaultyJob], drawn_by="chart.step_chart:job_figure"):
 
 USUAL_DEVICE = "h100"
 RECORDED = "recorded"  # in place of an algorithm: those of the recorded run
-KeepTrace = str | Path | Callable[[Trace], object]  # a file, or a function that takes the trace as soon as it is recorded
 _SWITCH = {"on": True, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOutput:
+    """The file of a command's trace, and the function that writes it, so that the command reports a failure at its end."""
+
+    path: Path
+    through: Callable[[Path, Callable[[Path], object]], object]  # takes the file, and the function that writes to it
+
+
+# A file, or a function that takes the trace as soon as it is recorded.
+KeepTrace = str | Path | TraceOutput | Callable[[Trace], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,18 +200,21 @@ class TraceTiming:
         return built, device_under(self.calls, device_of(self.device or USUAL_DEVICE, dtype))
 
     def for_trace(self, recorded: Trace) -> "TraceTiming":
-        """Return the timing of a trace; computations of a profile last as they were measured.
+        """Return the timing of a trace; computations of a profile last as they were measured, unless a device is given.
 
         Raises:
-            InputError: a device is given for a profile.
+            InputError: a device is given for a profile that tells the work of no kernel.
         """
         reading = reading_of(recorded)
         if reading is None:
             return self
-        if self.device is not None:
-            told = "left out for a profile, whose kernels last as measured"
-            raise must_be("replay", "--device", told, str(getattr(self.device, "name", self.device)))
-        return replace(self, device=measured_device(" and ".join(reading.devices) or "cpu"))
+        if self.device is None:
+            return replace(self, device=measured_device(" and ".join(reading.devices) or "cpu"))
+        if not any(any(events.dtype[row] for row in np.flatnonzero(events.kind == Kind.COMPUTE)) for events in recorded.events):
+            told = "left out for a profile that tells no shapes of kernels"
+            name = str(getattr(self.device, "name", self.device))
+            raise must_be("replay", "--device", told, name, "profile a GPU with record_shapes=True")
+        return replace(self, device=replace(device_of(self.device, self.dtype or usual_dtype(recorded)), keeps_unknown=True))
 
     def time_with_faults(self, recorded: Trace, faults: Sequence[str], *, clock: bool = False) -> list[FaultyJob]:
         """Return the steps of a trace on each topology while parts fail; a trace of one step is repeated.
@@ -309,9 +325,16 @@ def paced_jobs(jobs: Sequence[FaultyJob], pace: Pace | None) -> FaultyJobs:
     return FaultyJobs((replace(jobs[0], paced=pacing_of(pace)), *jobs[1:]))
 
 
-def keep_trace(recorded: Trace, keep: KeepTrace | None) -> None:
-    """Save a trace to a file, or call a function with it."""
-    if callable(keep):
-        keep(recorded)
+def keep_trace(layout: TraceLayout, keep: KeepTrace | None) -> None:
+    """Write a trace to a file, or call a function with it.
+
+    Args:
+        layout: The trace, with what times it.
+        keep: The file or the function; None: neither.
+    """
+    if isinstance(keep, TraceOutput):
+        keep.through(keep.path, partial(write_trace, layout))
+    elif callable(keep):
+        keep(layout.trace)
     elif keep is not None:
-        save(recorded, Path(keep))
+        write_trace(layout, output_path(keep))

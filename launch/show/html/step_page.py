@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from operator import getitem
+from operator import getitem, itemgetter
 
 from matplotlib.colors import to_hex, to_rgb
 
@@ -18,7 +18,15 @@ from launch.show.blocks import Block, ColouredPart, KeyFigure, Page, Section, ke
 from launch.show.html.link_map import link_map
 from launch.show.html.pipeline import pipeline
 from launch.show.step_parts import COMPUTE, IDLE, MEANS_TOLD, PartTimes, colours_of, comparison_columns, means_of, step_parts
-from launch.show.text.step_report import COSTLIEST, facts_of, loss_facts, path_part_text, path_text, step_choice_text
+from launch.show.text.profile_report import COLLECTIVES, KERNELS
+from launch.show.text.step_report import (
+    COSTLIEST,
+    facts_of,
+    loss_facts,
+    path_part_text,
+    path_text,
+    step_choice_text,
+)
 from launch.show.text.table import Column, figures, spread_lines
 from launch.show.text.topology_facts import link_classes
 
@@ -129,6 +137,8 @@ def step_sections(shown: TimedStep) -> list[Section]:
         Section("How busy the links are", (link_map(timed.topology, timed.shares),), busy),
         Section("Busiest links", (links_table(timed),)),
         Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
+        Section("Collectives, measured and virtual", _collectives(step), _COLLECTIVES_NOTE),
+        Section("Kernels on this device", (table_block(KERNELS, step.kernels),) if step.kernels else ()),
         Section("Costliest requests", (table_block(COSTLIEST, step.costliest),) if step.costliest else (), _COSTLIEST_NOTE),
         Section("Hints", (sentences(step.hints),) if step.hints else ()),
         Section("Algorithms that served the requests", (requests_table(timed),)),
@@ -139,6 +149,40 @@ def step_sections(shown: TimedStep) -> list[Section]:
     return [section for section in sections if section.blocks]
 
 
+def _collectives(step: Step) -> tuple[Block, ...]:
+    """Return the tables of a profiled step: its parts, measured and virtual, and its collectives; none where it has none."""
+    if not step.collectives:
+        return ()
+    parts = (measured_parts_table(step),) if step.measured_parts is not None else ()
+    return (*parts, table_block(COLLECTIVES, step.collectives))
+
+
+def measured_parts_table(step: Step) -> Block:
+    """Return a table of the parts of a profiled step, as measured and as replayed."""
+    measured = step.measured_parts
+    assert measured is not None, "only a profile has measured parts"
+    axes = sorted({*measured.exposed_comm_by_axis_s, *step.exposed_comm_by_axis_s})
+    mine, theirs = measured.exposed_comm_by_axis_s, step.exposed_comm_by_axis_s
+    rows = [
+        ("step", step.measured_step_s or 0.0, step.step_time_s),
+        ("computation", measured.compute_s, step.compute_s),
+        *((f"{axis or 'other'} exposed", mine.get(axis, 0.0), theirs.get(axis, 0.0)) for axis in axes),
+        ("idle", measured.idle_s, step.idle_s),
+    ]
+    columns: list[Column[tuple[str, float, float]]] = [
+        Column("part", itemgetter(0)),
+        figures("measured", itemgetter(1), format_time),
+        figures("virtual", itemgetter(2), format_time),
+    ]
+    return table_block(columns, rows)
+
+
+_COLLECTIVES_NOTE = (
+    "Times are medians over equal calls, of the member that came last: it waits for nobody. Starts apart is how much earlier "
+    "the first member came, and for whom it waited. A straggler lets starts differ, and changes no time of communication. "
+    "Measured parts of the step are means over ranks, and exposed communication has waiting in it; virtual ones are of the "
+    "rank that ended last."
+)
 _COSTLIEST_NOTE = (
     "Each row is a line of the program. `in all` is the time on the rank that ended last. `alone` is the time if no other "
     "group communicated: with the algorithm that served the request, and with the fastest other one. busbw (GB/s) is of the "

@@ -12,6 +12,7 @@ from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, KeyFigure, fact_lines
 from launch.show.step_parts import ComparedStep
+from launch.show.text.profile_report import measured_facts, profile_tables, read_facts
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 
 if TYPE_CHECKING:  # it loads torch
@@ -42,20 +43,6 @@ def part_facts(step: Step) -> list[Fact]:
         Fact("    straggling", straggling),
         *_other_steps(step),
     ]
-
-
-def read_facts(step: Step) -> list[Fact]:
-    """Return what was read of a profile; nothing where the step is of Emu's own trace."""
-    return [Fact("" if i else "read", line) for i, line in enumerate(step.read or ())]
-
-
-def measured_fact(step: Step) -> Fact:
-    """Return the step's measured time, and how far the replay is from it; without a text where nobody measured it."""
-    measured_s = step.measured_step_s
-    if measured_s is None:
-        return Fact("measured", None)
-    off = step.step_time_s / measured_s - 1
-    return Fact("measured", f"{format_time(measured_s)}; the replay takes {abs(off):.1%} {'more' if off > 0 else 'less'}")
 
 
 def _part(step: Step, name: str, label: str, note: str = "") -> KeyFigure:
@@ -108,7 +95,7 @@ def foot_facts(step: Step) -> list[Fact]:
 def facts_of(step: Step) -> list[Fact]:
     """Return all figures of a step: its parts, how fast it is, its path, links, memory and algorithms, and its ranks."""
     ranks = Fact("NPUs", None, KeyFigure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device))
-    return [*part_facts(step), *rate_facts(step), *foot_facts(step), ranks]
+    return [*part_facts(step), *measured_facts(step), *rate_facts(step), *foot_facts(step), ranks]
 
 
 def loss_facts(trained: "TrainingResult") -> list[Fact]:
@@ -133,9 +120,15 @@ def step_text(step: Step, head: Sequence[str], more: Sequence[Fact] = (), *, of_
     is_expected = of_kind or step.either_way is not None
     lines = [
         *(*pacing_warning(step.paced), *head, *fact_lines(part_facts(step))),
-        *fact_lines([measured_fact(step), Fact("expected", expected_told(step) if is_expected else None)]),
+        *fact_lines([*measured_facts(step), Fact("expected", expected_told(step) if is_expected else None)]),
         *(*spread_lines("the step", step.spread), *fact_lines(rate_facts(step)), *pacing_lines(step.paced), *fact_lines(more)),
-        *(*_programs(step), *fact_lines(foot_facts(step)), "", *assumption_lines(step.assumptions)),
+        *(
+            *_programs(step),
+            *profile_tables(step),
+            *fact_lines(foot_facts(step)),
+            "",
+            *assumption_lines(step.assumptions),
+        ),
     ]
     return "\n".join(lines)
 

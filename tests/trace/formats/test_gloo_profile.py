@@ -20,6 +20,7 @@ dist.init_process_group("gloo")
 rank, n = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
 model = DDP(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)))
+other = dist.new_group([0, 1])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 folder = os.environ.get("PROFILE_TO")  # none under Emu
 profiler = contextlib.nullcontext()
@@ -30,6 +31,8 @@ if folder:
 def step():
     t, out = torch.ones(1000), [torch.empty(1000) for _ in range(n)]
     dist.all_reduce(t)
+    dist.all_reduce(t, group=other)
+    dist.barrier(group=other)
     dist.all_gather_single(torch.empty(2000), t)
     dist.reduce_scatter_single(torch.empty(500), t)
     dist.all_gather(out, t)
@@ -99,8 +102,16 @@ def test_requests_are_equal_event_for_event(both):
         mine, theirs = requests_of(imported, rank), requests_of(recorded, rank)
         set_up = len(theirs) - len(mine)  # DDP's own, before the profiler began
         assert [name for name, *_ in theirs[:set_up]] == ["all_gather", "broadcast", "broadcast"]
-        assert len(mine) == 2 * 13 + 2  # each step, and the two by which DDP tells its buckets anew
+        assert len(mine) == 2 * 15 + 2  # each step, and the two by which DDP tells its buckets anew
         assert mine == theirs[set_up:]
+
+
+def test_threads_tell_which_group_a_request_is_of(both):
+    imported = emu.load_trace(both[0])
+    assert [(group.axis, group.ranks) for group in imported.groups] == [("world", (0, 1)), ("", (0, 1))]
+    events = imported.events_of(0)
+    of = [imported.group_of[0][number] for number in events.group[events.group >= 0].tolist()]
+    assert of.count(1) == 2 * 2
 
 
 def test_operators_last_as_measured_and_gloo_is_kept_apart(both):

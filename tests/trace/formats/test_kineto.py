@@ -282,8 +282,8 @@ def test_options_of_a_profile_are_refused_for_other_traces(tmp_path, option):
         emu.replay(tmp_path / "kept.trace", topology=FAST, **{option: True})
 
 
-def test_a_device_is_refused_as_kernels_last_as_measured(tmp_path):
-    with pytest.raises(InputError, match=r"replay: device must be left out for a profile.* got 'h100'"):
+def test_a_device_is_refused_where_the_profile_has_no_shapes(tmp_path):
+    with pytest.raises(InputError, match=r"replay: device must be left out for a profile.* got 'h100'; profile a GPU with"):
         emu.replay(two_ranks(tmp_path), topology=FAST, device="h100")
 
 

@@ -43,7 +43,7 @@ class Products:
 
 
 def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...]:
-    """Return the FLOPs of the steps by dtype, as timed, the dtype of most first.
+    """Return the FLOPs of the steps by dtype, as timed, the dtype of most first; none where all lasts as it was measured.
 
     Args:
         trace: The trace of the steps.
@@ -53,6 +53,8 @@ def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...
     Raises:
         InputError: The device has no peak for one of them.
     """
+    if device.as_measured:
+        return ()
     flops, of_role = Counter[str](), np.bincount(trace.role_of_rank, minlength=len(trace.events)).tolist()
     for events, ranks in zip(trace.events, of_role, strict=True):
         counted = np.where((events.kind == Kind.COMPUTE) & (events.step > 0), events.flops, 0.0)

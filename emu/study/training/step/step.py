@@ -21,10 +21,13 @@ from emu.study.training.step.choices import RecordedChooser, StepChoice, served_
 from emu.study.training.step.rate import Products, dtype_notes, kind_of, messages_of, peak_notes, products_of, rate
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.formats.measured_parts import MeasuredParts
 from emu.trace.formats.reading import reading_of
 from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, brief_replay, event_name, replay_timeline
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
+from emu.trace.report.collective_times import CollectiveTimes, collective_times
 from emu.trace.report.critical_path import PathPart, critical_path
+from emu.trace.report.kernel_times import KernelTimes, kernel_times
 from emu.trace.report.mean_parts import MeanParts, mean_parts
 from emu.trace.report.report import StepReport, report
 from emu.trace.report.request_times import Arrivals, requests_of
@@ -56,6 +59,15 @@ class CostlyRequest:
     of_bound: float | None  # the least time of any schedule, over that
     next_algorithm: str | None  # the fastest of the others
     next_s: float | None  # that it would take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayError:
+    """How far the replay of a profile is off on the fabric on which the profile was taken."""
+
+    topology: str  # on which it was taken
+    step_time_s: float  # of the replay there
+    share: float  # of the measured time, that the replay takes more; below 0: less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +114,10 @@ class Step:
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
     wall_fabric_s: float
     measured_step_s: float | None = field(default=None, metadata=LEFT_OUT)  # that the step took; None: it was not profiled
+    measured_parts: MeasuredParts | None = field(default=None, metadata=LEFT_OUT)  # of that time
+    replay_error: ReplayError | None = field(default=None, metadata=LEFT_OUT)  # None: nobody said where the profile was taken
+    collectives: tuple[CollectiveTimes, ...] | None = field(default=None, metadata=LEFT_OUT)  # of a profile
+    kernels: tuple[KernelTimes, ...] | None = field(default=None, metadata=LEFT_OUT)  # of a profile that another device times
     read: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # of a profile, what was read and what was not
     costliest: tuple[CostlyRequest, ...] | None = field(default=None, metadata=LEFT_OUT)  # None: no line is known of any
     hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
@@ -187,13 +203,22 @@ class TimedTrace:
             between_s=self.between_s,
             spread=self.spread,
             wall_fabric_s=self.wall_fabric_s,
-            **self._profiled(),
+            **self._profiled(briefly=briefly),
         )
 
-    def _profiled(self) -> dict[str, Any]:
-        """Return what was read of a profile, and the measured time of the step."""
-        reading = reading_of(self.trace)
-        return {} if reading is None else {"read": reading.lines, "measured_step_s": reading.step_times_s[self.report.step - 1]}
+    def _profiled(self, *, briefly: bool) -> dict[str, Any]:
+        """Return what was read of a profile, the measured times of the step and its parts, and those of its collectives."""
+        reading, step = reading_of(self.trace), self.report.step
+        if reading is None:
+            return {}
+        found: dict[str, Any] = {"read": reading.lines, "measured_step_s": reading.step_times_s[step - 1]}
+        if reading.parts:
+            found["measured_parts"] = reading.parts[step - 1]
+        if not briefly and self.asked is None:
+            found["collectives"] = collective_times(self.trace, self.replayed, self.timeline, step)
+        if not briefly and self.device.keeps_unknown:
+            found["kernels"] = kernel_times(self.trace, self.device, self.dtype, step)
+        return found
 
     def _judged(self, products: Sequence[Products]) -> dict[str, Any]:
         """Return the rate of the step, the error that it may have, and whether it is the whole script."""

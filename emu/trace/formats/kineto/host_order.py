@@ -4,44 +4,73 @@ A request runs on a thread of gloo's own. The thread that made it waits for it w
 the profile has no other sign of a wait.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from math import prod
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.errors import BareError, InputError
-from emu.trace.formats.kineto.profiled_events import HOST, US, ProfiledEvents, Seen
-from emu.trace.formats.kineto.profiled_request import MESSAGES, Args, ProfiledRequest, dtype_of, request_by_operator
+from emu.trace.formats.kineto.gloo_groups import RUNS, groups_of
+from emu.trace.formats.kineto.profiled_events import HOST, US, Head, ProfiledEvents, Seen
+from emu.trace.formats.kineto.profiled_request import (
+    MESSAGES,
+    Args,
+    ProfiledGroup,
+    ProfiledRequest,
+    dtype_of,
+    request_by_operator,
+)
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
-_ASKS, _RUNS = "c10d::", "gloo:"
+_ASKS = "c10d::"
+_BARRIER = "barrier"
 _LOOKED = 8  # requests of gloo that may have begun before the one that is looked for
 
 
 class _Ran:
-    """The requests that gloo ran, with what the profile says of their tensors."""
+    """The requests that gloo ran, with what the profile says of their tensors, and the group of the thread that ran each."""
 
-    def __init__(self, profile: RankProfile) -> None:
+    def __init__(self, profile: RankProfile, groups: Mapping[int, ProfiledGroup]) -> None:
         ran = profile.annotations
-        rows = np.flatnonzero([profile.names[n].startswith(_RUNS) for n in ran.name.tolist()])
-        order: list[int] = rows[np.argsort(ran.start[rows], kind="stable")].tolist()
-        self._profile = profile
-        self._left = {talk: [row for row in order if self._is_message(row) == talk] for talk in (True, False)}
+        rows = np.flatnonzero([profile.names[n].startswith(RUNS) for n in ran.name.tolist()])
+        self._profile, self._groups = profile, groups
+        self._left: dict[tuple[bool, bool], list[int]] = {}
+        for row in rows[np.argsort(ran.start[rows], kind="stable")].tolist():
+            self._left.setdefault(_kind(profile.names[ran.name[row]].removeprefix(RUNS)), []).append(row)
 
-    def _is_message(self, row: int) -> bool:
-        name = self._profile.names[self._profile.annotations.name[row]]
-        return bool(name.removeprefix(_RUNS).startswith(MESSAGES))
+    def of(self, asked: str, start: float, given: Callable[[int], int]) -> int:
+        """Return the row of the request that an operator made, and take it away; -1: there is none.
 
-    def of(self, asked: str, start: float, elements: int) -> int:
-        """Return the row of the request that an operator made, and take it away; -1: there is none."""
-        left = self._left[asked.removeprefix(_ASKS).startswith(MESSAGES)]
+        Args:
+            asked: The name of the operator.
+            start: When it began.
+            given: A function that returns the elements that gloo tells of the request in a group of a number of ranks.
+        """
+        left = self._left.get(_kind(asked.removeprefix(_ASKS)), [])
         for row in left[:_LOOKED]:
             late = self._profile.annotations.start[row] >= start
-            if late and self.elements(row) in (elements, 0):
+            if late and self.elements(row) in (given(len(self.group(row)[0])), 0):
                 left.remove(row)
                 return row
         return -1
+
+    def group(self, row: int) -> ProfiledGroup:
+        """Return the group of a request; -1 for the row: of one that gloo did not run, if there is one group alone.
+
+        Raises:
+            BareError: there are several.
+        """
+        if row >= 0:
+            return self._groups[int(self._profile.annotations.place[row])]
+        several = groups_of(self._profile)
+        if len(several) > 1:
+            raise BareError(
+                f"is of one of {len(several)} groups, and gloo does not say of which; record the script itself by `emu run "
+                "--trace`, or profile it on GPUs"
+            )
+        return several[0]
 
     def elements(self, row: int) -> int:
         """Return the elements that a request of gloo gives; 0: it says none."""
@@ -57,7 +86,9 @@ class _Ran:
         return self._profile.args.get(int(self._profile.annotations.event[row]), {})
 
 
-def host_events(profile: RankProfile, spans: ProfileSpans, steps: I64, host_time: bool) -> ProfiledEvents:
+def host_events(
+    profile: RankProfile, spans: ProfileSpans, steps: I64, host_time: bool, groups: Mapping[int, ProfiledGroup]
+) -> ProfiledEvents:
     """Return the events of a rank whose profile has no kernels.
 
     Args:
@@ -65,11 +96,12 @@ def host_events(profile: RankProfile, spans: ProfileSpans, steps: I64, host_time
         spans: The works of the host, as `host_works` returns them.
         steps: The step of each; 0: it is of none.
         host_time: Whether the time between operators counts.
+        groups: The group that each of gloo's threads works for.
 
     Raises:
         InputError: a request of which the profile does not say what it sends, or in which group.
     """
-    found, ran = ProfiledEvents(), _Ran(profile)
+    found, ran = ProfiledEvents(), _Ran(profile, groups)
     clock: dict[int, float] = {}  # by thread, when it did its last work
     running: list[tuple[float, int]] = []  # requests that were made: when they ended, and their rows
     for at, step in enumerate(steps.tolist()):
@@ -86,7 +118,7 @@ def host_events(profile: RankProfile, spans: ProfileSpans, steps: I64, host_time
         running = [each for each in running if each[0] > start]
         if request is None:
             seen = Seen(start, float(spans.end[at]), int(spans.event[at]))
-            found.compute(step, thread, profile.names[spans.name[at]], seen, waits)
+            found.compute(Head.of_work(step, thread, profile.names[spans.name[at]]), seen, waits)
         else:
             asked, seen = request
             running.append((seen.end_us, found.request(step, thread, asked, seen, waits)))
@@ -99,17 +131,26 @@ def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tupl
     if not name.startswith(_ASKS):
         return None
     event = int(spans.event[at])
-    group = _group(profile, name, event)
+
+    @cache
+    def asked(size: int) -> ProfiledRequest:
+        return request_by_operator(name, profile.args[event], "float32", size)
+
     try:
-        asked = request_by_operator(name, profile.args[event], "float32", len(group))
-        row = ran.of(name, float(spans.start[at]), _given(asked, len(group)))
+        row = ran.of(name, float(spans.start[at]), lambda size: _given(asked(size), size))
+        ranks, label = ran.group(row)
         told = ran.dtype(row) if row >= 0 else ""
-        dtype = "float32" if "barrier" in name else dtype_of(told) if told else ""  # of a scatter only the root tells it
+        dtype = "float32" if _BARRIER in name else dtype_of(told) if told else ""  # of a scatter only the root tells it
+        found = asked(len(ranks))._replace(dtype=dtype, ranks=ranks, label=label)
     except BareError as error:
         raise InputError(f"profile: {profile.where(event, name)} of {profile.file!r} {error}") from None
     times = (profile.annotations, row) if row >= 0 else (spans, at)
-    seen = Seen(float(times[0].start[times[1]]), float(times[0].end[times[1]]), event)
-    return asked._replace(dtype=dtype, ranks=group, label="default_pg"), seen
+    return found, Seen(float(times[0].start[times[1]]), float(times[0].end[times[1]]), event)
+
+
+def _kind(name: str) -> tuple[bool, bool]:
+    """Return whether a request is a message, and whether it is a barrier, which tells no elements."""
+    return name.startswith(MESSAGES), _BARRIER in name
 
 
 def _given(asked: ProfiledRequest, size: int) -> int:
@@ -117,25 +158,10 @@ def _given(asked: ProfiledRequest, size: int) -> int:
     return asked.elements // size if asked.operation in ("all_gather", "gather", "scatter") else asked.elements
 
 
-def _group(profile: RankProfile, name: str, event: int) -> tuple[int, ...]:
-    """Return the ranks of the one group that the profile has.
-
-    Raises:
-        InputError: it has several, and gloo does not say which of them a request is of.
-    """
-    found = set(profile.groups.values()) or {tuple(range(profile.world or 0))}
-    if len(found) != 1:
-        raise InputError(
-            f"profile: {profile.where(event, name)} of {profile.file!r} is of one of {len(found)} groups, and gloo does not "
-            "say of which; record the script itself by `emu run --trace`, or profile it on GPUs"
-        )
-    return found.pop()
-
-
 def host_works(profile: RankProfile) -> ProfileSpans:
     """Return the operators that are no part of another, in order; of one that makes a request, its parts."""
     operators, names = profile.operators, profile.names
-    asks, runs = (np.array([name.startswith(word) for name in names], np.bool_) for word in (_ASKS, _RUNS))
+    asks, runs = (np.array([name.startswith(word) for name in names], np.bool_) for word in (_ASKS, RUNS))
     keep: list[int] = []
     asking = operators.place[asks[operators.name]]
     own_threads = np.setdiff1d(profile.annotations.place[runs[profile.annotations.name]], asking)  # of gloo

@@ -16,13 +16,17 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.trace.formats.kineto.profiled_events import HOST, US, ProfiledEvents, Seen
+from emu.trace.formats.kineto.kernel_work import PART, kernel_works
+from emu.trace.formats.kineto.operator_work import KernelWork, work_of_launched
+from emu.trace.formats.kineto.profiled_events import HOST, US, Head, ProfiledEvents, Seen
 from emu.trace.formats.kineto.profiled_request import ProfiledRequest
 from emu.trace.formats.kineto.rank_profile import RankProfile
+from emu.trace.kernel_shape import MOVES
 
 _WAIT, _RECORD = "StreamWaitEvent", "EventRecord"  # calls, without cuda or hip
 _SYNCHRONISE = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 _SYNC, _TOGETHER = "synchronize", "messages sent together"  # marks
+_NO_WORK = KernelWork("", "uint8", MOVES, 0.0, 0, 0)  # of a kernel whose operator's work another kernel has
 
 
 class Launch(NamedTuple):
@@ -72,6 +76,7 @@ class KernelOrder:
         self._host_since = 0.0  # when the host began what it does
         self._exact = any(s.get("wait_on_cuda_event_record_corr_id", -1) != -1 for s in profile.syncs.values())
         self._host_stream = len(profile.streams)
+        self._works = kernel_works(profile).number
         self._named_waits = any(_WAIT in profile.names[n] for n in set(profile.calls.name.tolist()))
 
     def run(self, launches: list[Launch]) -> ProfiledEvents:
@@ -175,7 +180,9 @@ class KernelOrder:
             return row
         self._current[launch.thread] = self._latest = number
         name = self._profile.names[self._profile.kernels.name[launch.row]]
-        return self.events.compute(launch.step, number, name, seen, waits)
+        work = int(self._works[launch.row])
+        told = work_of_launched(self._profile.works[work], name) if work >= 0 else _NO_WORK if work == PART else None
+        return self.events.compute(Head.of_work(launch.step, number, name), seen, waits, told)
 
     def _needed(self, launch: Launch, number: int, start: float) -> list[int]:
         """Return the events of other streams that a kernel waits for, where the profile does not say which."""

@@ -1,13 +1,16 @@
 """The events of one rank of a profile while they are put together, in the order of issue."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import column
+from emu.trace.formats.kineto.operator_work import KernelWork
 from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
+from emu.trace.formats.measured_parts import MeasuredParts, measured_parts
 from emu.trace.kernel_shape import MOVES
 from emu.trace.trace import Events, Kind, typed_events
 
@@ -29,7 +32,7 @@ class Seen(NamedTuple):
         return (self.end_us - self.start_us) * US
 
 
-class _Head(NamedTuple):
+class Head(NamedTuple):
     """The first columns of an event."""
 
     step: int
@@ -37,26 +40,34 @@ class _Head(NamedTuple):
     stream: int
     name: str
 
+    @staticmethod
+    def of_work(step: int, stream: int, name: str) -> "Head":
+        """Return the head of a computation."""
+        return Head(step, Kind.COMPUTE, stream, name)
+
 
 class ProfiledEvents:
     """Events that grow; each waits for rows that were added before it."""
 
     def __init__(self) -> None:
-        self.heads: list[_Head] = []
+        self.heads: list[Head] = []
         self.waits: list[tuple[int, ...]] = []
         self.requests: dict[int, ProfiledRequest] = {}
         self.lasts_s: list[float] = []
         self.seen: dict[int, Seen] = {}  # by row; marks have none
+        self.works: dict[int, KernelWork] = {}  # by row, of computations whose work the profile tells
         self.groups: dict[ProfiledGroup, int] = {}
 
-    def compute(self, step: int, stream: int, name: str, seen: Seen, waits: Iterable[int]) -> int:
-        """Add a computation, and return its row."""
+    def compute(self, head: Head, seen: Seen, waits: Iterable[int], work: KernelWork | None = None) -> int:
+        """Add a computation, and return its row; its work may be unknown."""
+        if work is not None:
+            self.works[len(self.heads)] = work
         self.seen[len(self.heads)] = seen
-        return self._add(_Head(step, Kind.COMPUTE, stream, name), seen.lasts_s, waits)
+        return self._add(head, seen.lasts_s, waits)
 
     def mark(self, step: int, stream: int, name: str, lasts_s: float, waits: Iterable[int]) -> int:
         """Add a mark that may last, and return its row."""
-        return self._add(_Head(step, Kind.MARK, stream, name), lasts_s, waits)
+        return self._add(Head(step, Kind.MARK, stream, name), lasts_s, waits)
 
     def request(self, step: int, stream: int, asked: ProfiledRequest, seen: Seen, waits: Iterable[int]) -> int:
         """Add a request, and return its row."""
@@ -64,9 +75,9 @@ class ProfiledEvents:
         self.seen[len(self.heads)] = seen
         self.requests[len(self.heads)] = asked
         self.groups.setdefault(asked.group, len(self.groups))
-        return self._add(_Head(step, kind, stream, asked.operation), seen.lasts_s, waits)
+        return self._add(Head(step, kind, stream, asked.operation), seen.lasts_s, waits)
 
-    def _add(self, head: _Head, lasts_s: float, waits: Iterable[int]) -> int:
+    def _add(self, head: Head, lasts_s: float, waits: Iterable[int]) -> int:
         self.heads.append(head)
         self.lasts_s.append(lasts_s)
         self.waits.append(tuple(sorted({w for w in waits if w >= 0})))
@@ -80,14 +91,26 @@ class ProfiledEvents:
                 found.setdefault(asked.group, []).append(row)
         return found
 
-    def step_spans_us(self) -> dict[int, tuple[float, float]]:
-        """Return, by step, when its first event began and its last one ended."""
-        found: dict[int, tuple[float, float]] = {}
+    def step_ends_us(self) -> list[float]:
+        """Return when the first event began, and when the last event of each step ended."""
+        spans: dict[int, tuple[float, float]] = {}
         for row, seen in self.seen.items():
             step = self.heads[row].step
-            low, high = found.get(step, (np.inf, -np.inf))
-            found[step] = min(low, seen.start_us), max(high, seen.end_us)
-        return found
+            low, high = spans.get(step, (np.inf, -np.inf))
+            spans[step] = min(low, seen.start_us), max(high, seen.end_us)
+        return [spans[1][0], *(spans[step][1] for step in sorted(spans))]
+
+    def step_parts(self, axis_of: Callable[[str], str]) -> list[MeasuredParts]:
+        """Return the measured parts of each step, each from the end of the one before.
+
+        Args:
+            axis_of: A function that returns the axis of a group's description.
+        """
+        asked: dict[str, list[tuple[float, float]]] = {}
+        for row in sorted(self.requests, key=lambda row: self.seen[row].start_us):
+            asked.setdefault(axis_of(self.requests[row].label), []).append(self.seen[row][:2])
+        computed = np.array([seen[:2] for row, seen in self.seen.items() if row not in self.requests], np.float64)
+        return [measured_parts(low, high, computed, asked) for low, high in pairwise(self.step_ends_us())]
 
     def events(self, agreed: Mapping[int, ProfiledRequest]) -> Events:
         """Return the events as columns.
@@ -98,7 +121,7 @@ class ProfiledEvents:
         instances = {row: turn for rows in self.collectives().values() for turn, row in enumerate(rows)}
         streams, rows = self._streams(), range(len(self.heads))
         heads = [head._replace(stream=streams[head.stream]) for head in self.heads]
-        table = [(*heads[row], *self._request_columns(agreed.get(row), instances.get(row, 0))) for row in rows]
+        table = [(*heads[row], *self._amounts(row, agreed.get(row), instances.get(row, 0))) for row in rows]
         columns: list[object] = list(zip(*table, strict=True))
         splits = [self.requests[row].splits if row in self.requests else () for row in rows]
         for ragged in (self.waits, splits):
@@ -110,9 +133,13 @@ class ProfiledEvents:
         computing = [head.stream for head in self.heads if head.kind == Kind.COMPUTE]
         return {stream: i for i, stream in enumerate(dict.fromkeys((*computing, *(head.stream for head in self.heads))))}
 
-    def _request_columns(self, asked: ProfiledRequest | None, instance: int) -> tuple[object, ...]:
-        """Return the columns behind the head of an event; None: it is no request."""
+    def _amounts(self, row: int, asked: ProfiledRequest | None, instance: int) -> tuple[object, ...]:
+        """Return the columns behind the head of an event; of one that is no request, `asked` is None."""
         if asked is None:
-            return ("", 0.0, 0, 0, *MOVES, -1, instance, 0, 0)
-        sizes = asked.dtype, 0.0, asked.size_bytes, asked.elements
-        return (*sizes, *MOVES, self.groups[asked.group], instance, asked.root, asked.tag)
+            work = self.works.get(row)
+            sizes = (
+                ("", 0.0, 0, 0, *MOVES) if work is None else (work.dtype, work.flops, work.bytes, work.elements, *work.shape)
+            )
+            return (*sizes, -1, instance, 0, 0)
+        sizes = asked.dtype, 0.0, asked.size_bytes, asked.elements, *MOVES
+        return (*sizes, self.groups[asked.group], instance, asked.root, asked.tag)

@@ -45,7 +45,7 @@ _OPERATIONS = {
 _BY_SHARE = ("all_gather", "gather")  # whose size is that of all ranks' inputs
 _BY_RESULT = ("reduce_scatter", "scatter")  # whose size is that of all ranks' outputs
 # The places of an operator's arguments: its input, output, root (or peer), tag, and split sizes of the input; -1: none.
-_PLACES = {
+PLACES = {
     "all_reduce": (0, 0, -1, -1, -1),
     "broadcast": (0, 0, 2, -1, -1),
     "reduce": (0, 0, 3, -1, -1),
@@ -100,6 +100,19 @@ class ProfiledRequest(NamedTuple):
     def size_bytes(self) -> int:
         """The bytes of its elements."""
         return self.elements * DTYPES[self.dtype]
+
+
+_LABELS = {"default_pg": "world", "undefined": ""}
+
+
+def axis_of(label: str) -> str:
+    """Return the name of an axis from PyTorch's description of a group: of a mesh its dimension, of all ranks `world`."""
+    return _LABELS.get(label, label.removeprefix("mesh_"))
+
+
+def axis_label(axis: str) -> str:
+    """Return PyTorch's description of a group whose axis this is."""
+    return next((label for label, of in _LABELS.items() if of == axis), f"mesh_{axis}")
 
 
 def operation_of(name: str) -> str:
@@ -198,7 +211,7 @@ def request_by_operator(name: str, args: Args, dtype: str, size: int) -> Profile
     dims, types, values = (args.get(key) or () for key in ("Input Dims", "Input type", "Concrete Inputs"))
     if not any(dims):
         raise BareError("has no shapes; profile with record_shapes=True")
-    *ends, _, _, split = _PLACES[operation]
+    *ends, _, _, split = PLACES[operation]
     given, made = (_count(dims, at) for at in ends)
     typed = [types[at] for at in ends if 0 <= at < len(types) and types[at] not in ("", "TensorList", "Scalar", "ScalarList")]
     rows = _rows(dims, values, ends[0], split)
@@ -229,7 +242,7 @@ def request_by_annotation(name: str, args: Args, size: int) -> ProfiledRequest:
 
 def root_and_tag(operation: str, args: Args) -> tuple[int, int]:
     """Return the root (or the peer) and the tag with which an operator was called."""
-    *_, root, tag, _ = _PLACES[operation]
+    *_, root, tag, _ = PLACES[operation]
     values = args.get("Concrete Inputs") or ()
     return _value(values, root), _value(values, tag)
 

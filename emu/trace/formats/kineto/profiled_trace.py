@@ -15,11 +15,13 @@ from emu.arrays import column
 from emu.errors import InputError, rank_list
 from emu.trace.formats.kineto.agreement import agreed_requests
 from emu.trace.formats.kineto.collective_kernels import collective_rows
+from emu.trace.formats.kineto.gloo_groups import gloo_groups
 from emu.trace.formats.kineto.missing_ranks import filled_groups
 from emu.trace.formats.kineto.profiled_events import US
-from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup
+from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup, axis_of
 from emu.trace.formats.kineto.rank_events import RankEvents, RankWork, rank_events, rank_work
 from emu.trace.formats.kineto.rank_profile import RankProfile, read_profile
+from emu.trace.formats.measured_parts import MeasuredParts, mean_of_ranks
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, PARTS, Group, Kind, Trace
 
@@ -43,9 +45,10 @@ def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False
     Raises:
         InputError: a file is damaged, ranks are missing or twice, or they do not agree.
     """
-    works = {number: rank_work(profile) for number, profile in _profiles(path).items()}
+    works = {number: rank_work(profile) for number, profile in profiles_of(path).items()}
     numbers = {step: i + 1 for i, step in enumerate(_common_steps(works.values()))}
-    ranks = {number: rank_events(work, numbers, host_time) for number, work in sorted(works.items())}
+    hosts = gloo_groups({n: work.profile for n, work in works.items() if not len(work.profile.kernels.start)})
+    ranks = {n: rank_events(work, numbers, host_time, hosts.get(n, {})) for n, work in sorted(works.items())}
     world = _world(ranks)
     missing = [number for number in range(world) if number not in ranks]
     if missing and not fill_ranks:
@@ -61,7 +64,7 @@ def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False
     return replace(trace, meta=(*trace.meta, reading_entry(reading)))
 
 
-def _profiles(path: Path) -> dict[int, RankProfile]:
+def profiles_of(path: Path) -> dict[int, RankProfile]:
     """Return the profile of each rank.
 
     Raises:
@@ -129,26 +132,21 @@ def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Seque
     return Trace(
         tuple(of.events.events(agreed[rank]) for rank, of in ranks.items()),
         column([role[plays[rank][0]] for rank in order], np.int32),
-        tuple(Group(_axis(label), members) for members, label in numbers),
+        tuple(Group(axis_of(label), members) for members, label in numbers),
         tuple(tuple(numbers[group] for group in plays[rank][1]) for rank in order),
         column(np.zeros(len(ranks) * len(PARTS)), np.int64).reshape(-1, len(PARTS)),
         ((COMMAND, "run"),),
     )
 
 
-def _axis(label: str) -> str:
-    """Return the name of an axis from PyTorch's description of a group: of a mesh its dimension, of all ranks `world`."""
-    return {"default_pg": "world", "undefined": ""}.get(label, label.removeprefix("mesh_"))
-
-
 def _step_times(ranks: Iterable[RankEvents]) -> tuple[float, ...]:
     """Return the seconds of each step, from the end of the one before: the mean of all ranks."""
-    found = []
-    for of in ranks:
-        spans = of.events.step_spans_us()
-        ends = [spans[1][0], *(spans[step][1] for step in sorted(spans))]
-        found.append(np.diff(ends) * US)
-    return tuple(np.mean(found, axis=0).tolist())
+    return tuple(np.mean([np.diff(of.events.step_ends_us()) * US for of in ranks], axis=0).tolist())
+
+
+def _step_parts(ranks: Sequence[RankEvents]) -> tuple[MeasuredParts, ...]:
+    """Return the measured parts of each step: the means of all ranks."""
+    return tuple(mean_of_ranks(of_step) for of_step in zip(*(of.events.step_parts(axis_of) for of in ranks), strict=True))
 
 
 def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
@@ -172,6 +170,7 @@ def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
         left_out={what: count for what, count in left_out.items() if count},
         assumptions=tuple(dict.fromkeys(note for of in ranks.values() for note in _notes(of.profile))),
         step_times_s=_step_times(ranks.values()),
+        parts=_step_parts(list(ranks.values())),
     )
 
 

@@ -11,6 +11,7 @@ from emu.trace.formats.kineto.collective_kernels import requests_of_kernels
 from emu.trace.formats.kineto.host_order import host_events, host_works
 from emu.trace.formats.kineto.kernel_order import KernelOrder, issue_times, launches
 from emu.trace.formats.kineto.profiled_events import ProfiledEvents
+from emu.trace.formats.kineto.profiled_request import ProfiledGroup
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
 
@@ -65,13 +66,14 @@ def rank_work(profile: RankProfile) -> RankWork:
     return RankWork(profile, spans, _steps(profile, spans.start))
 
 
-def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool) -> RankEvents:
+def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, groups: Mapping[int, ProfiledGroup]) -> RankEvents:
     """Return the events of a rank in some of its steps.
 
     Args:
         work: What the rank does.
         numbers: The number that each step has in the trace, from 1, by the number that the profile gives it.
         host_time: Whether the time of the host counts.
+        groups: The group that each of gloo's threads works for, where the host computes.
 
     Raises:
         InputError: the steps have no collective, or one of which the profile does not say what it sends.
@@ -86,7 +88,7 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool) -> 
         asked = {row: tuple(a if a.ranks else a._replace(ranks=whole) for a in of_row) for row, of_row in known.items()}
         events = KernelOrder(profile, host_time).run(launches(profile, asked, step))
     else:
-        events = host_events(profile, work.spans, step, host_time)
+        events = host_events(profile, work.spans, step, host_time, groups)
     if not events.requests:
         raise InputError(
             f"profile: {profile.file!r} has no collective among the {len(step)} kernels and operators of its steps, so that no "

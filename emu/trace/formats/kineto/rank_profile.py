@@ -17,6 +17,7 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.trace.formats.kineto.json_events import EVENTS, json_entries
+from emu.trace.formats.kineto.operator_work import KernelWork, work_of_kernel, work_of_operator
 from emu.trace.formats.kineto.profiled_request import NAMED
 
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")  # categories, in lower case; older profiles have capitals
@@ -38,7 +39,7 @@ class ProfileSpans(NamedTuple):
     lasts: F64
     place: I64  # the number of the stream, or of the thread
     name: I64  # the number of the name
-    link: I64  # the correlation of a kernel or call
+    link: I64  # the correlation of a kernel or call; of an operator the number of its work, -1: the profile does not tell it
     event: I64  # the number of the event in the file
 
     @property
@@ -70,9 +71,12 @@ class RankProfile:
     rank: int | None  # None: it does not say
     world: int | None
     groups: Mapping[str, tuple[int, ...]]  # the ranks of each process group, by its name
+    labels: Mapping[str, str]  # the description of each, by its name
     devices: tuple[str, ...]
     kernels: ProfileSpans  # [K] place: a number for each stream
     launch: I64  # [K] the number of the call that launched each kernel; -1: the profile has none
+    own_work: I64  # [K] the number of the work that each kernel tells itself; -1: it tells none
+    works: tuple[KernelWork, ...]  # each different one once
     calls: ProfileSpans  # [C] place: a number for each thread, as in the next two
     operators: ProfileSpans  # [O]
     annotations: ProfileSpans  # [A]
@@ -105,6 +109,9 @@ class _Reader:
         self.steps: dict[int, tuple[float, float]] = {}
         self.updates: list[float] = []
         self.left_out: Counter[str] = Counter()
+        self.works: dict[KernelWork | None, int] = {None: -1}
+        self.known_works: dict[tuple[str, ...], int] = {}  # by what an operator says
+        self.own_work: array[int] = array("q")
         self.number = 0
 
     def take(self, event: Any) -> None:
@@ -119,6 +126,7 @@ class _Reader:
         args = event.get("args") or {}
         if category in _KERNELS:
             self._add("kernels", event, self._stream(args, event), name, args)
+            self.own_work.append(self._number(work_of_kernel(name, args)))
             if NAMED in args:
                 self.args[self.number] = args
         elif category in _CALLS:
@@ -140,10 +148,25 @@ class _Reader:
             self.updates.append(start + lasts)
         else:
             talks = name.startswith(_COMMUNICATION)
-            if category in _OPERATORS or talks:
-                self._add("operators" if category in _OPERATORS else "annotations", event, self._thread(event), name, args)
+            if category in _OPERATORS:
+                self._add("operators", event, self._thread(event), name, {"correlation": self._operator_work(name, args)})
+            elif talks:
+                self._add("annotations", event, self._thread(event), name, args)
             if talks:
                 self.args[self.number] = args
+
+    def _operator_work(self, name: str, args: Mapping[str, Any]) -> int:
+        """Return the number of an operator's work; -1: the profile does not tell it."""
+        if not args.get("Input Dims"):
+            return -1
+        keys = ("Input Dims", "Input type", *(("Concrete Inputs",) if "attention" in name else ()))  # scalars differ often
+        said = (name, *(str(args.get(key)) for key in keys))
+        if said not in self.known_works:
+            self.known_works[said] = self._number(work_of_operator(name, args))
+        return self.known_works[said]
+
+    def _number(self, work: KernelWork | None) -> int:
+        return self.works.setdefault(work, len(self.works) - 1)
 
     def _thread(self, event: Mapping[str, Any]) -> int:
         return self.threads.setdefault((event.get("pid"), event.get("tid")), len(self.threads))
@@ -173,12 +196,14 @@ class _Reader:
     def profile(self) -> RankProfile:
         """Return all that was read."""
         told = self.head.get("distributedInfo") or {}
+        labels = {str(g["pg_name"]): str(g.get("pg_desc", "")) for g in told.get("pg_config") or ()}
         groups = {str(g["pg_name"]): tuple(g["ranks"]) for g in told.get("pg_config") or () if g.get("ranks")}
         devices = tuple(str(d.get("name", "")) for d in self.head.get("deviceProperties") or () if isinstance(d, dict))
         rank, world = (told.get(key) for key in ("rank", "world_size"))
         spans = {kind: rows.spans() for kind, rows in self.rows.items()}
         return RankProfile(
-            self.file, rank, world, groups, devices, **spans, launch=_launches(spans["calls"], spans["kernels"]),
+            self.file, rank, world, groups, labels, devices, **spans, launch=_launches(spans["calls"], spans["kernels"]),
+            own_work=np.array(self.own_work, np.int64), works=tuple(work for work in self.works if work is not None),
             names=tuple(self.names), threads=tuple(self.threads), streams=tuple(self.streams),  # type: ignore[arg-type]
             args=self.args, syncs=self.syncs, steps=self.steps, updates=tuple(sorted(self.updates)), left_out=self.left_out,
         )  # fmt: skip

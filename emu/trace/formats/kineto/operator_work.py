@@ -1,0 +1,161 @@
+"""The work of an operator of PyTorch, from the shapes of its tensors: what a device's model and its table of kernels ask for.
+
+A profile has shapes where it was taken with `record_shapes=True`. Products and attention have sizes; any other operator reads
+its tensors and writes one that is as large as the largest of them, as element-wise operators do.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from emu.dtypes import DTYPES
+from emu.errors import BareError
+from emu.trace.formats.kineto.profiled_request import dtype_of
+from emu.trace.formats.kineto.request_arguments import BYTES, KERNEL, SIZES
+from emu.trace.kernel_shape import BACKWARD, MOVES, Kernel, Shape
+from emu.trace.timed_dtype import TF32
+
+_PRODUCTS = {  # by operator, the places of both factors
+    "aten::mm": (0, 1),
+    "aten::addmm": (1, 2),
+    "aten::bmm": (0, 1),
+    "aten::baddbmm": (1, 2),
+    "aten::_scaled_mm": (0, 1),
+    "aten::_addmm_activation": (1, 2),
+}
+
+
+class _Attention(NamedTuple):
+    """Where an operator of attention has its queries, followed by the keys, and its mask; and the order of its dims."""
+
+    query: int
+    causal: int
+    heads: int  # the dim of the heads: 1 or 2; the other one is the sequence
+
+
+_ATTENTIONS = {
+    "aten::_flash_attention_forward": _Attention(0, 8, 2),
+    "aten::_flash_attention_backward": _Attention(1, 11, 2),
+    "aten::_efficient_attention_forward": _Attention(0, 9, 2),
+    "aten::_efficient_attention_backward": _Attention(1, 14, 2),
+    "aten::_cudnn_attention_forward": _Attention(0, 10, 1),
+    "aten::_cudnn_attention_backward": _Attention(1, 14, 1),
+    "aten::_scaled_dot_product_cudnn_attention": _Attention(0, 6, 1),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _Attention(1, 14, 1),
+}
+_FLOPS = {Kernel.PRODUCT: 2, Kernel.OTHER: 0, Kernel.SCATTER_ADD: 0}
+_OF_ATTENTION = {False: 4, True: 10}  # of the forward and of the backward, for each query, key and element of a head
+
+
+class KernelWork(NamedTuple):
+    """The work of a computation, as far as its time depends on it."""
+
+    name: str  # of the operator
+    dtype: str
+    shape: Shape
+    flops: float
+    bytes: int
+    elements: int  # of the dtype, in these bytes
+
+
+def work_of_operator(name: str, args: Mapping[str, Any]) -> KernelWork | None:
+    """Return the work of an operator; None: the profile has not the shapes and dtypes of all its tensors."""
+    try:
+        tensors = _tensors(args.get("Input Dims") or (), args.get("Input type") or ())
+        found = _sized(name, args) if name in _PRODUCTS or name in _ATTENTIONS else _moving(tensors)
+    except BareError:
+        return None
+    if found is None:
+        return None
+    shape, dtype, moved = found
+    elements = moved // DTYPES[dtype] if shape != MOVES else sum(prod(dims) for dims, of in tensors if of == dtype)
+    return KernelWork(name, dtype, shape, _flops(shape), moved, elements)
+
+
+def _tensors(dims: Sequence[Any], types: Sequence[str]) -> list[tuple[Sequence[int], str]]:
+    """Return the dims and the dtype of each tensor.
+
+    Raises:
+        BareError: a dtype is unknown, as that of a list of tensors always is.
+    """
+    return [(of, dtype_of("unknown" if isinstance(of[0], list) else kind)) for of, kind in zip(dims, types, strict=False) if of]
+
+
+def _moving(tensors: Sequence[tuple[Sequence[int], str]]) -> tuple[Shape, str, int] | None:
+    """Return the work of an operator that moves bytes; None: it has no tensor."""
+    sizes = [DTYPES[of] * prod(dims) for dims, of in tensors]
+    return (MOVES, tensors[0][1], sum(sizes) + max(sizes)) if tensors else None
+
+
+def _sized(name: str, args: Mapping[str, Any]) -> tuple[Shape, str, int] | None:
+    """Return the shape, the dtype and the bytes of a product or an attention; None: its tensors are of another form.
+
+    Raises:
+        BareError: the dtype is unknown.
+    """
+    dims, types = args.get("Input Dims") or (), args.get("Input type") or ()
+    first = _PRODUCTS[name][0] if name in _PRODUCTS else _ATTENTIONS[name].query
+    if len(dims) <= first + 1 or len(types) <= first:
+        return None
+    shape = _product(*dims[first : first + 2]) if name in _PRODUCTS else _attention(name, dims, args)
+    if shape is None:
+        return None
+    dtype = dtype_of(str(types[first]))
+    return shape, dtype, DTYPES[dtype] * _moved(shape)
+
+
+def _product(left: Sequence[int], right: Sequence[int]) -> Shape | None:
+    if len(left) != len(right) or len(left) not in (2, 3) or left[-1] != right[-2]:
+        return None
+    return Shape(Kernel.PRODUCT, left[0] if len(left) == 3 else 1, left[-2], right[-1], left[-1])
+
+
+def _attention(name: str, dims: Sequence[Any], args: Mapping[str, Any]) -> Shape | None:
+    at = _ATTENTIONS[name]
+    query, key = dims[at.query : at.query + 2]
+    if len(query) != 4 or len(key) != 4:
+        return None
+    values = args.get("Concrete Inputs") or ()
+    causal = at.causal < len(values) and str(values[at.causal]) not in ("", "False", "0")
+    sequence = 3 - at.heads
+    kernel = Kernel.CAUSAL if causal else Kernel.ATTENTION
+    shape = Shape(kernel, query[0] * query[at.heads], query[sequence], key[sequence], query[3])
+    return shape.backward() if name.endswith("backward") else shape
+
+
+def _flops(shape: Shape) -> float:
+    each = _FLOPS.get(shape.kernel, _OF_ATTENTION[shape.kernel in BACKWARD])
+    return float(each * shape.batch * shape.m * shape.n * shape.k)
+
+
+def _moved(shape: Shape) -> int:
+    """Return the elements that a product or an attention reads and writes: of the latter queries, keys, values and results."""
+    _, batch, m, n, k = shape
+    if shape.kernel == Kernel.PRODUCT:
+        return batch * (m * k + k * n + m * n)
+    return batch * k * (m + n) * (4 if shape.kernel in BACKWARD else 2)
+
+
+def work_of_kernel(name: str, args: Mapping[str, Any]) -> KernelWork | None:
+    """Return the work that a kernel itself tells, as those of Emu's own profiles, and copies and fills on the device, do.
+
+    None: it tells none. A copy from or to the host takes the time of its bus, which no model of a device has.
+    """
+    if KERNEL in args:
+        kernel = Kernel[str(args[KERNEL]).upper()]
+        shape = Shape(kernel, *(int(args.get(size, 0)) for size in SIZES))
+        return KernelWork(name, str(args["dtype"]), shape, float(args["FLOPs"]), int(args[BYTES]), int(args["Elements"]))
+    fills = name.lower().startswith("memset")
+    if "bytes" in args and (fills or "DtoD" in name):
+        moved = int(args["bytes"]) * (1 if fills else 2)  # a copy reads and writes them
+        return KernelWork(name, "uint8", Shape(), 0.0, moved, moved)
+    return None
+
+
+_TF32 = ("tf32", "s1688gemm")  # parts of the names of kernels that round the factors of float32 products
+
+
+def work_of_launched(work: KernelWork, kernel: str) -> KernelWork:
+    """Return the work of an operator as a kernel did it: in TF32, if the kernel's name says so."""
+    rounds = work.shape.kernel == Kernel.PRODUCT and work.dtype == "float32" and any(word in kernel for word in _TF32)
+    return work._replace(dtype=TF32) if rounds else work

@@ -1,0 +1,187 @@
+"""A profile of a virtual run, as PyTorch's profiler would have written it: a file of each rank, with virtual times.
+
+A virtual host launches kernels in the order of the trace, each as late as its device lets it, and takes no time itself. Times
+are microseconds: a start to a billionth of one, which is a tick.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.errors import must_be
+from emu.files import write_file
+from emu.trace.formats.kineto.profiled_request import axis_label
+from emu.trace.formats.kineto.rank_layout import HostCall, RoleLayout, role_layout
+from emu.trace.formats.kineto.request_arguments import (
+    kernel_name,
+    operator_arguments,
+    request_arguments,
+    shape_arguments,
+)
+from emu.trace.replay.replay import TraceLayout, brief_replay
+from emu.trace.report.request_times import Arrivals
+from emu.trace.trace import Trace
+
+MOST_RANKS = 1024  # that have a file each
+_CALL_US = 0.01  # between two calls of the host
+_TICKS_PER_US = 10**9
+_HOST = 100_000  # the process of rank 0; each rank has one
+Event = dict[str, Any]
+
+
+def write_profile(layout: TraceLayout, path: Path) -> None:
+    """Write the profile of a trace that is timed on its fabric: one file, or one of each rank, such as `step.rank3.json.gz`.
+
+    Args:
+        layout: The trace, with the fabric, the device and the algorithms that time it.
+        path: The file; of several ranks each file has the rank before the ending of its name.
+
+    Raises:
+        InputError: there are more than 1,024 ranks, or the trace cannot be timed.
+        WriteError: a file cannot be written.
+    """
+    trace = layout.trace
+    if trace.n_ranks > MOST_RANKS:
+        mend = "save it as a .trace, which has each role once"
+        raise must_be("trace", "ranks of a profile", f"at most {MOST_RANKS:,}, as each has a file", trace.n_ranks, mend)
+    layout = replace(layout, device=layout.device.over(trace.n_ranks))
+    for rank, profile in enumerate(_profiles(layout)):
+        text = json.dumps(profile, separators=(",", ":")).encode()
+        target = path if trace.n_ranks == 1 else rank_path(path, rank)
+        write_file("--trace", target, gzip.compress(text, 6, mtime=0) if path.suffix == ".gz" else text)
+
+
+def rank_path(path: Path, rank: int) -> Path:
+    """Return the file of a rank: `step.rank3.json.gz` for `step.json.gz`, so that programs still know the ending."""
+    ending = next(
+        end for end in (".pt.trace.json.gz", ".pt.trace.json", ".json.gz", ".json") if path.name.lower().endswith(end)
+    )
+    return path.with_name(f"{path.name[: -len(ending)]}.rank{rank}{path.name[-len(ending) :]}")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _RankTimes:
+    """When a rank's calls and events begin and end, in microseconds."""
+
+    call_us: F64  # [C]
+    start_us: F64  # [E]
+    lasts_us: F64  # [E]
+
+
+def _profiles(layout: TraceLayout) -> Iterator[Event]:
+    """Yield the profile of each rank."""
+    trace = layout.trace
+    replayed, timeline = brief_replay(layout)
+    coming = Arrivals.of(replayed, timeline)
+    roles = [role_layout(events) for events in trace.events]
+    shapes = [shape_arguments(events, layout.dtype) for events in trace.events]
+    for rank in range(trace.n_ranks):
+        own = slice(*replayed.first_event[rank : rank + 2].tolist())
+        number = int(trace.role_of_rank[rank])
+        times = _times(roles[number], coming.came[own], timeline.end_fs[replayed.ends[own]])
+        yield {
+            **_head(trace, rank, layout.device.name),
+            "traceEvents": [
+                *_named_tracks(rank),
+                *_steps(roles[number], times, rank),
+                *_host_events(roles[number], times, rank),
+                *_kernels(roles[number], times, layout.dtype, shapes[number], _Groups(trace, rank)),
+            ],
+        }
+
+
+def _times(role: RoleLayout, came_fs: I64, left_fs: I64) -> _RankTimes:
+    """Return a rank's times; each call is as late as the events that it and later calls launch allow."""
+    rows = np.array([call.row for call in role.calls], np.int64)
+    least = np.minimum.accumulate(came_fs[rows][::-1])[::-1] / _TICKS_PER_US
+    ahead = _CALL_US * len(rows)
+    calls = least + _CALL_US * np.arange(len(rows))
+    return _RankTimes(calls, came_fs / _TICKS_PER_US + ahead, (left_fs - came_fs) / _TICKS_PER_US)
+
+
+class _Groups:
+    """The groups of a rank, by the numbers that its role gives them."""
+
+    def __init__(self, trace: Trace, rank: int) -> None:
+        self._trace, self._of = trace, trace.group_of[rank]
+
+    def arguments(self, role: RoleLayout, row: int, dtype: str) -> Event:
+        """Return the arguments of NCCL's kernel of a request."""
+        number = self._of[int(role.events.group[row])]
+        return request_arguments(role.events, row, dtype, number, self._trace.groups[number])
+
+
+def _head(trace: Trace, rank: int, device: str) -> Event:
+    """Return all of a profile but its events."""
+    groups = [
+        {"pg_name": str(n), "pg_desc": axis_label(group.axis), "pg_size": len(group.ranks), "ranks": list(group.ranks)}
+        for n, group in sorted((n, trace.groups[n]) for n in set(trace.group_of[rank]))
+    ]
+    told = {"backend": "nccl", "rank": rank, "world_size": trace.n_ranks, "pg_count": len(groups), "pg_config": groups}
+    properties = [{"id": 0, "name": device}]
+    return {"schemaVersion": 1, "deviceProperties": properties, "distributedInfo": told, "displayTimeUnit": "ms"}
+
+
+def _named_tracks(rank: int) -> Iterator[Event]:
+    """Yield the events that name the host's process and the device."""
+    for pid, name, label in ((_HOST + rank, "emu", "CPU"), (0, "emu", "GPU 0")):
+        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": 0, "args": {"name": name}}
+        yield {"ph": "M", "name": "process_labels", "pid": pid, "tid": 0, "ts": 0, "args": {"labels": label}}
+
+
+def _span(category: str, name: str, place: tuple[int, int], times: tuple[float, float], args: Event) -> Event:
+    start, lasts = (round(float(of), 9) for of in times)
+    return {"ph": "X", "cat": category, "name": name, "pid": place[0], "tid": place[1], "ts": start, "dur": lasts, "args": args}
+
+
+def _steps(role: RoleLayout, times: _RankTimes, rank: int) -> Iterator[Event]:
+    """Yield the steps on the host, each from its first call to that of the next step."""
+    steps = role.events.step[[call.row for call in role.calls]]
+    numbers, first = np.unique(steps, return_index=True)
+    begins = times.call_us[first].tolist()
+    place, end = (_HOST + rank, _HOST + rank), float(times.call_us.max(initial=0.0)) + 2 * _CALL_US
+    for number, begin, until in zip(numbers.tolist(), begins, [*begins[1:], end], strict=True):
+        yield _span("user_annotation", f"ProfilerStep#{number}", place, (begin, until - begin), {})
+
+
+def _host_events(role: RoleLayout, times: _RankTimes, rank: int) -> Iterator[Event]:
+    """Yield the calls of the host, with the operators and the waits that belong to them; a call's number is its correlation."""
+    place, recorded = (_HOST + rank, _HOST + rank), dict[int, int]()
+    for number, (call, start) in enumerate(zip(role.calls, times.call_us.tolist(), strict=True), 1):
+        around = operator_arguments(role.events, call.row) if call.what == HostCall.LAUNCH and _asks(role, call.row) else None
+        if around is not None:
+            yield _span("cpu_op", around[0], place, (start - _CALL_US / 4, _CALL_US * 3 / 4), around[1])
+        yield _span("cuda_runtime", call.what.value, place, (start, _CALL_US / 4), {"correlation": number})
+        if call.what == HostCall.RECORD:
+            recorded[call.row] = number
+        elif call.what == HostCall.WAIT:
+            yield _wait(role, call.row, call.waited, start, (number, recorded[call.waited]))
+
+
+def _wait(role: RoleLayout, row: int, waited: int, start: float, links: tuple[int, int]) -> Event:
+    """Return the wait of one stream for an event of another; `links` are the correlations of the wait and of the record."""
+    stream, other = int(role.stream[row]), int(role.stream[waited])
+    told = {"cuda_sync_kind": "Stream Wait Event", "device": 0, "context": 1, "stream": stream, "correlation": links[0]}
+    args = {**told, "wait_on_stream": other, "wait_on_cuda_event_record_corr_id": links[1], "wait_on_cuda_event_id": links[1]}
+    return _span("cuda_sync", "Stream Wait Event", (0, stream), (start, 0.0), args)
+
+
+def _asks(role: RoleLayout, row: int) -> bool:
+    return bool(role.events.group[row] >= 0)
+
+
+def _kernels(role: RoleLayout, times: _RankTimes, dtype: str, shapes: Sequence[Event], groups: _Groups) -> Iterator[Event]:
+    """Yield the kernels of a rank on the streams of its device."""
+    for number, call in enumerate(role.calls, 1):
+        if call.what == HostCall.LAUNCH:
+            row, stream = call.row, int(role.stream[call.row])
+            told = groups.arguments(role, row, dtype) if _asks(role, row) else shapes[row]
+            args = {"device": 0, "context": 1, "stream": stream, "correlation": number, **told}
+            when = float(times.start_us[row]), float(times.lasts_us[row])
+            yield _span("kernel", kernel_name(role.events, row), (0, stream), when, args)

@@ -1,0 +1,114 @@
+"""The arguments that a kernel carries in a profile: of NCCL's what PyTorch says of the request, of others their shape."""
+
+from typing import Any
+
+from emu.dtypes import DTYPES
+from emu.trace.formats.kineto.profiled_request import NAMED, PLACES, axis_label
+from emu.trace.kernel_shape import Kernel
+from emu.trace.timed_dtype import timed_as, timed_bytes
+from emu.trace.trace import Events, Group, Kind
+
+KERNEL, BYTES = "Emu kernel", "Bytes moved"  # arguments of Emu's own
+SIZES = ("batch", "m", "n", "k")
+_NAMES = {  # of NCCL's calls in PyTorch, and of its kernels
+    "all_reduce": ("allreduce", "AllReduce"),
+    "broadcast": ("broadcast", "Broadcast"),
+    "reduce": ("reduce", "Reduce"),
+    "all_gather": ("_allgather_base", "AllGather"),
+    "reduce_scatter": ("_reduce_scatter_base", "ReduceScatter"),
+    "all_to_all": ("all_to_allv", "SendRecv"),
+    "gather": ("gather", "SendRecv"),
+    "scatter": ("scatter", "SendRecv"),
+    "send": ("send", "SendRecv"),
+    "recv": ("recv", "SendRecv"),
+}
+_SHARES = ("all_gather", "gather")  # of which a rank gives a share
+_PARTS = ("reduce_scatter", "scatter")  # of which a rank gets a share
+_DTYPES = {
+    "float32": "Float",
+    "bfloat16": "BFloat16",
+    "float16": "Half",
+    "float64": "Double",
+    "int64": "Long",
+    "int32": "Int",
+    "int8": "Char",
+    "uint8": "Byte",
+}
+_PEERS = {"send": "Dst Rank", "recv": "Src Rank"}
+
+
+def kernel_name(events: Events, row: int) -> str:
+    """Return the name of an event's kernel: of a request one that programs know as NCCL's."""
+    asks = events.kind[row] in (Kind.COLLECTIVE, Kind.SEND, Kind.RECV)
+    return f"ncclDevKernel_{_NAMES[events.name[row]][1]}" if asks else events.name[row]
+
+
+def request_arguments(events: Events, row: int, dtype: str, number: int, group: Group) -> dict[str, Any]:
+    """Return what PyTorch writes to NCCL's kernel.
+
+    Args:
+        events: The events of a role.
+        row: The request.
+        dtype: What float32 is timed as.
+        number: The number of its group among all of the job.
+        group: The group.
+    """
+    operation, size = events.name[row], len(group.ranks)
+    elements, ran = _elements(events, row)
+    splits = events.split[events.split_start[row] : events.split_start[row + 1]].tolist()
+    peer = {_PEERS[operation]: int(events.root[row])} if operation in _PEERS else {}
+    return {
+        NAMED: _NAMES[operation][0],
+        "In msg nelems": sum(splits) if splits else elements // (size if operation in _SHARES else 1),
+        "Out msg nelems": elements // (size if operation in _PARTS else 1),
+        "Group size": size,
+        "dtype": _dtype_name(timed_as(ran, dtype)),
+        "In split size": str(splits),
+        "Out split size": "[]",
+        "Process Group Name": str(number),
+        "Process Group Description": axis_label(group.axis),
+        "Process Group Ranks": str(list(group.ranks)),
+        **peer,
+    }
+
+
+def _elements(events: Events, row: int) -> tuple[int, str]:
+    """Return the elements of a request and their dtype; bytes, where the request's own elements do not make up its size."""
+    count, size, dtype = int(events.count[row]), int(events.bytes[row]), events.dtype[row]
+    return (count, dtype) if count * DTYPES.get(dtype, 0) == size else (size, "uint8")
+
+
+def _dtype_name(dtype: str) -> str:
+    return _DTYPES.get(dtype, dtype.capitalize())
+
+
+def operator_arguments(events: Events, row: int) -> tuple[str, dict[str, Any]] | None:
+    """Return the operator around the launch of a request, which alone says its root or tag; None: it has neither."""
+    *_, root, tag, _ = PLACES[events.name[row]]
+    if not (events.root[row] or events.tag[row]) or root < 0:
+        return None
+    values = [""] * (1 + max(root, tag))
+    values[root] = str(int(events.root[row]))
+    if tag >= 0:
+        values[tag] = str(int(events.tag[row]))
+    return f"c10d::{_NAMES[events.name[row]][0]}_", {"Concrete Inputs": values}
+
+
+def shape_arguments(events: Events, dtype: str) -> list[dict[str, Any]]:
+    """Return, for each event, the arguments that say the work of a computation, as it is timed; {} for all else."""
+    moved = timed_bytes(events, dtype).tolist()
+    sizes = [getattr(events, name).tolist() for name in SIZES]
+    kinds, kernels, flops, counts = (getattr(events, name).tolist() for name in ("kind", "kernel", "flops", "count"))
+    return [
+        {
+            KERNEL: Kernel(kernels[row]).name.lower(),
+            **{name: of[row] for name, of in zip(SIZES, sizes, strict=True) if of[row]},
+            "FLOPs": flops[row],
+            BYTES: moved[row],
+            "Elements": counts[row],
+            "dtype": timed_as(events.dtype[row], dtype),
+        }
+        if kinds[row] == Kind.COMPUTE
+        else {}
+        for row in range(len(events))
+    ]

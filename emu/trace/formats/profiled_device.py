@@ -1,0 +1,57 @@
+"""A device with the kernels that a profile saw: they count before its model, which tells all that was not seen."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from emu.trace.device.device import Device
+from emu.trace.device.measured import MeasuredKernel
+from emu.trace.formats.kineto.profiled_kernels import SeenKernels
+from emu.trace.kernel_shape import Kernel
+
+
+def profiled_device(base: Device, seen: SeenKernels, name: str) -> Device:
+    """Return a device with the kernels of a profile.
+
+    Args:
+        base: The device whose model tells what was not seen.
+        seen: The kernels of the profile.
+        name: The name of the result.
+    """
+    launch_s = base.launch_overhead_s if seen.launch_s is None else seen.launch_s
+    own = [_timed(each.kernel, launch_s) for each in seen.kernels if _is_sized(each.kernel)]
+    known = {_place(each) for each in own}
+    others = [each for each in base.measured if _place(each) not in known]
+    count = sum(each.seen for each in seen.kernels)
+    told = f"{count} kernels of a profile of {' and '.join(seen.devices) or 'a device'}; what it did not see on {base.name}"
+    return replace(
+        base, name=name, measured=(*own, *others), launch_overhead_s=launch_s, fitted_on=told, step_errors=(),
+        source=f"a profile; the rest is of {base.name}",
+    )  # fmt: skip
+
+
+def _timed(kernel: MeasuredKernel, launch_s: float) -> MeasuredKernel:
+    """Return a kernel with what launching it takes besides."""
+    return kernel._replace(seconds=kernel.seconds + launch_s)
+
+
+def _is_sized(kernel: MeasuredKernel) -> bool:
+    """Return whether a kernel has the sizes and the time that a row of a device's table needs."""
+    sized = kernel.bytes if kernel.kernel == Kernel.OTHER else min(kernel.m, kernel.n, kernel.k)
+    return sized > 0 and kernel.seconds > 0
+
+
+def _place(kernel: MeasuredKernel) -> MeasuredKernel:
+    return kernel._replace(seconds=0.0)
+
+
+def device_like(names: Iterable[str], devices: Iterable[str]) -> str:
+    """Return the name among those of known devices that the devices of a profile have in theirs, the longest; "": none.
+
+    Args:
+        names: The names of known devices; before a dash they are those of products.
+        devices: The names that a profile has, with the maker and the memory.
+    """
+    words = " ".join(devices).lower()
+    return max(
+        (name for name in names if name.partition("-")[0] in words), key=lambda name: len(name.partition("-")[0]), default=""
+    )

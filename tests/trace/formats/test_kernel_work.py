@@ -1,0 +1,134 @@
+"""Kernels of a profile have the work of the operators that launched them, by which another device times them."""
+
+import pytest
+
+import emu
+from emu.errors import InputError
+from emu.trace.formats.kineto.operator_work import work_of_kernel, work_of_launched, work_of_operator
+from emu.trace.kernel_shape import Kernel, Shape
+from tests.trace.formats.profiles import HOST, collective, kernel, profile_of, span, step, write
+
+FAST = "switch:n=2,bandwidth=400GB/s,latency=1us"
+BF16 = "c10::BFloat16"
+
+
+def operator(name, ts, dur, dims, types, inputs=()):
+    return span("cpu_op", name, ts, dur, HOST, **{"Input Dims": dims, "Input type": types, "Concrete Inputs": list(inputs)})
+
+
+def shaped_step(longer=0.0):
+    """Return a step with a product of two kernels within a linear layer, a sum, and a kernel without an operator."""
+    sizes = [[512, 256], [256, 1024]]
+    return [
+        step(1, 0, 900),
+        operator("aten::linear", 1, 20, sizes, [BF16, BF16]),
+        operator("aten::t", 2, 1, [[256, 1024]], [BF16]),
+        operator("aten::mm", 4, 10, sizes, [BF16, BF16]),
+        *kernel("gemm_bf16_128x128", 5, 30, 40 + longer, 1),
+        *kernel("splitK_reduce", 8, 70 + longer, 2, 2),
+        operator("aten::add", 22, 4, [[512, 1024], [512, 1024]], ["float", "float"]),
+        *kernel("vectorized_add", 23, 80 + longer, 6, 3),
+        *kernel("triton_fused_3", 30, 90 + longer, 7, 4),
+        *collective("allreduce", 40, 100 + longer, 10, 5, 1000, 1000, [0, 1]),
+    ]
+
+
+@pytest.fixture
+def shaped(tmp_path):
+    for rank in range(2):
+        write(tmp_path, f"rank{rank}.json", profile_of(rank, shaped_step(longer=10.0 * rank)))
+    return tmp_path
+
+
+def test_kernels_have_the_work_of_the_innermost_operator(shaped):
+    events = emu.load_trace(shaped).events[0]
+    assert events.name == ("gemm_bf16_128x128", "splitK_reduce", "vectorized_add", "triton_fused_3", "all_reduce")
+    assert events.kernel.tolist() == [Kernel.PRODUCT, 0, 0, 0, 0]
+    assert (events.batch[0], events.m[0], events.n[0], events.k[0]) == (1, 512, 1024, 256)
+    assert events.flops.tolist() == [2.0 * 512 * 1024 * 256, 0, 0, 0, 0]
+    assert events.bytes.tolist()[:4] == [2 * (512 * 256 + 256 * 1024 + 512 * 1024), 0, 3 * 4 * 512 * 1024, 0]
+    assert events.dtype[:4] == ("bfloat16", "uint8", "float32", "")
+
+
+def test_a_device_times_what_it_knows_and_keeps_the_rest(shaped):
+    as_measured, on_h100 = (emu.replay(shaped, topology=FAST, device=device)[0] for device in (None, "h100"))
+    assert as_measured.device == "NVIDIA H100"
+    assert on_h100.device == "h100"
+    rows = {each.name: each for each in on_h100.kernels}
+    assert rows["triton_fused_3"].device_s is None
+    assert rows["gemm_bf16_128x128"].measured_s == pytest.approx(45e-6)  # the median of two ranks
+    assert rows["gemm_bf16_128x128"].device_s < 10e-6
+    assert rows["gemm_bf16_128x128"].work == "product 1 x 512 x 1024 x 256"
+    assert on_h100.step_time_s < as_measured.step_time_s
+    assert "2 of 8 kernels last as they were measured" in emu.replay(shaped, topology=FAST, device="h100").text()
+
+
+def test_a_table_of_kernels_comes_from_the_profile(shaped):
+    found = emu.calibrate(profile=shaped)
+    product, added = (next(each for each in found if each.kernel.kernel == kind) for kind in (Kernel.PRODUCT, Kernel.OTHER))
+    assert found.base.name == "h100"
+    assert (product.seen, product.alone) == (2, True)
+    assert product.kernel.seconds == pytest.approx(47e-6)  # with the kernel that adds its parts
+    assert (product.low_s, product.high_s) == (pytest.approx(44.5e-6), pytest.approx(49.5e-6))
+    assert added.kernel.bytes == 3 * 4 * 512 * 1024
+    assert found.unknown == 2
+    assert found.device.launch_overhead_s == pytest.approx(1e-6, abs=5e-6)
+    again = emu.replay(shaped, topology=FAST, device=found.device)[0]
+    took = {each.name: each.device_s for each in again.kernels}
+    assert took["gemm_bf16_128x128"] == pytest.approx(47e-6 + found.device.launch_overhead_s)
+    assert "1 x 512 x 1024 x 256" in found.text()
+
+
+def test_kernels_beside_collectives_are_left_aside_where_others_are_known(tmp_path):
+    add = [operator("aten::add", 22, 4, [[64], [64]], ["float", "float"]), *kernel("add", 23, 30, 6, 3)]
+    beside = [operator("aten::add", 32, 4, [[64], [64]], ["float", "float"]), *kernel("add", 33, 105, 60, 4)]
+    events = [step(1, 0, 900), *add, *beside, *collective("allreduce", 40, 100, 10, 5, 1000, 1000, [0, 1])]
+    (seen,) = emu.calibrate("h100", profile=write(tmp_path, "rank0.json", profile_of(0, events)))
+    assert (seen.seen, seen.alone) == (2, True)
+    assert seen.kernel.seconds == pytest.approx(6e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "inputs", "shape"),
+    [
+        ("aten::bmm", [[4, 8, 16], [4, 16, 32]], (), Shape(Kernel.PRODUCT, 4, 8, 32, 16)),
+        ("aten::addmm", [[32], [8, 16], [16, 32]], (), Shape(Kernel.PRODUCT, 1, 8, 32, 16)),
+        ("aten::_flash_attention_forward", [[2, 64, 8, 128]] * 3, [""] * 8 + ["True"], Shape(Kernel.CAUSAL, 16, 64, 64, 128)),
+        ("aten::_flash_attention_backward", [[2, 64, 8, 128]] * 4, (), Shape(Kernel.ATTENTION_BACKWARD, 16, 64, 64, 128)),
+        ("aten::_cudnn_attention_forward", [[2, 8, 64, 128]] * 3, (), Shape(Kernel.ATTENTION, 16, 64, 64, 128)),
+    ],
+)
+def test_shapes_of_operators(name, dims, inputs, shape):
+    found = work_of_operator(name, {"Input Dims": dims, "Input type": [BF16] * len(dims), "Concrete Inputs": inputs})
+    assert found.shape == shape
+    assert found.dtype == "bfloat16"
+
+
+def test_a_product_is_in_tf32_where_its_kernel_says_so():
+    work = work_of_operator("aten::mm", {"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"]})
+    names = ("ampere_tf32_s1688gemm_tf32_128x128", "cutlass_80_tensorop_s1688gemm_256x64", "ampere_sgemm_128x64_nn")
+    assert [work_of_launched(work, name).dtype for name in names] == ["tf32", "tf32", "float32"]
+
+
+def test_copies_on_the_device_move_bytes_and_those_of_the_host_are_unknown():
+    assert work_of_kernel("Memcpy DtoD (Device -> Device)", {"bytes": 100}).bytes == 200
+    assert work_of_kernel("Memset (Device)", {"bytes": 100}).bytes == 100
+    assert work_of_kernel("Memcpy HtoD (Pageable -> Device)", {"bytes": 100}) is None
+
+
+@pytest.mark.parametrize("dims", [[[8, 16], [32, 16]], [[8, 16]], [[], []]])
+def test_a_product_of_another_form_is_unknown(dims):
+    assert work_of_operator("aten::mm", {"Input Dims": dims, "Input type": [BF16] * len(dims)}) is None
+
+
+def test_lists_of_tensors_are_unknown_as_nothing_tells_their_dtype():
+    assert work_of_operator("aten::_foreach_add_", {"Input Dims": [[[8], [8]]], "Input type": ["TensorList"]}) is None
+
+
+def test_a_calibration_needs_shapes_and_a_known_device(tmp_path):
+    plain = write(tmp_path / "plain", "rank0.json", profile_of(0, [step(1, 0, 900), *kernel("a", 1, 2, 3, 1)]))
+    with pytest.raises(InputError, match=r"'rank0.json' tells the work of no kernel; profile a GPU with record_shapes=True"):
+        emu.calibrate(profile=plain)
+    shaped = write(tmp_path / "shaped", "rank0.json", {**profile_of(0, shaped_step()), "deviceProperties": [{"name": "XPU 9"}]})
+    with pytest.raises(InputError, match="got 'XPU 9'; add"):
+        emu.calibrate(profile=shaped)

@@ -1,0 +1,132 @@
+"""A virtual run written as a profile: read back it is the same step, and it says what other programs ask a profile for."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+import emu
+from emu.errors import InputError
+from emu.trace.formats.kineto.profile_writer import rank_path, write_profile
+from emu.trace.formats.kineto.profiled_trace import read_kineto
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.steps import computes
+from emu.trace.trace import Kind
+
+FABRIC = "switch:n=8,bandwidth=50GB/s,latency=1us"
+RING = ("all_reduce=ring", "all_gather=ring", "reduce_scatter=ring")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """An estimated step, and the folder of its profile."""
+    folder = tmp_path_factory.mktemp("written")
+    step = emu.estimate(model="llama-tiny", plan="tp=2,pp=2,dp=2", topology=FABRIC, global_batch=8, seq=16, algorithm=RING)
+    step.save_trace(folder / "step.trace")
+    (folder / "prof").mkdir()
+    step.save_trace(folder / "prof" / "step.pt.trace.json.gz")
+    return step, folder
+
+
+def test_a_step_read_back_takes_the_same_time(written):
+    step, folder = written
+    own, again = (emu.replay(folder / name, topology=FABRIC, algorithm=RING) for name in ("step.trace", "prof"))
+    assert own.step_time_s == step.step_time_s
+    assert again.step_time_s == pytest.approx(step.step_time_s, rel=0, abs=1e-12)
+    assert 0.98 * step.step_time_s < again.measured_step_s < step.step_time_s  # a second stage of the pipeline begins later
+    assert again.compute_s == pytest.approx(own.compute_s, rel=1e-9)
+    assert again.exposed_comm_by_axis_s == pytest.approx(own.exposed_comm_by_axis_s, rel=1e-6, abs=1e-12)
+    for each in again.collectives:
+        assert each.virtual.time_s == pytest.approx(each.measured.time_s, rel=1e-6)
+        assert each.virtual.last_rank == each.measured.last_rank
+
+
+def test_every_request_and_the_work_of_every_kernel_come_back(written):
+    folder = written[1]
+    own, again = emu.load_trace(folder / "step.trace"), emu.load_trace(folder / "prof")
+    for rank in range(8):
+        mine, theirs = own.events_of(rank), again.events_of(rank)
+        asked = [np.flatnonzero(~computes(of) & (of.step > 0)) for of in (mine, theirs)]
+        for name in ("kind", "bytes", "count", "root", "tag"):
+            assert getattr(mine, name)[asked[0]].tolist() == getattr(theirs, name)[asked[1]].tolist(), name
+        groups = [
+            [trace.groups[trace.group_of[rank][of.group[row]]] for row in rows]
+            for trace, of, rows in zip((own, again), (mine, theirs), asked, strict=True)
+        ]
+        assert [(g.axis, g.ranks) for g in groups[0]] == [(g.axis, g.ranks) for g in groups[1]]
+        works = [np.flatnonzero((of.kind == Kind.COMPUTE) & (of.step > 0)) for of in (mine, theirs)]
+        for name in ("flops", "bytes", "count", "kernel", "batch", "m", "n", "k"):
+            assert getattr(mine, name)[works[0]].tolist() == getattr(theirs, name)[works[1]].tolist(), name
+
+
+def test_a_device_times_it_as_it_timed_the_step_itself(written):
+    step, folder = written
+    again = emu.replay(folder / "prof", topology=FABRIC, algorithm=RING, device="h100")
+    assert again.step_time_s == pytest.approx(step.step_time_s, rel=1e-9)
+    other = emu.replay(folder / "prof", topology=FABRIC, algorithm=RING, device="a100-80g")
+    itself = emu.replay(folder / "step.trace", topology=FABRIC, algorithm=RING, device="a100-80g")
+    assert other.step_time_s == pytest.approx(itself.step_time_s, rel=1e-9)
+    assert all(each.device_s is not None for each in other.kernels)
+    assert other.kernels[0].device_s != pytest.approx(other.kernels[0].measured_s)
+    assert "on the device" in other.text()
+
+
+def test_the_file_has_what_other_programs_ask_for(written):
+    with gzip.open(written[1] / "prof" / "step.rank3.pt.trace.json.gz") as file:
+        profile = json.load(file)
+    told = profile["distributedInfo"]
+    assert (told["rank"], told["world_size"], told["backend"]) == (3, 8, "nccl")
+    events = profile["traceEvents"]
+    of = {category: [each for each in events if each.get("cat") == category] for category in ("kernel", "cuda_runtime")}
+    calls = {each["args"]["correlation"]: each for each in of["cuda_runtime"]}
+    for kernel in of["kernel"]:
+        launch = calls[kernel["args"]["correlation"]]
+        assert launch["name"] == "cudaLaunchKernel"
+        assert launch["ts"] < kernel["ts"]
+    nccl = [each["args"] for each in of["kernel"] if each["name"].startswith("ncclDevKernel_")]
+    assert {"Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype", "Process Group Ranks"} <= set(nccl[0])
+    assert [each["name"] for each in events if each.get("cat") == "user_annotation"] == ["ProfilerStep#1"]
+    per_stream: dict[int, float] = {}
+    for kernel in sorted(of["kernel"], key=lambda each: each["ts"]):
+        assert kernel["ts"] > per_stream.get(kernel["tid"], -1.0) - 1e-6  # no two kernels of a stream at one time
+        per_stream[kernel["tid"]] = kernel["ts"] + kernel["dur"]
+
+
+def test_names_of_files_keep_their_endings(tmp_path):
+    names = ["step.json.gz", "step.json", "run.pt.trace.json.gz"]
+    assert [rank_path(tmp_path / name, 12).name for name in names] == [
+        "step.rank12.json.gz", "step.rank12.json", "run.rank12.pt.trace.json.gz",
+    ]  # fmt: skip
+
+
+def test_more_ranks_than_files_are_refused(tmp_path, written):
+    trace = emu.load_trace(written[1] / "step.trace")
+    many = type(trace)(
+        trace.events, np.zeros(1025, np.int32), trace.groups, trace.group_of * 129, trace.peak_by_part, trace.meta
+    )
+    with pytest.raises(InputError, match=r"ranks of a profile must be at most 1,024, as each has a file, got 1025; save it as"):
+        write_profile(TraceLayout(many, None, None, None, "as-ran"), tmp_path / "step.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_calibration_from_it_has_the_times_of_its_device(written, tmp_path):
+    found = emu.calibrate(profile=written[1] / "prof")
+    assert (found.device.name, found.base.name) == ("prof", "h100")
+    products = [each for each in found if each.kernel.kernel == 1]
+    assert products
+    assert found.unknown == 0
+    predicted = dict(zip((each.kernel for each in found), found.as_json()["predicted_s"], strict=True))
+    for each in products:
+        assert each.seen > 0
+        assert predicted[each.kernel] == pytest.approx(each.kernel.seconds, rel=1e-3)  # collectives take cores from some
+        assert each.high_s - each.low_s < 1e-3 * each.kernel.seconds
+    found.save_toml(tmp_path / "mine.toml")
+    again = emu.find_device(str(tmp_path / "mine.toml"))
+    assert len(again.measured) >= len(products)
+
+
+def test_what_is_read_is_the_profile_alone(written):
+    trace = read_kineto(written[1] / "prof")
+    assert trace.n_ranks == 8
+    assert dict(trace.meta)["command"] == "run"
