@@ -5,6 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from emu.trace.formats.chakra import chakra_trace
+from emu.trace.formats.chakra.chakra_files import ENDING, is_chakra
+from emu.trace.formats.chakra.chakra_writer import write_chakra
 from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
@@ -22,8 +25,11 @@ class TraceFormat:
     write: Callable[[TraceLayout, Path], None] | None = None  # None: it is not written
 
 
-_IN_FOLDER = "trace.et"  # the file that stands for a folder: execution traces are a file of each rank
-FORMATS = (TraceFormat(FORMAT, is_profile, read_kineto),)  # the first that holds a path reads it
+_IN_FOLDER = f"trace{ENDING}"  # the file that stands for a folder: execution traces are a file of each rank
+FORMATS = (  # the first that holds a path reads it
+    TraceFormat(chakra_trace.FORMAT, is_chakra, chakra_trace.read_chakra, (ENDING,), write_chakra),
+    TraceFormat(FORMAT, is_profile, read_kineto),
+)
 
 
 def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace | None:

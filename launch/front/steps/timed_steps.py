@@ -197,13 +197,13 @@ class TraceTiming:
         return built, device_under(self.calls, device_of(self.device or USUAL_DEVICE, dtype))
 
     def for_trace(self, recorded: Trace) -> "TraceTiming":
-        """Return the timing of a trace; computations of a profile last as they were measured.
+        """Return the timing of a trace; computations of a profile last as they were measured, if it says how long.
 
         Raises:
             InputError: a device is given for a profile.
         """
         reading = reading_of(recorded)
-        if reading is None:
+        if reading is None or not any(len(events.lasts_s) for events in recorded.events):
             return self
         if self.device is not None:
             told = "left out for a profile, whose kernels last as measured"
