@@ -69,7 +69,9 @@ def _numbered(folder: Path) -> dict[str, dict[int, Path]]:
         if match and not file.name.startswith("."):
             other = found.setdefault(match[1] or "", {}).setdefault(int(match[2]), file)
             if other != file:
-                raise InputError(f"{WHAT}: {other.name!r} and {file.name!r} are both of rank {match[2]}; remove one of them")
+                raise InputError(
+                    f"{WHAT}: {other.name!r} and {file.name!r} are both of rank {int(match[2])}; remove one of them"
+                )
     return found
 
 

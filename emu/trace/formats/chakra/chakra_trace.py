@@ -120,10 +120,15 @@ def _trace(
         tuple(Group(label.partition("\n")[0], members) for members, label in order),
         tuple(tuple(number[RankGroup(*group)] for group in plays[rank][1]) for rank in range(len(plays))),
         _peaks([ranks[rank].about for rank in firsts]),
-        next((of.about.meta for of in ranks.values() if of.about and of.about.meta), ((COMMAND, "run"),)),
+        _meta(next(iter(ranks.values()))),
     )
     reading = _reading(found, list(ranks.values()), missing, host_time=host_time)
     return replace(found, meta=(*found.meta, reading_entry(reading)))
+
+
+def _meta(first: RankRows) -> tuple[tuple[str, str], ...]:
+    """Return the meta of the trace, as the first file has it."""
+    return ((COMMAND, "run"),) if first.about is None else first.about.meta
 
 
 def _group_order(
@@ -212,7 +217,7 @@ def _of_roles(files: TraceFiles, known: dict[bytes, ChakraNode]) -> Trace:
         tuple(Group(axis, groups[str(i)]) for i, axis in enumerate(axes, 1)),
         group_of,
         _peaks([of.about for of in ranks]),
-        next((of.about.meta for of in ranks if of.about and of.about.meta), ((COMMAND, "run"),)),
+        _meta(ranks[0]),
     )
     reading = _reading(found, ranks, (), host_time=True)
     return replace(found, meta=(*found.meta, reading_entry(reading)))

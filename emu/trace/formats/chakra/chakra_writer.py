@@ -24,7 +24,7 @@ from emu.trace.formats.chakra.exact_columns import COLUMNS, DTYPE, EXACT, FLOPS,
 from emu.trace.formats.chakra.rank_rows import BY_SHARE
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import computes, order_of
-from emu.trace.trace import Events, Kind
+from emu.trace.trace import COMMAND, Events, Kind
 from emu.trace.trace_file import check_trace
 from emu.units import TICKS_PER_S
 
@@ -96,7 +96,8 @@ class _RoleNodes:
         """Return what the metadata of a file say."""
         trace = layout.trace
         axes, peak = tuple(trace.groups[group].axis for group in groups), tuple(trace.peak_by_part[self._role].tolist())
-        return RankAbout(rank, trace.n_ranks, layout.device.name, names, axes, peak, trace.meta if rank == 0 else ())
+        meta = tuple(entry for entry in trace.meta if rank == 0 or entry[0] == COMMAND)  # others are long
+        return RankAbout(rank, trace.n_ranks, layout.device.name, names, axes, peak, meta)
 
     def file(self, about: RankAbout, names: tuple[str, ...], groups: tuple[tuple[int, ...], ...], rank: int) -> bytes:
         """Return the content of a file.
@@ -138,7 +139,7 @@ class _RoleNodes:
 
     def _computation(self, row: int) -> Any:
         flops, mark = float(self._events.flops[row]), int(self._events.kind[row]) == Kind.MARK
-        node = self._node(row, NodeType.COMP, is_cpu_op=mark, num_ops=round(flops))
+        node = self._node(row, NodeType.COMP, is_cpu_op=mark, num_ops=round(flops), stream=int(self._events.stream[row]))
         node.attr.add(name="tensor_size", uint64_val=int(self._events.bytes[row]))
         if not flops.is_integer():
             node.attr.add(name=FLOPS, double_val=flops)

@@ -26,7 +26,7 @@ class RankAbout(NamedTuple):
     groups: tuple[str, ...]  # the name of each process group, by the number that events give it
     axes: tuple[str, ...]  # the axis of each
     peak: tuple[int, ...]  # bytes of each part of memory
-    meta: tuple[tuple[str, str], ...]  # of the whole trace; the first rank alone has it
+    meta: tuple[tuple[str, str], ...]  # of the trace; files of other ranks than the first have its command alone
 
     def text(self) -> str:
         """Return the words of the attribute."""
