@@ -1,4 +1,4 @@
-"""Execution traces by the numbers of their fields alone: messages written byte by byte, and read as fields that nobody named."""
+"""Execution traces by the numbers of their fields alone: messages written byte by byte, and read as nameless fields."""
 
 import struct
 from collections import defaultdict
@@ -21,7 +21,7 @@ def varint(n):
 
 
 def message(*fields):
-    """The bytes of a message: numbers are varints, words and bytes have a length, tuples are packed, and floats take 8 bytes."""
+    """The bytes of a message: whole numbers are varints, words and bytes have a length, tuples are packed."""
     found = b""
     for number, value in fields:
         if isinstance(value, float):
