@@ -8,19 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from emu.arrays import column
+from emu.arrays import I64, column
 from emu.errors import InputError, rank_list
 from emu.files import read_input
 from emu.trace.formats.chakra.chakra_files import TraceFiles, groups_beside, groups_told, ranks_named, trace_files
 from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile, read_nodes
-from emu.trace.formats.chakra.exact_columns import RankAbout
+from emu.trace.formats.chakra.exact_columns import EventRow, RankAbout
 from emu.trace.formats.chakra.rank_rows import US, JobRanks, RankGroup, RankRows, rank_rows
 from emu.trace.formats.kineto.missing_ranks import filled_groups
+from emu.trace.formats.kineto.profiled_request import ProfiledGroup
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, PARTS, Events, Group, Kind, Trace, typed_events
 
 FORMAT = "Chakra"
 _UNNAMED = "unnamed NPUs"
+_MESSAGES = (Kind.SEND, Kind.RECV)
+Plays = Mapping[int, tuple[int, Sequence[ProfiledGroup]]]  # for each rank the one whose events it has, and its own groups
 
 
 def read_chakra(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
@@ -88,25 +91,16 @@ def _size(ranks: int | None) -> str:
     return "another program" if ranks is None else f"{ranks} ranks"
 
 
-def _plays(
-    ranks: Mapping[int, RankRows], missing: Sequence[int], world: int
-) -> dict[int, tuple[int, Sequence[tuple[tuple[int, ...], str]]]]:
+def _plays(ranks: Mapping[int, RankRows], missing: Sequence[int], world: int) -> Plays:
     """Return for each rank the one whose events it has, and its own groups."""
-    own = {rank: (rank, of.groups) for rank, of in ranks.items()}
-    messages = (Kind.SEND, Kind.RECV)
-    talking = {
-        of.groups[row.columns[13]].ranks for of in ranks.values() for row in of.rows if row.columns[1] in messages
-    }  # fmt: skip
-    return own | filled_groups({rank: of.groups for rank, of in ranks.items()}, missing, world, talking)
+    found: dict[int, tuple[int, Sequence[ProfiledGroup]]] = {rank: (rank, of.groups) for rank, of in ranks.items()}
+    if missing:
+        talking = {of.groups[row.group].ranks for of in ranks.values() for row in of.rows if row.kind in _MESSAGES}
+        found |= filled_groups({rank: own for rank, (_, own) in found.items()}, missing, world, talking)
+    return found
 
 
-def _trace(
-    ranks: Mapping[int, RankRows],
-    plays: Mapping[int, tuple[int, Sequence[tuple[tuple[int, ...], str]]]],
-    missing: Sequence[int],
-    *,
-    host_time: bool,
-) -> Trace:
+def _trace(ranks: Mapping[int, RankRows], plays: Plays, missing: Sequence[int], *, host_time: bool) -> Trace:
     """Return the trace of all ranks; ranks that do exactly the same share a role."""
     timed, role_of, standing = _is_timed(ranks), dict[int, int](), dict[Any, int]()
     for rank, of in ranks.items():
@@ -131,9 +125,7 @@ def _meta(first: RankRows) -> tuple[tuple[str, str], ...]:
     return ((COMMAND, "run"),) if first.about is None else first.about.meta
 
 
-def _group_order(
-    ranks: Mapping[int, RankRows], plays: Mapping[int, tuple[int, Sequence[tuple[tuple[int, ...], str]]]]
-) -> list[RankGroup]:
+def _group_order(ranks: Mapping[int, RankRows], plays: Plays) -> list[RankGroup]:
     """Return all groups: by the numbers that Emu wrote, else as ranks first name them."""
     written = {
         group: int(name) for of in ranks.values() if of.about for name, group in zip(of.about.groups, of.groups, strict=True)
@@ -144,10 +136,10 @@ def _group_order(
 
 def _is_timed(ranks: Mapping[int, RankRows]) -> bool:
     """Return whether the files have durations; computations without any are timed by a device."""
-    return any(row.lasts_s > 0 for of in ranks.values() for row in of.rows if row.columns[1] == Kind.COMPUTE)
+    return any(row.lasts_s > 0 for of in ranks.values() for row in of.rows if row.kind == Kind.COMPUTE)
 
 
-def _events(rows: Sequence[Any], *, timed: bool) -> Events:
+def _events(rows: Sequence[EventRow], *, timed: bool) -> Events:
     """Return events as columns."""
     columns: list[object] = list(zip(*(row.columns for row in rows), strict=True))
     for ragged in ([row.waits for row in rows], [row.splits for row in rows]):
@@ -156,7 +148,7 @@ def _events(rows: Sequence[Any], *, timed: bool) -> Events:
     return replace(found, lasts_s=column([row.lasts_s for row in rows], np.float64)) if timed else found
 
 
-def _peaks(about: Sequence[RankAbout | None]) -> Any:
+def _peaks(about: Sequence[RankAbout | None]) -> I64:
     """Return [R, P] the bytes of each part of memory; 0 where they are unknown."""
     rows = [of.peak if of and len(of.peak) == len(PARTS) else (0,) * len(PARTS) for of in about]
     return column([each for row in rows for each in row], np.int64).reshape(-1, len(PARTS))
@@ -165,16 +157,16 @@ def _peaks(about: Sequence[RankAbout | None]) -> Any:
 def _reading(trace: Trace, ranks: Sequence[RankRows], missing: Sequence[int], *, host_time: bool) -> Reading:
     """Return what was read of the files."""
     rows = [row for of in ranks for row in of.rows]
-    requests = [row for row in rows if row.columns[1] not in (Kind.COMPUTE, Kind.MARK)]
-    operators, lost = (sum(column) for column in zip(*((of.host_operators, of.lost_callers) for of in ranks), strict=True))
+    requests = [row for row in rows if row.kind not in (Kind.COMPUTE, Kind.MARK)]
+    operators, lost = sum(of.host_operators for of in ranks), sum(of.lost_callers for of in ranks)
     devices = tuple(dict.fromkeys(of.about.device if of.about else _UNNAMED for of in ranks))
     return Reading(
         format=FORMAT,
         ranks=trace.n_ranks,
         filled_ranks=tuple(missing),
         devices=devices,
-        computations=sum(row.columns[1] == Kind.COMPUTE for row in rows),
-        streams=max(len({row.columns[2] for row in of.rows if row.columns[1] == Kind.COMPUTE}) for of in ranks),
+        computations=sum(row.kind == Kind.COMPUTE for row in rows),
+        streams=max(len({row.stream for row in of.rows if row.kind == Kind.COMPUTE}) for of in ranks),
         collectives=len(requests),
         collective_s=sum(row.lasts_s for row in requests),
         host_time=host_time or not operators,

@@ -58,6 +58,21 @@ class EventRow(NamedTuple):
     splits: tuple[int, ...]
     lasts_s: float
 
+    @property
+    def kind(self) -> int:
+        """A Kind."""
+        return int(self.columns[1])
+
+    @property
+    def stream(self) -> object:
+        """The number of the stream, or its name while the streams of a rank have no numbers."""
+        return self.columns[2]
+
+    @property
+    def group(self) -> int:
+        """The number that the rank gives its group."""
+        return int(self.columns[-4])
+
 
 def exact_values(columns: Sequence[int], named_waits: int, splits: Sequence[int]) -> list[int]:
     """Return the values of the attribute of a node; `columns` are those of `COLUMNS`."""

@@ -157,10 +157,10 @@ class _Rows:
 
     def on_streams(self, rows: Sequence[EventRow]) -> tuple[EventRow, ...]:
         """Return the rows with the number of each stream: those of devices come first."""
-        words = dict.fromkeys(row.columns[2] for row in rows)
+        words = dict.fromkeys(row.stream for row in rows)
         number = {word: i for i, word in enumerate(sorted(words, key=lambda word: (word[0] != "device", word)))}
         return tuple(
-            row._replace(columns=(*row.columns[:2], number[row.columns[2]], *row.columns[3:])) for row in rows
+            row._replace(columns=(*row.columns[:2], number[row.stream], *row.columns[3:])) for row in rows
         )  # fmt: skip
 
     def _mark(self, place: str, number: object, node: ChakraNode) -> tuple[Any, ...]:
