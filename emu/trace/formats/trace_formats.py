@@ -57,6 +57,11 @@ def output_path(given: str | os.PathLike[str]) -> Path:
     return path / _IN_FOLDER if os.fspath(given).endswith(os.sep) or path.is_dir() else path
 
 
+def is_by_rank(path: Path) -> bool:
+    """Return whether a file of this name stands for a file of each rank, beside which there may be others."""
+    return path.name.endswith(ENDING)
+
+
 def write_trace(layout: TraceLayout, path: Path) -> None:
     """Write a trace to a file in the format that its name has; any other name gets the format of Emu.
 
@@ -68,7 +73,7 @@ def write_trace(layout: TraceLayout, path: Path) -> None:
         InputError: the format cannot hold the trace.
         WriteError: the file cannot be written.
     """
-    named = (each.write for each in FORMATS if each.write and path.name.lower().endswith(each.endings))
+    named = (each.write for each in FORMATS if each.write and path.name.endswith(each.endings))
     write = next(named, None)
     if write is None:
         save(layout.trace, path)
