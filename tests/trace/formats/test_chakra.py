@@ -117,6 +117,16 @@ def test_messages_go_from_rank_to_rank(tmp_path):
     assert time_s == pytest.approx(500e-6 + 7e-6)
 
 
+def test_a_message_begins_when_it_is_sent(tmp_path):
+    """A ring in which every rank receives behind its own send stands still where messages are not buffered."""
+    for rank in range(3):
+        send = node(0, "give", SEND, comm_dst=(rank + 1) % 3, comm_size=500)
+        nodes = [node(1, "take", RECV, (0, 3), comm_src=(rank - 1) % 3, comm_size=500), node(2, "use", COMP, (1,), us=7)]
+        write(tmp_path, f"run.{rank}.et", send, *nodes, node(3, "late", COMP, us=900))
+    time_s = emu.replay(str(tmp_path), topology="switch:n=3,bandwidth=1MB/s,latency=0s").step_time_s
+    assert time_s == pytest.approx(900e-6 + 7e-6)  # the message came meanwhile, and `use` waits for `late`, too
+
+
 GROUPS = {"1": [0, 1], "2": [2, 3], "7": [0, 2], "8": [1, 3]}
 
 

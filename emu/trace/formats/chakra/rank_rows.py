@@ -2,7 +2,8 @@
 
 In a file of another program a computation is on the stream that its node names, else on one that all share, as simulators of
 such files compute one thing at a time; operators of the host are on streams of their threads. Requests follow their
-dependencies alone. There is one step.
+dependencies alone. A receive is posted from the start, so that a message begins when it is sent; what depends on the receive
+waits for what that depends on, too. Simulators of such files buffer messages. There is one step.
 """
 
 from collections import Counter
@@ -128,6 +129,7 @@ class _Rows:
     told: Mapping[str, tuple[int, ...]]
     on_device: bool
     waits: Waits
+    behind: dict[int, frozenset[int]] = field(default_factory=dict)  # what each row of a receive itself depends on
     groups: dict[RankGroup, int] = field(default_factory=dict)
     calls: Counter[int] = field(default_factory=Counter)  # of collectives, by group
     host_operators: int = 0
@@ -138,7 +140,7 @@ class _Rows:
         Raises:
             ValueError: the node lacks what its type needs.
         """
-        waits = tuple(sorted(row_of[dep] for dep in self.waits[node.id]))
+        waits = self._waits(node, row_of)
         if (
             node.attrs.get("is_cpu_op") and self.on_device
         ):  # an operator that calls a collective is among them, beside its kernel
@@ -154,6 +156,15 @@ class _Rows:
         else:
             columns = self._computation(node)
         return EventRow(columns, waits, (), node.lasts_us * US)
+
+    def _waits(self, node: ChakraNode, row_of: Mapping[int, int]) -> tuple[int, ...]:
+        """Return the rows for which a node waits: none for a receive."""
+        rows = {row_of[dep] for dep in self.waits[node.id]}
+        rows = rows.union(*(self.behind.get(row, ()) for row in rows))
+        if node.type == NodeType.COMM_RECV:
+            self.behind[len(row_of)] = frozenset(rows)
+            return ()
+        return tuple(sorted(rows))
 
     def on_streams(self, rows: Sequence[EventRow]) -> tuple[EventRow, ...]:
         """Return the rows with the number of each stream: those of devices come first."""
