@@ -148,7 +148,7 @@ def _attributes(attrs: Iterable[Any]) -> dict[str, Any]:
     """Return the value of each attribute by its name; that of a list is a tuple."""
     found = {}
     for attr in attrs:
-        which = attr.WhichOneof(VALUE)
-        value = None if which is None else getattr(attr, which)
-        found[attr.name] = tuple(value.values) if which is not None and which.endswith("_list") else value
+        which = attr.WhichOneof(VALUE) or ""
+        value: Any = getattr(attr, which) if which else None
+        found[attr.name] = tuple(value.values) if which.endswith("_list") else value
     return found

@@ -83,7 +83,8 @@ def chakra_messages() -> ChakraMessages:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found = (pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name in ("GlobalMetadata", "Node"))
-    return ChakraMessages(*map(message_factory.GetMessageClass, found), DecodeError)
+    metadata, node = map(message_factory.GetMessageClass, found)
+    return ChakraMessages(metadata, node, DecodeError)
 
 
 def _typed_fields(fields: str) -> Iterator[dict[str, Any]]:
