@@ -43,9 +43,9 @@ class RankAbout(NamedTuple):
             return None
         try:
             told = json.loads(attrs[EXACT])
-            lists = (tuple(told[name]) for name in ("groups", "axes", "peak"))
+            groups, axes, peak = (tuple(told[name]) for name in ("groups", "axes", "peak"))
             meta = tuple((str(k), str(v)) for k, v in told["meta"])
-            return RankAbout(int(told["rank"]), int(told["ranks"]), str(told["device"]), *lists, meta)
+            return RankAbout(int(told["rank"]), int(told["ranks"]), str(told["device"]), groups, axes, peak, meta)
         except (TypeError, KeyError, ValueError):
             raise ValueError(f"the attribute {EXACT!r} of its metadata is not as Emu writes it") from None
 
