@@ -64,7 +64,7 @@ class EventRow(NamedTuple):
         return int(self.columns[1])
 
     @property
-    def stream(self) -> object:
+    def stream(self) -> Any:
         """The number of the stream, or its name while the streams of a rank have no numbers."""
         return self.columns[2]
 
