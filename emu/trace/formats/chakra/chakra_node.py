@@ -44,7 +44,7 @@ class ChakraNode(NamedTuple):
 
 
 class NodeFile(NamedTuple):
-    """What one file holds."""
+    """The content of one file."""
 
     file: str
     attrs: Mapping[str, Any]  # of the whole trace

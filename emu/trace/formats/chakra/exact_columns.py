@@ -1,4 +1,4 @@
-"""What Chakra has no words for: the columns of Emu's events in one attribute of each node, and of a trace in its metadata.
+"""The columns of Emu's events that Chakra has no words for: one attribute of each node, and one of the metadata.
 
 Other programs pass over both. With them a trace that Emu wrote is read back as it was.
 """
@@ -18,7 +18,7 @@ COLUMNS = ("step", "kind", "stream", "bytes", "count", "kernel", "batch", "m", "
 
 
 class RankAbout(NamedTuple):
-    """What the metadata say of the rank of a file."""
+    """The words of the metadata on the rank of a file."""
 
     rank: int
     ranks: int  # of the run

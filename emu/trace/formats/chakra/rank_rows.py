@@ -49,7 +49,7 @@ class RankRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRanks:
-    """What all files of a job say together."""
+    """The facts that all files of a job say together."""
 
     ranks: int
     groups: Mapping[str, tuple[int, ...]]  # of the file of groups, by name
