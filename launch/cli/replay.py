@@ -27,6 +27,7 @@ def replay_command(**options: Any) -> int:
     """Time a recorded trace on topologies, without running it again.
 
     TRACE is a file that --trace wrote, or a profile of PyTorch: a file (.json, .json.gz), or a folder with one of each rank.
+    Execution traces of Chakra (.et) are taken in the same way; NAME.et stands for NAME.0.et, NAME.1.et and so on.
     Kernels of a profile last as they were measured there; the answer says how far its step is from the measured one.
 
     With `--algorithm recorded`, operations that no other --algorithm names keep the algorithms of the recorded run.

@@ -37,3 +37,18 @@ def test_a_file_that_is_no_trace_ends_with_2(emu, traces, tmp_path) -> None:
     done = emu("compare", traces[0], str(tmp_path / "none.trace"))
     assert (done.code, done.out) == (2, "")
     assert "cannot read" in done.err
+
+
+def test_a_step_in_files_of_ranks_is_the_step_in_one_file(emu, tmp_path) -> None:
+    words = ("--model", "llama-tiny", "--plan", "tp=2,dp=2", "--global-batch", "4", "--seq", "16", "--device", "h100")
+    on = ("--topology", "switch:n=4,bandwidth=50GB/s,latency=500ns", "--algorithm", "all_reduce=ring", "--json")
+    own, folder = str(tmp_path / "own.trace"), f"{tmp_path}/new/"
+    steps = [emu("estimate", *words, *on, "--trace", path).json for path in (own, folder, str(tmp_path / "named.et"))]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        *(f"trace.{rank}.et" for rank in range(4)),
+        "trace.groups.json",
+    ]
+    for path in (folder, str(tmp_path / "named.et")):
+        assert emu("compare", own, path).code == 0
+        (replayed,) = emu("replay", path, *on).json
+        assert abs(replayed["step_time_s"] - steps[0]["step_time_s"]) < 1e-6

@@ -27,7 +27,7 @@ class Reading:
     host_time: bool  # whether the time of the host between launches counts
     left_out: Mapping[str, int]  # how many events of each kind were not taken
     assumptions: tuple[str, ...]
-    step_times_s: tuple[float, ...]  # of each step, as measured: the mean over ranks
+    step_times_s: tuple[float, ...]  # of each step, as measured: the mean over ranks; (): the trace does not say
     parts: tuple[MeasuredParts, ...] = ()  # of each step, as measured; (): the format has no times of its own
 
     @property
@@ -35,9 +35,11 @@ class Reading:
         """Sentences on what was read, and what was not."""
         on = f" on {', '.join(self.devices)}" if self.devices else ""
         streams = f"{self.streams} stream{'s' * (self.streams > 1)}"
+        steps = f", {len(self.step_times_s)} steps" if self.step_times_s else ""
+        waited = f" ({format_time(self.collective_s)} measured, with waiting)" if self.collective_s else ""
         told = [
-            f"{self.format}: {self.ranks} ranks{on}, {len(self.step_times_s)} steps, {self.computations:,} computations on "
-            f"{streams}, {self.collectives:,} collectives ({format_time(self.collective_s)} measured, with waiting)"
+            f"{self.format}: {self.ranks} ranks{on}{steps}, {self.computations:,} computations on {streams}, "
+            f"{self.collectives:,} collectives{waited}"
         ]
         if self.filled_ranks:
             one = len(self.filled_ranks) == 1

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from emu.trace.formats.chakra import chakra_trace
+from emu.trace.formats.chakra.chakra_files import ENDING, is_chakra
+from emu.trace.formats.chakra.chakra_writer import write_chakra
 from emu.trace.formats.kineto.profile_writer import write_profile
 from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
 from emu.trace.replay.replay import TraceLayout
@@ -23,10 +26,11 @@ class TraceFormat:
     write: Callable[[TraceLayout, Path], None] | None = None  # None: it is not written
 
 
-_IN_FOLDER = "trace.et"  # the file that stands for a folder: execution traces are a file of each rank
-FORMATS = (
+_IN_FOLDER = f"trace{ENDING}"  # the file that stands for a folder: execution traces are a file of each rank
+FORMATS = (  # the first that holds a path reads it
+    TraceFormat(chakra_trace.FORMAT, is_chakra, chakra_trace.read_chakra, (ENDING,), write_chakra),
     TraceFormat(FORMAT, is_profile, read_kineto, (".json", ".json.gz"), write_profile),
-)  # the first that holds a path reads it
+)
 
 
 def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace | None:
@@ -52,6 +56,11 @@ def output_path(given: str | os.PathLike[str]) -> Path:
     """
     path = Path(given)
     return path / _IN_FOLDER if os.fspath(given).endswith(os.sep) or path.is_dir() else path
+
+
+def is_by_rank(path: Path) -> bool:
+    """Return whether a file of this name stands for a file of each rank, beside which there may be others."""
+    return path.name.endswith(ENDING)
 
 
 def write_trace(layout: TraceLayout, path: Path) -> None:

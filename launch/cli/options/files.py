@@ -18,7 +18,7 @@ from emu.errors import EmuError, InputError, WriteError, either, must_be
 from emu.files import check_file, check_folder, is_stream
 from emu.registry import unknown
 from emu.topology.description.values import load_toml
-from emu.trace.formats.trace_formats import output_path
+from emu.trace.formats.trace_formats import is_by_rank, output_path
 from launch.show.row_file import STDOUT
 
 _FAILURES, _READ = "emu.failures", "emu.read"
@@ -69,6 +69,17 @@ class TraceFile(OutputFile):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the file, which is in the folder if a folder is named."""
         return output_path(value)
+
+    def check(self, flag: str, path: Path) -> None:
+        """Refuse a path that cannot be written; files of ranks get their folder.
+
+        Raises:
+            InputError: as `check_file`, or `check_folder` where there is a file of each rank.
+        """
+        if is_by_rank(path):
+            check_folder(flag, path.parent)
+        else:
+            super().check(flag, path)
 
 
 FOLDER = OutputFile(is_folder=True)

@@ -26,10 +26,10 @@ TraceLike = str | Path | Trace
 
 
 def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
-    """Return the trace in a file of Emu's own, or in a profile of PyTorch: a file, or a folder with a file of each rank.
+    """Return the trace in a file of Emu's own, in a profile of PyTorch, or in execution traces of Chakra.
 
     Args:
-        path: The file or the folder.
+        path: The file, or a folder with a file of each rank.
         host_time: Whether the time of the host between launches counts; of a profile alone.
         fill_ranks: Whether ranks without a file do what ranks of equal groups do; of a profile alone.
 

@@ -200,13 +200,15 @@ class TraceTiming:
         return built, device_under(self.calls, device_of(self.device or USUAL_DEVICE, dtype))
 
     def for_trace(self, recorded: Trace) -> "TraceTiming":
-        """Return the timing of a trace; computations of a profile last as they were measured, unless a device is given.
+        """Return the timing of a trace; computations of a profile last as they were measured, if it says how long.
+
+        A device that is given times those of which the profile tells the work.
 
         Raises:
             InputError: a device is given for a profile that tells the work of no kernel.
         """
         reading = reading_of(recorded)
-        if reading is None:
+        if reading is None or not any(len(events.lasts_s) for events in recorded.events):
             return self
         if self.device is None:
             return replace(self, device=measured_device(" and ".join(reading.devices) or "cpu"))

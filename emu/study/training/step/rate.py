@@ -43,7 +43,9 @@ class Products:
 
 
 def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...]:
-    """Return the FLOPs of the steps by dtype, as timed, the dtype of most first; none where all lasts as it was measured.
+    """Return the FLOPs of the steps by dtype, as timed, the dtype of most first.
+
+    There are none where all lasts as it was measured, and none of a device whose peaks nobody told.
 
     Args:
         trace: The trace of the steps.
@@ -127,8 +129,8 @@ def kind_of(trace: Trace, products: Sequence[Products]) -> RunKind:
 def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) -> dict[str, float]:
     """Return tokens a second, MFU and HFU (0..1) by the names of a step's figures; all are 0 for a step of no ticks.
 
-    Nothing is returned if the trace notes no work of a step, such as the trace of a script. The peak is that of the dtype of
-    most FLOPs.
+    Nothing is returned if the trace notes no work of a step, such as the trace of a script, and no MFU and HFU without
+    products. The peak is that of the dtype of most FLOPs.
 
     Args:
         trace: The trace of the step.
@@ -141,7 +143,9 @@ def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) 
     noted = dict(trace.meta)
     per_s = 1 / step_s if step_s else 0.0
     tokens, own, again = (int(noted[name]) for name in (_TOKENS, _FLOPS, _AGAIN))
-    share = per_s / (ranks * products[0].peak_flops) if products else 0.0
+    if not products:
+        return {"tokens_per_s": tokens * per_s}
+    share = per_s / (ranks * products[0].peak_flops)
     return {"tokens_per_s": tokens * per_s, "mfu": own * share, "hfu": (own + again) * share}
 
 

@@ -211,7 +211,9 @@ class TimedTrace:
         reading, step = reading_of(self.trace), self.report.step
         if reading is None:
             return {}
-        found: dict[str, Any] = {"read": reading.lines, "measured_step_s": reading.step_times_s[step - 1]}
+        found: dict[str, Any] = {"read": reading.lines}
+        if reading.step_times_s:
+            found["measured_step_s"] = reading.step_times_s[step - 1]
         if reading.parts:
             found["measured_parts"] = reading.parts[step - 1]
         if not briefly and self.asked is None:

@@ -1,0 +1,81 @@
+"""The order of the nodes of one rank, by their dependencies.
+
+Chakra's converter drops callers that nothing else needs, so that a control dependency on a node that the file lacks is passed
+over, where a data dependency on one is an error. It also writes the order of calls as data dependencies. Where control
+dependencies contradict these, they are all passed over, as simulators of such traces do that take data dependencies alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from emu.trace.formats.chakra.chakra_node import ChakraNode, NodeFile
+
+Waits = Mapping[int, frozenset[int]]
+
+
+class OrderedNodes(NamedTuple):
+    """The nodes of a file so that each stands behind all that it depends on, else by their starts and numbers."""
+
+    nodes: list[ChakraNode]
+    waits: Waits  # the nodes on which each depends, by number
+    lost_callers: int  # control dependencies that were passed over
+
+
+def nodes_in_order(file: NodeFile) -> OrderedNodes:
+    """Return the nodes of a file in order.
+
+    Raises:
+        InputError: a node depends on one that the file lacks, or on itself by way of others; or two have one number.
+    """
+    by_id = _by_id(file)
+    callers = {node.id: [each for each in node.callers if each in by_id] for node in file.nodes}
+    waits = {node.id: frozenset(node.deps) for node in file.nodes}
+    with_callers = {number: of_node.union(callers[number]) for number, of_node in waits.items()}
+    told = sum(len(node.callers) for node in file.nodes)
+    found = _in_order(by_id, with_callers)
+    if len(found) == len(by_id):
+        return OrderedNodes(found, with_callers, told - sum(map(len, callers.values())))
+    found = _in_order(by_id, waits)
+    if len(found) < len(by_id):
+        node = by_id[min(by_id.keys() - {each.id for each in found})]
+        raise file.bad(node, "depends on itself, by way of others; break the circle, or convert the trace again")
+    return OrderedNodes(found, waits, told)
+
+
+def _in_order(by_id: Mapping[int, ChakraNode], waits: Waits) -> list[ChakraNode]:
+    """Return the nodes in order, without those that depend on themselves and those behind them."""
+    missing = {number: len(of_node) for number, of_node in waits.items()}  # dependencies that are not in order yet
+    follows: defaultdict[int, list[int]] = defaultdict(list)
+    for number, of_node in waits.items():
+        for each in of_node:
+            follows[each].append(number)
+    ready = [(by_id[number].start_us, number) for number, count in missing.items() if not count]
+    heapify(ready)
+    found = []
+    while ready:
+        found.append(by_id[heappop(ready)[1]])
+        for later in follows[found[-1].id]:
+            missing[later] -= 1
+            if not missing[later]:
+                heappush(ready, (by_id[later].start_us, later))
+    return found
+
+
+def _by_id(file: NodeFile) -> dict[int, ChakraNode]:
+    """Return the nodes by their numbers.
+
+    Raises:
+        InputError: two have one number, or one depends on a node that the file lacks.
+    """
+    found: dict[int, ChakraNode] = {}
+    for node in file.nodes:
+        if node.id in found:
+            raise file.bad(node, f"has the number of another node ({found[node.id].name[:60]}); write the trace again")
+        found[node.id] = node
+    for node in file.nodes:
+        lacking = [dep for dep in node.deps if dep not in found]
+        if lacking:
+            raise file.bad(node, f"depends on node {lacking[0]}, which the file lacks; write or convert the trace again")
+    return found

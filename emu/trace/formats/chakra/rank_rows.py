@@ -1,0 +1,236 @@
+"""The events of one rank, from the nodes of its file: of Emu's own files as they were, of others by the words of Chakra.
+
+In a file of another program a computation is on the stream that its node names, else on one that all share, as simulators of
+such files compute one thing at a time; operators of the host are on streams of their threads. Requests follow their
+dependencies alone. A receive is posted from the start, so that a message begins when it is sent; what depends on the receive
+waits for what that depends on, too. Simulators of such files buffer messages. There is one step.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from emu.errors import InputError
+from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile
+from emu.trace.formats.chakra.chakra_schema import CommType, NodeType
+from emu.trace.formats.chakra.exact_columns import EventRow, RankAbout, exact_row
+from emu.trace.formats.chakra.node_order import Waits, nodes_in_order
+from emu.trace.kernel_shape import MOVES
+from emu.trace.trace import Kind
+
+US = 1e-6  # seconds of a microsecond
+OPERATIONS = {of: of.name.lower() for of in CommType} | {
+    CommType.REDUCE_SCATTER_BLOCK: "reduce_scatter",
+    CommType.BARRIER: "all_reduce",  # of one element
+}
+BY_SHARE = ("all_gather", "gather")  # whose comm_size is what one rank gives; that of others is the whole
+TYPED_AS = "bfloat16"  # the dtype of FLOPs, as nodes of other programs name none
+_COMPUTATIONS = (NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE)
+_MOST_TAG = 2**31 - 1
+
+
+class RankGroup(NamedTuple):
+    """A group of a rank."""
+
+    ranks: tuple[int, ...]
+    label: str  # its axis, with a number behind it where a rank has several groups of these ranks
+
+
+class RankRows(NamedTuple):
+    """The events of a rank."""
+
+    file: NodeFile
+    about: RankAbout | None  # None: another program wrote the file
+    rows: tuple[EventRow, ...]
+    groups: tuple[RankGroup, ...]  # by the number that rows give them
+    host_operators: int  # of a device's file, whose times count only if they are asked for
+    lost_callers: int  # control dependencies on nodes that the file lacks
+
+
+@dataclass(frozen=True, slots=True)
+class JobRanks:
+    """The facts that all files of a job say together."""
+
+    ranks: int
+    groups: Mapping[str, tuple[int, ...]]  # of the file of groups, by name
+    host_time: bool
+
+    def named(self, name: str, told: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the ranks of a process group; one without ranks, and group 0 where nothing names it, is of all.
+
+        Raises:
+            ValueError: nothing tells of it.
+        """
+        known = {**self.groups, **told}
+        if name not in known and name not in ("", "0"):
+            raise ValueError(f"is of process group {name!r}, which neither a file of groups nor the trace names")
+        return known.get(name) or tuple(range(self.ranks))
+
+
+def rank_rows(
+    rank: int, file: NodeFile, about: RankAbout | None, job: JobRanks, told: Mapping[str, tuple[int, ...]]
+) -> RankRows:
+    """Return the events of a rank.
+
+    Args:
+        rank: Its number.
+        file: Its file.
+        about: What Emu wrote of it; None: another program wrote the file.
+        job: What all files say.
+        told: The groups that nodes of this file tell of, by name.
+
+    Raises:
+        InputError: a node is impossible, or needs what the file lacks.
+    """
+    ordered = nodes_in_order(file)
+    reader = _Rows(rank, job, told, _computes_on_device(file), ordered.waits)
+    row_of: dict[int, int] = {}
+    rows = []
+    for node in ordered.nodes:
+        try:
+            rows.append(exact_row(node, row_of, US) if about else reader.row(node, row_of))
+        except ValueError as error:
+            raise file.bad(node, str(error)) from None
+        row_of[node.id] = len(row_of)
+    if about:
+        return RankRows(file, about, tuple(rows), _named_groups(file, about, job), 0, ordered.lost_callers)
+    groups = tuple(reader.groups)
+    return RankRows(file, None, reader.on_streams(rows), groups, reader.host_operators, ordered.lost_callers)
+
+
+def _named_groups(file: NodeFile, about: RankAbout, job: JobRanks) -> tuple[RankGroup, ...]:
+    """Return the groups of a rank whose file Emu wrote.
+
+    Raises:
+        InputError: the file of groups lacks one.
+    """
+    found: list[RankGroup] = []
+    seen: Counter[RankGroup] = Counter()
+    for name, axis in zip(about.groups, about.axes, strict=True):
+        if name not in job.groups:
+            raise InputError(f"{WHAT}: {file.file!r} has a group {name!r}, which no file of groups names; put that beside it")
+        group = RankGroup(job.groups[name], axis)
+        seen[group] += 1
+        found.append(group if seen[group] == 1 else group._replace(label=f"{axis}\n{seen[group]}"))
+    return tuple(found)
+
+
+def _computes_on_device(file: NodeFile) -> bool:
+    """Return whether any computation is of a device; where none is, operators of the host are the computations."""
+    return any(node.type in _COMPUTATIONS and not node.attrs.get("is_cpu_op") for node in file.nodes)
+
+
+@dataclass(eq=False, slots=True)
+class _Rows:
+    """The rows of a file of another program, one after another; their streams have names until all are known."""
+
+    rank: int
+    job: JobRanks
+    told: Mapping[str, tuple[int, ...]]
+    on_device: bool
+    waits: Waits
+    behind: dict[int, frozenset[int]] = field(default_factory=dict)  # what each row of a receive itself depends on
+    groups: dict[RankGroup, int] = field(default_factory=dict)
+    calls: Counter[int] = field(default_factory=Counter)  # of collectives, by group
+    host_operators: int = 0
+
+    def row(self, node: ChakraNode, row_of: Mapping[int, int]) -> EventRow:
+        """Return the event of a node; its stream is a word and a number.
+
+        Raises:
+            ValueError: the node lacks what its type needs.
+        """
+        waits = self._waits(node, row_of)
+        if (
+            node.attrs.get("is_cpu_op") and self.on_device
+        ):  # an operator that calls a collective is among them, beside its kernel
+            self.host_operators += 1
+            lasts_us = node.lasts_us * self.job.host_time
+            return EventRow(self._mark("host", node.attrs.get("tid") or 0, node), waits, (), lasts_us * US)
+        if node.type == NodeType.COMM_COLL:
+            columns: tuple[Any, ...] = self._collective(node)
+        elif node.type in (NodeType.COMM_SEND, NodeType.COMM_RECV):
+            columns = self._message(node)
+        elif node.type not in _COMPUTATIONS:
+            columns = self._mark("about", 0, node)
+        else:
+            columns = self._computation(node)
+        return EventRow(columns, waits, (), node.lasts_us * US)
+
+    def _waits(self, node: ChakraNode, row_of: Mapping[int, int]) -> tuple[int, ...]:
+        """Return the rows for which a node waits: none for a receive."""
+        rows = {row_of[dep] for dep in self.waits[node.id]}
+        rows = rows.union(*(self.behind.get(row, ()) for row in rows))
+        if node.type == NodeType.COMM_RECV:
+            self.behind[len(row_of)] = frozenset(rows)
+            return ()
+        return tuple(sorted(rows))
+
+    def on_streams(self, rows: Sequence[EventRow]) -> tuple[EventRow, ...]:
+        """Return the rows with the number of each stream: those of devices come first."""
+        words = dict.fromkeys(row.stream for row in rows)
+        number = {word: i for i, word in enumerate(sorted(words, key=lambda word: (word[0] != "device", word)))}
+        return tuple(
+            row._replace(columns=(*row.columns[:2], number[row.stream], *row.columns[3:])) for row in rows
+        )  # fmt: skip
+
+    def _mark(self, place: str, number: object, node: ChakraNode) -> tuple[Any, ...]:
+        return (1, Kind.MARK, (place, str(number)), node.name, "", 0.0, 0, 0, *MOVES, -1, 0, 0, 0)
+
+    def _computation(self, node: ChakraNode) -> tuple[Any, ...]:
+        flops, moved = float(node.whole("num_ops") or 0), node.whole("tensor_size") or 0
+        place = "device", str(node.attrs.get("stream") or 0)
+        return (1, Kind.COMPUTE, place, node.name, TYPED_AS, flops, moved, moved // 2, *MOVES, -1, 0, 0, 0)
+
+    def _collective(self, node: ChakraNode) -> tuple[Any, ...]:
+        kind, size = node.whole("comm_type"), node.whole("comm_size")
+        if kind is None or kind >= len(CommType):
+            raise ValueError(f"must have a comm_type of 0..{len(CommType) - 1}, got {kind}; convert the trace again")
+        ranks = self._ranks(node)
+        if kind == CommType.BARRIER:
+            return self._request(Kind.COLLECTIVE, "all_reduce", ranks, ("float32", 4, 1))
+        if size is None:
+            raise ValueError("lacks comm_size, its bytes; convert the trace again")
+        operation = OPERATIONS[CommType(kind)]
+        whole = max(size, 1) * (len(ranks) if operation in BY_SHARE else 1)  # members of a call of nothing meet, too
+        return self._request(Kind.COLLECTIVE, operation, ranks, ("uint8", whole, whole))
+
+    def _ranks(self, node: ChakraNode) -> tuple[int, ...]:
+        """Return the ranks of a collective.
+
+        Raises:
+            ValueError: nothing tells them, or the rank of the file is none of them.
+        """
+        name = str(node.attrs.get("pg_name") or "")
+        if not name and not all(node.attrs.get("involved_dim") or ()):
+            raise ValueError(
+                "is of some dimensions of a network (involved_dim), whose sizes no trace tells; give its process group by "
+                "pg_name and a file of groups"
+            )
+        ranks = self.job.named(name, self.told)
+        if self.rank not in ranks:
+            raise ValueError(f"is of process group {name!r}, which lacks rank {self.rank} itself; give the groups of this run")
+        return ranks
+
+    def _message(self, node: ChakraNode) -> tuple[Any, ...]:
+        sends = node.type == NodeType.COMM_SEND
+        word = "comm_dst" if sends else "comm_src"
+        peer, size, tag = node.whole(word), node.whole("comm_size"), node.whole("comm_tag") or 0
+        if peer is None or size is None:
+            raise ValueError(f"lacks {word if peer is None else 'comm_size'}; convert the trace again")
+        if tag > _MOST_TAG:
+            raise ValueError(f"must have a comm_tag below 2**31, got {tag}")
+        sized = "uint8", max(size, 1), max(size, 1)
+        kind = Kind.SEND if sends else Kind.RECV
+        return self._request(kind, kind.name.lower(), tuple(range(self.job.ranks)), sized, root=peer, tag=tag)
+
+    def _request(
+        self, kind: Kind, name: str, ranks: tuple[int, ...], sized: tuple[str, int, int], root: int = 0, tag: int = 0
+    ) -> tuple[Any, ...]:
+        """Return the columns of a request; `sized` is its dtype, its bytes and its elements."""
+        group = self.groups.setdefault(RankGroup(ranks, ""), len(self.groups))
+        instance = self.calls[group] if kind == Kind.COLLECTIVE else 0
+        self.calls[group] += kind == Kind.COLLECTIVE
+        dtype, size, count = sized
+        return (1, kind, ("request", ""), name, dtype, 0.0, size, count, *MOVES, group, instance, root, tag)
