@@ -28,9 +28,7 @@ from launch.front.steps.estimates import estimate
     "--scale-dp", is_flag=True, help="Where a topology has fewer NPUs than the plan, reduce dp and the global batch with it."
 )
 @click.option("--png", type=OutputFile(".png"), help="Draw the parts of the step on each topology to this file.")
-@click.option(
-    "--trace", type=OutputFile(), help="Save the step to this file, to compare it with a recorded one by `emu compare`."
-)
+@common.step_trace_option
 @common.sweep_option
 @common.fault_option
 @common.stack_option

@@ -1,23 +1,29 @@
-"""The formats of traces that Emu reads, beside its own: a row for each."""
+"""The formats of traces that Emu reads and writes, beside its own: a row for each."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
+from emu.trace.trace_file import save
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """A format of another program: which paths it may be in, and how they are read."""
+    """A format of another program: which paths it may be in, and how they are read and written."""
 
     name: str
     holds: Callable[[Path], bool]
     read: Callable[..., Trace]  # takes the path, `host_time` and `fill_ranks`
+    endings: tuple[str, ...] = ()  # of the names of files that are written in it
+    write: Callable[[TraceLayout, Path], None] | None = None  # None: it is not written
 
 
-FORMATS = (TraceFormat(FORMAT, is_profile, read_kineto),)
+_IN_FOLDER = "trace.et"  # the file that stands for a folder: execution traces are a file of each rank
+FORMATS = (TraceFormat(FORMAT, is_profile, read_kineto),)  # the first that holds a path reads it
 
 
 def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace | None:
@@ -33,3 +39,32 @@ def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = Fals
     """
     found = next((each for each in FORMATS if each.holds(path)), None)
     return None if found is None else found.read(path, host_time=host_time, fill_ranks=fill_ranks)
+
+
+def output_path(given: str | os.PathLike[str]) -> Path:
+    """Return the file that a trace is written to where a path is given; a folder stands for execution traces in it.
+
+    Args:
+        given: The name of a file; or a folder, which exists or has a slash at its end.
+    """
+    path = Path(given)
+    return path / _IN_FOLDER if os.fspath(given).endswith(os.sep) or path.is_dir() else path
+
+
+def write_trace(layout: TraceLayout, path: Path) -> None:
+    """Write a trace to a file in the format that its name has; any other name gets the format of Emu.
+
+    Args:
+        layout: The trace, with what times it: formats that hold durations or messages have those of its device and choice.
+        path: The file, as `output_path` returns it.
+
+    Raises:
+        InputError: the format cannot hold the trace.
+        WriteError: the file cannot be written.
+    """
+    named = (each.write for each in FORMATS if each.write and path.name.lower().endswith(each.endings))
+    write = next(named, None)
+    if write is None:
+        save(layout.trace, path)
+    else:
+        write(layout, path)

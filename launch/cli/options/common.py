@@ -13,7 +13,7 @@ from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.trace.trace import AS_RAN
-from launch.cli.options.files import FOLDER, OutputFile, remember_input
+from launch.cli.options.files import FOLDER, OutputFile, TraceFile, remember_input
 from launch.front.steps.sweeps import SWEPT
 from launch.show.lanes import MOST_RANKS
 from launch.show.row_file import ENDINGS
@@ -52,6 +52,12 @@ _DTYPE_HELP = (
     f"The data type as which float32 is timed. {AS_RAN}: operators and messages are timed in the dtype that they ran in; "
     "products of float32 reach the peak of TF32 if the program allows TF32.  "
     f"[default: {AS_RAN}; bfloat16 for a trace of `emu train` or of an unknown command]"
+)
+
+
+_TRACE_HELP = (
+    "`emu replay` and `emu compare` read it. NAME.et or a folder: execution traces of Chakra, one file a rank (NAME.0.et), "
+    "with durations on the --device, as ASTRA-sim reads them."
 )
 
 
@@ -105,9 +111,8 @@ calls_option = click.option(  # of a step that ran
 )
 dtype_option = click.option("--dtype", help=_DTYPE_HELP)
 cache_option = click.option("--cache", type=FOLDER, help="Keep results in this folder. [default: the user's cache]")
-trace_option = click.option(
-    "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
-)
+trace_option = click.option("--trace", type=TraceFile(), help=f"Save the trace of the run to this file; {_TRACE_HELP}")
+step_trace_option = click.option("--trace", type=TraceFile(), help=f"Save the step to this file; {_TRACE_HELP}")
 pace_events_option = click.option(
     "--pace-events",
     metavar="on|off",

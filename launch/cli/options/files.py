@@ -18,6 +18,7 @@ from emu.errors import EmuError, InputError, WriteError, either, must_be
 from emu.files import check_file, check_folder, is_stream
 from emu.registry import unknown
 from emu.topology.description.values import load_toml
+from emu.trace.formats.trace_formats import output_path
 from launch.show.row_file import STDOUT
 
 _FAILURES, _READ = "emu.failures", "emu.read"
@@ -56,6 +57,18 @@ class OutputFile(click.ParamType[Path]):
             if self._endings and ending not in self._endings and not is_stream(path):
                 what = f"a name that ends in {either(self._endings)}{', or -' * self._rows}"
                 raise must_be(flag, "FILE", what, str(path))
+
+
+class TraceFile(OutputFile):
+    """The type of an option that names a file for a trace, or a folder for a file of each rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "FILE|DIR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the file, which is in the folder if a folder is named."""
+        return output_path(value)
 
 
 FOLDER = OutputFile(is_folder=True)

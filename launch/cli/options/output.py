@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emu.errors import InputError, RunError, WriteError, must_be
-from emu.trace.trace_file import save
 from launch.cli.options.files import may_fail, print_text, write_output
 from launch.front.result import Result
+from launch.front.steps.timed_steps import TraceOutput
 from launch.show.row_file import STDOUT, RowFile, json_text, rows_to
 
 _SAVED_BY = {"png": "picture"}  # the ending of the name of the method, where it is another than that of the option
@@ -48,9 +48,9 @@ def show(ask: Callable[..., Result[Any]], options: dict[str, Any], **more: Any) 
 
 
 def keep_trace(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with a function in place of the file of `--trace`: the command reports a write error at its end."""
+    """Return the options with the file of `--trace` such that the command reports a write error at its end."""
     path: Path | None = options["trace"]
-    return {**options, "trace": lambda recorded: write_output(path, partial(save, recorded))}
+    return {**options, "trace": None if path is None else TraceOutput(path, write_output)}
 
 
 def ask_and_print(ask: Callable[[], R], out: Path | None, *, as_json: bool) -> R:

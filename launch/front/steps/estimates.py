@@ -14,7 +14,8 @@ from emu.study.training.step.step import with_means
 from emu.topology.fault_injection.fault_script import faults_of, job_steps, read_faults
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.trace_file import save
+from emu.trace.formats.trace_formats import output_path, write_trace
+from emu.trace.replay.replay import TraceLayout
 from launch.clusters import job_pool
 from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
@@ -42,9 +43,19 @@ class StepEstimates(TimedSteps[StepEstimate], drawn_by="chart.step_chart:parts_f
         steps = self.with_means()
         return steps[0] if len(steps) == 1 else steps
 
-    def save_trace(self, path: Path) -> None:
-        """Write the generated step, for `emu.replay` and `emu.compare`."""
-        save(generate(find_model(str(self.request.model)), self.request.plan, self.request.stack), path)
+    def save_trace(self, path: str | Path) -> None:
+        """Write the generated step, for `emu.replay`, `emu.compare` and other programs, timed as on the first topology.
+
+        Args:
+            path: The file; its ending gives the format. A folder gets an execution trace of each rank.
+
+        Raises:
+            InputError: the format cannot hold the step.
+            WriteError: a file cannot be written.
+        """
+        step = generate(find_model(str(self.request.model)), self.request.plan, self.request.stack)
+        timed = self.timed[0]
+        write_trace(TraceLayout(step, timed.choice, timed.topology, timed.device, timed.dtype), output_path(path))
 
 
 @question

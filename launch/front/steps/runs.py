@@ -137,7 +137,7 @@ def run(
     recorded = with_steps(recorded) if code == 0 else recorded
     recorded = recorded if fake else with_choice(recorded, choices[0])
     recorded = with_words(recorded, timing.algorithms, built, dtype)
-    timed_steps.keep_trace(recorded, trace)
+    timed_steps.keep_trace(TraceLayout(recorded, choices[0], built[0], found, dtype), trace)
     if code or not has_steps(recorded):
         neither = "the script neither computed nor communicated, so there is nothing to time"
         told = "as the script has failed, nothing is timed" if code else neither

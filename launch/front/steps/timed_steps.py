@@ -26,10 +26,10 @@ from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device, measured_device
 from emu.trace.formats.reading import reading_of
+from emu.trace.formats.trace_formats import output_path, write_trace
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace, usual_dtype
-from emu.trace.trace_file import save
 from emu.units import format_time
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
 from launch.front.result import Result, late
@@ -141,8 +141,19 @@ class FaultyJobs(Result[FaultyJob], drawn_by="chart.step_chart:job_figure"):
 
 USUAL_DEVICE = "h100"
 RECORDED = "recorded"  # in place of an algorithm: those of the recorded run
-KeepTrace = str | Path | Callable[[Trace], object]  # a file, or a function that takes the trace as soon as it is recorded
 _SWITCH = {"on": True, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOutput:
+    """The file of a command's trace, and the function that writes it, so that the command reports a failure at its end."""
+
+    path: Path
+    through: Callable[[Path, Callable[[Path], object]], object]  # takes the file, and the function that writes to it
+
+
+# A file, or a function that takes the trace as soon as it is recorded.
+KeepTrace = str | Path | TraceOutput | Callable[[Trace], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +319,16 @@ def paced_jobs(jobs: Sequence[FaultyJob], pace: Pace | None) -> FaultyJobs:
     return FaultyJobs((replace(jobs[0], paced=pacing_of(pace)), *jobs[1:]))
 
 
-def keep_trace(recorded: Trace, keep: KeepTrace | None) -> None:
-    """Save a trace to a file, or call a function with it."""
-    if callable(keep):
-        keep(recorded)
+def keep_trace(layout: TraceLayout, keep: KeepTrace | None) -> None:
+    """Write a trace to a file, or call a function with it.
+
+    Args:
+        layout: The trace, with what times it.
+        keep: The file or the function; None: neither.
+    """
+    if isinstance(keep, TraceOutput):
+        keep.through(keep.path, partial(write_trace, layout))
+    elif callable(keep):
+        keep(layout.trace)
     elif keep is not None:
-        save(recorded, Path(keep))
+        write_trace(layout, output_path(keep))

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
+from emu.study.choice.chooser import choice_on
 from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
 from emu.study.training.learn.program import read_text
 from emu.study.training.train import TrainingResult, TrainRequest, run_steps, time_steps
 from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.device import Device
+from emu.trace.replay.replay import TraceLayout
 from launch.clusters import ClusterOptions
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, model_word, question
 from launch.front.steps import timed_steps
@@ -148,7 +150,8 @@ def _trained(
     pace = job.pace(timing.machines[0], device, request.dtype, timing.calls, known)
     with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, device, partial(where.record, pace=pace), lost)
-    timed_steps.keep_trace(learned.trace, keep)
+    choice = choice_on(built[0], request.algorithms, request.dtype)
+    timed_steps.keep_trace(TraceLayout(learned.trace, choice, built[0], device, request.dtype), keep)
     if job.faults and not at_times(job.faults):
         with progress_bar("timing the steps"):
             told = timing.time_with_faults(learned.trace, job.faults)
