@@ -26,7 +26,7 @@ class Reading:
     host_time: bool  # whether the time of the host between launches counts
     left_out: Mapping[str, int]  # how many events of each kind were not taken
     assumptions: tuple[str, ...]
-    step_times_s: tuple[float, ...]  # of each step, as measured: the mean over ranks
+    step_times_s: tuple[float, ...]  # of each step, as measured: the mean over ranks; (): nothing was measured
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -37,6 +37,8 @@ class Reading:
             f"{self.format}: {self.ranks} ranks{on}, {len(self.step_times_s)} steps, {self.computations:,} computations on "
             f"{streams}, {self.collectives:,} collectives ({format_time(self.collective_s)} measured, with waiting)"
         ]
+        if not self.step_times_s:  # nothing was measured
+            told = [f"{self.format}: {self.ranks} ranks, {self.computations:,} computations on {streams}, {self.collectives:,} messages"]
         if self.filled_ranks:
             one = len(self.filled_ranks) == 1
             whose = "has no file: it does" if one else "have no file: each does"

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from emu.trace.formats.goal.goal_trace import FORMAT as GOAL
+from emu.trace.formats.goal.goal_trace import is_goal, read_goal
 from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
@@ -23,7 +25,10 @@ class TraceFormat:
 
 
 _IN_FOLDER = "trace.et"  # the file that stands for a folder: execution traces are a file of each rank
-FORMATS = (TraceFormat(FORMAT, is_profile, read_kineto),)  # the first that holds a path reads it
+FORMATS = (  # the first that holds a path reads it
+    TraceFormat(FORMAT, is_profile, read_kineto),
+    TraceFormat(GOAL, is_goal, read_goal),
+)
 
 
 def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace | None:

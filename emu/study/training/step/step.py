@@ -192,7 +192,10 @@ class TimedTrace:
     def _profiled(self) -> dict[str, Any]:
         """Return what was read of a profile, and the measured time of the step."""
         reading = reading_of(self.trace)
-        return {} if reading is None else {"read": reading.lines, "measured_step_s": reading.step_times_s[self.report.step - 1]}
+        if reading is None:
+            return {}
+        measured = reading.step_times_s
+        return {"read": reading.lines, "measured_step_s": measured[self.report.step - 1] if measured else None}
 
     def _judged(self, products: Sequence[Products]) -> dict[str, Any]:
         """Return the rate of the step, the error that it may have, and whether it is the whole script."""
