@@ -38,7 +38,8 @@ class Reading:
             f"{streams}, {self.collectives:,} collectives ({format_time(self.collective_s)} measured, with waiting)"
         ]
         if not self.step_times_s:  # nothing was measured
-            told = [f"{self.format}: {self.ranks} ranks, {self.computations:,} computations on {streams}, {self.collectives:,} messages"]
+            count = f"{self.computations:,} computations on {streams}, {self.collectives:,} messages"
+            told = [f"{self.format}: {self.ranks} ranks, {count}"]
         if self.filled_ranks:
             one = len(self.filled_ranks) == 1
             whose = "has no file: it does" if one else "have no file: each does"

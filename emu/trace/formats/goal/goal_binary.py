@@ -40,15 +40,19 @@ def parse_binary(data: bytes, file: str) -> GoalOps:
     parts = [_part(data[8 + low : 8 + high], rank, file) for rank, (low, high) in enumerate(np.asarray(spans).tolist())]
     first = np.cumsum([0, *(len(records) for records, _ in parts)])
     records = np.concatenate([records for records, _ in parts])
-    waits = np.concatenate([found + [[start], [start], [0]] for start, (_, found) in zip(first, parts, strict=False)], axis=1)
+    waits = np.concatenate(
+        [np.add(found, [[start], [start], [0]]) for start, (_, found) in zip(first, parts, strict=False)], axis=1
+    )
     columns = {name: records[name].astype(np.int64) for name in ("kind", "size", "peer", "tag", "cpu", "nic")}
-    ops = GoalOps(first, **columns, line=np.zeros(len(records), np.int64), waiting=waits[0], waited=waits[1], at_start=waits[2] > 0)
+    ops = GoalOps(
+        first, **columns, line=np.zeros(len(records), np.int64), waiting=waits[0], waited=waits[1], at_start=waits[2] > 0
+    )
     _check(ops, file)
     return ops
 
 
 def _part(part: bytes, rank: int, file: str) -> tuple[np.ndarray, I64]:
-    """Return the records of one rank, and [3, W] its waits: the operation that waits, the one before, and whether for its start.
+    """Return the records of one rank, and [3, W] its waits: who waits, for whom, and whether for its start.
 
     Raises:
         InputError: the part is shorter than it says, or names an operation that it does not have.
@@ -64,7 +68,9 @@ def _part(part: bytes, rank: int, file: str) -> tuple[np.ndarray, I64]:
         size = records[name].astype(np.int64)
         place = np.repeat(records[at].astype(np.int64) - np.cumsum(size) + size, size) + np.arange(size.sum())
         if len(place) and (place.max() >= len(appendix) or appendix[place].max() >= count):
-            raise InputError(f"goal: {file!r} rank {rank}: an operation is waited for that it does not have; write the file again")
+            raise InputError(
+                f"goal: {file!r} rank {rank}: an operation is waited for that it does not have; write the file again"
+            )
         found.append(np.stack((appendix[place], np.repeat(np.arange(count), size), np.full(len(place), start))))
     return records, np.concatenate(found, axis=1)
 

@@ -161,7 +161,9 @@ def _columns(blocks: list[_Block], file: str) -> GoalOps:
         for wait in block.waits:
             unknown = next((name for name in wait[:2] if name not in block.labels), None)
             if unknown is not None:
-                raise InputError(f"goal: {file!r} line {wait.line}: no operation of this rank has the label {unknown!r}; give it one")
+                raise InputError(
+                    f"goal: {file!r} line {wait.line}: no operation of this rank has the label {unknown!r}; give it one"
+                )
             waits.append((start + block.labels[wait.later], start + block.labels[wait.before], wait.at_start))
     waiting, waited, at_start = np.array(waits, np.int64).reshape(-1, 3).T
     return GoalOps(first, *rows.T, waiting=waiting, waited=waited, at_start=at_start > 0)

@@ -1,7 +1,7 @@
 """The trace that a GOAL schedule makes: sends and receives on one group of all ranks, and computations that last as it says.
 
-A computation follows the one before it on its cpu, in the order of the file. A message waits for what it requires alone, so that
-its NIC has a stream of its own. Operations of 0 ns are no events: what waits for one waits for what it waits for.
+A computation follows the one before it on its cpu, in the order of the file. A message waits for what it requires alone, so
+that its NIC has a stream of its own. Operations of 0 ns are no events: what waits for one waits for what it waits for.
 """
 
 from dataclasses import replace
@@ -146,7 +146,13 @@ def _events(ops: GoalOps, low: int, high: int, nics: int) -> Events:
     begins = np.searchsorted(ops.waiting, np.arange(low, high + 1))
     waited = ops.waited[begins[0] : begins[-1]] - low
     zero, shape = np.zeros(count, np.int64), [np.full(count, of) for of in MOVES]
-    columns = [zero + 1, _KINDS[kind], stream, tuple(_NAMES[k] for k in kind.tolist()), tuple("uint8" * t for t in talks.tolist())]
+    columns = [
+        zero + 1,
+        _KINDS[kind],
+        stream,
+        tuple(_NAMES[k] for k in kind.tolist()),
+        tuple("uint8" * t for t in talks.tolist()),
+    ]
     columns += [zero, size, size, *shape, np.where(talks, 0, -1), zero, ops.peer[low:high] * talks, ops.tag[low:high] * talks]
     columns += [begins - begins[0], waited, np.zeros(count + 1, np.int64), zero[:0]]
     return replace(typed_events(columns), lasts_s=column(np.where(talks, 0, ops.size[low:high] * _NS), np.float64))

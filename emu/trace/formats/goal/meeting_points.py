@@ -63,7 +63,9 @@ def wait_for_ends(ops: GoalOps) -> GoalOps:
     here = np.isin(ops.rank[ops.waiting], ranks)
     plain: defaultdict[int, set[int]] = defaultdict(set)
     starts: defaultdict[int, set[int]] = defaultdict(set)
-    for later, before, start in zip(ops.waiting[here].tolist(), ops.waited[here].tolist(), ops.at_start[here].tolist(), strict=True):
+    for later, before, start in zip(
+        ops.waiting[here].tolist(), ops.waited[here].tolist(), ops.at_start[here].tolist(), strict=True
+    ):
         (starts if start else plain)[later].add(before)
     for rank in ranks.tolist():
         _resolve(ops, range(*ops.first[rank : rank + 2].tolist()), plain, starts)
