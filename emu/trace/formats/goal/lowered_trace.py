@@ -76,6 +76,7 @@ class _Tasks(NamedTuple):
         for batch, piece, first in zip(layout.batches, replayed.pieces, replayed.firsts.tolist(), strict=True):
             assert isinstance(piece, LoweredSchedule), "no delay stands for a call"
             _add_call(layout, batch, piece, (event[:, first:], phase[first:]))
+        _place_meetings(graph, event)
         if (event < 0).any():
             how = "its switches turn or add" if replayed.services else "its switches turn"
             raise InputError(f"--trace: GOAL has ranks alone, and on {layout.topology.name} {how}; take another algorithm")
@@ -90,6 +91,19 @@ def _add_call(layout: TraceLayout, batch: CallBatch, piece: LoweredSchedule, at:
     event[0, :count], event[1, :count] = of[piece.graph.owner[:count]], of[piece.receiver]
     for joins, when in ((piece.entry, _ENTER), (piece.exit, _LEAVE)):
         event[:, joins], phase[joins] = of, when
+
+
+def _place_meetings(graph: Graph, event: I64) -> None:
+    """Enter the events of tasks where messages meet at one rank, which no call names: those of what they wait for."""
+    unknown = np.flatnonzero((event[0] < 0) & (np.diff(graph.pred_start) > 0))
+    at = graph.pred_start[unknown]
+    side, pred = np.where(graph.pred_left[at], 0, 1), graph.pred[at]
+    while len(unknown):
+        event[:, unknown] = event[side, pred]
+        still = event[0, unknown] < 0
+        if still.all():
+            return
+        unknown, side, pred = unknown[still], side[still], pred[still]
 
 
 def _cpus(layout: TraceLayout) -> I64:
