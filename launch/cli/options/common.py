@@ -57,7 +57,7 @@ _DTYPE_HELP = (
 
 _TRACE_HELP = (
     "`emu replay` and `emu compare` read it. NAME.et or a folder: execution traces of Chakra, one file a rank (NAME.0.et), "
-    "with durations on the --device, as ASTRA-sim reads them."
+    "with durations on the --device, as ASTRA-sim reads them. NAME.goal: GOAL with the messages of collectives, for LogGOPSim."
 )
 
 

@@ -67,7 +67,7 @@ def test_a_report_tells_what_was_read(tmp_path):
 
 
 def test_computations_of_one_cpu_follow_one_another_and_messages_wait_for_no_cpu(read):
-    both = "num_ranks 2\nrank 0 {{\na: calc 1000\nb: calc 500 cpu {cpu}\nc: send 1000b to 1\n}}\nrank 1 {{\na: recv 1000b from 0\n}}\n"
+    both = "num_ranks 2\nrank 0 {{ a: calc 1000; b: calc 500 cpu {cpu}; send 1000b to 1 }}\nrank 1 {{ recv 1000b from 0 }}\n"
     assert step_s(read(both.format(cpu=0))) == pytest.approx(2e-6, abs=1e-12)  # the message, beside 1.5 us of computation
     first = read(both.format(cpu=0)).events[0]
     assert first.stream[0] == first.stream[1] != first.stream[2]

@@ -33,7 +33,7 @@ def parse_binary(data: bytes, file: str) -> GoalOps:
     Raises:
         InputError: the file is cut off, or an operation of it is impossible.
     """
-    n_ranks = int(np.frombuffer(data[8:12], "<u4").sum())
+    n_ranks = int.from_bytes(data[8:12], "little")
     spans = np.frombuffer(data[_HEAD : _HEAD + 16 * n_ranks], "<u8").reshape(-1, 2) if len(data) >= _HEAD + 16 * n_ranks else ()
     if len(spans) != n_ranks or not n_ranks:
         raise InputError(f"goal: {file!r} says that it has {n_ranks} ranks, and is too short for them; it may be cut off")
@@ -66,11 +66,10 @@ def _part(part: bytes, rank: int, file: str) -> tuple[np.ndarray, I64]:
     found = []
     for start, (name, at) in enumerate((("later", "later_at"), ("starting", "starting_at"))):
         size = records[name].astype(np.int64)
-        place = np.repeat(records[at].astype(np.int64) - np.cumsum(size) + size, size) + np.arange(size.sum())
-        if len(place) and (place.max() >= len(appendix) or appendix[place].max() >= count):
-            raise InputError(
-                f"goal: {file!r} rank {rank}: an operation is waited for that it does not have; write the file again"
-            )
+        fits = size.sum() <= len(appendix)  # else the places of a damaged file could fill the memory
+        place = np.repeat(records[at].astype(np.int64) - np.cumsum(size) + size, size * fits) + np.arange(size.sum() * fits)
+        if not fits or (len(place) and (place.max() >= len(appendix) or appendix[place].max() >= count)):
+            raise InputError(f"goal: {file!r} rank {rank}: an operation is waited for that it does not have; write it again")
         found.append(np.stack((appendix[place], np.repeat(np.arange(count), size), np.full(len(place), start))))
     return records, np.concatenate(found, axis=1)
 

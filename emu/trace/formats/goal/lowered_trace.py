@@ -109,15 +109,22 @@ def _place_meetings(graph: Graph, event: I64) -> None:
 def _cpus(layout: TraceLayout) -> I64:
     """Return [X] the cpu of each event: the stream of a computation, and behind all streams one for the group of a request.
 
+    Both ends of a message have it on one cpu: LogGOPSim counts its bytes at the receiver on the cpu that the sender names.
+
     Raises:
         InputError: there are more streams than cpus.
     """
-    roles = layout.trace.events
-    base = 1 + max((int(events.stream[computes(events)].max(initial=0)) for events in roles), default=0)
+    trace, numbers = layout.trace, np.array(layout.numbers, np.int64)
+    base = 1 + max((int(events.stream[computes(events)].max(initial=0)) for events in trace.events), default=0)
     if base >= MOST_CPUS:
         raise InputError(f"--trace: GOAL has {MOST_CPUS} cpus, and the trace has {base} streams; write another format")
-    of_role = [np.where(computes(e), e.stream, base + e.group % (MOST_CPUS - base)).astype(np.int64) for e in roles]
-    return np.concatenate([np.empty(0, np.int64), *(of_role[role] for role in layout.trace.role_of_rank.tolist())])
+    cpus = [np.empty(0, np.int64)]
+    for rank, groups in enumerate(trace.group_of):
+        events = trace.events_of(rank)
+        cpus.append(events.stream.astype(np.int64))
+        asks = ~computes(events)
+        cpus[-1][asks] = base + numbers[np.array(groups, np.int64)[events.group[asks]]] % (MOST_CPUS - base)
+    return np.concatenate(cpus)
 
 
 def _operations(layout: TraceLayout, graph: Graph, tasks: _Tasks) -> tuple[GoalOps, I64]:
