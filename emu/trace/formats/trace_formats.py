@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from emu.trace.formats.goal.goal_trace import ENDINGS, is_goal, read_goal
-from emu.trace.formats.goal.goal_trace import FORMAT as GOAL
+from emu.trace.formats.goal.goal_trace import GOAL, GOAL_ENDINGS, is_goal, read_goal
 from emu.trace.formats.goal.lowered_trace import write_goal
 from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
 from emu.trace.replay.replay import TraceLayout
@@ -28,7 +27,7 @@ class TraceFormat:
 _IN_FOLDER = "trace.et"  # the file that stands for a folder: execution traces are a file of each rank
 FORMATS = (  # the first that holds a path reads it
     TraceFormat(FORMAT, is_profile, read_kineto),
-    TraceFormat(GOAL, is_goal, read_goal, ENDINGS, write_goal),
+    TraceFormat(GOAL, is_goal, read_goal, GOAL_ENDINGS, write_goal),
 )
 
 

@@ -102,6 +102,16 @@ def test_no_cpu_waits_for_bytes_of_another(words):
     assert (ops.cpu[ops.waiting] == ops.cpu[ops.waited])[receives].all()
 
 
+def test_both_ends_of_a_message_are_on_one_cpu(words):
+    """Two ranks number their groups in another order: LogGOPSim counts a message's bytes on the cpu that its sender names."""
+    roles = (words.events(words.collective(4000, group=0)), words.events(words.collective(4000, group=1)))
+    groups, group_of = (Group("tp", (0, 1)), Group("dp", (0, 1))), ((0, 1), (1, 0))
+    ops = lowered(on(trace_of(*roles, role_of_rank=(0, 1), groups=groups, group_of=group_of)))
+    sends, recvs = ops.kind == Op.SEND, ops.kind == Op.RECV
+    assert sends.sum() == recvs.sum() > 0
+    assert len({*ops.cpu[sends].tolist(), *ops.cpu[recvs].tolist()}) == 1
+
+
 def test_an_estimated_step_is_written_by_its_name(tmp_path):
     path = tmp_path / "step.goal"
     topology = "switch:n=4,bandwidth=10GB/s,latency=1us"

@@ -20,8 +20,8 @@ from emu.trace.formats.goal.meeting_points import bypass, wait_for_ends
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, MOVES, PARTS, Events, Group, Kind, Trace, typed_events
 
-FORMAT = "GOAL"
-ENDINGS = (".goal",)
+GOAL = "GOAL"
+GOAL_ENDINGS = (".goal",)
 _NAMES = ("", "send", "recv", "calc")  # of events, by Op
 _KINDS = np.array([Kind.MARK, Kind.SEND, Kind.RECV, Kind.COMPUTE])
 _NS = 1e-9  # seconds of a nanosecond
@@ -31,7 +31,7 @@ _EMPTY = "messages of 0 bytes have one byte"
 
 def is_goal(path: Path) -> bool:
     """Return whether a path is a GOAL schedule: a file that is named so, or one that begins as the binary form does."""
-    if path.name.lower().endswith(ENDINGS):
+    if path.name.lower().endswith(GOAL_ENDINGS):
         return True
     try:
         with path.open("rb") as file:
@@ -169,7 +169,7 @@ def _reading(ops: GoalOps) -> Reading:
     """Return what was read."""
     talks = ops.kind != Op.CALC
     return Reading(
-        format=FORMAT,
+        format=GOAL,
         ranks=ops.n_ranks,
         filled_ranks=(),
         devices=(),
