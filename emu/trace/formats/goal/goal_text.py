@@ -166,7 +166,8 @@ def _columns(blocks: list[_Block], file: str) -> GoalOps:
                 )
             waits.append((start + block.labels[wait.later], start + block.labels[wait.before], wait.at_start))
     waiting, waited, at_start = np.array(waits, np.int64).reshape(-1, 3).T
-    return GoalOps(first, *rows.T, waiting=waiting, waited=waited, at_start=at_start > 0)
+    kind, size, peer, tag, cpu, nic, line = rows.T
+    return GoalOps(first, kind, size, peer, tag, cpu, nic, line, waiting, waited, at_start > 0)
 
 
 _WORDS = {Op.SEND: ("send", "b to "), Op.RECV: ("recv", "b from ")}
