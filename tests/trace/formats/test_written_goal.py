@@ -94,7 +94,7 @@ def test_messages_of_a_pipeline(words, tmp_path):
 
 
 def test_no_cpu_waits_for_bytes_of_another(words):
-    """What a computation waits for is on the cpu of the messages: LogGOPSim counts their bytes on that cpu alone."""
+    """Computations wait for operations on the cpu of the messages: LogGOPSim counts their bytes on that cpu alone."""
     rows = words.collective(4000), words.compute(1, waits=[0]), words.mark([0])
     ops = lowered(on(group_of(words, 4, *rows)))
     receives = ops.kind[ops.waited] == Op.RECV
