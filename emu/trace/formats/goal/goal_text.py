@@ -28,7 +28,7 @@ _MOST_SIZE = 2**62
 Row = tuple[int, ...]  # kind, size, peer, tag, cpu, nic, line
 
 
-class Requirement(NamedTuple):
+class LabelWait(NamedTuple):
     """A statement that one operation waits for another."""
 
     later: str
@@ -43,7 +43,7 @@ class _Block:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.labels: dict[str, int] = {}
-        self.waits: list[Requirement] = []
+        self.waits: list[LabelWait] = []
 
     def add(self, row: Row, label: str | None) -> None:
         """Add an operation.
@@ -77,7 +77,7 @@ class _Reader:
         elif said["end"]:
             self.open = None
         elif said["how"]:
-            self.open.waits.append(Requirement(said["later"], said["before"], said["how"] == "irequires", line))
+            self.open.waits.append(LabelWait(said["later"], said["before"], said["how"] == "irequires", line))
         else:
             self.open.add(self._row(said, line), said["label"])
 
