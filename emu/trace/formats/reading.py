@@ -29,6 +29,7 @@ class Reading:
     assumptions: tuple[str, ...]
     step_times_s: tuple[float, ...]  # of each step, as measured: the mean over ranks; (): the trace does not say
     parts: tuple[MeasuredParts, ...] = ()  # of each step, as measured; (): the format has no times of its own
+    requests: str = "collectives"  # the noun for what is counted as them: a format may have messages alone
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -39,7 +40,7 @@ class Reading:
         waited = f" ({format_time(self.collective_s)} measured, with waiting)" if self.collective_s else ""
         told = [
             f"{self.format}: {self.ranks} ranks{on}{steps}, {self.computations:,} computations on {streams}, "
-            f"{self.collectives:,} collectives{waited}"
+            f"{self.collectives:,} {self.requests}{waited}"
         ]
         if self.filled_ranks:
             one = len(self.filled_ranks) == 1

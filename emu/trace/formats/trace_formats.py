@@ -8,6 +8,8 @@ from pathlib import Path
 from emu.trace.formats.chakra import chakra_trace
 from emu.trace.formats.chakra.chakra_files import ENDING, is_chakra
 from emu.trace.formats.chakra.chakra_writer import write_chakra
+from emu.trace.formats.goal.goal_trace import GOAL, GOAL_ENDINGS, is_goal, read_goal
+from emu.trace.formats.goal.lowered_trace import write_goal
 from emu.trace.formats.kineto.profile_writer import write_profile
 from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
 from emu.trace.replay.replay import TraceLayout
@@ -30,6 +32,7 @@ _IN_FOLDER = f"trace{ENDING}"  # the file that stands for a folder: execution tr
 FORMATS = (  # the first that holds a path reads it
     TraceFormat(chakra_trace.FORMAT, is_chakra, chakra_trace.read_chakra, (ENDING,), write_chakra),
     TraceFormat(FORMAT, is_profile, read_kineto, (".json", ".json.gz"), write_profile),
+    TraceFormat(GOAL, is_goal, read_goal, GOAL_ENDINGS, write_goal),
 )
 
 

@@ -1,0 +1,89 @@
+"""Operations that take no time, where others only meet, and waits for starts: both become plain waits between the others.
+
+O operations, W waits.
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from emu.arrays import I64, Bool
+from emu.trace.formats.goal.goal_ops import GoalOps, Op
+
+
+def bypass(ops: GoalOps, joins: Bool) -> GoalOps:
+    """Return the operations without joins; what waited for a join waits for what the join waited for.
+
+    A join that waits for several operations, and for which several wait, stays: without it there were more waits.
+
+    Args:
+        ops: The operations, which wait for no start.
+        joins: [O] operations without duration that others may do without.
+    """
+    left, ends = joins, np.stack((ops.waiting, ops.waited))
+    for _ in range(len(joins) + 1):
+        count = int(left.sum())
+        for side in (0, 1):
+            left, ends = _bypass_on(side, left, ends)
+        if int(left.sum()) == count:
+            break
+    waits = replace(ops, waiting=ends[0], waited=ends[1], at_start=np.zeros(ends.shape[1], np.bool_))
+    return waits.take(np.flatnonzero(~joins | left))
+
+
+def _bypass_on(side: int, joins: Bool, ends: I64) -> tuple[Bool, I64]:
+    """Return the joins and the waits that are left without joins that have at most one wait on a side.
+
+    Args:
+        side: 0: a join waits for at most one operation; 1: at most one operation waits for it.
+        joins: [O] the joins.
+        ends: [2, W] the operation that waits, and the one that it waits for.
+    """
+    own, other = ends[side], ends[1 - side]
+    gone = joins & (np.bincount(own, minlength=len(joins)) <= 1)
+    to = np.append(np.where(gone, -1, np.arange(len(joins))), -1)  # what takes the place of each; -1: nothing
+    at = gone[own]
+    to[own[at]] = other[at]
+    while (to[to] != to).any():
+        to = to[to]
+    moved = np.stack((own, to[other]) if side == 0 else (to[other], own))
+    return joins & ~gone, np.unique(moved[:, ~at & (to[other] >= 0)], axis=1)
+
+
+def wait_for_ends(ops: GoalOps) -> GoalOps:
+    """Return the operations with waits for starts as waits for what the other operation waits for before it starts.
+
+    Args:
+        ops: The operations, each of which waits for earlier ones.
+    """
+    if not ops.at_start.any():
+        return ops
+    ranks = np.unique(ops.rank[ops.waiting[ops.at_start]])
+    here = np.isin(ops.rank[ops.waiting], ranks)
+    plain: defaultdict[int, set[int]] = defaultdict(set)
+    starts: defaultdict[int, set[int]] = defaultdict(set)
+    for later, before, start in zip(
+        ops.waiting[here].tolist(), ops.waited[here].tolist(), ops.at_start[here].tolist(), strict=True
+    ):
+        (starts if start else plain)[later].add(before)
+    for rank in ranks.tolist():
+        _resolve(ops, range(*ops.first[rank : rank + 2].tolist()), plain, starts)
+    found = np.array([(op, before) for op, several in plain.items() for before in several], np.int64).reshape(-1, 2)
+    waiting, waited = (np.concatenate((old[~here], new)) for old, new in zip((ops.waiting, ops.waited), found.T, strict=True))
+    return replace(ops, waiting=waiting, waited=waited, at_start=np.zeros(len(waiting), np.bool_))
+
+
+def _resolve(ops: GoalOps, own: range, plain: dict[int, set[int]], starts: dict[int, set[int]]) -> None:
+    """Add to `plain` what the operations of one rank wait for where they wait for starts."""
+    computes, cpu = (ops.kind == Op.CALC) & (ops.size > 0), ops.cpu
+    last: dict[int, int] = {}  # computation of each cpu
+    begins: dict[int, set[int]] = {}  # what has ended where an operation starts
+    for op in own:
+        for before in starts.get(op, ()):
+            plain[op] |= begins[before]
+        begins[op] = set(plain.get(op, ()))
+        if computes[op]:
+            before_it = last.get(int(cpu[op]))
+            begins[op] |= set() if before_it is None else {before_it}
+            last[int(cpu[op])] = op
