@@ -53,8 +53,8 @@ _DTYPE_HELP = (
 
 _TRACE_HELP = (
     "`emu replay` and `emu compare` read it. NAME.et or a folder: execution traces of Chakra, one file a rank (NAME.0.et), "
-    "with durations on the --device, as ASTRA-sim reads them. NAME.json.gz: a profile of each rank, as PyTorch's profiler writes "
-    "them. NAME.goal: GOAL with the messages of collectives, for LogGOPSim."
+    "with durations on the --device, as ASTRA-sim reads them. NAME.json.gz: a profile of each rank, as of PyTorch's profiler. "
+    "NAME.goal: GOAL with the messages of collectives, for LogGOPSim."
 )
 
 
