@@ -13,7 +13,7 @@ from emu.errors import InputError, rank_list
 from emu.files import read_input
 from emu.trace.formats.chakra.chakra_files import TraceFiles, groups_beside, groups_told, ranks_named, trace_files
 from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile, read_nodes
-from emu.trace.formats.chakra.exact_columns import EventRow, RankAbout
+from emu.trace.formats.chakra.exact_columns import NodeEvent, RankAbout
 from emu.trace.formats.chakra.rank_rows import US, JobRanks, RankGroup, RankRows, rank_rows
 from emu.trace.formats.kineto.missing_ranks import filled_groups
 from emu.trace.formats.kineto.profiled_request import ProfiledGroup
@@ -139,7 +139,7 @@ def _is_timed(ranks: Mapping[int, RankRows]) -> bool:
     return any(row.lasts_s > 0 for of in ranks.values() for row in of.rows if row.kind == Kind.COMPUTE)
 
 
-def _events(rows: Sequence[EventRow], *, timed: bool) -> Events:
+def _events(rows: Sequence[NodeEvent], *, timed: bool) -> Events:
     """Return events as columns."""
     columns: list[object] = list(zip(*(row.columns for row in rows), strict=True))
     for ragged in ([row.waits for row in rows], [row.splits for row in rows]):

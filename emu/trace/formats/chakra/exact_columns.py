@@ -50,7 +50,7 @@ class RankAbout(NamedTuple):
             raise ValueError(f"the attribute {EXACT!r} of its metadata is not as Emu writes it") from None
 
 
-class EventRow(NamedTuple):
+class NodeEvent(NamedTuple):
     """One event: the columns of `Events` up to the tag, and what follows them."""
 
     columns: tuple[Any, ...]
@@ -79,7 +79,7 @@ def exact_values(columns: Sequence[int], named_waits: int, splits: Sequence[int]
     return [*columns, named_waits, *splits]
 
 
-def exact_row(node: ChakraNode, row_of: Mapping[int, int], us: float) -> EventRow:
+def exact_row(node: ChakraNode, row_of: Mapping[int, int], us: float) -> NodeEvent:
     """Return the event that a node of Emu says.
 
     Args:
@@ -98,4 +98,4 @@ def exact_row(node: ChakraNode, row_of: Mapping[int, int], us: float) -> EventRo
     Kind(kind)
     flops = float(node.attrs.get(FLOPS, node.whole("num_ops") or 0))
     columns = (step, kind, stream, node.name, dtype, flops, size, count, *shape, group, instance, root, tag)
-    return EventRow(columns, tuple(row_of[dep] for dep in node.deps[:named]), tuple(splits), node.lasts_us * us)
+    return NodeEvent(columns, tuple(row_of[dep] for dep in node.deps[:named]), tuple(splits), node.lasts_us * us)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from emu.errors import InputError
 from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile
 from emu.trace.formats.chakra.chakra_schema import CommType, NodeType
-from emu.trace.formats.chakra.exact_columns import EventRow, RankAbout, exact_row
+from emu.trace.formats.chakra.exact_columns import NodeEvent, RankAbout, exact_row
 from emu.trace.formats.chakra.node_order import Waits, nodes_in_order
 from emu.trace.kernel_shape import MOVES
 from emu.trace.trace import Kind
@@ -42,7 +42,7 @@ class RankRows(NamedTuple):
 
     file: NodeFile
     about: RankAbout | None  # None: another program wrote the file
-    rows: tuple[EventRow, ...]
+    rows: tuple[NodeEvent, ...]
     groups: tuple[RankGroup, ...]  # by the number that rows give them
     host_operators: int  # of a device's file, whose times count only if they are asked for
     lost_callers: int  # control dependencies on nodes that the file lacks
@@ -135,7 +135,7 @@ class _Rows:
     calls: Counter[int] = field(default_factory=Counter)  # of collectives, by group
     host_operators: int = 0
 
-    def row(self, node: ChakraNode, row_of: Mapping[int, int]) -> EventRow:
+    def row(self, node: ChakraNode, row_of: Mapping[int, int]) -> NodeEvent:
         """Return the event of a node; its stream is a word and a number.
 
         Raises:
@@ -147,7 +147,7 @@ class _Rows:
         ):  # an operator that calls a collective is among them, beside its kernel
             self.host_operators += 1
             lasts_us = node.lasts_us * self.job.host_time
-            return EventRow(self._mark("host", node.attrs.get("tid") or 0, node), waits, (), lasts_us * US)
+            return NodeEvent(self._mark("host", node.attrs.get("tid") or 0, node), waits, (), lasts_us * US)
         if node.type == NodeType.COMM_COLL:
             columns: tuple[Any, ...] = self._collective(node)
         elif node.type in (NodeType.COMM_SEND, NodeType.COMM_RECV):
@@ -156,7 +156,7 @@ class _Rows:
             columns = self._mark("about", 0, node)
         else:
             columns = self._computation(node)
-        return EventRow(columns, waits, (), node.lasts_us * US)
+        return NodeEvent(columns, waits, (), node.lasts_us * US)
 
     def _waits(self, node: ChakraNode, row_of: Mapping[int, int]) -> tuple[int, ...]:
         """Return the rows for which a node waits: none for a receive."""
@@ -167,7 +167,7 @@ class _Rows:
             return ()
         return tuple(sorted(rows))
 
-    def on_streams(self, rows: Sequence[EventRow]) -> tuple[EventRow, ...]:
+    def on_streams(self, rows: Sequence[NodeEvent]) -> tuple[NodeEvent, ...]:
         """Return the rows with the number of each stream: those of devices come first."""
         words = dict.fromkeys(row.stream for row in rows)
         number = {word: i for i, word in enumerate(sorted(words, key=lambda word: (word[0] != "device", word)))}
