@@ -8,6 +8,7 @@ import pytest
 import emu
 from emu.errors import InputError
 from emu.trace.formats.goal.goal_trace import goal_ops
+from emu.trace.formats.reading import reading_of
 from emu.trace.formats.trace_formats import read_foreign
 from emu.trace.trace import Kind
 
@@ -193,6 +194,19 @@ def test_numbers_of_a_binary_file_that_are_out_of_range(read):
     ):
         with pytest.raises(InputError, match=match):
             read(binary(ops), "x.bin")
+
+
+def test_ranks_that_send_before_they_receive_do_not_wait_for_ever(read):
+    """Each receives once it has sent: both messages of 8 bytes go at once. The calc waits for its rank's send, too."""
+    text = "num_ranks 2\n" + "".join(
+        f"rank {rank} {{ s: send 8b to {1 - rank}; r: recv 8b from {1 - rank}; c: calc 40; r requires s; c requires r }}\n"
+        for rank in (0, 1)
+    )
+    trace = read(text)
+    assert step_s(trace) == pytest.approx(8e-9 + 1e-6 + 40e-9, abs=1e-12)
+    assert [waits(trace.events[0], row) for row in (1, 2)] == [[], [0, 1]]
+    assert "for ever" in reading_of(trace).assumptions[0]
+    assert "for ever" not in reading_of(read(PING)).assumptions[0]
 
 
 def test_options_of_profiles_are_refused(tmp_path):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from emu.arrays import column
+from emu.arrays import I64, column
 from emu.equivalence import turns
 from emu.errors import InputError
 from emu.files import read_input
 from emu.trace.formats.goal.goal_binary import COOKIE, parse_binary
 from emu.trace.formats.goal.goal_ops import GoalOps, Op
 from emu.trace.formats.goal.goal_text import parse_text
-from emu.trace.formats.goal.meeting_points import bypass, wait_for_ends
+from emu.trace.formats.goal.meeting_points import bypass, is_circular, post_receives, wait_for_ends
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.kernel_shape import MOVES
 from emu.trace.trace import COMMAND, PARTS, Events, Group, Kind, Trace, typed_events
@@ -26,7 +26,8 @@ GOAL_ENDINGS = (".goal",)
 _NAMES = ("", "send", "recv", "calc")  # of events, by Op
 _KINDS = np.array([Kind.MARK, Kind.SEND, Kind.RECV, Kind.COMPUTE])
 _NS = 1e-9  # seconds of a nanosecond
-_EAGER = "a message flows once both its ends are there: none is sent before its receiver waits for it"
+_LATE = "a message flows once both its ends are there: none is sent before its receiver waits for it"
+_EARLY = "messages of any size flow before their receivers wait for them: else ranks would wait for one another for ever"
 _EMPTY = "messages of 0 bytes have one byte"
 
 
@@ -85,8 +86,9 @@ def trace_of(given: GoalOps, file: str) -> Trace:
         InputError: a message is sent or received by one end alone, or the ends state different sizes.
     """
     plain = wait_for_ends(given)
-    ops = _in_columns(bypass(plain, (plain.kind == Op.CALC) & (plain.size == 0)))
-    _check_messages(ops, file)
+    timed = bypass(plain, (plain.kind == Op.CALC) & (plain.size == 0))
+    early = is_circular(timed, _messages(timed, file))
+    ops = _in_columns(post_receives(timed) if early else timed)
     spans = zip(ops.first[:-1].tolist(), ops.first[1:].tolist(), strict=True)
     n, nics = ops.n_ranks, int(ops.cpu[ops.kind == Op.CALC].max(initial=-1)) + 1
     return Trace(
@@ -95,12 +97,12 @@ def trace_of(given: GoalOps, file: str) -> Trace:
         (Group("world", tuple(range(n))),),
         ((0,),) * n,
         column(np.zeros(n * len(PARTS)), np.int64).reshape(-1, len(PARTS)),
-        ((COMMAND, "run"), reading_entry(_reading(ops))),
+        ((COMMAND, "run"), reading_entry(_reading(ops, early))),
     )
 
 
-def _check_messages(ops: GoalOps, file: str) -> None:
-    """Check that both ends state each message: the n-th send of a pair of ranks and a tag, and the n-th receive.
+def _messages(ops: GoalOps, file: str) -> I64:
+    """Return [2, messages] the send and the receive of each: the n-th of a pair of ranks and a tag.
 
     Raises:
         InputError: a message has one end, or two that state different sizes; or a rank sends to itself.
@@ -126,6 +128,7 @@ def _check_messages(ops: GoalOps, file: str) -> None:
         send, recv = int(sent[which]), int(got[which])
         sizes = f"{ops.size[send]} bytes are sent, and {ops.size[recv]} received by {ops.place(recv)}"
         raise InputError(f"goal: {file!r} {ops.place(send)}: {sizes}; give both ends one size")
+    return np.stack((sent, got))
 
 
 def _unmatched(ops: GoalOps, op: int, file: str) -> InputError:
@@ -166,8 +169,8 @@ def _in_columns(ops: GoalOps) -> GoalOps:
     return replace(ops, waiting=ops.waiting[order], waited=ops.waited[order], tag=tag)
 
 
-def _reading(ops: GoalOps) -> Reading:
-    """Return what was read."""
+def _reading(ops: GoalOps, early: bool) -> Reading:
+    """Return what was read; `early`: whether receives wait for nothing."""
     talks = ops.kind != Op.CALC
     return Reading(
         format=GOAL,
@@ -181,6 +184,6 @@ def _reading(ops: GoalOps) -> Reading:
         collective_s=0.0,
         host_time=True,
         left_out={},
-        assumptions=(_EAGER, *([_EMPTY] if (talks & (ops.size == 0)).any() else ())),
+        assumptions=(_EARLY if early else _LATE, *([_EMPTY] if (talks & (ops.size == 0)).any() else ())),
         step_times_s=(),
     )

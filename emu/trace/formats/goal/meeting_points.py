@@ -1,6 +1,8 @@
 """Operations that take no time, where others only meet, and waits for starts: both become plain waits between the others.
 
-O operations, W waits.
+Also here: receives that wait for nothing, where messages must be able to go before their receivers wait for them.
+
+O operations, W waits, M messages.
 """
 
 from collections import defaultdict
@@ -87,3 +89,42 @@ def _resolve(ops: GoalOps, own: range, plain: dict[int, set[int]], starts: dict[
             before_it = last.get(int(cpu[op]))
             begins[op] |= set() if before_it is None else {before_it}
             last[int(cpu[op])] = op
+
+
+def is_circular(ops: GoalOps, messages: I64) -> bool:
+    """Return whether operations wait for one another in a circle if a message flows only once both its ends are there.
+
+    Args:
+        ops: The operations.
+        messages: [2, M] the send and the receive of each message.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    talks, count = ops.kind != Op.CALC, len(ops.kind)
+    queue = np.stack((np.where(talks, ops.tag, ops.cpu), ops.peer * talks, ops.kind, ops.rank))
+    order = np.lexsort((np.arange(count), *queue))
+    follows = np.flatnonzero((queue[:, order[1:]] == queue[:, order[:-1]]).all(axis=0))
+    both = np.arange(count)
+    both[messages[1]] = messages[0]
+    later, before = (both[np.concatenate(c)] for c in ((ops.waiting, order[follows + 1]), (ops.waited, order[follows])))
+    graph = coo_array((np.ones(len(later), np.bool_), (later, before)), shape=(count, count))
+    return int(connected_components(graph, connection="strong")[0]) < count
+
+
+def post_receives(ops: GoalOps) -> GoalOps:
+    """Return the operations with receives that wait for nothing; what waits for one waits for what it waited for, too.
+
+    Args:
+        ops: The operations, each of which waits for ends of earlier ones.
+    """
+    waits: defaultdict[int, set[int]] = defaultdict(set)
+    for later, before in zip(ops.waiting.tolist(), ops.waited.tolist(), strict=True):
+        waits[later].add(before)
+    receives, moved = ops.kind == Op.RECV, dict[int, set[int]]()
+    for op in sorted(waits):
+        waits[op] |= set().union(*(moved.get(before, ()) for before in waits[op]))
+        if receives[op]:
+            moved[op] = waits.pop(op)
+    found = np.array([(op, before) for op, several in waits.items() for before in several], np.int64).reshape(-1, 2).T
+    return replace(ops, waiting=found[0], waited=found[1], at_start=np.zeros(found.shape[1], np.bool_))
