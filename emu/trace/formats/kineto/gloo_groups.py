@@ -82,7 +82,7 @@ class _Rank:
         numbers = [_order(self._profile, place)[1] for place in self.threads]
         row = [b == a + 1 for a, b in pairwise(numbers)]
         kept = [sum(near and a == b for near, (a, b) in zip(row, pairwise(of), strict=True)) for of in self.readings]
-        best = [of for of, pairs in zip(self.readings, kept, strict=True) if pairs == max(kept)]
+        best = [of for of, pairs in zip(self.readings, kept, strict=True) if pairs == max(kept, default=0)]
         if len(best) != 1:
             raise _unknown(self)
         return best[0]
