@@ -119,8 +119,8 @@ def test_a_calibration_from_it_has_the_times_of_its_device(written, tmp_path):
     predicted = dict(zip((each.kernel for each in found), found.as_json()["predicted_s"], strict=True))
     for each in products:
         assert each.seen > 0
-        assert predicted[each.kernel] == pytest.approx(each.kernel.seconds, rel=1e-3)  # collectives take cores from some
-        assert each.high_s - each.low_s < 1e-3 * each.kernel.seconds
+        assert predicted[each.kernel] == pytest.approx(each.kernel.seconds, rel=0.02)  # one that adds to its result moves more
+        assert each.high_s - each.low_s < 0.02 * each.kernel.seconds
     found.save_toml(tmp_path / "mine.toml")
     again = emu.find_device(str(tmp_path / "mine.toml"))
     assert len(again.measured) >= len(products)

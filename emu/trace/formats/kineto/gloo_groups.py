@@ -1,15 +1,15 @@
 """The group that each of gloo's threads works for: gloo does not say which group a request is of.
 
-Each group has two threads of its own on a rank, made one after the other when the group is made. So threads with numbers in a
-row belong together, and groups that were made later have larger numbers. Where groups without requests let that be read in
-several ways, that is taken in which all members of each group run the same; of several such, the one in which they do so at the
-same time, as nobody leaves a request before all have come. That asks for one clock, such as that of one host.
+Each group has two threads of its own on a rank, which are made when the group is made: threads of later groups have larger
+numbers. Where threads that ran nothing let that be read in several ways, that is taken in which all members of each group run
+the same; of several such, the one in which they do so at the same time, as nobody leaves a request before all have come (that
+asks for one clock, such as that of one host); then the one that keeps threads with numbers in a row together. Messages, which
+the thread that asks sends itself, are taken to be of the first group.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from itertools import combinations
-from math import comb
+from collections.abc import Iterator, Mapping
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,17 +19,17 @@ from emu.errors import InputError
 from emu.trace.formats.kineto.profiled_request import MESSAGES, ProfiledGroup
 from emu.trace.formats.kineto.rank_profile import RankProfile
 
-RUNS = "gloo:"  # the beginning of the names of what gloo's threads run
+ASKS, RUNS = "c10d::", "gloo:"  # the beginnings of the names of operators that ask, and of what gloo's threads run
 _A_GROUP = 2  # threads that each group has
 _MOST = 1000  # ways to read the threads of a rank
 _EQUAL = (f"{RUNS}all_reduce", f"{RUNS}broadcast")  # whose tensors have equal shapes on all members
 
 _WHOLE = (*_EQUAL[:1], f"{RUNS}barrier")  # that nobody leaves before all have come
-_Reading = tuple[int, ...]  # the number of the group that each set of threads works for
+_Reading = tuple[int, ...]  # the number of the group that each thread works for
 
 
 class _Runs(NamedTuple):
-    """The requests that a set of threads runs."""
+    """The requests that the threads of a group run."""
 
     often: frozenset[tuple[tuple[str, str], int]]  # how often each request, by its name and shapes
     start: F64  # of those that nobody leaves before all have come, in order
@@ -42,9 +42,6 @@ class _Runs(NamedTuple):
         return bool((np.maximum(self.start[:most], other.start[:most]) <= early).all())
 
 
-_NOTHING = _Runs(frozenset(), np.empty(0), np.empty(0))
-
-
 def groups_of(profile: RankProfile) -> list[ProfiledGroup]:
     """Return the groups of a rank, in the order in which they were made; one of all ranks where the profile names none."""
     told = [(ranks, profile.labels.get(name, "")) for name, ranks in profile.groups.items()]
@@ -52,42 +49,60 @@ def groups_of(profile: RankProfile) -> list[ProfiledGroup]:
 
 
 class _Rank:
-    """The groups of a rank, the sets of its threads, and the ways in which these may belong together."""
+    """The groups of a rank, its threads in the order in which they were made, and the ways in which both belong together."""
 
     def __init__(self, profile: RankProfile) -> None:
         self.file, self.groups = profile.file, groups_of(profile)
-        ran = profile.annotations
+        self._profile, ran = profile, profile.annotations
         names = np.array([name.startswith(RUNS) for name in profile.names], np.bool_)
-        rows = np.flatnonzero(names[ran.name])
-        self.threads = _together(profile, sorted(set(ran.place[rows].tolist())), len(self.groups))
-        self.runs = [_runs(profile, rows[np.isin(ran.place[rows], of)]) for of in self.threads]
-        self.readings = list(combinations(range(len(self.groups)), len(self.threads)))
+        asks = np.array([name.startswith(ASKS) for name in profile.names], np.bool_)
+        self.asking = set(profile.operators.place[asks[profile.operators.name]].tolist())
+        self._rows = np.flatnonzero(names[ran.name])
+        self.threads = sorted(set(ran.place[self._rows].tolist()) - self.asking, key=lambda place: _order(profile, place))
+        several = len(self.groups) > 1
+        found = _readings(len(self.threads), len(self.groups)) if several else iter([(0,) * len(self.threads)])
+        self.readings = list(islice(found, _MOST + 1))
+        self._known: dict[tuple[int, ...], _Runs] = {}
 
     def runs_of(self, reading: _Reading, group: ProfiledGroup) -> _Runs:
-        """Return what a group runs, if the threads are read so; nothing, where no thread works for it."""
+        """Return what a group runs, if the threads are read so."""
         number = self.groups.index(group)
-        return self.runs[reading.index(number)] if number in reading else _NOTHING
+        threads = tuple(place for place, of in zip(self.threads, reading, strict=True) if of == number)
+        if threads not in self._known:
+            rows = self._rows[np.isin(self._profile.annotations.place[self._rows], threads)]
+            self._known[threads] = _runs(self._profile, rows)
+        return self._known[threads]
+
+    def best(self) -> _Reading:
+        """Return the reading that is left, or of several the one that keeps most threads with numbers in a row together.
+
+        Raises:
+            InputError: several do.
+        """
+        numbers = [_order(self._profile, place)[1] for place in self.threads]
+        row = [b == a + 1 for a, b in pairwise(numbers)]
+        kept = [sum(near and a == b for near, (a, b) in zip(row, pairwise(of), strict=True)) for of in self.readings]
+        best = [of for of, pairs in zip(self.readings, kept, strict=True) if pairs == max(kept, default=0)]
+        if len(best) != 1:
+            raise _unknown(self)
+        return best[0]
 
 
-def _together(profile: RankProfile, places: list[int], groups: int) -> list[list[int]]:
-    """Return the sets of threads that work for one group each, in the order in which their groups were made."""
-    if groups == 1:
-        return [places]
-    found: list[list[int]] = []
-    before = -1
-    for number, place in sorted((_number(profile, place), place) for place in places):
-        if found and number == before + 1 and len(found[-1]) < _A_GROUP:
-            found[-1].append(place)
-        else:
-            found.append([place])
-        before = number
-    return found
+def _readings(threads: int, groups: int, first: int = 0) -> Iterator[_Reading]:
+    """Yield the numbers of the groups that threads may work for, in order: two threads at most work for each group."""
+    if not threads:
+        yield ()
+        return
+    for number in range(first, groups):
+        for count in range(1, min(_A_GROUP, threads) + 1):
+            yield from ((*(number,) * count, *rest) for rest in _readings(threads - count, groups, number + 1))
 
 
-def _number(profile: RankProfile, place: int) -> int:
+def _order(profile: RankProfile, place: int) -> tuple[bool, int]:
+    """Return by what a thread is sorted: by its number, but those below that of their process were made after all others."""
     thread = profile.threads[place]
-    told = str(thread[1]) if isinstance(thread, tuple) else ""
-    return int(told) if told.isdigit() else -1
+    process, number = (int(of) if str(of).isdigit() else 0 for of in thread) if isinstance(thread, tuple) else (0, 0)
+    return number < process, number
 
 
 def _runs(profile: RankProfile, rows: I64) -> _Runs:
@@ -113,47 +128,45 @@ def gloo_groups(profiles: Mapping[int, RankProfile]) -> dict[int, dict[int, Prof
     """
     ranks = {number: _Rank(profile) for number, profile in profiles.items()}
     for rank in ranks.values():
-        if not 0 < comb(len(rank.groups), len(rank.threads)) <= _MOST:
+        if not 0 < len(rank.readings) <= _MOST:
             raise _unknown(rank)
-    _settle(ranks, at_once=False)
+    _settle(ranks, together=False)
     known = {number: rank.readings for number, rank in ranks.items()}
-    _settle(ranks, at_once=True)
+    _settle(ranks, together=True)
     for number, rank in ranks.items():
         if not rank.readings:  # clocks differ
             rank.readings = known[number]
     found = {}
     for number, rank in ranks.items():
-        if len(rank.readings) != 1:
-            raise _unknown(rank)
-        pairs = zip(rank.threads, rank.readings[0], strict=True)
-        found[number] = {place: rank.groups[group] for places, group in pairs for place in places}
+        pairs = zip(rank.threads, rank.best(), strict=True)
+        found[number] = {**dict.fromkeys(rank.asking, rank.groups[0]), **{place: rank.groups[group] for place, group in pairs}}
     return found
 
 
-def _settle(ranks: Mapping[int, _Rank], *, at_once: bool) -> None:
+def _settle(ranks: Mapping[int, _Rank], *, together: bool) -> None:
     """Drop readings of ranks that agree with no reading of another member of a group, until none is left to drop.
 
     Args:
         ranks: The ranks.
-        at_once: Whether members must run their requests at the same time, too.
+        together: Whether members must run their requests at the same time, too.
     """
     changed = True
     while changed:
         changed = False
         for rank in ranks.values():
             if len(rank.readings) > 1:  # if others do not agree with the only one, a later check names the request
-                kept = [reading for reading in rank.readings if _agrees(rank, reading, ranks, at_once)]
+                kept = [reading for reading in rank.readings if _agrees(rank, reading, ranks, together)]
                 changed |= len(kept) < len(rank.readings)
                 rank.readings = kept
 
 
-def _agrees(rank: _Rank, reading: _Reading, ranks: Mapping[int, _Rank], at_once: bool) -> bool:
+def _agrees(rank: _Rank, reading: _Reading, ranks: Mapping[int, _Rank], together: bool) -> bool:
     """Return whether each member of each group can be read so that it runs the same requests."""
     for group in rank.groups:
         runs = rank.runs_of(reading, group)
         for other in (ranks[each] for each in group[0] if each in ranks and group in ranks[each].groups):
             theirs = (other.runs_of(each, group) for each in other.readings)
-            if not any(each.often == runs.often and (not at_once or each.meets(runs)) for each in theirs):
+            if not any(each.often == runs.often and (not together or each.meets(runs)) for each in theirs):
                 return False
     return True
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import BareError, InputError
-from emu.trace.formats.kineto.gloo_groups import RUNS, groups_of
+from emu.trace.formats.kineto.gloo_groups import ASKS, RUNS, groups_of
 from emu.trace.formats.kineto.profiled_events import HOST, US, Head, ProfiledEvents, Seen
 from emu.trace.formats.kineto.profiled_request import (
     MESSAGES,
@@ -24,7 +24,6 @@ from emu.trace.formats.kineto.profiled_request import (
 )
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
-_ASKS = "c10d::"
 _BARRIER = "barrier"
 _LOOKED = 8  # requests of gloo that may have begun before the one that is looked for
 
@@ -48,7 +47,7 @@ class _Ran:
             start: When it began.
             given: A function that returns the elements that gloo tells of the request in a group of a number of ranks.
         """
-        left = self._left.get(_kind(asked.removeprefix(_ASKS)), [])
+        left = self._left.get(_kind(asked.removeprefix(ASKS)), [])
         for row in left[:_LOOKED]:
             late = self._profile.annotations.start[row] >= start
             if late and self.elements(row) in (given(len(self.group(row)[0])), 0):
@@ -128,7 +127,7 @@ def host_events(
 def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tuple[ProfiledRequest, Seen] | None:
     """Return the request that an operator makes, and when it ran; None: it makes none."""
     name = profile.names[spans.name[at]]
-    if not name.startswith(_ASKS):
+    if not name.startswith(ASKS):
         return None
     event = int(spans.event[at])
 
@@ -161,7 +160,7 @@ def _given(asked: ProfiledRequest, size: int) -> int:
 def host_works(profile: RankProfile) -> ProfileSpans:
     """Return the operators that are no part of another, in order; of one that makes a request, its parts."""
     operators, names = profile.operators, profile.names
-    asks, runs = (np.array([name.startswith(word) for name in names], np.bool_) for word in (_ASKS, RUNS))
+    asks, runs = (np.array([name.startswith(word) for name in names], np.bool_) for word in (ASKS, RUNS))
     keep: list[int] = []
     asking = operators.place[asks[operators.name]]
     own_threads = np.setdiff1d(profile.annotations.place[runs[profile.annotations.name]], asking)  # of gloo

@@ -6,7 +6,7 @@ are microseconds: a start to a billionth of one, which is a tick.
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,9 @@ from emu.trace.trace import Trace
 MOST_RANKS = 1024  # that have a file each
 _CALL_US = 0.01  # between two calls of the host
 _TICKS_PER_US = 10**9
-_HOST = 100_000  # the process of rank 0; each rank has one
+_HOST = 100_000  # the number of the host's process
+_THREAD = _HOST, _HOST  # its only thread
+_KEPT = 16  # texts of ranks that others may share
 Event = dict[str, Any]
 
 
@@ -52,7 +54,7 @@ def write_profile(layout: TraceLayout, path: Path) -> None:
         raise must_be("trace", "ranks of a profile", f"at most {MOST_RANKS:,}, as each has a file", trace.n_ranks, mend)
     layout = replace(layout, device=layout.device.over(trace.n_ranks))
     for rank, profile in enumerate(_profiles(layout)):
-        text = json.dumps(profile, separators=(",", ":")).encode()
+        text = profile.encode()
         target = path if trace.n_ranks == 1 else rank_path(path, rank)
         write_file("--trace", target, gzip.compress(text, 6, mtime=0) if path.suffix == ".gz" else text)
 
@@ -74,26 +76,31 @@ class _RankTimes:
     lasts_us: F64  # [E]
 
 
-def _profiles(layout: TraceLayout) -> Iterator[Event]:
-    """Yield the profile of each rank."""
+def _profiles(layout: TraceLayout) -> Iterator[str]:
+    """Yield the profile of each rank; ranks that do the same at the same times differ in NCCL's kernels alone."""
     trace = layout.trace
     replayed, timeline = brief_replay(layout)
     coming = Arrivals.of(replayed, timeline)
     roles = [role_layout(events) for events in trace.events]
     shapes = [shape_arguments(events, layout.dtype) for events in trace.events]
+    known: dict[tuple[int, bytes, bytes], str] = {}
     for rank in range(trace.n_ranks):
         own = slice(*replayed.first_event[rank : rank + 2].tolist())
-        number = int(trace.role_of_rank[rank])
-        times = _times(roles[number], coming.came[own], timeline.end_fs[replayed.ends[own]])
-        yield {
-            **_head(trace, rank, layout.device.name),
-            "traceEvents": [
-                *_named_tracks(rank),
-                *_steps(roles[number], times, rank),
-                *_host_events(roles[number], times, rank),
-                *_kernels(roles[number], times, layout.dtype, shapes[number], _Groups(trace, rank)),
-            ],
-        }
+        number, came, left = int(trace.role_of_rank[rank]), coming.came[own], timeline.end_fs[replayed.ends[own]]
+        times, key = _times(roles[number], came, left), (number, came.tobytes(), left.tobytes())
+        if key not in known:
+            if len(known) >= _KEPT:
+                known.clear()
+            known[key] = _texts(
+                [*_tracks(), *_host(roles[number], times), *_computations(roles[number], times, shapes[number])]
+            )
+        head, asked = _head(trace, rank, layout.device.name), _texts(_requests(roles[number], times, layout.dtype, trace, rank))
+        yield f'{json.dumps(head)[:-1]}, "traceEvents": [{known[key]}{"," * bool(asked)}{asked}]}}'
+
+
+def _texts(events: Iterable[Event]) -> str:
+    """Return events as the middle of a list in JSON."""
+    return ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
 
 
 def _times(role: RoleLayout, came_fs: I64, left_fs: I64) -> _RankTimes:
@@ -103,18 +110,6 @@ def _times(role: RoleLayout, came_fs: I64, left_fs: I64) -> _RankTimes:
     ahead = _CALL_US * len(rows)
     calls = least + _CALL_US * np.arange(len(rows))
     return _RankTimes(calls, came_fs / _TICKS_PER_US + ahead, (left_fs - came_fs) / _TICKS_PER_US)
-
-
-class _Groups:
-    """The groups of a rank, by the numbers that its role gives them."""
-
-    def __init__(self, trace: Trace, rank: int) -> None:
-        self._trace, self._of = trace, trace.group_of[rank]
-
-    def arguments(self, role: RoleLayout, row: int, dtype: str) -> Event:
-        """Return the arguments of NCCL's kernel of a request."""
-        number = self._of[int(role.events.group[row])]
-        return request_arguments(role.events, row, dtype, number, self._trace.groups[number])
 
 
 def _head(trace: Trace, rank: int, device: str) -> Event:
@@ -128,10 +123,10 @@ def _head(trace: Trace, rank: int, device: str) -> Event:
     return {"schemaVersion": 1, "deviceProperties": properties, "distributedInfo": told, "displayTimeUnit": "ms"}
 
 
-def _named_tracks(rank: int) -> Iterator[Event]:
+def _tracks() -> Iterator[Event]:
     """Yield the events that name the host's process and the device."""
-    for pid, name, label in ((_HOST + rank, "emu", "CPU"), (0, "emu", "GPU 0")):
-        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": 0, "args": {"name": name}}
+    for pid, label in ((_HOST, "CPU"), (0, "GPU 0")):
+        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": 0, "args": {"name": "emu"}}
         yield {"ph": "M", "name": "process_labels", "pid": pid, "tid": 0, "ts": 0, "args": {"labels": label}}
 
 
@@ -140,24 +135,25 @@ def _span(category: str, name: str, place: tuple[int, int], times: tuple[float, 
     return {"ph": "X", "cat": category, "name": name, "pid": place[0], "tid": place[1], "ts": start, "dur": lasts, "args": args}
 
 
-def _steps(role: RoleLayout, times: _RankTimes, rank: int) -> Iterator[Event]:
-    """Yield the steps on the host, each from its first call to that of the next step."""
+def _host(role: RoleLayout, times: _RankTimes) -> Iterator[Event]:
+    """Yield the steps on the host, each from its first call to that of the next step, then the calls."""
     steps = role.events.step[[call.row for call in role.calls]]
     numbers, first = np.unique(steps, return_index=True)
     begins = times.call_us[first].tolist()
-    place, end = (_HOST + rank, _HOST + rank), float(times.call_us.max(initial=0.0)) + 2 * _CALL_US
+    end = float(times.call_us.max(initial=0.0)) + 2 * _CALL_US
     for number, begin, until in zip(numbers.tolist(), begins, [*begins[1:], end], strict=True):
-        yield _span("user_annotation", f"ProfilerStep#{number}", place, (begin, until - begin), {})
+        yield _span("user_annotation", f"ProfilerStep#{number}", _THREAD, (begin, until - begin), {})
+    yield from _calls(role, times)
 
 
-def _host_events(role: RoleLayout, times: _RankTimes, rank: int) -> Iterator[Event]:
+def _calls(role: RoleLayout, times: _RankTimes) -> Iterator[Event]:
     """Yield the calls of the host, with the operators and the waits that belong to them; a call's number is its correlation."""
-    place, recorded = (_HOST + rank, _HOST + rank), dict[int, int]()
+    recorded = dict[int, int]()
     for number, (call, start) in enumerate(zip(role.calls, times.call_us.tolist(), strict=True), 1):
         around = operator_arguments(role.events, call.row) if call.what == HostCall.LAUNCH and _asks(role, call.row) else None
         if around is not None:
-            yield _span("cpu_op", around[0], place, (start - _CALL_US / 4, _CALL_US * 3 / 4), around[1])
-        yield _span("cuda_runtime", call.what.value, place, (start, _CALL_US / 4), {"correlation": number})
+            yield _span("cpu_op", around[0], _THREAD, (start - _CALL_US / 4, _CALL_US * 3 / 4), around[1])
+        yield _span("cuda_runtime", call.what.value, _THREAD, (start, _CALL_US / 4), {"correlation": number})
         if call.what == HostCall.RECORD:
             recorded[call.row] = number
         elif call.what == HostCall.WAIT:
@@ -176,12 +172,29 @@ def _asks(role: RoleLayout, row: int) -> bool:
     return bool(role.events.group[row] >= 0)
 
 
-def _kernels(role: RoleLayout, times: _RankTimes, dtype: str, shapes: Sequence[Event], groups: _Groups) -> Iterator[Event]:
-    """Yield the kernels of a rank on the streams of its device."""
+def _computations(role: RoleLayout, times: _RankTimes, shapes: Sequence[Event]) -> Iterator[Event]:
+    """Yield the kernels of a rank that compute, each with its work."""
+    for number, row in _launches(role, asks=False):
+        yield _kernel(role, times, number, row, shapes[row])
+
+
+def _requests(role: RoleLayout, times: _RankTimes, dtype: str, trace: Trace, rank: int) -> Iterator[Event]:
+    """Yield NCCL's kernels of a rank, each with its request."""
+    of_rank = trace.group_of[rank]
+    for number, row in _launches(role, asks=True):
+        group = of_rank[int(role.events.group[row])]
+        yield _kernel(role, times, number, row, request_arguments(role.events, row, dtype, group, trace.groups[group]))
+
+
+def _launches(role: RoleLayout, *, asks: bool) -> Iterator[tuple[int, int]]:
+    """Yield the number of each call that launches a request, or a computation, and the row of that event."""
     for number, call in enumerate(role.calls, 1):
-        if call.what == HostCall.LAUNCH:
-            row, stream = call.row, int(role.stream[call.row])
-            told = groups.arguments(role, row, dtype) if _asks(role, row) else shapes[row]
-            args = {"device": 0, "context": 1, "stream": stream, "correlation": number, **told}
-            when = float(times.start_us[row]), float(times.lasts_us[row])
-            yield _span("kernel", kernel_name(role.events, row), (0, stream), when, args)
+        if call.what == HostCall.LAUNCH and _asks(role, call.row) == asks:
+            yield number, call.row
+
+
+def _kernel(role: RoleLayout, times: _RankTimes, number: int, row: int, told: Event) -> Event:
+    stream = int(role.stream[row])
+    args = {"device": 0, "context": 1, "stream": stream, "correlation": number, **told}
+    when = float(times.start_us[row]), float(times.lasts_us[row])
+    return _span("kernel", kernel_name(role.events, row), (0, stream), when, args)
