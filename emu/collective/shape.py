@@ -1,9 +1,12 @@
 """The shapes for which an algorithm is built (a number of ranks, a grid, or places of a grid), and gathers along their lines.
 
-The places of a grid are numbered with the last digit fastest (C order). Gathers go along the lines of a grid, one axis after
-another: they give the rows of rank 0, whose translations give the others'. A line is the ranks that differ in one digit. All
-that a rank has goes along its line, around a ring or straight to all others. Letters: N ranks, which also name blocks; d ranks
-of a line.
+The places of a grid are numbered with the last digit fastest (C order).
+
+Also here: gathers along the lines of a grid of ranks, one axis after another: the rows of rank 0, whose translations give the
+others'.
+
+A line is the ranks that differ in one digit. All that a rank has goes along its line, around a ring or straight to all others.
+Letters: N ranks, which also name blocks; d ranks of a line.
 """
 
 import re

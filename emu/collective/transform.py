@@ -3,10 +3,12 @@
 Each function permutes or copies columns; none needs to know the operation, unless it takes one. If translations are declared,
 only the rows of rank 0 are changed.
 
-A schedule with translations is defined as what they make of the rows of rank 0, so that a proof of a part is a proof of the
-whole. Where they also map the operation onto itself, a result for one slot holds for every translation of that slot. Each slot
+Also here: the part of a schedule that its translations carry to all the rest: a proof of that part is a proof of the whole.
+
+Letters: N ranks; S stored rows, of N times as many. A schedule with translations is defined as what they make of the rows of
+rank 0. Where they also map the operation onto itself, a result for one slot holds for every translation of that slot. Each slot
 is a translation of a slot whose first rank digit is 0, and slots do not depend on one another. So it is enough to prove the
-slots whose first digit is 0, which takes S rows of all ranks. Letters: N ranks; S stored rows, of N times as many.
+slots whose first digit is 0, which takes S rows of all ranks.
 """
 
 from collections.abc import Iterable, Iterator

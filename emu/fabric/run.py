@@ -1,8 +1,11 @@
 """The one entry to the engine: it takes a graph, picks a method (sweep, quotient or solver), and returns a timeline.
 
-A schedule that has a fabric to itself is timed in three steps: place it, lower it to tasks, run the tasks. A result may be
-chaotic: where sharing feeds back through dependencies, one tick more or less can move the end by percents. Then one figure says
-little, and its spread over perturbed starts is printed beside it.
+Also here: the test for a chaotic result: time it several times with starts moved by a tick.
+
+Where sharing feeds back through dependencies, one tick more or less can move the end by percents. Then one figure says little,
+and its spread over perturbed starts is printed beside it.
+
+Also here: the time of a schedule that has a fabric to itself, in three steps: place it, lower it to tasks, run the tasks.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,9 @@
 """The placement of a job, which is the node of each participant, and the NPUs that groups can use if some NPUs are faulty.
 
-Where some NPUs are faulty, only those can be used that come together in groups of a size, for tensor-parallel groups or any
-other. The rule is the system's own, its `grouper`. A system without a rule can place a group on any NPUs that work, as many as
-its placement finds. Letters: E states of a machine, N NPUs.
+Also here: the NPUs that can be used in groups of a size where some NPUs are faulty, for tensor-parallel groups or any other.
+
+The rule is the system's own, its `grouper`. A system without a rule can place a group on any NPUs that work, as many as its
+placement finds. Letters: E states of a machine, N NPUs.
 """
 
 import numpy as np

@@ -2,8 +2,12 @@
 
 Candidates are rolls of the numbering of the NPUs within blocks of it, by smaller blocks, as dims, servers, leaves and rails are
 numbered. The switches follow from the NPUs below them. A candidate counts if it maps links onto links and routes onto
-routes. Where a hash takes one of several paths it maps no route onto a route, so that nothing is searched. Letters: V nodes, L
-links, P pairs.
+routes. Where a hash takes one of several paths it maps no route onto a route, so that nothing is searched. Letters: V nodes, P
+pairs.
+
+Also here: the image of every link under a permutation of nodes.
+
+Letter: L links.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,9 @@
 """The rows of a schedule from the steps of an MSCCL program, and an order in which its steps may run.
 
-The steps are put into an order in which they may run, after a check that no other order gives another result. A chunk is named
-by the data it holds: a slot, where no other chunk of that GPU holds it, else a spare slot. So a copy within a GPU is only
-another chunk with the same name, until one of the two is added to.
+A chunk is named by the data it holds: a slot, where no other chunk of that GPU holds it, else a spare slot. So a copy within a
+GPU is only another chunk with the same name, until one of the two is added to.
+
+Also here: an order in which the steps of an MSCCL program may run, and the check that no other order gives another result.
 """
 
 from collections import Counter, defaultdict, deque

@@ -1,13 +1,16 @@
 """Classes of tasks: the tasks of a schedule and their waits, before it is known on which nodes and how often they run.
 
+Letters: S stored rows, M messages, Q of them in queues (not local), C classes of tasks, E edges, N ranks, P participants, R
+pairs.
+
 Where translations are declared, the rows are those of rank 0, and so are the tasks. A class is then one task of every rank, and
 an edge says how far away the rank is that is waited for. A task waits because of what is read or written at some place, and
 every place is a translation of a place of rank 0. There, rank 0 itself reads; what is written comes from the rank that the
 translation that brings the receiver to 0 gives. Without translations every participant is a place, and each class is one task.
-The symmetries of a job give its domain: the nodes and links that stand for all that the symmetries map them to.
 
-Letters: S stored rows, M messages, Q of them in queues (not local), C classes of tasks, E edges, N ranks, P participants, R
-pairs, L links.
+Also here: the domain of a job with symmetries: the nodes and links that stand for all that the symmetries map them to.
+
+Letter: L links.
 """
 
 from collections.abc import Callable, Iterable

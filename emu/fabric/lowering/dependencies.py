@@ -1,13 +1,22 @@
 """The rules by which messages wait for one another, the columns of edges that follow, and turns of optical switches.
 
-The reads and the writes of each (slot, participant) are two lists in the order of rounds, and so are the messages of each (src,
-channel). A message waits for a run of such a list. Where many wait for many, a join stands between, so that there are no more
-edges than rows. Each function runs twice: once to count the edges of each task, once to write them. An optical switch that
-turns between messages is a delay that waits for earlier messages and holds back later ones. The predecessor edges become
-columns of a graph; compiled loops give the edges and hops of each class to every copy that stands for others.
+The reads and the writes of each (slot, participant) are two lists in the order of rounds, and so are the messages of each
+(src, channel). A message waits for a run of such a list. Where many wait for many, a join stands between, so that there are no
+more edges than rows. Each function runs twice: once to count the edges of each task, once to write them. Letters: S rows,
+G places.
 
-Letters: S rows, G places, V tasks, E edges, C classes, D copies of each class, one after another, R pairs, U distinct distances
-between copies, M messages, Q switches that each needs, A = M Q uses, T turns.
+Also here: predecessor edges: which task waits for which, and the columns of a graph that they become.
+
+Letters: V tasks, E edges.
+
+Also here: the compiled loops that give the edges and hops of each class to every copy that stands for others.
+
+Letters: C classes, E edges, D copies of each class, one after another, R pairs, U distinct distances between copies.
+
+Also here: optical switches that turn between messages: a turn is a delay that waits for earlier messages and holds back later
+ones.
+
+Letters: M messages, Q switches that each needs, A = M Q uses, T turns.
 """
 
 from collections.abc import Callable, Iterable

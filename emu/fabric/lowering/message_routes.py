@@ -1,8 +1,14 @@
-"""The messages of a schedule's rows, their queues, and their routes: the links that each crosses, and the latency of all.
+"""The routes of messages: the links that each crosses, and the latency of the whole route.
 
-The columns of a schedule are sorted and grouped: rows into messages, messages into queues and pairs.
-Letters: S rows, K slots, M messages, Q of them in queues (not local), P participants or pairs, R distinct (src, dst, channel),
-L links, O orbits of links, H hops.
+Letters: L links, O orbits of links, P pairs, H hops.
+
+Also here: the messages of a schedule's rows, and the queues of these messages.
+
+Letters: S rows, K slots, M messages, Q of them in queues (not local), P participants, R distinct (src, dst, channel).
+
+Also here: sorting and grouping of a schedule's columns: rows into messages, messages into queues and pairs.
+
+Letters: S rows, M messages, Q messages in queues, P participants, R distinct (src, dst, channel).
 """
 
 from typing import Any, NamedTuple

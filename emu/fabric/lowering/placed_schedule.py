@@ -1,8 +1,13 @@
 """Placed schedules (a schedule on the nodes of one group or of several equal groups), and the columns of their graphs.
 
-With routes it becomes the columns of a graph: a task of each class in each copy that stands for others, the tasks of a class
-one after another. Error messages name such a task by its row. Letters: G groups, P participants and N ranks of each, C classes,
-R pairs that need a route, D copies that stand for all, U distinct distances.
+Letters: G groups, P participants and N ranks of each, R pairs that need a route, D copies that stand for all.
+
+Also here: the columns of a graph: a task of each class in each copy that stands for others, the tasks of a class one after
+another.
+
+Letters: C classes, R pairs, D copies that stand for all, U distinct distances.
+
+Also here: the names of the tasks of a lowered schedule, for error messages.
 """
 
 from dataclasses import dataclass

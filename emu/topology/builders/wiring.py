@@ -1,9 +1,12 @@
-"""Cables as arrays, and what follows from them: the links, the bill, and with a router the topology, as most builders end.
+"""Cables as arrays, and the links and the bill that follow: link 2c is cable c from a to b, link 2c + 1 the other direction.
 
-Link 2c is cable c from a to b, link 2c + 1 the other direction. So a router needs no table: arithmetic gives it the number of a
-cable, and the end it comes from gives the direction. In a star, NPUs are round one switch that is never the bottleneck: link i
-goes up from NPU i, link n + i goes down to it. The setting `adds` is of fabrics whose hosts have switches that can add what
-they pass on, such as NVSwitches (NVLink SHARP).
+So a router needs no table: arithmetic gives it the number of a cable, and the end it comes from gives the direction.
+
+Also here: the topology that cables and a router make, as nearly every builder of a fabric ends.
+
+NPUs round one switch that is never the bottleneck: link i goes up from NPU i, link n + i goes down to it.
+
+The setting `adds` of fabrics whose hosts have switches that can add what they pass on, such as NVSwitches (NVLink SHARP).
 """
 
 from collections import Counter

@@ -1,8 +1,12 @@
 """The figures of a topology that an architect needs first, such as nodes, degree, diameter, injection and bisection bandwidth.
 
-The rate of an exchange is that at which all NPUs can send to all others at once, each as much to each, over the topology's own
-routes. A topology may spread messages over paths of equal length by their key, which is tested. Letters: L links, N NPUs,
-W words of 64 targets, P pairs.
+Letters: L links, N NPUs, W words of 64 targets.
+
+Also here: the test whether a topology spreads messages over paths of equal length by their key.
+
+The rate at which all NPUs can send to all others at once, each as much to each, over the topology's own routes.
+
+Letters: N NPUs, L links, P pairs.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,16 @@
 """Routes of least cost over any links: those of the fewest links unless links have costs, and of these the fastest.
 
 A path is as fast as its slowest link. With cost first and rate second, Dijkstra's search stays right (Sobrinho, Algebra and
-algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002). Distances for any weights of links are found
-by the search of Bellman and Ford, from the nodes that came nearer last. Of one pair of nodes, all shortest paths can be told:
-those that are taken, by which channels, and others that are as short. Letters: P pairs, L links, V nodes, D destinations or
-searches.
+algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002). Letters: P pairs, L links, D destinations.
+
+Also here: distances between nodes for any weights of links: the search of Bellman and Ford, from the nodes that came nearer
+last.
+
+Letters: L links, V nodes, D searches.
+
+Also here: the links that leave each node, or lead to it, found for many nodes at one time.
+
+The paths between one pair of nodes: those that are taken, by which channels, and others that are as short.
 """
 
 from collections.abc import Iterator, Sequence

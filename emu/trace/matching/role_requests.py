@@ -160,13 +160,20 @@ def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColum
     at = np.flatnonzero(~computes(events))
     rows = at.tolist()
     words = (events.name, events.dtype)
-    name, ran = (np.array([number.setdefault(of[i], len(number)) for i in rows], np.int64) for of in words)
+    name, ran = (_numbered([of[i] for i in rows], number) for of in words)
     columns = (events.kind, events.group, events.instance, events.root, events.tag)
     kind, group, instance, root, tag = (c[at].astype(np.int64) for c in columns)
     size, setup = timed_bytes(events, dtype)[at], (events.step[at] == 0).astype(np.int64)
     return RequestColumns(
         at, kind, group, instance, root, tag, name, ran, size, events.count[at], setup, np.diff(events.split_start)[at]
     )
+
+
+def _numbered(words: Sequence[str], number: dict[str, int]) -> I64:
+    """Return [C] the number of each word; `number` as in `_of_role`."""
+    for word in dict.fromkeys(words):
+        number.setdefault(word, len(number))
+    return np.fromiter(map(number.__getitem__, words), np.int64, len(words))
 
 
 def check_sizes(what: str, size_bytes: I64, elements: I64) -> None:

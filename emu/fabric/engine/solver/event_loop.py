@@ -1,7 +1,10 @@
 """The compiled loop of events, and the admission of new tasks; between events, flows keep the rates that `fair` solves.
 
-New tasks are admitted into a run with their waits, the room of links for their flows, and what they carry.
-Letters: V tasks, L links, E predecessor edges, H hops.
+Letters: V tasks, L links, H hops.
+
+Also here: the admission of new tasks into a run: their waits, the room of links for their flows, and what they carry.
+
+Letters: V tasks, E predecessor edges, H hops.
 """
 
 import numpy as np

@@ -1,14 +1,16 @@
 """The opening of a link, whose rates are solved again: which of its rates stay, and which flows take part in the solution.
 
-A level is a sum over rounds of ascending rate, each a rate times a count of weights (R1). The rounds of a link that saturated
-are kept. While the link is not opened, no flow of it comes, leaves or changes. So the next time, all rounds below the rate at
-which it is opened still hold, and of its slower flows only those after these rounds are sorted.
+Letters: L links, V tasks. A level is a sum over rounds of ascending rate, each a rate times a count of weights (R1). The rounds
+of a link that saturated are kept. While the link is not opened, no flow of it comes, leaves or changes. So the next time, all
+rounds below the rate at which it is opened still hold, and of its slower flows only those after these rounds are sorted.
 
-Events and links wait in binary heaps of two arrays: the keys, and the node that each key belongs to. The caller of `push` and
-`replace_first` keeps the count. The heap of events finds a link by the link's place in the heap.
+Also here: the transfer of tasks to other links: what has left, how much of a message has passed, and what begins again.
 
-Tasks may be transferred to other links: what has left, how much of a message has passed, and what begins again.
-Letters: L links, V tasks.
+Letter: V tasks.
+
+Also here: binary heaps in two arrays: the keys, and the node that each key belongs to.
+
+The caller of `push` and `replace_first` keeps the count. The heap of events finds a link by the link's place in the heap.
 """
 
 from dataclasses import replace
