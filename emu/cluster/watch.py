@@ -193,7 +193,7 @@ class AbsentRank:
             return
         if not self._said:
             self._said = True
-            _log.info("%s", absence_in_words(sight.told(rank), SAID_S, len(self._here)))
+            _log.info("%s", absence_in_words(sight.in_words(rank), SAID_S, len(self._here)))
         if self._idle is None or has_processes or not sight.waits or sight.spent_s - self._idle[1] >= IDLE_S:
             self._idle = now_s, sight.spent_s
         elif now_s - self._idle[0] > self._patience_s - SAID_S:

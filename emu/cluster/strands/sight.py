@@ -26,7 +26,7 @@ class Sight(NamedTuple):
     waits: bool  # for a lock, a thread or a store, as far as its line tells
     spent_s: float  # of the processor, since it was started
 
-    def told(self, rank: int) -> str:
+    def in_words(self, rank: int) -> str:
         """Return a text such as `rank 1 waits for a lock or a thread (train.py:12)`."""
         return f"rank {rank} {self.does}{in_brackets(self.line)}"
 

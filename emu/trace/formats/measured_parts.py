@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import F64
-from emu.trace.report.request_times import Spans
-from emu.trace.report.spans import covered
+from emu.trace.report.spans import Spans, covered
 from emu.units import TICKS_PER_S
 
 
