@@ -156,7 +156,7 @@ def test_what_goes_on_once_a_rank_has_left_meets_the_next_of_its_kind():
 
 
 def test_a_request_that_shares_nothing_has_a_tail_where_its_sender_leaves_before_its_end():
-    """Of 4 ms the sender is gone after 1; a request that all leave at its end is a delay of its whole time."""
+    """The sender is gone after 1 of 4 ms; a request that all leave at its end is a delay of its whole time."""
     leaves, stays = (IsolatedRequest(4 * MS, tail, np.array([0]), np.array([4 / 1000]), 1.0, 1) for tail in (3 * MS, 0))
     bodies = bodies_of([leaves, stays], "ab", np.ones(2, np.int64), np.full(2, 1e9), Sharing.NOTHING)
     assert bodies.has_tail.tolist() == [True, False]
