@@ -64,7 +64,8 @@ def test_the_first_is_proved_by_as_much_work_as_if_it_alone_were_wanted_and_the_
         assert (planned.ended, planned.least_s is None) == (WORKED, False)
     early = 2 * search._AHEAD  # promising plans, and steps that are asked for before the first is proved
     assert alone.timed <= timed[0] < alone.timed + early
-    assert (timed[2], timed[5]) == (timed[0] + 2, timed[0] + 5)
+    assert timed[2] == timed[0] + 2
+    assert timed[2] < timed[5] <= timed[0] + 5, "promising plans that did not have to be timed are work, too"
     every = found(replace(request, prove_all=True), line)
     assert {row.least_untimed_s for row in every.rows} == {None}
     assert every.timed > timed[5]

@@ -49,7 +49,7 @@ AFTER_FIRST = Work(40, 1_000, 2_000)  # once the first plan is proved
 _ALL = Work(*[sys.maxsize] * 3)
 _AHEAD = 4  # steps that are asked for before the first of them is looked at, whatever the number of processes
 _NEAR = 0.01  # share by which a quickly timed plan may be slower than the last of the table, and is timed once more
-_EVERY = 16  # requests that are timed before promising plans are tried again; then twice as many each time
+_EVERY = 16  # requests and generated plans after which promising plans are tried again; then twice as many each time
 _LOOKS = 256  # limit of bounds that are computed to find promising plans
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
 
@@ -77,7 +77,7 @@ class Search:
     frontier: Frontier = field(default_factory=Frontier)
     under_way: deque[tuple[Candidate, PendingResult[JobResult]]] = field(default_factory=deque)  # steps that were asked for
     tried: Counter[Hashable] = field(default_factory=Counter)  # promising plans that were timed, of each split
-    tries_at: int = 0  # requests after which promising plans are tried next
+    tries_at: int = 0  # requests and generated plans after which promising plans are tried next
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
     quick_s: dict[Candidate, float] = field(default_factory=dict)  # times by the quick way
@@ -176,16 +176,16 @@ class Search:
         return f"{self.state.told()}; {done}; {left:,} plans left that may be among the best {self.request.best}"
 
     def _tries(self) -> bool:
-        """Return whether promising plans are to be timed before more requests are."""
+        """Return whether promising plans are to be timed before more requests are, or more passes are generated."""
         first = self.frontier.least()
-        return first is not None and first.known == PLACED and self.requests >= self.tries_at
+        return first is not None and first.known < PLAN and self.requests + self.generated >= self.tries_at
 
     def _try_promising(self) -> None:
         """Time the step of the plan with the least bound of a split, at first of several splits.
 
         So a best plan is known early. Its requests are not timed. The bounds of all other plans stay as they are.
         """
-        self.tries_at = max(_EVERY, 2 * self.requests)
+        self.tries_at = max(_EVERY, 2 * (self.requests + self.generated))
         looks, wanted = iter(range(_LOOKS)), len(self.under_way) + (1 if self.best else _AHEAD)
         for split in self.frontier.promising(self._first_limit_s, self.tried):
             if len(self.under_way) < wanted:
