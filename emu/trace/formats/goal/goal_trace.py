@@ -33,11 +33,12 @@ _EMPTY = "messages of 0 bytes have one byte"
 
 def is_goal(path: Path) -> bool:
     """Return whether a path is a GOAL schedule: a file that is named so, or one that begins as the binary form does."""
-    if path.name.lower().endswith(GOAL_ENDINGS):
-        return True
+    named = path.name.lower().endswith(GOAL_ENDINGS)
+    if named or not path.is_file():  # a pipe would be waited for
+        return named
     try:
         with path.open("rb") as file:
-            return path.is_file() and file.read(len(COOKIE)) == COOKIE
+            return file.read(len(COOKIE)) == COOKIE
     except OSError:
         return False
 
