@@ -57,10 +57,10 @@ def _launched_by(profile: RankProfile) -> Iterator[I64]:
 
 def _innermost(start: F64, end: F64, moment: F64) -> "array[int]":
     """Return, for each moment, the number of the innermost span around it; -1: there is none. All are in order of time."""
-    starts, ends = (array("d", of) for of in (start, end))  # numbers without an object for each
+    starts, ends = (np.ascontiguousarray(of).data for of in (start, end))  # numbers without an object for each
     around, found = list[int](), array("q")
     following = 0
-    for now in array("d", moment):
+    for now in np.ascontiguousarray(moment).data:
         while following < len(starts) and starts[following] <= now:
             while around and ends[around[-1]] < starts[following]:
                 around.pop()
