@@ -111,7 +111,7 @@ class RequestColumns(NamedTuple):
     @property
     def talks(self) -> Bool:
         """Array [C] of which requests are sends or receives of messages."""
-        return self.kind != Kind.COLLECTIVE
+        return np.asarray(self.kind != Kind.COLLECTIVE)
 
     def take(self, which: I64 | Bool | slice) -> "RequestColumns":
         """Return those requests that `which` selects."""
