@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
 from emu.collective.operation import Operation
 from emu.errors import InputError, must_be
@@ -111,7 +111,7 @@ class RequestColumns(NamedTuple):
     @property
     def talks(self) -> Bool:
         """Array [C] of which requests are sends or receives of messages."""
-        return column(self.kind != Kind.COLLECTIVE, np.bool_)
+        return np.asarray(self.kind != Kind.COLLECTIVE)
 
     def take(self, which: I64 | Bool | slice) -> "RequestColumns":
         """Return those requests that `which` selects."""
