@@ -216,7 +216,7 @@ class TimedTrace:
             found["measured_step_s"] = reading.step_times_s[step - 1]
         if reading.parts:
             found["measured_parts"] = reading.parts[step - 1]
-        if not briefly and self.asked is None:
+        if not briefly and self.asked is None and reading.collective_s:
             found["collectives"] = collective_times(self.trace, self.replayed, self.timeline, step)
         if not briefly and self.device.keeps_unknown:
             found["kernels"] = kernel_times(self.trace, self.device, self.dtype, step)
