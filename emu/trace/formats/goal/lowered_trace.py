@@ -143,8 +143,9 @@ def _operations(layout: TraceLayout, graph: Graph, tasks: _Tasks) -> tuple[GoalO
     kind = np.where(talks, np.where(second, Op.RECV, Op.SEND), Op.CALC)
     order = np.lexsort((task, tasks.phase[task], event))
     first = np.searchsorted(rank[order], np.arange(layout.trace.n_ranks + 1))
-    own = (c[order] for c in (kind, size, peer * talks, tag[task], tasks.cpu[event]))
-    ops = GoalOps(first, *own, nic=0 * task, line=0 * task, waiting=none, waited=none, at_start=none > 0)
+    columns = kind, size, peer * talks, tag[task], tasks.cpu[event], 0 * task, 0 * task
+    kinds, sizes, peers, tags, cpus, nics, lines = (c[order] for c in columns)
+    ops = GoalOps(first, kinds, sizes, peers, tags, cpus, nics, lines, none, none, none > 0)
     place = np.empty(len(task), np.int64)
     place[order] = np.arange(len(task))
     ends = np.stack((place[: graph.n_tasks], place[: graph.n_tasks]))
@@ -183,4 +184,4 @@ def _joins(ops: GoalOps) -> Bool:
     count = len(ops.kind)
     receives = np.bincount(ops.waiting[ops.kind[ops.waited] == Op.RECV], minlength=count) > 0
     abroad = np.bincount(ops.waited[ops.cpu[ops.waiting] != ops.cpu[ops.waited]], minlength=count) > 0
-    return (ops.kind == Op.CALC) & (ops.size == 0) & ~(receives & abroad)
+    return np.asarray((ops.kind == Op.CALC) & (ops.size == 0) & ~(receives & abroad))
