@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import I64, Bool
 from emu.equivalence import turns
 from emu.errors import InputError
 from emu.fabric.graph import Graph
@@ -143,8 +143,9 @@ def _operations(layout: TraceLayout, graph: Graph, tasks: _Tasks) -> tuple[GoalO
     kind = np.where(talks, np.where(second, Op.RECV, Op.SEND), Op.CALC)
     order = np.lexsort((task, tasks.phase[task], event))
     first = np.searchsorted(rank[order], np.arange(layout.trace.n_ranks + 1))
-    kind, size, peer, tag, cpu = np.stack((kind, size, peer * talks, tag[task], tasks.cpu[event]))[:, order]
-    ops = GoalOps(first, kind, size, peer, tag, cpu, 0 * task, 0 * task, none, none, none > 0)
+    columns = kind, size, peer * talks, tag[task], tasks.cpu[event], 0 * task, 0 * task
+    kinds, sizes, peers, tags, cpus, nics, lines = (c[order] for c in columns)
+    ops = GoalOps(first, kinds, sizes, peers, tags, cpus, nics, lines, none, none, none > 0)
     place = np.empty(len(task), np.int64)
     place[order] = np.arange(len(task))
     ends = np.stack((place[: graph.n_tasks], place[: graph.n_tasks]))
@@ -183,4 +184,4 @@ def _joins(ops: GoalOps) -> Bool:
     count = len(ops.kind)
     receives = np.bincount(ops.waiting[ops.kind[ops.waited] == Op.RECV], minlength=count) > 0
     abroad = np.bincount(ops.waited[ops.cpu[ops.waiting] != ops.cpu[ops.waited]], minlength=count) > 0
-    return column((ops.kind == Op.CALC) & (ops.size == 0) & ~(receives & abroad), np.bool_)
+    return np.asarray((ops.kind == Op.CALC) & (ops.size == 0) & ~(receives & abroad))
