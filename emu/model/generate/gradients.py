@@ -88,7 +88,7 @@ class WholeGradients:
             tape.compute(gradient_work(part.stack.precision, 3 * gradient.elements))
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """Do nothing: the backward of a pass has ended."""
+        """Take notice that the backward of a pass has ended; passes are counted from 0. Here, nothing needs to be done."""
 
 
 class GradientBuckets(WholeGradients):
@@ -126,7 +126,12 @@ class GradientBuckets(WholeGradients):
             self._reduce(tape, part)
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """Wait for the reduced gradients at the end of the last backward, and copy them out of their buckets."""
+        """Wait for the reduced gradients and copy them out if the backward that has ended is the last; else do nothing.
+
+        Args:
+            tape: The tape of the rank.
+            pass_: The number of the pass whose backward has ended, from 0 on.
+        """
         if pass_ < self.last or self.part is None:
             return
         tape.join(*self.requests)

@@ -121,13 +121,20 @@ def _in_turn(spans: Spans, came: I64) -> tuple[Spans, I64]:
 def time_division(
     doing_of: Callable[[int], Activity], stages: Mapping[int, int], rank: int, window: Spans
 ) -> tuple[int, Counter[str], int, Counter[int]]:
-    """Return the ticks within a window that a rank computes, communicates by axis, and waits for other stages or by rank.
+    """Return how a rank spends a window, in ticks.
+
+    While it waits for a rank of its own stage, what that rank does counts: if it communicates, this is communication; if it
+    waits, the rank that it waits for is looked at in the same way; all else is a wait that is charged to it.
 
     Args:
         doing_of: A function that returns the activity of any rank.
         stages: The stage of each rank of a pipeline.
         rank: The rank.
         window: One span.
+
+    Returns:
+        The ticks that it computes, that it communicates by axis, that it waits for other stages, and that it waits for its own
+        stage, by the rank to which the wait is charged.
     """
     cut = _cut(doing_of(rank), window)
     compute, bubble = cut.of(cut.busy).ticks, 0

@@ -153,7 +153,10 @@ _SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_topology, "device
 
 
 class SweepPoint(NamedTuple):
-    """A point of a sweep: the options of the command, with the things that they name; a file is read here."""
+    """A point of a sweep: the options of the command as text, and the model, topology, device and stack that they name.
+
+    Files are read before there is a point, so that the processes that time it read none.
+    """
 
     said: Words
     model: Model

@@ -267,7 +267,11 @@ def _crossing(paper: Any, target: Target) -> Answer:
 
 
 def _best_ep(paper: Any, target: Target) -> Answer:
-    """Answer whether tensor parallelism alone is best at a practical imbalance."""
+    """Answer whether EP=1 has a higher MFU than the best EP of 2, 4 and 8 for all numbers of GPUs of table 5.
+
+    EP=1 is tensor parallelism alone. The imbalance of experts is 20 %, which 6.3 calls practical. The value is `EP=1` or
+    `EP>1 somewhere`.
+    """
     sizes = [each for each in paper.of("5") if "mfu" in each.id]
     won, words = True, []
     for each in sizes:

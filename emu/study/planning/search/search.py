@@ -319,7 +319,7 @@ class Search:
 
     @kept_by(lambda _, *asked: asked)
     def _fits(self, plan: Plan, places: range) -> bool:
-        """Return whether some places of a plan's pipelines fit the memory."""
+        """Return whether ranks at all of these places of a plan's pipelines fit the memory; True if its size is not known."""
         return not self.has or holds(self.model, plan, self.request.stack, self.has, places)
 
     def _asked(self, job: StepJob | RequestJob) -> PendingResult[JobResult]:
@@ -376,7 +376,10 @@ class Search:
         return {each: rows[each] for each in by_time[: self.request.best]}
 
     def interrupted(self) -> list[Candidate]:
-        """Add what was known before to what an interrupted search knows, keep both, and return the best candidates."""
+        """Return the best candidates that an interrupted search knows, with those of earlier interrupted runs, fastest first.
+
+        Their rows and the bound become those of this search; the cache keeps the candidates and the bound for the next run.
+        """
         best = self.known()
         self.rows, self.least_s = {**best, **self.rows}, self.state.least_s
         self.state.save([*best])
