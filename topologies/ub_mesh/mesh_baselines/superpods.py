@@ -214,7 +214,7 @@ _EXAMPLES = ("dims=2x2x2x2x4", "dims=2x1x2x4x2,lane_rate=50Gb/s", "dims=3x2x2x2x
 
 @topology(_A.name, source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, _A), full=("",))
 def superpod_a(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
-    """Join racks of 1D-FM-A in pods: NPUs of a board in a full mesh, x16 to LRS between boards, x16 to the rack's HRS; 8192 NPUs.
+    """Join racks of 1D-FM-A in pods: NPUs of a board in a full mesh, x16 to LRS between boards, x16 to a rack's HRS; 8192 NPUs.
 
     1D-FM-A is a rack with which UB-Mesh compares its own (6.2), and x16 are 16 lanes. LRS and HRS are switches of a low and a
     high radix: an LRS joins NPUs of equal place on the boards of a rack; the HRS lead to the racks of its row and column and to
