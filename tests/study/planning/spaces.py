@@ -11,7 +11,7 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
 from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
-from emu.study.planning.bound.rates import RequestTime
+from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.results import RequestJob, ResultCache, Timer
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
@@ -83,7 +83,7 @@ def there_s(placed: CandidateBounds, each: Candidate, times) -> float:
 def times(request, line):
     """Return a function that times requests as a search has them timed."""
     timer = Timer(request, find_model(request.model), (topology_of(line),), H100)
-    return lambda number, wanted: {name: RequestTime(**timer(RequestJob(number, each))) for name, each in wanted.items()}
+    return lambda number, wanted: {name: LeastTime(**timer(RequestJob(number, each))) for name, each in wanted.items()}
 
 
 def found(request: PlanRequest, line: str, device=H100, kept: ResultCache | None = None, **words) -> PlanTable:

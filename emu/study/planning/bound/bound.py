@@ -37,9 +37,9 @@ from emu.fabric.run import run_graph
 from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns, message_for, stages_of
 from emu.model.plan.plan import Plan
 from emu.model.stack.software import MEGATRON, PYTORCH, Software
+from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.megatron_paths import MegatronPaths, OverlappedRequests
 from emu.study.planning.bound.pytorch_paths import PytorchPaths
-from emu.study.planning.bound.requests import Requests
 from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, StageCut, TapePath, TapePaths, times_s
 from emu.units import TICKS_PER_S, seconds
 
@@ -75,48 +75,48 @@ class Outline:
         ends = tuple(paths.of_ends(plan, of_place) for of_place in held)
         return Outline(plan, cut, turns, ends, size, paths.waits(plan), paths.reductions(plan, last=True))
 
-    def seconds(self, requests: Requests) -> float:
+    def seconds(self, least: LeastTimes) -> float:
         """Return the bound of the plan's step in seconds, by the least times of its requests."""
         plan = self.plan
-        spans = self.spans(requests)
+        spans = self.spans(least)
         works = spans.sum(axis=1) @ np.array([plan.passes, 1, plan.passes - 1])
-        before, after, _ = np.array(self.ends_s(requests)).T
-        reduced = after + self._reduced_s(requests, spans)
+        before, after, _ = np.array(self.ends_s(least)).T
+        reduced = after + self._reduced_s(least, spans)
         if plan.pp > 1:
-            sent, back = self.messages(requests)
+            sent, back = self.messages(least)
             before = np.maximum(before, before[0] + _passed(spans[:-1, 0, 0] + sent[:-1, 1]))
             if not plan.splits:
                 after = np.maximum(after, _passed(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
             works += self._sent_s(sent[:, 0], back[:, 0])
         return float((before + works + np.maximum(after, reduced)).max()) * (1 - ROUNDED)
 
-    def _reduced_s(self, requests: Requests, spans: F64) -> F64:
+    def _reduced_s(self, least: LeastTimes, spans: F64) -> F64:
         """Return [P] the times of reductions less the last backward, as no gradient is there before this begins."""
-        took = [path.seconds(requests, place) for place, path in enumerate(self.reduces)]
+        took = [path.seconds(least, place) for place, path in enumerate(self.reduces)]
         last = spans[..., 1 if self.plan.passes == 1 else 2].sum(axis=1)
         return np.array(took) - last if took else np.zeros(self.plan.pp)
 
-    def spans(self, requests: Requests) -> F64:
+    def spans(self, least: LeastTimes) -> F64:
         """Return [P, V, 3] the times of the forward, the first backward and a later backward of each stage."""
-        return np.asarray(self.cut.counts @ np.array(self._of_places(requests, self._parts_s)))
+        return np.asarray(self.cut.counts @ np.array(self._of_places(least, self._parts_s)))
 
-    def _of_places(self, requests: Requests, of_place: Callable[[Requests, int, int], T]) -> list[T]:
+    def _of_places(self, least: LeastTimes, of_place: Callable[[LeastTimes, int, int], T]) -> list[T]:
         """Return [P] a value for each place, computed once for places with equal parts and equal times of requests."""
         known = dict[Hashable, T]()
-        keys = [(requests.place_key(place), held) for place, held in enumerate(self.cut.holds)]
+        keys = [(least.place_key(place), held) for place, held in enumerate(self.cut.holds)]
         for place, key in enumerate(keys):
             if key not in known:
-                known[key] = of_place(requests, place, key[1])
+                known[key] = of_place(least, place, key[1])
         return [known[key] for key in keys]
 
-    def _parts_s(self, requests: Requests, place: int, held: int) -> list[Sequence[float]]:
+    def _parts_s(self, least: LeastTimes, place: int, held: int) -> list[Sequence[float]]:
         """Return [K, 3] the times of the passes of each part at a place."""
         has = self.cut.held[held] > 0
-        return [times_s(turns, requests, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
+        return [times_s(turns, least, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
 
-    def ends_s(self, requests: Requests) -> list[list[float]]:
+    def ends_s(self, least: LeastTimes) -> list[list[float]]:
         """Return [P, 3] the times of each place before its passes, after them, and after them without overlap with passes."""
-        return self._of_places(requests, lambda requests, place, held: times_s(self.ends[held], requests, place))
+        return self._of_places(least, lambda least, place, held: times_s(self.ends[held], least, place))
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
         """Return [P] the time that a rank waits until its messages have left, without the last one."""
@@ -127,9 +127,9 @@ class Outline:
         most = np.maximum(onward_s * (sends_on > 0), back_s * (sends_back > 0))
         return np.asarray(self.plan.passes * (sends_on * onward_s + sends_back * back_s) - most)
 
-    def messages(self, requests: Requests) -> F64:
+    def messages(self, least: LeastTimes) -> F64:
         """Return [2, P, 2] the times until a message to the next place, or to the one before, has left and is delivered."""
-        found = [requests.messages(to, self.message_bytes) for to in (1, -1)]
+        found = [least.messages(to, self.message_bytes) for to in (1, -1)]
         return np.array([[(each.left_s, each.there_s) for each in way] for way in found])
 
 
@@ -261,54 +261,54 @@ class _ChartBuilder:
         return builder.graph(), np.array(self.code)
 
 
-def chart_s(paths: MegatronPaths, outline: Outline, requests: Requests) -> float:
+def chart_s(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> float:
     """Return the bound of a step by its chart, in seconds; 0 where no chart is made."""
     plan = outline.plan
     if 2 * plan.stages * plan.passes > MOST:
         return 0.0
     try:
-        times = _times(paths, outline, requests)
+        times = _times(paths, outline, least)
         return pipeline_end_s(times, plan.pipeline, plan.passes, waits=outline.waits) * (1 - ROUNDED)
     except InputError:  # longer than the clock counts
         return 0.0
 
 
-def _times(paths: MegatronPaths, outline: Outline, requests: Requests) -> PipelineTimes:
+def _times(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> PipelineTimes:
     """Return the times of a plan's chart."""
-    spans, plan = outline.spans(requests), outline.plan
-    ends = np.array(outline.ends_s(requests))
-    ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(requests)
+    spans, plan = outline.spans(least), outline.plan
+    ends = np.array(outline.ends_s(least))
+    ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(least)
     shape = (plan.pp, plan.vp)
     weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
     if paths.stack.overlaps_gradients:
         for place in range(plan.pp):
             of = [paths.overlapped(plan, int(stage)) for stage in outline.cut.stages[place]]
-            weights[place] = _gathered(of, requests, place)
+            weights[place] = _gathered(of, least, place)
             moved[place] = [sum(each.moved_s for each in asides) for asides in of]
             for v, asides in enumerate(of):
                 for a, each in enumerate(asides):
-                    arrive[place, v, a] = _arrives_s(paths, plan, each, requests, place)
-                    reduce[place, v, a] = 0.0 if each.reduce is None else requests.collective(place, each.reduce).there_s
+                    arrive[place, v, a] = _arrives_s(paths, plan, each, least, place)
+                    reduce[place, v, a] = 0.0 if each.reduce is None else least.collective(place, each.reduce).there_s
     passes = spans[..., 0], spans[..., 2], spans[..., 2] + moved
     left, there = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
     return PipelineTimes(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
 
 
-def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, requests: Requests, place: int) -> float:
+def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, least: LeastTimes, place: int) -> float:
     """Return the time from the beginning of the last backward until the last gradients may be reduced, in seconds."""
     first, *after = aside.names
-    passed = sum(paths.of_layer(plan, name)[2].seconds(requests, place) for name in after)
-    return passed + paths.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
+    passed = sum(paths.of_layer(plan, name)[2].seconds(least, place) for name in after)
+    return passed + paths.of_arrivals(plan, first)[aside.axis].seconds(least, place) + aside.moved_s
 
 
-def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], requests: Requests, place: int) -> list[float]:
+def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], least: LeastTimes, place: int) -> list[float]:
     """Return [V] the time from the step's beginning until each stage has its first weights; one axis gathers one at a time."""
     cleared, there, found = 0.0, dict[str, float](), list[float]()
     for asides in of_stages:
         for each in asides:
             cleared += each.cleared_s
             if each.gather is not None:
-                taken_s = requests.collective(place, each.gather).there_s
+                taken_s = least.collective(place, each.gather).there_s
                 there[each.axis] = max(there.get(each.axis, 0.0), cleared) + taken_s
         found.append(max((there[each.axis] for each in asides if each.gather is not None), default=0.0))
     return found

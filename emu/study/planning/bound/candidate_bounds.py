@@ -34,9 +34,16 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
+from emu.study.planning.bound.least_times import (
+    BoundedRequest,
+    LeastTimes,
+    Missing,
+    PlacedGroups,
+    PlacedLeastTimes,
+    PortLeastTimes,
+)
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.rates import Rates, RequestTime, ports_of
-from emu.study.planning.bound.requests import Missing, PlacedGroups, PlacedRequest, PlacedRequests, QuickRequests, Requests
+from emu.study.planning.bound.rates import LeastTime, Rates, ports_of
 from emu.study.planning.bound.tape_paths import TapePath, TapePaths, times_s
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
@@ -94,7 +101,7 @@ def _ahead(plan: Plan) -> Sequence[int]:
 _CUT = 1e-3  # of a pass, more than what is rounded where its operators are shared out
 _RANKS = 2**22  # of all placements in the cache; one of 16,384 takes a megabyte
 # A function that times requests on the topology of a number.
-TimeRequests = Callable[[int, Mapping[Hashable, PlacedRequest]], Mapping[Hashable, RequestTime]]
+TimeRequests = Callable[[int, Mapping[Hashable, BoundedRequest]], Mapping[Hashable, LeastTime]]
 
 
 @dataclass(eq=False)
@@ -163,7 +170,7 @@ class QuickBounds:
             turns = paths.of_layer(replace(plan, recompute="none"), self._kind)
         except InputError:  # it is told when the plan is looked at
             return 0.0, 0.0
-        found = [times_s(turns, Requests(rates, plan), 0) for rates in self.rates]
+        found = [times_s(turns, LeastTimes(rates, plan), 0) for rates in self.rates]
         return min(forward for forward, _, _ in found), min(min(backwards) for _, *backwards in found)
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))
@@ -188,7 +195,7 @@ class CandidateBounds:
     names: bool = False  # a word names an algorithm, by which ranks may send to switches, even where none is said to add
     quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
-    _known: list[dict[Hashable, RequestTime]] = field(init=False)  # times of requests by name, of each topology
+    _known: list[dict[Hashable, LeastTime]] = field(init=False)  # times of requests by name, of each topology
     _groups: LRUCache[Hashable, PlacedGroups] = field(
         default_factory=lambda: LRUCache(_RANKS, lambda groups: groups.plan.world)
     )
@@ -205,7 +212,7 @@ class CandidateBounds:
         Raises:
             InputError: the plan cannot be generated.
         """
-        return [self._outlined(plan).seconds(Requests(rates, plan)) for rates in self._rates]
+        return [self._outlined(plan).seconds(LeastTimes(rates, plan)) for rates in self._rates]
 
     @property
     def reduces(self) -> bool:
@@ -223,7 +230,7 @@ class CandidateBounds:
         there = self._quick(candidate)
         return max(self._outlined(candidate.plan).seconds(there), self._reduced_s(there))
 
-    def _reduced_s(self, there: QuickRequests) -> float:
+    def _reduced_s(self, there: PortLeastTimes) -> float:
         """Return the bound of a candidate by its reductions, as far as times are known."""
         return _longest_s(self.paths.reductions(there.plan, last=False), there)
 
@@ -237,14 +244,14 @@ class CandidateBounds:
             self._groups[key] = PlacedGroups.of(topology, plan, axes, self._rates[number], ports)
         return self._groups[key]
 
-    def _quick(self, candidate: Candidate) -> QuickRequests:
+    def _quick(self, candidate: Candidate) -> PortLeastTimes:
         """Return the requests of a candidate, before they are timed."""
-        return QuickRequests(self._rates[candidate.topology], candidate.plan, self._where(candidate))
+        return PortLeastTimes(self._rates[candidate.topology], candidate.plan, self._where(candidate))
 
-    def _there(self, candidate: Candidate) -> PlacedRequests:
+    def _there(self, candidate: Candidate) -> PlacedLeastTimes:
         """Return the requests of a candidate in its placement."""
         number, plan, _ = candidate
-        return PlacedRequests(self._rates[number], plan, self._where(candidate), self._known[number], self.axes)
+        return PlacedLeastTimes(self._rates[number], plan, self._where(candidate), self._known[number], self.axes)
 
     def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[tuple[float, bool]]:
         """Return better bounds of candidates, after some of the requests without known times are timed.
@@ -283,6 +290,6 @@ class CandidateBounds:
         return Outline.of(self.paths, plan)
 
 
-def _longest_s(paths: Sequence[TapePath], requests: Requests) -> float:
+def _longest_s(paths: Sequence[TapePath], least: LeastTimes) -> float:
     """Return the time of the longest of the paths of a plan's places, one path each, in seconds."""
-    return max((path.seconds(requests, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)
+    return max((path.seconds(least, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)

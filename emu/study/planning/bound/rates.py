@@ -28,7 +28,7 @@ _TOGETHER = 2**17  # pairs that are routed at one time
 _FACTOR = 10_007  # of the names of routes, so that two routes between the same NPUs have different names
 
 
-class RequestTime(NamedTuple):
+class LeastTime(NamedTuple):
     """The least time of a request, in seconds."""
 
     left_s: float  # until a message has left its sender
@@ -59,9 +59,9 @@ class Rates(NamedTuple):
         moved = {**cut, "all_reduce": size}.get(operation, 0)
         return self.alpha_s + moved / max(self.out, self.into) if moved and ranks > 1 else 0.0
 
-    def message(self, size: int) -> RequestTime:
+    def message(self, size: int) -> LeastTime:
         """Return the least time of a message."""
-        return RequestTime(size / self.out, self.alpha_s + size / min(self.out, self.into))
+        return LeastTime(size / self.out, self.alpha_s + size / min(self.out, self.into))
 
 
 def ranks_of(sizes: Mapping[str, int], axis: str) -> int:

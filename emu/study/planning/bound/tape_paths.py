@@ -26,8 +26,8 @@ from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
+from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.rates import ranks_of
-from emu.study.planning.bound.requests import Requests
 from emu.trace.device.device import Device
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.steps import computes, queue_order
@@ -51,12 +51,12 @@ class TapePath:
         """Axes of the requests."""
         return tuple(dict.fromkeys(ask.axis for _, ask in self.asks))
 
-    def seconds(self, requests: Requests, place: int) -> float:
+    def seconds(self, least: LeastTimes, place: int) -> float:
         """Return the time of the longest path to the last event, on a rank at a place of its pipeline, in seconds."""
-        of = requests.axes_key(place, self.axes)
+        of = least.axes_key(place, self.axes)
         if of in self.known:
             return self.known[of]
-        took = [(i, requests.collective(place, ask)) for i, ask in self.asks]
+        took = [(i, least.collective(place, ask)) for i, ask in self.asks]
         longest_s = self._longest_s({i: each.left_s if i in self.sends else each.there_s for i, each in took})
         if all(each.is_told for _, each in took):
             self.known[of] = longest_s
@@ -83,9 +83,9 @@ EndPaths = tuple[TapePath, TapePath, TapePath]
 HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the parameters of which they have copies
 
 
-def times_s(paths: Sequence[TapePath], requests: Requests, place: int) -> list[float]:
+def times_s(paths: Sequence[TapePath], least: LeastTimes, place: int) -> list[float]:
     """Return the least time of each of several paths at a place, in seconds; some may be one and the same."""
-    known = {path: path.seconds(requests, place) for path in dict.fromkeys(paths)}
+    known = {path: path.seconds(least, place) for path in dict.fromkeys(paths)}
     return [known[path] for path in paths]
 
 

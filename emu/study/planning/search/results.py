@@ -22,7 +22,7 @@ from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.sources import code_digest
 from emu.store import ValueTable
-from emu.study.planning.bound.requests import PlacedRequest, time_request
+from emu.study.planning.bound.least_times import BoundedRequest, least_request_time
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
@@ -37,7 +37,7 @@ _EFFORTS = {
     COMPOSED: ALWAYS_COMPOSED,
     FULL: DEFAULT_EFFORT,  # as `emu estimate` does
 }
-JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `RequestTime`; or why there is none under REFUSED
+JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `LeastTime`; or why there is none under REFUSED
 REFUSED = "refused"
 _FILE = "plans.sqlite"
 
@@ -53,7 +53,7 @@ class RequestJob(NamedTuple):
     """A job that times a request by itself."""
 
     topology: int  # which of those of the search
-    request: PlacedRequest
+    request: BoundedRequest
 
 
 Job = StepJob | RequestJob
@@ -81,11 +81,11 @@ class Timer:
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
         return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)))
 
-    def _lone(self, number: int, request: PlacedRequest) -> JobResult:
+    def _lone(self, number: int, request: BoundedRequest) -> JobResult:
         """Return the least time of a request on the topology of a number."""
         stack, algorithms = self.request.stack, self.request.algorithms
         topology, device = topology_under(stack, self.topologies[number]), device_under(stack, self.device)
-        return time_request(request, topology, algorithms, device.request_overhead_fs)._asdict()
+        return least_request_time(request, topology, algorithms, device.request_overhead_fs)._asdict()
 
 
 class ResultCache(ValueTable):

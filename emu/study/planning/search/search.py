@@ -25,8 +25,8 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
-from emu.study.planning.bound.rates import RequestTime
-from emu.study.planning.bound.requests import PlacedRequest
+from emu.study.planning.bound.least_times import BoundedRequest
+from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
 from emu.study.planning.search.results import COMPOSED, FULL, REFUSED, JobResult, Progress, RequestJob, SearchState, StepJob
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
@@ -290,14 +290,14 @@ class Search:
         self.anywhere += [(bound_s, places) for bound_s in bounds]
         self.without += [(entry.bound_s, places)] * (len(self.topologies) - len(bounds))
 
-    def _times(self, topology: int, wanted: Mapping[Hashable, PlacedRequest]) -> dict[Hashable, RequestTime]:
+    def _times(self, topology: int, wanted: Mapping[Hashable, BoundedRequest]) -> dict[Hashable, LeastTime]:
         """Return times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
         asked = dict(islice(wanted.items(), self._most.requests - self.requests))
-        found = {name: RequestTime(0.0, 0.0) for name in wanted if name not in asked}
+        found = {name: LeastTime(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)
         pending = (self._asked(RequestJob(topology, request)) for request in asked.values())
         for name, took in zip(asked, results_of(pending, 32 * self.pool.side_by_side), strict=True):
-            found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
+            found[name] = LeastTime(0.0, 0.0) if REFUSED in took else LeastTime(**took)
         return found
 
     def needed(self) -> list[Candidate]:

@@ -31,7 +31,7 @@ from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.site import canonical_npus
-from emu.study.planning.bound.rates import Ports, Rates, RequestTime, ranks_of
+from emu.study.planning.bound.rates import LeastTime, Ports, Rates, ranks_of
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.place_requests import DistinctRequest, choosing
@@ -46,7 +46,7 @@ from emu.units import TICKS_PER_S
 
 
 @dataclass(frozen=True, eq=False)
-class Requests:
+class LeastTimes:
     """The least times of the requests of a plan in any placement; those in one placement are a subclass."""
 
     rates: Rates
@@ -65,20 +65,20 @@ class Requests:
         """Return a key that is equal where the requests of these axes take equally long."""
         return self.rates, tuple(ranks_of(self.sizes, axis) for axis in axes)
 
-    def collective(self, place: int, ask: Ask) -> RequestTime:
+    def collective(self, place: int, ask: Ask) -> LeastTime:
         """Return the least time of a request of all ranks at one place; a message goes to the next member of the group."""
         ring, item = ask.operation == MESSAGE or goes_round(ask.splits), item_bytes(ask.dtype)
         rates = self.rates_of(place, ask.axis, ring=ring)
         if ring:
             return rates.message(ask.elements * item)
         elements = 0 if ask.splits else ask.elements  # of blocks that differ a rank may have the largest itself
-        return RequestTime(0.0, rates.least_s(ask.operation, elements, item, ranks_of(self.sizes, ask.axis)))
+        return LeastTime(0.0, rates.least_s(ask.operation, elements, item, ranks_of(self.sizes, ask.axis)))
 
     def rates_of(self, place: int, axis: str, *, ring: bool) -> Rates:
         """Return the rates of a rank at a place within its group of an axis; `ring`: to and from its neighbours there."""
         return self.rates
 
-    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
+    def messages(self, to: int, size: int) -> Sequence[LeastTime]:
         """Return [P] the least times of messages from each place to the place that is `to` places after it."""
         return [self.rates.message(size)] * self.plan.pp
 
@@ -104,7 +104,7 @@ class PlacedGroups:
     numbers: int  # possible numbers of communicators, as in `Groups`
     anywhere: Rates  # of any NPU
     ports: Ports | None = None  # None: not known
-    messages: dict[Hashable, Sequence[RequestTime]] = field(default_factory=dict)  # known times by distance and size
+    messages: dict[Hashable, Sequence[LeastTime]] = field(default_factory=dict)  # known times by distance and size
 
     @staticmethod
     def of(
@@ -188,7 +188,7 @@ _MOST_ROOTS = 16  # limit of roots of an operation that are timed
 _NEAR = 0.03  # share above the least time by any algorithm that is near enough to try no other
 
 
-class PlacedRequest(NamedTuple):
+class BoundedRequest(NamedTuple):
     """A request of groups on NPUs at one time; the axis of its `Ask` means nothing."""
 
     ask: Ask
@@ -216,10 +216,10 @@ class PlacedRequest(NamedTuple):
 
 
 # Requests whose times are asked for and not known, by name, each after its rank in the order of timing: the least comes first.
-Missing = dict[Hashable, tuple[int, PlacedRequest]]
+Missing = dict[Hashable, tuple[int, BoundedRequest]]
 
 
-def time_request(request: PlacedRequest, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> RequestTime:
+def least_request_time(request: BoundedRequest, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> LeastTime:
     """Return the least time of a request for a rank, for any entry times of other ranks and any algorithm of its step.
 
     A step may contain the messages of every rank. Members that enter early then send before the last one enters, and groups
@@ -238,11 +238,11 @@ def time_request(request: PlacedRequest, topology: Topology, algorithms: tuple[s
     choice = choice_on(topology, algorithms, "float32", npus=npus)
     roots = request.roots
     if roots is None:
-        return RequestTime(0.0, 0.0)
+        return LeastTime(0.0, 0.0)
     asked = [request.different(n) for n in range(request.groups.numbers)]
     fabric = _Fabric(choice, topology, npus, launch_fs, request.groups.rates)
     each = [_least(replace(of, root=root), fabric) for of in asked for root in roots]
-    return RequestTime(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
+    return LeastTime(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,14 +259,14 @@ class _Fabric(ServedFabric):
         """Return the placed schedule of each part."""
         return [lay_request(part.what, self.topology, part.ranks) for part in parts]
 
-    def least(self, asked: DistinctRequest, laid: Sequence[PlacedSchedule]) -> RequestTime:
+    def least(self, asked: DistinctRequest, laid: Sequence[PlacedSchedule]) -> LeastTime:
         """Return the least time that a rank needs for a request, by its placed schedules."""
         least = [least_fs(each, self.launch_fs) for each in laid]
         if asked.name == MESSAGE:
             left, there = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
-            return RequestTime(left, there)
+            return LeastTime(left, there)
         ranks = asked.ranks.shape[1]
-        return RequestTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
+        return LeastTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
 
     def fewest(self, asked: DistinctRequest) -> DistinctRequest:
         """Return a collective with only one of the groups that symmetries make equal, as they take equally long.
@@ -282,7 +282,7 @@ class _Fabric(ServedFabric):
         return replace(asked, ranks=asked.ranks[np.sort(first)], choosing=asked.choosing[np.sort(first)])
 
 
-def _least(asked: DistinctRequest, fabric: _Fabric) -> RequestTime:
+def _least(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
     """Return the least time of a request by any algorithm that may serve it; of many groups the first that chooses is timed."""
     parts = fabric.parts(asked)
     laid = fabric.laid(parts)
@@ -296,7 +296,7 @@ def _least(asked: DistinctRequest, fabric: _Fabric) -> RequestTime:
     taken, seen = fabric.least(few, laid), {_served(parts)}
     if not is_open(asked, fabric.choice):
         return taken
-    floor = RequestTime(0.0, _floor_s(asked, fabric))
+    floor = LeastTime(0.0, _floor_s(asked, fabric))
     if heavy:
         return floor
     for option in _options(asked, fabric):
@@ -330,55 +330,55 @@ def _options(asked: DistinctRequest, fabric: _Fabric) -> Iterator[Option]:
 
 
 @dataclass(frozen=True, eq=False)
-class QuickRequests(Requests):
+class PortLeastTimes(LeastTimes):
     """The requests of a plan in one placement, by the rates of the ports that serve its groups."""
 
     where: PlacedGroups
 
     def place_key(self, place: int) -> Hashable:
-        """Return the key of a place, as in `Requests`; each place has its own."""
+        """Return the key of a place, as in `LeastTimes`; each place has its own."""
         return place
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the key of the groups of axes at a place, as in `Requests`."""
+        """Return the key of the groups of axes at a place, as in `LeastTimes`."""
         return tuple((ranks_of(self.sizes, axis), self.where.rates(place, axis)) for axis in axes)
 
     def rates_of(self, place: int, axis: str, *, ring: bool) -> Rates:
-        """Return the rates of a rank at a place, as in `Requests`."""
+        """Return the rates of a rank at a place, as in `LeastTimes`."""
         return self.where.rates(place, axis)[ring]
 
-    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
-        """Return [P] the least times of messages between places, as in `Requests`."""
+    def messages(self, to: int, size: int) -> Sequence[LeastTime]:
+        """Return [P] the least times of messages between places, as in `LeastTimes`."""
         n = self.where.plan.pp
         return [self.where.rates_between(place, (place + to) % n).message(size) for place in range(n)]
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedRequests(QuickRequests):
+class PlacedLeastTimes(PortLeastTimes):
     """The requests of a plan in one placement by their times; one whose time is not known takes what it quickly takes."""
 
-    times: Mapping[Hashable, RequestTime]  # known ones, by name of the request
+    times: Mapping[Hashable, LeastTime]  # known ones, by name of the request
     axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
     missing: Missing = field(default_factory=dict)  # what was asked for and is not known, by name
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the key of the groups of axes at a place, as in `Requests`."""
+        """Return the key of the groups of axes at a place, as in `LeastTimes`."""
         return self.where.topology, self.where.names(place, axes)
 
-    def collective(self, place: int, ask: Ask) -> RequestTime:
-        """Return the least time of a request at a place, as in `Requests`."""
+    def collective(self, place: int, ask: Ask) -> LeastTime:
+        """Return the least time of a request at a place, as in `LeastTimes`."""
         after = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
         groups = self.where.neighbours(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
-        found = self._time(PlacedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
+        found = self._time(BoundedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
         return super().collective(place, ask)._replace(is_told=False) if found is None else found
 
-    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
-        """Return [P] the least times of messages between places, as in `Requests`."""
+    def messages(self, to: int, size: int) -> Sequence[LeastTime]:
+        """Return [P] the least times of messages between places, as in `LeastTimes`."""
         kept, n = self.where.messages, self.where.plan.pp
         if (to, size) in kept:
             return kept[to, size]
         asks = [
-            PlacedRequest(Ask("pp", MESSAGE, size, "int8"), self.where.between(place, (place + to) % n)) for place in range(n)
+            BoundedRequest(Ask("pp", MESSAGE, size, "int8"), self.where.between(place, (place + to) % n)) for place in range(n)
         ]
         found = [self._time(each, _ENDS) for each in asks]
         if None not in found:
@@ -386,7 +386,7 @@ class PlacedRequests(QuickRequests):
         otherwise = super().messages(to, size)
         return [least if each is None else each for each, least in zip(found, otherwise, strict=True)]
 
-    def _time(self, request: PlacedRequest, after: int) -> RequestTime | None:
+    def _time(self, request: BoundedRequest, after: int) -> LeastTime | None:
         """Return the time of a request; None if it is not known, and then note that it is missing."""
         name = request.name
         found = self.times.get(name)
