@@ -74,9 +74,9 @@ def of(request, line):
 
 def there_s(placed: CandidateBounds, each: Candidate, times) -> float:
     """Return a candidate's bound by the times of its own requests, once all are known."""
-    is_told = False
-    while not is_told:
-        [(least_s, is_told)] = placed.nearer([each], times)
+    is_final = False
+    while not is_final:
+        [(least_s, is_final)] = placed.nearer([each], times)
     return least_s
 
 
