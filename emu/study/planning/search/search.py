@@ -194,10 +194,7 @@ class Search:
             self._take_next()
 
     def _promising(self, split: Hashable, looks: Iterator[int]) -> list[tuple[Candidate, PendingResult[JobResult]]]:
-        """Return the plan with the least bound of a split with its pending step, after so many looks.
-
-        Empty if there is none.
-        """
+        """Return the plan with the least bound of a split and its pending step, after so many looks, or an empty list."""
         asked = list[tuple[Candidate, PendingResult[JobResult]]]()
         for _ in looks:
             if (first := self.frontier.first_of(split)) is None or first.bound_s > self._first_limit_s:
