@@ -17,7 +17,7 @@ from benchmarks.command import EMU, asked_for, ran
 from benchmarks.large import MODELS, command
 from emu.study.training.estimate import estimate
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 from launch.papers.measured.report import TRAINING, ask

@@ -39,7 +39,7 @@ from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed import composed
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import roles_of
-from emu.study.training.room import parts_told
+from emu.study.training.room import parts_text
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.study.training.step.step import shared_fields
 from emu.topology.placement import place
@@ -242,7 +242,7 @@ def _nearest(search: Search) -> InputError:
     plans = dict.fromkeys(sorted(search.plans, key=search.floors.bytes)[:_NEAR])
     sizes = [(sum(taken(plan).values()), spell(plan), plan) for plan in plans]
     needed, words, plan = min(sizes, key=lambda each: each[:2])
-    has, lacks, told = format_size(search.has), format_size(needed - search.has), parts_told(taken(plan))
+    has, lacks, told = format_size(search.has), format_size(needed - search.has), parts_text(taken(plan))
     return InputError(
         f"plan: no plan of {plan.world} NPUs fits {search.model.name} into the {has} of the {search.device.name}: the nearest, "
         f"{words}, takes {format_size(needed)} of a rank's memory, {lacks} more than there is ({told}); take more NPUs, a "
@@ -296,7 +296,7 @@ def _assumptions(search: Search, rows: Sequence[PlanRow]) -> tuple[str, ...]:
     plans = [parse_plan(row.plan, **batch) for row in rows]
     filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, search.model, stack))
     of_topologies = dict.fromkeys(told for each in search.topologies for told in each.assumptions)
-    return (*of_topologies, *search.device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED)
+    return (*of_topologies, *search.device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED_ASSUMED)
 
 
 def _undecided(search: Search) -> tuple[int, int, float]:

@@ -28,8 +28,8 @@ from emu.study.training.composed.software_costs import device_under, topology_un
 from emu.study.training.room import check_room
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import Step, TimedTrace, shared_fields, time_trace, time_whole_or_composed
+from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
 from emu.study.training.step_choice.options import other_choosers
-from emu.study.training.step_choice.step_to_serve import StepToServe, TimingEffort
 from emu.study.training.timed_step import choices_for, fastest_step
 from emu.topology.placement import order
 from emu.topology.topology import Topology
@@ -103,7 +103,7 @@ def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
 
 
 @lru_cache(maxsize=1)
-def standing_of(model: Model, plan: Plan, stack: Stack) -> Representatives:
+def representatives_of(model: Model, plan: Plan, stack: Stack) -> Representatives:
     """Return one rank of each place with its events, from a cache of the last plan."""
     return representatives_of_plan(
         representative_tapes(roles_of(model, plan, stack)), plan, (*meta_of(model, plan, stack), *work_of(model, plan))
@@ -122,7 +122,7 @@ class PreparedEstimate:
     speed: F64 | None  # [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed
     wall_s: float  # that it took
 
-    def moments(self, device: Device, *, briefly: bool = False) -> tuple[StepEstimate, TimedTrace]:
+    def estimate(self, device: Device, *, briefly: bool = False) -> tuple[StepEstimate, TimedTrace]:
         """Return the step with a device, and the times of its tasks; `briefly` as in `TimedTrace.step`.
 
         Raises:
@@ -167,7 +167,7 @@ class PreparedEstimate:
         Raises:
             InputError: A request cannot be timed, or a step is composed while ranks compute at several speeds.
         """
-        step = self.to_serve(device)
+        step = self.algorithm_search(device)
         if step is None:
             return self._timed(self.choice, device)
         request = self.request
@@ -175,12 +175,14 @@ class PreparedEstimate:
         choices = choices_for(step, *asked, self._npus)
         return fastest_step(choices, lambda choice: self._timed(choice, device), self.effort.near)
 
-    def to_serve(self, device: Device) -> StepToServe | None:
+    def algorithm_search(self, device: Device) -> AlgorithmSearch | None:
         """Return the step as the search for its algorithms takes it; None: words name all algorithms."""
         if not is_automatic(self.choice.chooser):
             return None
         by = other_choosers(self.topology, "float32", self._npus)
-        return StepToServe(self._standing, self.choice, by, self.topology, self._npus, device, self.effort.most_steps)
+        return AlgorithmSearch(
+            self._representatives, self.choice, by, self.topology, self._npus, device, self.effort.most_steps
+        )
 
     @cached_property
     def choice(self) -> Choice:
@@ -193,9 +195,9 @@ class PreparedEstimate:
         return npus_of(self.topology, self.request.plan, self.request.axes)
 
     @property
-    def _standing(self) -> Representatives:
+    def _representatives(self) -> Representatives:
         """One rank of each place of a pipeline, with its events."""
-        return standing_of(self.model, self.request.plan, self.request.stack)
+        return representatives_of(self.model, self.request.plan, self.request.stack)
 
     @property
     def _roles(self) -> list[list[Role]]:
@@ -223,7 +225,7 @@ class PreparedEstimate:
         if self.speed is not None and (self.speed != 1).any():
             what = "one, as the step is composed of one rank a stage"
             raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
-        return composition(self._standing, choice, self.topology, device.request_overhead_fs, self._npus).timed(device)
+        return composition(self._representatives, choice, self.topology, device.request_overhead_fs, self._npus).timed(device)
 
 
 def estimate(
@@ -240,10 +242,10 @@ def estimate(
     Raises:
         InputError: The plan does not fit the model, the topology or the device's memory, or cannot be generated yet.
     """
-    return estimate_moments(request, topology, device, effort)[0]
+    return estimate_and_times(request, topology, device, effort)[0]
 
 
-def estimate_moments(
+def estimate_and_times(
     request: EstimateRequest,
     topology: Topology,
     device: Device,
@@ -257,7 +259,7 @@ def estimate_moments(
     """
     prepared = prepare(request, topology, device, effort, speed)
     check_words(prepared.request, prepared.model, prepared.topology)
-    return prepared.moments(device)
+    return prepared.estimate(device)
 
 
 def prepare(

@@ -38,11 +38,11 @@ def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_rank
         return memory
     raise InputError(
         f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
-        f"than the {format_size(has)} of the {device.name}: {parts_told(memory)}; {_mend(model, plan, stack, has, most_ranks)}"
+        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; {_mend(model, plan, stack, has, most_ranks)}"
     )
 
 
-def parts_told(memory: Mapping[str, int]) -> str:
+def parts_text(memory: Mapping[str, int]) -> str:
     """Return the parts of a rank's memory in words, the largest first."""
     largest_first = sorted(memory.items(), key=lambda part: -part[1])
     return ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)

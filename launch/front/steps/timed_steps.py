@@ -20,7 +20,7 @@ from emu.study.live.faulty_job import FaultyJob, losses, time_faulty_job, times_
 from emu.study.live.timed_faults import run_through_timed_faults
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.step.choices import choice_for
-from emu.study.training.step.rate import messages_of, products_of, timed_told
+from emu.study.training.step.rate import messages_of, products_of, timed_dtypes_text
 from emu.study.training.step.step import Step, TimedTrace, with_means
 from emu.topology.fault_injection.fault import Fault, check_before_end
 from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps, read_faults
@@ -57,7 +57,7 @@ def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) 
     """
     several = count > 1
     every = ((with_means(step, timed) if several else step, timed) for step, timed in made)
-    rows, steps = zip(*with_progress(every, label, count, _told, (lambda of: of[0]) if several else None), strict=True)
+    rows, steps = zip(*with_progress(every, label, count, _progress_line, (lambda of: of[0]) if several else None), strict=True)
     return rows, steps
 
 
@@ -68,7 +68,7 @@ def with_pacing(made: Iterable[tuple[S, TimedTrace]], paced: PaceFigures | None)
         paced = None
 
 
-def _told(made: tuple[Step, TimedTrace]) -> str:
+def _progress_line(made: tuple[Step, TimedTrace]) -> str:
     """Return what a person wants to know of a step at once."""
     step = made[0]
     return f"{step.topology}: {format_time(step.step_time_s)}" + ("" if step.mfu is None else f", MFU {step.mfu:.3f}")
@@ -247,7 +247,7 @@ class TraceTiming:
         else:
             timed, pairs = times_of_trace(recorded, chosen, found, dtype, stack), zip(self.machines, known, strict=True)
             told = [time_faulty_job(*each, ranks, steps, timed, found.name) for each in pairs]
-        how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
+        how = timed_dtypes_text(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
         return [replace(each, timed=how) for each in told]
 
 

@@ -8,7 +8,7 @@ from operator import getitem, itemgetter
 from matplotlib.colors import to_hex, to_rgb
 
 from emu.study.training.estimate import StepEstimate
-from emu.study.training.step.rate import timed_told
+from emu.study.training.step.rate import timed_dtypes_text
 from emu.study.training.step.step import Step, TimedTrace
 from emu.study.training.train import TrainingResult
 from emu.trace.report.activity import BusyLink, busiest
@@ -85,7 +85,7 @@ def requests_table(timed: TimedTrace) -> Block:
 
 def settings_of(step: Step) -> list[str]:
     """Return the settings of a step (topology, device, model, plan, stack), a sentence each."""
-    timed = timed_told(step.dtype, step.products, step.messages_in)
+    timed = timed_dtypes_text(step.dtype, step.products, step.messages_in)
     told = [f"topology: {step.topology}", f"{step.ranks} ranks; device {step.device}", f"timed {timed}"]
     if isinstance(step, StepEstimate | TrainingResult):
         told.append(f"model {step.model}; plan {step.plan}")

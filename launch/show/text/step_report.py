@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from emu.cluster.pace.timeliness import SHARE_IN_TIME, PaceFigures
 from emu.study.training.step.choices import StepChoice
-from emu.study.training.step.rate import timed_told
+from emu.study.training.step.rate import timed_dtypes_text
 from emu.study.training.step.step import CostlyRequest, Step
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
@@ -214,7 +214,7 @@ def _by_axis(step: Step) -> str:
 
 def step_report(step: Step) -> str:
     """Return the figures of a step of a script on one topology as text."""
-    timed = f"timed {timed_told(step.dtype, step.products, step.messages_in)}"
+    timed = f"timed {timed_dtypes_text(step.dtype, step.products, step.messages_in)}"
     times = fact_lines([*read_facts(step), Fact("steps", None if step.whole_script else _first_times(step.step_times_s))])
     return step_text(step, [f"{step.ranks} {step.device} on {step.topology}", timed, "", *times])
 

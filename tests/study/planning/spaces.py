@@ -18,7 +18,7 @@ from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
 from emu.study.planning.space import Space, placements
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device

@@ -86,5 +86,5 @@ class PytorchPaths(TapePaths):
 class _UncountedGradients(WholeGradients):
     """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
 
-    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+    def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """Do nothing for a gradient that is computed: its reduction runs beside the passes, and their paths leave it out."""

@@ -26,7 +26,7 @@ from emu.study.planning.bound.least_times import BoundedRequest, least_request_t
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, TimingEffort
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import format_time
@@ -79,7 +79,7 @@ class Timer:
         """Return the row of a candidate's step, as fields by name; `how` is one of QUICK, THOROUGH and FULL."""
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)))
+        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).estimate(self.device, briefly=True)))
 
     def _least_time(self, number: int, request: BoundedRequest) -> JobResult:
         """Return the least time of a request on the topology of this number, as fields by name."""

@@ -43,33 +43,33 @@ _SETS = 256  # of links that are told apart, those that most requests cross
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Stretches:
+class StretchChoice:
     """The facts about the requests of a step that depend on no moment: their links, messages and ranks."""
 
-    asked: PlaceRequests
+    place_requests: PlaceRequests
     crossed: Bool  # [sets of links, Q] which requests cross each; no set's are among those of another
     apart_fs: I64  # [Q] from when the first rank leaves a request until the last does
     messages: I64  # [Q]
     rank_count: I64  # [X] of the event's place
 
     @staticmethod
-    def of(asked: PlaceRequests, once: Sequence[IsolatedRequest], n_links: int) -> "Stretches":
+    def of(asked: PlaceRequests, once: Sequence[IsolatedRequest], n_links: int) -> "StretchChoice":
         """Return the facts of requests, given the time of each alone."""
         events = [len(each) for each in asked.trace.events]
         count = np.repeat(np.bincount(asked.representatives.place_of_rank, minlength=len(events)), events)
         apart, messages = (np.array(c, dtype=np.int64) for c in ([o.apart for o in once], [o.messages for o in once]))
-        return Stretches(asked, _crossed(once, n_links), apart, messages, column(count, np.int64))
+        return StretchChoice(asked, _crossed(once, n_links), apart, messages, column(count, np.int64))
 
     def shared(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
         """Return the spans in which bodies share links with other requests."""
         began, ended = composed.spans(timeline)
-        body = self._bodies(composed.each)
-        runs = [_runs(began, ended, body, np.flatnonzero(of[self.asked.request_of_call])) for of in self.crossed]
+        body = self._bodies(composed.by_rank)
+        runs = [_runs(began, ended, body, np.flatnonzero(of[self.place_requests.request_of_call])) for of in self.crossed]
         return covered(_NONE, *runs)
 
     def uneven(self, composed: ComposedGraph, timeline: Timeline, but_fs: float = 0.0) -> Spans:
         """Return the spans of the bodies that ranks leave at the most different times; all others cost at most `but_fs`."""
-        apart = np.where(self._bodies(composed.each), self.apart_fs[self.asked.request_of_call], 0)
+        apart = np.where(self._bodies(composed.by_rank), self.apart_fs[self.place_requests.request_of_call], 0)
         order = np.argsort(apart, kind="stable")
         most = order[np.cumsum(apart[order]) > but_fs]
         began, ended = composed.spans(timeline)
@@ -77,8 +77,8 @@ class Stretches:
 
     def unsure_fs(self, composed: ComposedGraph, timeline: Timeline) -> int:
         """Return the ticks in which bodies share links, plus the ticks by which ranks leave bodies at different times."""
-        bodies = self._bodies(composed.each)
-        return self.shared(composed, timeline).ticks + int(self.apart_fs[self.asked.request_of_call[bodies]].sum())
+        bodies = self._bodies(composed.by_rank)
+        return self.shared(composed, timeline).ticks + int(self.apart_fs[self.place_requests.request_of_call[bodies]].sum())
 
     def worth(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
         """Return the spans of both kinds that cost enough time to be laid with all ranks."""
@@ -98,9 +98,9 @@ class Stretches:
         step_fs, began = int(timeline.end_fs.max(initial=0)), composed.began(timeline)
         spans = self.worth(composed, timeline)
         for gap in _GAPS:
-            each = composed.each | (covered(spans, gap=round(gap * step_fs)).holding(began) >= 0)
-            if self._tasks(each) <= most_tasks:
-                return each if (each & ~composed.each).any() else None
+            by_rank = composed.by_rank | (covered(spans, gap=round(gap * step_fs)).holding(began) >= 0)
+            if self._tasks(by_rank) <= most_tasks:
+                return by_rank if (by_rank & ~composed.by_rank).any() else None
         return self._some(composed, covered(spans), began, most_tasks)
 
     def _some(self, composed: ComposedGraph, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
@@ -108,23 +108,23 @@ class Stretches:
 
         Stretches that last longest for their number of tasks are chosen first.
         """
-        of = np.where(composed.each, -1, spans.holding(began))
+        of = np.where(composed.by_rank, -1, spans.holding(began))
         tasks = [self._tasks(of == i) for i in range(len(spans.start))]
         order = np.argsort((spans.start - spans.end) / np.maximum(tasks, 1), kind="stable")
-        room = most_tasks - self._tasks(composed.each)
+        room = most_tasks - self._tasks(composed.by_rank)
         taken = order[np.cumsum(np.array(tasks)[order]) <= room]
-        return composed.each | np.isin(of, taken) if len(taken) else None
+        return composed.by_rank | np.isin(of, taken) if len(taken) else None
 
-    def _bodies(self, each: Bool) -> Bool:
+    def _bodies(self, by_rank: Bool) -> Bool:
         """Return [M] whether one body stands for all messages of a call."""
-        body = np.ones(len(self.asked.request_of_call), np.bool_)
-        body[self.asked.call[each[self.asked.event]]] = False
+        body = np.ones(len(self.place_requests.request_of_call), np.bool_)
+        body[self.place_requests.call[by_rank[self.place_requests.event]]] = False
         return body
 
-    def _tasks(self, each: Bool) -> int:
+    def _tasks(self, by_rank: Bool) -> int:
         """Return about how many tasks events with one task a rank have."""
-        met = self.asked.request_of_call[~self._bodies(each)]
-        return int(self.messages[met].sum() + self.rank_count[each].sum())
+        met = self.place_requests.request_of_call[~self._bodies(by_rank)]
+        return int(self.messages[met].sum() + self.rank_count[by_rank].sum())
 
 
 _NONE = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -158,7 +158,7 @@ def _crossed(once: Sequence[IsolatedRequest], n_links: int) -> Bool:
 
 
 _CLOSER = 2  # times at most that more of a step is looked at closely
-COMPOSED = (
+COMPOSED_ASSUMED = (
     "the step is composed: each different request is timed once, with all groups of its axis in one stage at the same time, "
     "and one rank a stage carries these times. Where requests share links, or ranks leave one at different times, the step is "
     f"laid with every rank and message instead, as far as {MOST_TASKS} tasks go; what is not shares links by how long each "
@@ -181,12 +181,12 @@ def representative_tapes(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
 class Composition:
     """A step of which everything is known but the times of its computations: any device can time it."""
 
-    asked: PlaceRequests
+    place_requests: PlaceRequests
     services: tuple[Service, ...]
     bodies: Callable[[Sharing], Bodies]  # by what they ask of links; each is worked out once it is asked for
     busy_s: F64  # [L] of each link of the topology at full rate
     sending: RequestMessages
-    stretches: Callable[[], Stretches]  # worked out once they are asked for
+    stretches: Callable[[], StretchChoice]  # worked out once they are asked for
     most_tasks: int  # of stretches that are laid with all ranks
     choice: Choice
     topology: Topology
@@ -198,21 +198,22 @@ class Composition:
         Raises:
             InputError: The step ends beyond the clock.
         """
-        began, standing = time.perf_counter(), self.asked.representatives
-        device = device.over(len(standing.place_of_rank))
-        frame = StepFrame.of(self.asked, device)
+        began, representatives = time.perf_counter(), self.place_requests.representatives
+        device = device.over(len(representatives.place_of_rank))
+        frame = StepFrame.of(self.place_requests, device)
         composed, timeline, first = self._closest(frame)
         replayed = composed.replayed(timeline, self.services, device.assumptions)
-        found = report(self.asked.trace, replayed, timeline)
+        found = report(self.place_requests.trace, replayed, timeline)
         shares = self.busy_s / (found.step_time_s or 1.0)
         low, high = self._between(frame, composed, timeline, first)
         between_s = found.step_time_s * low, found.step_time_s * high
         return TimedTrace(
-            self.asked.trace, self.topology, device, standing.dtype, self.choice, replayed, timeline, found, shares, None,
+            self.place_requests.trace, self.topology, device, representatives.dtype, self.choice, replayed, timeline, found,
+            shares, None,
             wall_fabric_s=self.wall_s + time.perf_counter() - began,
-            asked=self.asked,
+            place_requests=self.place_requests,
             between_s=between_s,
-            composing=(COMPOSED, _between_text(*between_s)),
+            composing=(COMPOSED_ASSUMED, _between_text(*between_s)),
         )  # fmt: skip
 
     def judged(self, frame: StepFrame) -> StepReport:
@@ -225,17 +226,17 @@ class Composition:
             InputError: As `timed`.
         """
         composed, timeline = self._composed(frame, Sharing.FLOWS)
-        return report(self.asked.trace, composed.replayed(timeline, self.services, ()), timeline)
+        return report(self.place_requests.trace, composed.replayed(timeline, self.services, ()), timeline)
 
     def _closest(self, frame: StepFrame) -> tuple[ComposedGraph, Timeline, Timeline]:
         """Return the step with the stretches laid that need it, the times of its tasks, and the times with bodies alone."""
         composed, timeline = self._composed(frame, Sharing.FLOWS)
         first = timeline
         for _ in range(_CLOSER):
-            each = self.stretches().closer(composed, timeline, self.most_tasks) if self.most_tasks else None
-            if each is None:
+            by_rank = self.stretches().closer(composed, timeline, self.most_tasks) if self.most_tasks else None
+            if by_rank is None:
                 break
-            composed, timeline = self._composed(frame, Sharing.FLOWS, each)
+            composed, timeline = self._composed(frame, Sharing.FLOWS, by_rank)
         return composed, timeline, first
 
     def _between(self, frame: StepFrame, composed: ComposedGraph, timeline: Timeline, first: Timeline) -> tuple[float, float]:
@@ -247,13 +248,13 @@ class Composition:
         if not self.stretches().worth(composed, timeline).ticks:
             left = self.stretches().unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
             return (1 - left) * (1 - WORTH), (1 + left) * (1 + WORTH)
-        others = [self._composed(frame, sharing, composed.each)[1] for sharing in (Sharing.NOTHING, Sharing.ALL)]
+        others = [self._composed(frame, sharing, composed.by_rank)[1] for sharing in (Sharing.NOTHING, Sharing.ALL)]
         shares = [1.0, *(other.end_s / timeline.end_s for other in (*others, first))]
         return min(shares) * (1 - WORTH), max(shares) * (1 + WORTH)
 
-    def _composed(self, frame: StepFrame, sharing: Sharing, each: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
+    def _composed(self, frame: StepFrame, sharing: Sharing, by_rank: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
         """Return the graph of the step with bodies of a kind of sharing, and its times."""
-        return composed_and_run(frame, self.bodies(sharing), each, self.sending)
+        return composed_and_run(frame, self.bodies(sharing), by_rank, self.sending)
 
 
 def _between_text(least_s: float, most_s: float) -> str:
@@ -266,7 +267,7 @@ def _between_text(least_s: float, most_s: float) -> str:
 
 
 def composition(
-    standing: Representatives,
+    representatives: Representatives,
     choice: Choice,
     topology: Topology,
     launch_fs: int,
@@ -276,7 +277,7 @@ def composition(
     """Return a step with each distinct request timed on the fabric.
 
     Args:
-        standing: The representatives of all places.
+        representatives: The representatives of all places.
         choice: The choice of algorithms.
         topology: The topology on which the step runs.
         launch_fs: Ticks that each rank takes to enter a request.
@@ -287,14 +288,14 @@ def composition(
         InputError: The places do not make matching requests, or a request cannot be timed.
     """
     began = time.perf_counter()
-    asked = place_requests(standing)
+    asked = place_requests(representatives)
     parts = parts_by_algorithm(asked.requests, choice, topology)
-    placement = column(place(topology, len(standing.place_of_rank)) if npus is None else npus, np.int64)
+    placement = column(place(topology, len(representatives.place_of_rank)) if npus is None else npus, np.int64)
     once = time_requests(asked.requests, parts, topology, placement, launch_fs)
     services = services_of((part.what, part.request) for of_request in parts for part in of_request)
     times, kinds = np.bincount(asked.request_of_call, minlength=len(once)), [each.kind for each in asked.requests]
     bodies = cache(partial(bodies_of, once, kinds, times, topology.links.bandwidth_Bps))
     laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(parts, topology, placement, launch_fs)
     most_tasks = 0 if topology.circuits else most_tasks  # groups wait for one another there, where a switch turns
-    close = cache(partial(Stretches.of, asked, once, len(topology.links))), most_tasks
+    close = cache(partial(StretchChoice.of, asked, once, len(topology.links))), most_tasks
     return Composition(asked, services, *laid, *close, choice, topology, time.perf_counter() - began)

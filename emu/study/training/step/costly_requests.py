@@ -41,7 +41,7 @@ def costliest(timed: TimedTrace) -> tuple[CostlyRequest, ...]:
     spent = _spent(timed)
     longest = sorted(spent.items(), key=lambda each: (-sum(each[1]), each[0]))[:MOST]
     known: dict[tuple[object, ...], list[BenchRow]] = {}
-    return tuple(_told(timed, key, ticks, known) for key, ticks in longest)
+    return tuple(_costly(timed, key, ticks, known) for key, ticks in longest)
 
 
 def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
@@ -59,7 +59,9 @@ def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
     return found
 
 
-def _told(timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]) -> CostlyRequest:
+def _costly(
+    timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]
+) -> CostlyRequest:
     """Return the figures of one line's requests."""
     line, name, number, size, elements, dtype, root = key
     group, axis = timed.members(number), timed.trace.groups[number].axis

@@ -75,7 +75,7 @@ def messages_of(trace: Trace, dtype: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def timed_told(dtype: str, products: Sequence[Products], messages: Sequence[str]) -> str:
+def timed_dtypes_text(dtype: str, products: Sequence[Products], messages: Sequence[str]) -> str:
     """Return words such as `as it ran: products in float32, at a peak of 67 TFLOP/s; messages in float32`."""
     how = {AS_RAN: "as it ran", "float32": "float32 without TF32"}.get(dtype, f"float32 as {dtype}")
     each = [f"{p.dtype}, at a peak of {format_flops(p.peak_flops)}/s{_share(p)}" for p in products]

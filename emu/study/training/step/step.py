@@ -154,7 +154,7 @@ class TimedTrace:
     shares: F64  # [L] as `busy_shares`
     spread: Spread | None
     wall_fabric_s: float
-    asked: PlaceRequests | None = None  # of a composed step, whose ranks stand for several each; None: all ranks
+    place_requests: PlaceRequests | None = None  # of a composed step, whose ranks stand for several each; None: all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
     composing: tuple[str, ...] = ()  # what composing assumes
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
@@ -162,22 +162,22 @@ class TimedTrace:
     @property
     def ranks(self) -> int:
         """The number of ranks of the run."""
-        return self.trace.n_ranks if self.asked is None else len(self.asked.representatives.place_of_rank)
+        return self.trace.n_ranks if self.place_requests is None else len(self.place_requests.representatives.place_of_rank)
 
     @property
     def how(self) -> str:
         """The method that timed the step: a method of the engine, or `composed`."""
-        return self.timeline.how if self.asked is None else "composed"
+        return self.timeline.how if self.place_requests is None else "composed"
 
     def members(self, number: int) -> tuple[int, ...]:
         """Return the ranks of a group of the trace; where one rank stands for many, those of the first such group."""
         group = self.trace.groups[number].ranks
-        return group if self.asked is None else self.asked.members(number, group[0])
+        return group if self.place_requests is None else self.place_requests.members(number, group[0])
 
     def mean_over_ranks(self) -> MeanParts:
         """Return the parts of the step as means over all ranks of the run."""
         one_each = np.ones(self.trace.n_ranks, np.int64)
-        standing = one_each if self.asked is None else np.bincount(self.asked.representatives.place_of_rank)
+        standing = one_each if self.place_requests is None else np.bincount(self.place_requests.representatives.place_of_rank)
         return mean_parts(self.trace, self.replayed, self.timeline, self.report, standing)
 
     def step(self, *, briefly: bool = False) -> Step:
@@ -216,7 +216,7 @@ class TimedTrace:
             found["measured_step_s"] = reading.step_times_s[step - 1]
         if reading.parts:
             found["measured_parts"] = reading.parts[step - 1]
-        if not briefly and self.asked is None:
+        if not briefly and self.place_requests is None:
             found["collectives"] = collective_times(self.trace, self.replayed, self.timeline, step)
         if not briefly and self.device.keeps_unknown:
             found["kernels"] = kernel_times(self.trace, self.device, self.dtype, step)
@@ -231,7 +231,7 @@ class TimedTrace:
 
     def _parts(self) -> dict[str, Any]:
         """Return the parts of the step, by the numbers of the ranks of the run."""
-        parts, asked = self.report.figures(), self.asked
+        parts, asked = self.report.figures(), self.place_requests
         if asked is None:
             return parts
         place, by_place = parts["rank"], parts["straggling_by_rank_s"]
