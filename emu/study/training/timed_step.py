@@ -52,7 +52,7 @@ def time_step(laying: TraceLayout, most_events: int = TimingEffort().most_events
 
 
 def by_roles(trace: Trace, dtype: str) -> Representatives:
-    """Return one rank of each role, which stands for all ranks of the role.
+    """Return one rank of each role, which represents all ranks of the role.
 
     Args:
         trace: The trace.
@@ -111,7 +111,7 @@ def time_replay(
 
 
 def _algorithm_search(trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str) -> AlgorithmSearch:
-    """Return one of the equal steps of a run, as a step whose algorithms are to be chosen."""
+    """Return the search for the algorithms of one step of a run; the steps of the run are equal."""
     (about, *_) = equal_steps(trace)
     representatives, npus = by_roles(one_step(trace, about[0]), dtype), column(place(topology, trace.n_ranks), np.int64)
     by = other_choosers(topology, dtype, npus, _chooser_of_run(trace))
@@ -126,18 +126,20 @@ def _chooser_of_run(trace: Trace) -> Chooser | None:
 
 
 class ServedStep(NamedTuple):
-    """One choice of algorithms for a step, with its time."""
+    """One choice of algorithms for a step, with the time of the composed step."""
 
     choice: Choice
-    time_s: float  # time of the composed step
+    time_s: float  # seconds of the composed step
     changed: tuple[AlgorithmChange, ...]
 
 
 def choices_for(step: AlgorithmSearch, *key: object) -> list[ServedStep]:
     """Return the best choice for a step, the choice of the fastest alone, and those of other choosers; each different one once.
 
+    They are read from the cache if the step was searched before.
+
     Args:
-        step: The step.
+        step: The search for the step.
         key: Everything that decides the choice, besides the topology and the code.
 
     Raises:
@@ -191,13 +193,13 @@ def served_steps(step: AlgorithmSearch, found: DescentResult) -> list[ServedStep
 
 
 def algorithm_changes(step: AlgorithmSearch, choice: Choice) -> tuple[AlgorithmChange, ...]:
-    """Return, for each coordinate that differs, how a choice differs from serving each request alone."""
+    """Return how a choice differs from the fastest algorithm for each request alone, coordinate by coordinate."""
     found = (_algorithm_change(step, coordinate, choice) for coordinate in step.by_coordinate)
     return tuple(each for each in found if each is not None)
 
 
 def _algorithm_change(step: AlgorithmSearch, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
-    """Return the change of one coordinate; None if it has none."""
+    """Return how a choice differs for the requests of one coordinate; None if it does not."""
     pairs = [
         (q.size_bytes, str(now), str(before))
         for q in step.by_coordinate[coordinate]

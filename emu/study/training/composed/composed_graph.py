@@ -33,10 +33,10 @@ class StepFrame:
 
     place_requests: PlaceRequests
     timed: tuple[I64, ...]  # [P] the events of each place that compute
-    ticks: tuple[I64, ...]  # [P] how long each of these takes
+    ticks: tuple[I64, ...]  # [P] the ticks that each of these takes
     stated: tuple[tuple[I64, I64], ...]  # [P] pairs as in `stated_order`
     queued: tuple[tuple[I64, I64], ...]  # [P] pairs as in `queue_order`
-    rooted: Bool  # [X] of a rooted operation: some ranks leave it before others and begin the next request
+    rooted: Bool  # [X] whether an event is of a rooted operation, which some ranks leave before others
 
     @staticmethod
     def of(asked: PlaceRequests, device: Device) -> "StepFrame":
@@ -64,13 +64,13 @@ class ComposedGraph:
     start: I64  # [X + 1] where the tasks of each event begin among the W
     begins: I64  # [W] the task of a computation, or with which a request is entered; -1: set-up
     ends: I64  # [W] the task of a computation, or with which a request is left; -1: set-up
-    instance: I64  # [M] the number in the graph of each call; those that a body stands for come first
+    instance: I64  # [M] the number of each call in the graph; calls that are bodies come first
     firsts: I64  # [M] the first task of each call
     entries: Entries
 
     @property
     def by_rank(self) -> Bool:
-        """Array [X] of whether an event has a task for each rank."""
+        """Array [X] of whether each rank of the place has its own task of an event; else one task is for all of them."""
         return np.diff(self.start) > 1
 
     def spans(self, timeline: Timeline) -> tuple[I64, I64]:
@@ -85,12 +85,12 @@ class ComposedGraph:
         return began, ended
 
     def began(self, timeline: Timeline) -> I64:
-        """Return [X] the tick at which the first rank began each event; -1: the event is set-up."""
+        """Return [X] the tick at which the first rank began each event; -1: the event belongs to the set-up."""
         began = np.where(self.begins >= 0, timeline.start_fs[self.begins], -1)
         return np.minimum.reduceat(began, self.start[:-1]) if len(began) else began
 
     def replayed(self, timeline: Timeline, services: tuple[Service, ...], told: tuple[str, ...]) -> ReplayGraph:
-        """Return the step by one rank of each place; where ranks have tasks of their own, the rank that ends last.
+        """Return the step as a replay of one rank of each place: where ranks have their own tasks, the rank that ends last.
 
         Args:
             timeline: The times of all tasks.
@@ -101,7 +101,10 @@ class ComposedGraph:
         return self._at(self.start[:-1] + np.where(self.by_rank, rank, 0), services, told)
 
     def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
-        """Return the step by one task of each event; `at` [X] names the tasks."""
+        """Return the step as a replay that has one task for each event.
+
+        `at` [X] is the place of that task in `begins` and `ends`.
+        """
         trace, asked = self.place_requests.trace, self.place_requests
         number, call = (np.full(len(at), -1, np.int32) for _ in range(2))
         number[asked.event], call[asked.event] = self.instance[asked.call], asked.call
@@ -164,7 +167,7 @@ def compose(
 
 
 def _starts(asked: PlaceRequests, by_rank: Bool) -> I64:
-    """Return [X + 1] where the tasks of each event begin, if those of `by_rank` have one for each rank of their place."""
+    """Return [X + 1] where the tasks of each event begin, if the events of `by_rank` have one for each rank of their place."""
     n_ranks = np.bincount(asked.representatives.place_of_rank, minlength=len(asked.trace.events))
     return np.concatenate(([0], np.cumsum(np.where(by_rank, n_ranks[asked.place_of_event], 1))))
 
@@ -180,11 +183,14 @@ def _compute(builder: EventBuilder, frame: StepFrame) -> None:
 
 
 def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
-    """Yield a distinct request, and rows [k, ends] of `rows`: k calls of it that the same places make.
+    """Yield the calls that can be added together: those of one distinct request by the same places.
 
     Args:
         asked: The requests.
         rows: Rows of requests; those of one call follow one another.
+
+    Yields:
+        The number of the distinct request, and [k, ends] the rows of its k calls.
     """
     first = np.flatnonzero(np.append(True, np.diff(asked.call[rows]) != 0))
     size = np.diff(np.append(first, len(rows))).tolist()
@@ -197,7 +203,7 @@ def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
 
 
 def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestMessages, by_rank: Bool) -> I64:
-    """Add the calls whose events have a task for each rank, with all messages; return [M] the first task of each."""
+    """Add the calls whose events have a task for each rank, with all messages; return [M] the first task of each such call."""
     rows = np.flatnonzero(by_rank[asked.event])
     rows = rows[np.argsort(asked.call[rows], kind="stable")]
     first = np.empty(len(asked.request_of_call), np.int64)
@@ -259,7 +265,7 @@ def _add_bodies(builder: EventBuilder, asked: PlaceRequests, bodies: Bodies, ins
 
 
 def _wait(builder: EventBuilder, frame: StepFrame, by_rank: Bool) -> tuple[I64, I64]:
-    """Let events wait for those before them; return the events that wait, and the task that each waits for, both [any].
+    """Let events wait for those before them.
 
     After a body of a rooted operation the next event of its queue begins as soon as the ranks begin to leave it.
 
@@ -267,6 +273,9 @@ def _wait(builder: EventBuilder, frame: StepFrame, by_rank: Bool) -> tuple[I64, 
         builder: The builder of the graph, with all tasks.
         frame: The order of the events.
         by_rank: [X] whether an event has a task for each rank.
+
+    Returns:
+        The events that wait, and for each of these the task that it waits for.
     """
     found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     until = np.where(np.repeat(frame.rooted & ~by_rank, np.diff(builder.start)), builder.begins, builder.ends)

@@ -24,22 +24,24 @@ CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DistinctRequest:
-    """A request, and all groups of its axis that make it at one time."""
+    """One of the different requests of a step, with all groups of its axis that make it at one time."""
 
     axis: int
     axis_name: str
     name: str  # the operation, or MESSAGE
     dtype: str
-    root: int
+    root: int  # number of the root in the group; of a message, of its other end
     size_bytes: int
     elements: int
     splits: tuple[int, ...]  # elements of each block that a member gives; (): an even cut
     ranks: I64  # [groups, members]
-    choosing: I64  # [.., members] the groups that choose what serves them: each, or for all of an axis its first
-    kind: tuple[int, ...]  # equal for those that come one after another: of one axis, place and ends
+    choosing: I64  # [.., members] the groups for which an algorithm is chosen: each, or one for all
+    kind: tuple[
+        int, ...
+    ]  # equal for requests that follow one another: axis, first place with such groups, source and target place
 
     def of_group(self, number: int) -> Request:
-        """Return the request of one of the groups that choose, with the number of groups for which it does."""
+        """Return the request of one of the groups in `choosing`, which says for how many groups the choice counts."""
         groups = 1 if len(self.choosing) == len(self.ranks) else len(self.ranks)
         asked = tuple(self.choosing[number].tolist())
         return Request(self.name, asked, self.root, self.elements, self.dtype, groups, self.axis_name)
@@ -47,34 +49,39 @@ class DistinctRequest:
 
 @dataclass(frozen=True, eq=False)
 class PlaceRequests:
-    """The requests of the representatives of all places."""
+    """The requests of a step as its representatives make them: one rank for each place of the pipeline."""
 
     trace: Trace  # of P ranks, one a place
     event: I64  # [C] among the events of all these ranks, rank after rank
     sends: Bool  # [C] whether it is the send of a message
     call: I64  # [C] the call that each request belongs to
     request_of_call: I64  # [M] which of the distinct requests each call is for
-    requests: tuple[DistinctRequest, ...]  # [Q]
+    requests: tuple[DistinctRequest, ...]  # [Q] the distinct requests
     representatives: Representatives
-    axis_of_group: tuple[int, ...]  # of each group of the trace
+    axis_of_group: tuple[int, ...]  # the number of the axis of each group of the trace
 
     @cached_property
     def first_event(self) -> I64:
-        """[P + 1] the first event of each place among those of all places, and the number of these."""
+        """Array [P + 1] of the first event of each place among those of all places, and at last the number of events."""
         return np.cumsum([0, *map(len, self.trace.events)]).astype(np.int64)
 
     @cached_property
     def place_of_event(self) -> I64:
-        """The place of each event of all places."""
+        """Array [X] of the place of each event of all places."""
         return np.repeat(np.arange(len(self.trace.events)), np.diff(self.first_event))
 
     @cached_property
     def turn_in_place(self) -> I64:
-        """[N] how many ranks of its place come before each rank."""
+        """Array [N] of how many ranks of its place come before each rank."""
         return turns(self.representatives.place_of_rank)
 
     def members(self, number: int, place: int) -> tuple[int, ...]:
-        """Return the ranks of the first group, with a rank of a place, that a group of the trace stands for."""
+        """Return the ranks of the first of the groups that a group of the trace stands for, which has a rank of the place.
+
+        Args:
+            number: The number of the group in the trace of the representatives.
+            place: The place.
+        """
         first = int((self.representatives.place_of_rank == place).argmax())
         groups = self.representatives.axes[self.axis_of_group[number]].ranks
         return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
@@ -117,7 +124,7 @@ def _together(places: I64, n_places: int) -> I64:
 
 
 def _trace(representatives: Representatives, meets: Sequence[I64]) -> Trace:
-    """Return the trace of the representatives; a group holds several of them if it reaches over places."""
+    """Return the trace of the representatives, as ranks 0 to P - 1; a group has several of them if it reaches over places."""
     groups: list[Group] = []
     number: dict[tuple[int, int], int] = {}
     for i, (axis, first) in enumerate(zip(representatives.axes, meets, strict=True)):
@@ -173,7 +180,7 @@ def _columns(
 
 
 def _splits(asked: RoleRequests, n_splits: I64) -> tuple[list[tuple[int, ...]], I64]:
-    """Return the different split sizes of requests, and [C] the number of those of each request, place after place."""
+    """Return the different sizes of blocks of all requests, and [C] which of these each request has, place after place."""
     given: list[tuple[int, ...]] = [()] * len(n_splits)
     at = [(place, row) for place, own in enumerate(asked.roles) for row in own.row[own.n_splits > 0].tolist()]
     for i, (place, row) in zip(np.flatnonzero(n_splits).tolist(), at, strict=True):
@@ -190,7 +197,7 @@ def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
 
 
 def _check_rings(representatives: Representatives, ends: I64) -> None:
-    """Refuse messages between ranks of one place that are no ring; `ends` as in `_columns`."""
+    """Refuse messages between ranks of one place, unless they form a ring; `ends` as `_columns` returns it."""
     axis, _, src, dst = ends
     within = np.flatnonzero((src >= 0) & (src == dst))
     if len(within):

@@ -42,7 +42,7 @@ _NOTHING = 1e-3  # share of the step below which a coordinate is negligible
 
 
 class TimingEffort(NamedTuple):
-    """How much work is put into the time of one step."""
+    """The limits of the work that is put into the time of one step."""
 
     most_events: int = 2**21  # events of all ranks, up to which the whole graph is timed; a step with more is composed
     most_steps: int = 160  # steps that are composed to choose algorithms for one
@@ -59,7 +59,7 @@ DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 @dataclass(frozen=True, eq=False)
 class AlgorithmSearch:
-    """A step whose algorithms are to be chosen.
+    """The search for the algorithms of one training step.
 
     Args:
         representatives: The ranks that represent their places of the pipeline.
@@ -67,7 +67,7 @@ class AlgorithmSearch:
         others: Other choosers by name, such as libraries of collectives, at which descents start, too.
         topology: The topology on which the step runs.
         npus: [ranks] the NPU of each rank.
-        device: The device that computes.
+        device: The device that computes, with the costs of the software.
         most_steps: The most steps that are composed to choose.
     """
 
@@ -125,12 +125,12 @@ class AlgorithmSearch:
 
     @cached_property
     def place_requests(self) -> PlaceRequests:
-        """All requests of the step."""
+        """The requests of the step, as its representatives make them."""
         return place_requests(self.representatives)
 
     @cached_property
     def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
-        """Requests by their coordinate."""
+        """Requests whose algorithm may be chosen, by their coordinate."""
         found: dict[Coordinate, list[DistinctRequest]] = {}
         for asked in self.place_requests.requests:
             if is_open(asked, self.choice):
@@ -161,7 +161,7 @@ class AlgorithmSearch:
         return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
 
     def _shares(self) -> dict[int, float]:
-        """Return the least share of its time by the present choice that a request takes, by the request's number."""
+        """Return the least time that any algorithm gives each request, as a share of its present time, by its number."""
         number, found = {id(q): i for i, q in enumerate(self.place_requests.requests)}, dict[int, float]()
         for coordinate in self.coordinates:
             requests = self.by_coordinate[coordinate]
@@ -179,7 +179,7 @@ class AlgorithmSearch:
 
     @kept_by(lambda _, asked: asked.kind)
     def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
-        """Return the ranks of the first of equal groups that choose; requests of one kind have equal groups."""
+        """Return the ranks of the groups for which a request's algorithm is chosen, without those equal to another by symmetry."""
         first: dict[tuple[int, ...], tuple[int, ...]] = {}
         for group in map(tuple, asked.choosing.tolist()):
             first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
@@ -203,7 +203,7 @@ class AlgorithmSearch:
         return {c: self.fabric.options(self.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
-        """Return by each option's name the first option that serves all requests of a coordinate in the same way."""
+        """Return by each option's name the first of the options that serve all requests of a coordinate in the same way as it."""
         first = dict[tuple[AlgorithmOnDims, ...], Option]()
         return {
             each.name: first.setdefault(self.served(coordinate, self.choice_of({coordinate: each.name})), each)
