@@ -29,16 +29,7 @@ from emu.trace.trace import Events, Kind
 
 _TIMES = 2  # how often estimates are made anew
 _OFF = 0.02  # error of a model that weighs as much as a constant one spread away from its expected value
-_SAME = (
-    "kernel",
-    "batch",
-    "m",
-    "n",
-    "k",
-    "flops",
-    "bytes",
-    "count",
-)  # columns that, with the dtype, are equal for computations that take the same time
+_SAME = ("kernel", "batch", "m", "n", "k", "flops", "bytes", "count")  # with the dtype: columns on which the time depends
 
 
 class Constant(NamedTuple):

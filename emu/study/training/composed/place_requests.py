@@ -36,9 +36,7 @@ class DistinctRequest:
     splits: tuple[int, ...]  # elements of each block that a member gives; (): an even cut
     ranks: I64  # [groups, members]
     choosing: I64  # [.., members] the groups for which an algorithm is chosen: each, or one for all
-    kind: tuple[
-        int, ...
-    ]  # equal for requests that follow one another: axis, first place with such groups, source and target place
+    kind: tuple[int, ...]  # equal if one follows another: axis, first place with such groups, source and target place
 
     def of_group(self, number: int) -> Request:
         """Return the request of one of the groups in `choosing`, which says for how many groups the choice counts."""

@@ -94,9 +94,7 @@ class Step:
     idle_s: float
     bubble_s: float  # the part of idle_s that the rank waits for other stages of its pipeline
     straggling_by_rank_s: Mapping[int, float]  # the rest of idle_s: waits for each other rank of its own stage
-    optimizer_s: float | None = field(
-        default=None, metadata=LEFT_OUT
-    )  # the optimizer's part of compute_s; None: no optimizer was seen
+    optimizer_s: float | None = field(default=None, metadata=LEFT_OUT)  # part of compute_s; None: no optimizer was seen
     exposed_comm_by_axis_s: Mapping[str, float]
     total_comm_s: float
     mean_over_ranks: MeanParts | None = field(default=None, metadata=LEFT_OUT)  # to compare steps; None: it was not asked for

@@ -179,7 +179,7 @@ class AlgorithmSearch:
 
     @kept_by(lambda _, asked: asked.kind)
     def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
-        """Return the ranks of the groups for which a request's algorithm is chosen, without those equal to another by symmetry."""
+        """Return the ranks of groups for which a request's algorithm is chosen, without those equal to another by symmetry."""
         first: dict[tuple[int, ...], tuple[int, ...]] = {}
         for group in map(tuple, asked.choosing.tolist()):
             first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
@@ -203,7 +203,7 @@ class AlgorithmSearch:
         return {c: self.fabric.options(self.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
-        """Return by each option's name the first of the options that serve all requests of a coordinate in the same way as it."""
+        """Return by each option's name the first of the options that serve a coordinate's requests in the same way as it."""
         first = dict[tuple[AlgorithmOnDims, ...], Option]()
         return {
             each.name: first.setdefault(self.served(coordinate, self.choice_of({coordinate: each.name})), each)
