@@ -257,9 +257,8 @@ def _left_out(search: _LimitSearch) -> Iterator[str]:
 
 
 _WORK = 2**18  # arcs that all searches together may visit, about
-_ALL_TO_ALL = frozenset(
-    {ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"}
-)  # operations in which each rank has data for each other rank
+# Operations in which each rank has data for each other rank.
+_ALL_TO_ALL = frozenset({ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"})
 
 
 def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:

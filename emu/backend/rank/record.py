@@ -134,7 +134,7 @@ class Recorder:
             raise self._ends[1]
 
     def weights(self, module: Module) -> None:
-        """Mark the storage of the weights of a module that has run for the first time, also of its parts that do not run themselves."""
+        """Mark the storage of the weights of a module that has run for the first time, with those of its parts."""
         number = id(module)
         if number not in self._run:
             self._run[number] = weakref.ref(module, lambda _: self._run.pop(number, None))

@@ -87,9 +87,7 @@ class _Walk:
     firsts: list[int] = field(init=False)
     asked: I64 = field(init=False)  # the first event of each instance
     stages: dict[int, int] = field(init=False)
-    columns: tuple[memoryview, ...] = field(
-        init=False
-    )  # columns of tasks and what they wait for, read one by one, for which numpy is slow
+    columns: tuple[memoryview, ...] = field(init=False)  # tasks and what they wait for, read one by one: numpy is slow
     computing: dict[int, PathKind] = field(init=False)  # by rank, made once: most tasks of a long path compute
 
     def __post_init__(self) -> None:

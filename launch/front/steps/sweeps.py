@@ -28,7 +28,7 @@ from launch.front.inputs import stack_of
 from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.row_file import csv_text, row_known
-from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_told
+from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_text
 
 _WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 _PLAIN = ("model", "device", "seq", "global-batch")
@@ -240,7 +240,7 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
     with timer.pool.open(partial(_row, found, timer.timed), timer.kept, known.count(None)) as opened:
         pending = (opened.submit(number) if row is None else known_result(row) for number, row in enumerate(known))
         done = results_of(pending, len(where))
-        told = with_progress(done, timer.label, len(where), sweep_told, sweep_record) if timer.label else _rows_as_known(done)
+        told = with_progress(done, timer.label, len(where), sweep_text, sweep_record) if timer.label else _rows_as_known(done)
         rows = tuple(told)
     if all(row.step is None for row in rows):
         raise InputError(f"--sweep: no point has a step; the first: {rows[0].refused}")
