@@ -167,7 +167,7 @@ def bench(
 
 
 def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Bench:
-    """Return the rows of one algorithm a size on each topology."""
+    """Return the times of one algorithm, or of the one that a chooser takes, at each size on each topology."""
     rows: list[BenchRow] = []
     with _mover(placed, where, timing_only=timing_only) as mover:
         for each in placed:
@@ -215,7 +215,7 @@ def _effort(text: str) -> Effort:
 
 
 def _axes(given: str | Sequence[int]) -> tuple[int, ...]:
-    """Return the order of dimensions that an argument gives; none where it is empty.
+    """Return the order of dimensions that `axes` gives as text or numbers; an empty tuple where it is empty.
 
     Raises:
         InputError: the text is no list of numbers.

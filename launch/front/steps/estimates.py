@@ -100,9 +100,11 @@ def estimate(
     Raises:
         InputError: an argument is impossible, or the plan does not fit; the line says which, and how to mend it.
     """
-    laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
+    the_plan, software = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
     order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
-    request = EstimateRequest(inputs.model_word(model), laid, under, inputs.algorithm_choice(algorithm, under), order, scale_dp)
+    request = EstimateRequest(
+        inputs.model_word(model), the_plan, software, inputs.algorithm_choice(algorithm, software), order, scale_dp
+    )
     pool = job_pool("emu estimate", workers, ray_address)
     if workers != "local" and not inputs.several(sweep):
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
@@ -113,7 +115,7 @@ def estimate(
         words |= {"seq": str(seq), "global-batch": str(global_batch)}
         timer = PointTimer(partial(_step_at, request), pool, label="estimating the steps")
         return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {model}")
-    built, found = inputs.topologies_of(topology), inputs.device_of(device, under.precision.activation)
+    built, found = inputs.topologies_of(topology), inputs.device_of(device, software.precision.activation)
     label = f"estimating a step of {request.model}"
     if inputs.several(fault):
         texts = read_faults(inputs.several(fault))

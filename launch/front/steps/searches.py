@@ -154,13 +154,13 @@ def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: Sw
 
 
 def _recalled(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow | None:
-    """Return the fastest plan at a point from the cache; None if it is not there."""
+    """Return the fastest plan at a point of a sweep from the cache; None if the cache does not have it."""
     found = kept.read(_at(request, point)[1])
     return None if found is None else PlanRow.stored(found)
 
 
 def _at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
-    """Return the request of a point, and the name of its fastest plan in the cache."""
+    """Return the request for the plans at a point of a sweep, and the name in the cache of the fastest plan there."""
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
     asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)

@@ -113,7 +113,7 @@ def _is_range(found: re.Match[str]) -> bool:
 
 
 def _in_words(words: str, key: str, value: str) -> str:
-    """Return a list of words such as `tp=8,sp,layers=7,8x14` with another value of one of them."""
+    """Return a list of words such as `tp=8,sp,layers=7,8x14`, in which the word with this key has another value."""
     kept, dropped = [], False
     for word in filter(None, words.split(",")):
         name, equals, _ = word.strip().partition("=")
@@ -125,12 +125,12 @@ def _in_words(words: str, key: str, value: str) -> str:
 
 
 def _in_stack(words: str, key: str, value: str) -> str:
-    """Return the words of a stack with another value of one of them; a named stack is written out first."""
+    """Return the words of a stack, in which the setting with this key has another value; a named stack is written out first."""
     return _in_words(",".join(STACKS.get(word.strip(), word) for word in words.split(",")), key, value)
 
 
 def _in_call(words: str, key: str, value: str) -> str:
-    """Return `NAME:VARIANT:key=value,...` with another value of one setting."""
+    """Return `NAME:VARIANT:key=value,...`, in which the setting with this key has another value."""
     name, variant, settings = parse_call(words, "--sweep")
     said = ",".join(f"{k}={v}" for k, v in {**settings, key: value}.items())
     return ":".join(filter(None, (name, variant, said)))
@@ -248,7 +248,7 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
 
 
 def _rows_as_known(rows: Iterable[SweepRow]) -> Iterator[SweepRow]:
-    """Yield rows, each of which is told by itself while it is computed."""
+    """Yield rows, and report each as soon as it is computed."""
     for row in rows:
         row_known(sweep_record(row))
         yield row
@@ -266,7 +266,11 @@ def _word(topology: object) -> str:
 
 
 def _resolved(said: Words, built: Mapping[str, Topology]) -> SweepPoint:
-    """Return the point of some options.
+    """Return the point of a sweep whose options have these values.
+
+    Args:
+        said: The value of each option, as text.
+        built: The topologies by the words that give them.
 
     Raises:
         InputError: the model or the device is unknown, or a number is not whole.

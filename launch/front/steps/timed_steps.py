@@ -46,12 +46,12 @@ S = TypeVar("S", bound=Step)
 
 
 def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) -> tuple[tuple[S, ...], tuple[TimedTrace, ...]]:
-    """Return the step on each topology, and its tasks; each is told as soon as it is known.
+    """Return the step on each topology, and its timed trace; each step is reported as soon as it is known.
 
     Several steps have the means of their parts, by which their tables compare them.
 
     Args:
-        made: The steps with their tasks, each computed when it is needed.
+        made: The steps with their timed traces, each computed when it is needed.
         label: The label of the progress.
         count: The number of topologies.
     """
@@ -62,21 +62,26 @@ def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) 
 
 
 def with_pacing(made: Iterable[tuple[S, TimedTrace]], paced: PaceFigures | None) -> Iterator[tuple[S, TimedTrace]]:
-    """Yield the step on each topology, the first with how well this host kept up with it; None: the run was not paced."""
+    """Yield the step on each topology; the first also says how well this host kept up with its run.
+
+    Args:
+        made: The steps with their timed traces.
+        paced: How well this host kept up; None: the run was not paced.
+    """
     for step, timed in made:
         yield replace(step, paced=paced), timed
         paced = None
 
 
 def _progress_line(made: tuple[Step, TimedTrace]) -> str:
-    """Return what a person wants to know of a step at once."""
+    """Return a step in few words, shown as soon as it is known."""
     step = made[0]
     return f"{step.topology}: {format_time(step.step_time_s)}" + ("" if step.mfu is None else f", MFU {step.mfu:.3f}")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TimedSteps(Result[S]):
-    """A training step on each topology, with the times of its tasks."""
+    """A training step on each topology, with its timed trace."""
 
     title: str  # of the report
     subtitle: str
@@ -323,7 +328,7 @@ def pacing_of(pace: Pace | None) -> PaceFigures | None:
 
 
 def paced_jobs(jobs: Sequence[FaultyJob], pace: Pace | None) -> FaultyJobs:
-    """Return jobs; the first tells how well this host kept up, as it was the pace of the run."""
+    """Return jobs as an answer; the first says how well this host kept up, as the run was paced by it."""
     return FaultyJobs((replace(jobs[0], paced=pacing_of(pace)), *jobs[1:]))
 
 
