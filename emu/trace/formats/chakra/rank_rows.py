@@ -50,7 +50,10 @@ class RankRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRanks:
-    """What all files of a job say together: its number of ranks, its process groups, and whether the host's time counts."""
+    """The facts that all files of a job give together.
+
+    The number of ranks, the process groups, and whether host time counts.
+    """
 
     ranks: int
     groups: Mapping[str, tuple[int, ...]]  # the ranks of each group in the file of groups, by name
