@@ -8,10 +8,9 @@ stands for plans of all microbatches. Where tiles fill all cores, a sequence tak
 a pass of fewer: more share the fixed time of a pass (weights read, messages begun). Own requests are timed only as far as is
 needed.
 
-A lower bound of the memory of a plan's ranks, computed without its turns.
-
-The bound counts place 0: weights, states of the optimizer, and the larger of two: what the forwards before the first backward
-keep, or all gradients at the optimizer. A silent tape counts more at these two moments.
+Also here: `MemoryFloors`, a lower bound of the memory of a plan's ranks that needs no tape. It counts place 0: weights, states
+of the optimizer, and the larger of two: what the forwards before the first backward keep, or all gradients at the optimizer. A
+silent tape counts more at these two moments.
 """
 
 from collections import Counter

@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 from emu.study.planning.search.row import Candidate
 
-READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
+# The kinds of bounds. A search goes through them from the last to the first; of equal bounds the best known comes first.
+# PLAN: quickly, in any placement; WORKS: by the plan's own passes; REDUCED: by its reductions of gradients, too; ANYWHERE: by
+# all parts of the model, on one topology; PLACED: in one placement; READY: final, so that the step is timed next.
+READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)
 _TOGETHER = 64  # limit of entries that are looked at together
 _AS_LEAST = 1.005  # entries up to this times the least bound are looked at together
 

@@ -1,12 +1,12 @@
 """A search over candidates that looks at the least bound first.
 
-Bounds are those of `emu.study.planning.bound`. A plan is bounded in any placement, first quickly, then by its tape; then in
-each of its placements by the links that serve its groups, and by the times of its own requests, as far as is needed
-(`candidate_bounds`). Then it is timed as a composed step. The search always looks at the least bound, until this is above the
-time of the last plan of the table. So it finds the plans that timing every candidate finds, unless it ends before. A few
-promising plans are timed earlier, so that a best is known soon. The first plan is *proved* when no bound is left below its
-time. The search goes on to prove the others until it has done a fixed amount of work, which the request can lift. What is
-done depends neither on the number of processes nor on how fast they are.
+Bounds are those of `emu.study.planning.bound`. A plan is bounded in any placement: quickly, by its own passes, by reductions of
+gradients, and by all parts of the model; then in each of its placements by the links that serve its groups, and by the least
+times of its own requests, as far as is needed (`frontier` lists the kinds). Then it is timed as a composed step. The search
+always looks at the least bound, until this is above the time of the last plan of the table. So it finds the plans that timing
+every candidate finds, unless it ends before. A few promising plans are timed earlier, so that a best is known soon. The first
+plan is *proved* when no bound is left below its time. The search goes on to prove the others until it has done a fixed amount
+of work, which the request can lift. What is done depends neither on the number of processes nor on how fast they are.
 """
 
 import sys
