@@ -17,12 +17,12 @@ from benchmarks.command import EMU, asked_for, ran
 from benchmarks.large import MODELS, command
 from emu.study.training.estimate import estimate
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 from launch.papers.measured.report import TRAINING, ask
 from launch.papers.measured.rows import read_runs
-from launch.show.text.step_report import changes_told
+from launch.show.text.step_report import changes_text
 
 NCCL = ("--algorithm", "nccl")
 RINGS = ("--algorithm", "auto", "--algorithm", "dp.all_gather=ring", "--algorithm", "dp.reduce_scatter=ring")
@@ -57,7 +57,7 @@ def measured() -> Iterator[Beside]:
         requests = [replace(asked.request, algorithms=(word,)) for word in ("auto", "nccl")]
         auto, named = (estimate(request, topology, device, ALWAYS_COMPOSED) for request in requests)
         assert auto.auto is not None, "it chooses for the step"
-        yield Beside(run.id, auto.step_time_s, auto.auto.alone_step_time_s, named.step_time_s, changes_told(auto.auto))
+        yield Beside(run.id, auto.step_time_s, auto.auto.alone_step_time_s, named.step_time_s, changes_text(auto.auto))
 
 
 def rings() -> Iterator[Beside]:
@@ -80,7 +80,7 @@ def _beside(step: str, by_auto: tuple[str, ...], by_name: tuple[str, ...]) -> Be
         alone_step_time_s=auto["auto"]["alone_step_time_s"],
         changed=tuple(AlgorithmChange(**each) for each in auto["auto"]["changed"]),
     )
-    return Beside(step, auto["step_time_s"], chosen.alone_step_time_s, named["step_time_s"], changes_told(chosen))
+    return Beside(step, auto["step_time_s"], chosen.alone_step_time_s, named["step_time_s"], changes_text(chosen))
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ from benchmarks.composed.drawn import Drawn, several
 from emu.errors import InputError
 from emu.study.training.composed.software_costs import device_under
 from emu.study.training.estimate import prepare
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, AlgorithmSearch
 from emu.study.training.step_choice.options import Coordinate
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -58,15 +58,15 @@ def compare(drawn: Drawn) -> Compared | None:
     return Compared(found_s, step.composed_s({}), min(by_others), brute_s, len(every), taken)
 
 
-def to_serve(drawn: Drawn) -> StepToServe | None:
+def to_serve(drawn: Drawn) -> AlgorithmSearch | None:
     """The step as one to choose for."""
     request, stack = drawn.request, drawn.request.stack
     device = find_device("h100", stack.precision.activation).over(request.plan.world)
     step = prepare(request, build_topology(drawn.topology), replace(device, memory_bytes=0), ALWAYS_COMPOSED)
-    return step.to_serve(device_under(stack, device))
+    return step.algorithm_search(device_under(stack, device))
 
 
-def _fastest(step: StepToServe, coordinate: Coordinate) -> list[str]:
+def _fastest(step: AlgorithmSearch, coordinate: Coordinate) -> list[str]:
     """The algorithms that take least for its heaviest request."""
     asked, fabric = step.heaviest(coordinate), step.fabric
     names = [bound.name for bound in fabric.bounds(asked, float("inf")) if bound.messages <= _MESSAGES]

@@ -19,7 +19,7 @@ from emu.study.training.axes import npus_of, with_axes
 from emu.study.training.composed.composed import MOST_TASKS, composition
 from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
-from emu.study.training.estimate import roles_of, standing_of
+from emu.study.training.estimate import representatives_of, roles_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
@@ -89,7 +89,7 @@ def both_ways(number: int, drawn: Drawn, most_tasks: int = MOST_TASKS) -> Both:
 def _composed(drawn: Drawn, topology: Topology, choice: Choice, most_tasks: int) -> tuple[TimedTrace, float, float]:
     """The step, and the CPU seconds that it took once its algorithms were chosen, and that their choice took."""
     request, device, npus = drawn.request, find_device("h100", "bfloat16"), npus_of(topology, drawn.plan, drawn.axes)
-    of, began = standing_of(find_model(request.model), request.plan, request.stack), time.process_time()
+    of, began = representatives_of(find_model(request.model), request.plan, request.stack), time.process_time()
     parts_by_algorithm(place_requests(of).requests, choice, topology)
     place_requests.cache_clear()
     chosen = time.process_time()

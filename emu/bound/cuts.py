@@ -39,26 +39,34 @@ def largest_cut(cuts: list[NetworkCut]) -> NetworkCut:
 
 
 def reverse_cut(cut: NetworkCut) -> NetworkCut:
-    """Return a cut of the network turned round as a cut of the network itself."""
+    """Return a cut of the network itself that corresponds to a cut of the network with all arcs turned round."""
     return NetworkCut(~cut.inside, cut.ratio)
 
 
 def cut_from(net: Network, source: int) -> NetworkCut:
-    """Return the set with the source, and without some other rank, that the least capacity leaves; it sends one block."""
+    """Return the set of least capacity out that holds the source and not all ranks; it has one block to send."""
     nodes = np.arange(net.n_nodes)
     return largest_cut([least_cut(net, nodes == source, nodes == rank) for rank in net.ranks if rank != source])
 
 
 def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
-    """Return the set with some ranks, given by their nodes [V], and no other ranks, that the least capacity leaves.
+    """Return the set of least capacity out that holds the given ranks and no others; it has one block to send.
 
-    It has one block to send.
+    Args:
+        net: The network.
+        ranks: [V] whether each node is one of these ranks.
     """
     return least_cut(net, ranks, net.has_rank & ~ranks)
 
 
 def least_cut(net: Network, source: Bool, sink: Bool) -> NetworkCut:
-    """Return the cut between some source and some sink nodes that the least capacity leaves; it has one block to send."""
+    """Return the cut of least capacity that separates a source node from a sink node; it has one block to send.
+
+    Args:
+        net: The network.
+        source: [V] whether each node is a source.
+        sink: [V] whether each node is a sink.
+    """
     inside = flow.least_cut(Arcs(net.src, net.dst, net.capacity), source, sink)
     return NetworkCut(inside, Fraction(1, net.out_of(inside)))
 
@@ -102,7 +110,7 @@ def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:
     return cut_of_nodes(net, inside[:source])
 
 
-ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for each
+ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for each other rank
 
 
 def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
@@ -129,7 +137,7 @@ def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, .
 
 
 def _to_send(op: Operation, inside: Bool) -> int:
-    """Return the number of blocks that a rank of the set [N] has and a rank outside wants."""
+    """Return the number of blocks that a rank of a set has and a rank outside it wants; `inside` [N] marks the set."""
     if op.name == ALL_PAIRS:
         return int(inside.sum()) * int((~inside).sum())
     held, wanted = np.zeros((2, op.n_blocks), np.bool_)
@@ -161,7 +169,7 @@ def _count_blocks(op: Operation, *, back: bool) -> I64:
 
 
 def _but_one(net: Network, op: Operation) -> NetworkCut:
-    """Return the set of all nodes but the rank with the largest ratio of blocks to get to capacity."""
+    """Return the set of all nodes but one rank: the one with the largest ratio of blocks to get to capacity into it."""
     return reverse_cut(_single_rank(net.back(), op, back=True))
 
 

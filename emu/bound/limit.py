@@ -101,7 +101,7 @@ class _LimitSearch(NamedTuple):
     effort: Effort
 
     def affords(self, flows: int) -> bool:
-        """Return whether so many maximum flows are within the effort."""
+        """Return whether this number of maximum flows is within the effort."""
         return flows <= self.effort.flows and flows * len(self.net.src) <= self.effort.arcs
 
 
@@ -144,7 +144,7 @@ def _terms(search: _LimitSearch) -> Iterator[Term]:
 
 
 def _exchange(search: _LimitSearch) -> Iterator[Term]:
-    """Yield the bounds of an exchange over all paths at once."""
+    """Yield the bounds of an exchange of blocks among all ranks, over all paths at once."""
     net, alike, least_fs = search.net, search.alike, message_fs(search.net, helpers=search.helpers)
     if _search_work(search) * count_price_lists(net) <= search.effort.arcs:
         yield Term(net.seconds(best_simple_price(net, alike)), least_fs, CROSSED)
@@ -257,13 +257,14 @@ def _left_out(search: _LimitSearch) -> Iterator[str]:
 
 
 _WORK = 2**18  # arcs that all searches together may visit, about
-_ALL_TO_ALL = frozenset({ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"})  # each rank has something for each other
+# Operations in which each rank has data for each other rank.
+_ALL_TO_ALL = frozenset({ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"})
 
 
 def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:
-    """Return the longest of the quickest paths that data must take, in ticks.
+    """Return the latency that the operation cannot avoid, in ticks: the longest of the quickest paths that its data must take.
 
-    Where there are many paths, of a sample of them.
+    Where there are many paths, a sample of them is looked at.
     """
     most = max(1, _WORK // max(1, len(net.src)))
     if op.name in _ALL_TO_ALL:
@@ -279,7 +280,10 @@ def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:
 
 
 def _pairs(have: I32, want: I32) -> tuple[I64, I64]:
-    """Return a pair of ranks for each block and two ranks of which one has it and the other wants it."""
+    """Return pairs of ranks between which data must go.
+
+    For each block and two ranks of which one has it and the other wants it.
+    """
     want = want[np.argsort(want[:, 1], kind="stable")]
     first, last = (np.searchsorted(want[:, 1], have[:, 1], side) for side in ("left", "right"))
     return np.repeat(have[:, 0], last - first).astype(np.int64), want[ramps(first, last - first), 0].astype(np.int64)

@@ -48,9 +48,11 @@ def exchange(net: Network, symmetry: Symmetry) -> float:
 
 
 def conservation(net: Network, source: int) -> tuple[csr_array, I64]:
-    """Return a matrix [V - 1, A]: what each arc adds to the flow into each node but the source, less the flow out of it.
+    """Return the rows of a linear program that conserve a flow from a source.
 
-    The second value is these nodes.
+    Returns:
+        A matrix [V - 1, A] with what each arc adds to the flow into each node but the source, less the flow out of it; and
+        these nodes.
     """
     arc, ones = np.arange(len(net.src)), np.ones(len(net.src))
     shape = (net.n_nodes, len(net.src))
@@ -109,9 +111,13 @@ def by_prices(net: Network, alike: Symmetry) -> float:
 
 
 def _best_by(planes: F64) -> tuple[float, F64]:
-    """Return the best bound that the cutting planes [P, K] still allow, and the prices [K] that they call best.
+    """Return the best bound that cutting planes still allow, and the prices that reach it.
 
-    The prices are shares of one: the price of each kind times its capacity.
+    Args:
+        planes: [P, K] the cutting planes.
+
+    Returns:
+        The bound, and [K] the price of each kind times its capacity, as shares that add up to 1.
     """
     n_planes, n_kinds = planes.shape
     below = csr_array(np.concatenate((-planes, np.ones((n_planes, 1))), axis=1))
@@ -163,7 +169,7 @@ def kinds_of_arcs(net: Network, alike: Symmetry) -> I64:
 
 
 def _number_hashes(hashes: I64) -> I64:
-    """Return numbers from 0 on for hashes, equal for equal hashes."""
+    """Return a number for each hash, from 0 on; equal hashes have equal numbers."""
     return column(np.unique(hashes, return_inverse=True)[1], np.int64)
 
 

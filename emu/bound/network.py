@@ -74,7 +74,7 @@ class Network:
 
 
 def network(topology: Topology, placement: ArrayLike) -> Network:
-    """Return the network of a topology with ranks on the nodes [N] of `placement`.
+    """Return the network of a topology, in which rank r is on the node `placement[r]`.
 
     A bandwidth that is no whole number of bytes per second is rounded up, so that a bound stays a bound.
     """
@@ -106,7 +106,7 @@ class Symmetry:
     Ranks, or arcs, are of one kind if the maps bring them onto one another. Without maps, each is a kind of its own.
     """
 
-    maps: tuple[I64, ...]  # [V] each: the image of every node
+    maps: tuple[I64, ...]  # for each map, [V] the image of every node
     ranks: I64  # [R] the node of the first rank of each kind
     rank_kind: I64  # [V] kind of the rank on each node; -1: there is none
     arc_kind: I64  # [A] kind of each arc
@@ -136,9 +136,11 @@ class Symmetry:
 
 
 def _image_of(groups: I64, mapped: I64) -> I64 | None:
-    """Return [G] the image of each group, from the groups of its members and of their images.
+    """Return [G] the image of each group under a map; None where the members of a group have images in several groups.
 
-    None where a group is torn apart.
+    Args:
+        groups: The group of each node.
+        mapped: The group of the image of each node.
     """
     image = np.empty(groups.max() + 1, np.int64)
     image[groups] = mapped
@@ -166,18 +168,23 @@ def symmetry(net: Network, topology: Topology) -> Symmetry:
 
 
 def _keys(net: Network, src: I64, dst: I64) -> I64:
-    """Return one number for each pair of nodes."""
+    """Return one number for each pair of nodes, by which pairs can be compared and sorted."""
     return src * net.n_nodes + dst
 
 
 def _kinds(keys: I64, mapped: list[I64]) -> I64:
-    """Return the kind of each key; each array of `mapped` has the images of all keys."""
+    """Return the kind of each key: keys that maps bring onto one another are of one kind.
+
+    Args:
+        keys: The keys.
+        mapped: For each map, the images of all keys.
+    """
     order = np.argsort(keys)
     return orbits(len(keys), [order[np.searchsorted(keys, images, sorter=order)] for images in mapped])
 
 
 def _maps_arcs(net: Network, image: I64) -> bool:
-    """Return whether a map brings ranks onto ranks, and every arc onto one of its capacity and latency."""
+    """Return whether a map brings ranks onto ranks, and every arc onto one of equal capacity and latency; `image` is [V]."""
     keys, there = _keys(net, net.src, net.dst), _keys(net, image[net.src], image[net.dst])
     here, order = np.argsort(keys), np.argsort(there)
     columns = (keys[here], there[order]), *((of[here], of[order]) for of in (net.capacity, net.latency_fs))

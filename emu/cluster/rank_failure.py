@@ -228,7 +228,10 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _forget_in_child() -> None:
-    """Let a process that a rank forks write its last words to stderr."""
+    """Let a process that a rank has forked write its last words to stderr, not to the file that its parent's watcher reads.
+
+    It runs in the child after each fork. Last words are what `faulthandler` writes when a signal ends the process.
+    """
     if _outputs:
         write_last_words()
 

@@ -72,7 +72,14 @@ class Graph:
 
     @staticmethod
     def free(capacity_Bps: F64, alpha_fs: I64, owner: I32, origin: I32) -> "Graph":
-        """Return tasks without hops and predecessors."""
+        """Return a graph of tasks that cross no link and wait for no other task.
+
+        Args:
+            capacity_Bps: [L] the bandwidth of each link.
+            alpha_fs: [V] the ticks that each task takes.
+            owner: [V] the participant that a report charges each task to; -1: nobody.
+            origin: [V] the row of its schedule or the event of its trace that each task comes from; -1: none.
+        """
         zero, start = np.zeros(len(alpha_fs), np.int64), np.zeros(len(alpha_fs) + 1, np.int64)
         none = np.empty(0, np.int32)
         return Graph(capacity_Bps, zero, alpha_fs, zero, start, none, none, start, none, none != 0, owner, origin)

@@ -26,9 +26,11 @@ from emu.topology.topology import Links, Router, Routes, Topology
 
 
 def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[tuple[str, I64]]]:
-    """Return the link cluster of each group [G], and for each link cluster the digest of its kind and its links [K].
+    """Return the cluster of each group of ranks [G], and the kind and the links [K] of each cluster.
 
-    The groups of the schedules are numbered one after another. The links are in the order in which routes come to them.
+    A link cluster is a set of groups that share links with one another and with no other group. Its kind is a digest of its
+    routes: one cluster can be timed for all of its kind. The links are in the order in which routes come to them. Groups are
+    numbered schedule after schedule.
 
     Args:
         placed: The placed schedules, on one topology without optical switches that turn.

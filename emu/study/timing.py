@@ -213,7 +213,10 @@ def _ports(topology: Topology) -> F64:
 
 @cached_by_topology(1)
 def _quickest_fs(topology: Topology) -> float:
-    """Return the least latency of any message in ticks: over a link between two NPUs, or into the switches and out again."""
+    """Return the least latency of any message in ticks: over a link between two NPUs, or into the switches and out again.
+
+    Where switches add, a message may end at one, and the least latency of a link counts.
+    """
     links, n = topology.links, topology.n_npus
     if topology.adds and len(links):  # a message may end at a switch
         return float(links.latency_fs.min())

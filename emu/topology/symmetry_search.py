@@ -35,7 +35,7 @@ class LinkImages:
 
     @staticmethod
     def of(links: Links, n_nodes: int) -> "LinkImages":
-        """Return the tables of a topology's links."""
+        """Return what `links_by` needs to find the images of links: the links sorted by the nodes that they join."""
         ends = links.src.astype(np.int64) * n_nodes + links.dst
         order = np.argsort(ends, kind="stable")
         return LinkImages(links, order, ends[order], turns(ends))

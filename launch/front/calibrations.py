@@ -61,7 +61,7 @@ class DeviceCalibration(Result[Calibration], files=(".toml",)):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ProfileCalibration(Result[SeenKernel], files=(".toml",)):
-    """A device with the kernels that a profile saw, and what the model of the device tells of each."""
+    """A device with the kernels that a profile saw, and the times that the model of a known device gives for each of them."""
 
     device: Device  # with these kernels
     base: Device  # whose model tells what was not seen
@@ -86,7 +86,7 @@ class ProfileCalibration(Result[SeenKernel], files=(".toml",)):
         return predicted
 
     def as_json(self) -> object:
-        """Return the device, the kernels, and what the model of the base device tells of them."""
+        """Return the device, the kernels, and the times that the model of the base device gives for them."""
         device = {f.name: getattr(self.device, f.name) for f in fields(self.device)}
         return {
             "device": device,

@@ -118,7 +118,7 @@ class ScheduleRounds(Result[Schedule], drawn_by="chart.algorithm_chart:round_fig
         return "\n".join([self.title, *(round_lines(self.rows[0]) if few else ())])
 
     def records(self) -> Sequence[object]:
-        """Return the rows of the schedule: a slot that one rank sends to another, each."""
+        """Return the rows of the schedule; each is one slot that one rank sends to another."""
         of = self.rows[0]
         columns = (of.round_column(), of.src, of.dst, of.slot, of.written_slot, of.reduce, of.channel)
         return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*(c.tolist() for c in columns), strict=True)]

@@ -44,12 +44,12 @@ _GIVEN: dict[str, Model | Mapping[str, Any]] = {}  # the models that were given 
 
 
 def several(given: Any) -> tuple[Any, ...]:
-    """Return what an argument gives that takes one thing or several; nothing where it is empty."""
+    """Return the things that an argument gives, which may be one or several; an empty tuple where it is empty."""
     return tuple(given) if isinstance(given, list | tuple) else (given,) if given is not None and given != "" else ()
 
 
 def grid_of(dims: str | Grid) -> Grid:
-    """Return the shape of a grid that an argument gives as text or as it is; () where it gives none.
+    """Return the shape of a grid, given as text or as a tuple; () where the argument is empty.
 
     Raises:
         InputError: the text is no grid.
@@ -58,7 +58,7 @@ def grid_of(dims: str | Grid) -> Grid:
 
 
 def topologies_of(given: Topologies) -> list[Topology]:
-    """Return the topologies that an argument gives.
+    """Return the topologies that an argument gives: one or several names, files, graphs or objects.
 
     Raises:
         InputError: there is none, or one is unknown or cannot be built.
@@ -70,7 +70,7 @@ def topologies_of(given: Topologies) -> list[Topology]:
 
 
 def build_topology(given: TopologyLike) -> Topology:
-    """Return the topology of a name with its settings, a file, a networkx graph, or a topology as it is.
+    """Return a topology, given by a name with its settings, a file, a networkx graph, or the object itself.
 
     Raises:
         InputError: it is unknown or cannot be built.
@@ -86,7 +86,7 @@ def build_topology(given: TopologyLike) -> Topology:
 
 
 def find_model(given: ModelLike) -> Model:
-    """Return the model of a name, a file, a dict of its `architecture` and sizes, or a model as it is.
+    """Return a model, given by a name, a file, a dict of its `architecture` and sizes, or the object itself.
 
     Raises:
         InputError: there is no such model, or its sizes are impossible.
@@ -118,7 +118,7 @@ def model_word(given: ModelLike) -> str:
 
 
 def _described(sizes: Mapping[str, Any]) -> Model:
-    """Return the model of sizes, among which its `name` may be."""
+    """Return the model that a dict of sizes describes; its key `name` may name the model."""
     return models.describe_model({key: value for key, value in sizes.items() if key != "name"}, str(sizes.get("name", "own")))
 
 
@@ -147,7 +147,7 @@ def stack_of(words: str) -> Stack:
 
 
 def calls_of(words: str) -> Stack:
-    """Return the stack that `stack` gives for a step that ran: only the times of messages and requests.
+    """Return the stack that the words of `stack` give for a step that ran: only the times of messages and requests.
 
     Raises:
         InputError: as `parse_stack`, or there is a setting that only a generated step can have.
@@ -227,6 +227,11 @@ def question(answer: Callable[P, T]) -> Callable[P, T]:
 def _check(name: str, parameters: Any, named: dict[str, Any]) -> None:
     """Refuse an argument that is unknown or has an impossible type.
 
+    Args:
+        name: The name of the question.
+        parameters: The parameters of its function.
+        named: The arguments by name.
+
     Raises:
         InputError: naming the argument; of an unknown one, the nearest.
     """
@@ -241,7 +246,7 @@ def _check(name: str, parameters: Any, named: dict[str, Any]) -> None:
 
 
 def _in_python(error: InputError) -> InputError:
-    """Return the error with arguments as Python names them."""
+    """Return the error with options replaced by the arguments of Python: `--global-batch` by `global_batch`."""
 
     def argument(flag: re.Match[str]) -> str:
         return flag[1].replace("-", "_")

@@ -136,7 +136,13 @@ def faults(
 
 
 def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float | None:
-    """Return the dollars for each NPU of the network and of lost NPUs; None where there are no prices."""
+    """Return the dollars of the network and of lost NPUs, for each NPU of the machine; None where there are no prices.
+
+    Args:
+        network: The cost of the network; None: there are no prices.
+        row: The waste of the machine.
+        price: The price of an NPU.
+    """
     if network is None or price is None:
         return None
     return network.aggregate_dollars_per_npu(row.availability, price.dollars)

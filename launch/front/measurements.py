@@ -22,7 +22,7 @@ from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import Topologies, algorithm_choice, calls_of, grid_of, question, topologies_of
 from launch.front.result import Result
 from launch.show.progress import itself, late_notice, with_progress
-from launch.show.text.collective_table import bench_report, bench_told, compare_lines
+from launch.show.text.collective_table import bench_report, bench_text, compare_lines
 
 if TYPE_CHECKING:  # they take long to load
     from emu.study.measure.move import TensorMover
@@ -167,11 +167,11 @@ def bench(
 
 
 def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Bench:
-    """Return the rows of one algorithm a size on each topology."""
+    """Return the times of one algorithm, or of the one that a chooser takes, at each size on each topology."""
     rows: list[BenchRow] = []
     with _mover(placed, where, timing_only=timing_only) as mover:
         for each in placed:
-            rows += with_progress(measure(each, mover), _label(each), len(each.request.sizes), bench_told, itself)
+            rows += with_progress(measure(each, mover), _label(each), len(each.request.sizes), bench_text, itself)
     return Bench(tuple(rows))
 
 
@@ -180,7 +180,7 @@ def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparis
     tables = []
     for each in placed:
         count = len(algorithm_names(each)) * len(each.request.sizes)
-        tables.append((each, tuple(with_progress(compare(each, pool), _label(each), count, bench_told, itself))))
+        tables.append((each, tuple(with_progress(compare(each, pool), _label(each), count, bench_text, itself))))
     return AlgorithmComparison(tuple(row for _, rows in tables for row in rows), tuple(tables))
 
 
@@ -215,7 +215,7 @@ def _effort(text: str) -> Effort:
 
 
 def _axes(given: str | Sequence[int]) -> tuple[int, ...]:
-    """Return the order of dimensions that an argument gives; none where it is empty.
+    """Return the order of dimensions that `axes` gives as text or numbers; an empty tuple where it is empty.
 
     Raises:
         InputError: the text is no list of numbers.

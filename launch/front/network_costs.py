@@ -115,7 +115,13 @@ def cost(
 
 
 def _paid(of: Cost, terms: OwnershipTerms, step: "StepEstimate | None") -> NetworkCost:
-    """Return the cost of a network with its energy and its step, at the lowest and at the highest prices."""
+    """Return the cost of a network, with its energy and the step on it, at the lowest and at the highest prices.
+
+    Args:
+        of: The cost of the network.
+        terms: What ownership costs: years, energy, and the price of an NPU.
+        step: The step on the network; None: a step was not asked for.
+    """
     energy = of.energy_dollars(terms.years, terms.kwh_dollars) if terms.years else None
     owned = ownership_cost(of, terms) if step else None
     return NetworkCost(of, energy, owned, step, _paid(of.high, terms, step) if of.high else None)
@@ -163,8 +169,13 @@ def _amount(given: float | str, name: str) -> float:
 def _step_of(needed: dict[str, Any], device: DeviceLike, words: str) -> "Callable[[Topology], StepEstimate] | None":
     """Return the function that estimates a training step on a topology; None where no model and no plan are given.
 
+    Args:
+        needed: The arguments of the step by name: model, plan, global batch and sequence length.
+        device: The device.
+        words: The words of `stack`.
+
     Raises:
-        InputError: some of what a step needs is missing.
+        InputError: an argument that a step needs is missing.
     """
     missing = [name for name, given in needed.items() if given is None]
     if len(missing) == len(needed):

@@ -138,7 +138,7 @@ def verify(
 
 
 def _on_grid(chosen: list[Algorithm], grid: Grid) -> list[tuple[Algorithm, Shape]]:
-    """Return each algorithm that takes a grid, with the grid.
+    """Return those algorithms that take a grid, each with this grid as its shape.
 
     Raises:
         InputError: there is none.

@@ -250,7 +250,7 @@ def measured_runs(data: str | Path | None, *, fit: bool) -> Reproduction:
 
 
 def _predicted() -> Iterator[PreparedRun]:
-    """Yield the published runs whose times no constant but the spread of speeds is fitted on, prepared."""
+    """Yield published runs, prepared, on whose times no constant was fitted but the spread of speeds."""
     runs = read_runs(PREDICTED, PREDICTED.name)
     all_ready = (ask(run, f"{PREDICTED.name}, line {run.line}").ready() for run in runs)
     return with_progress(all_ready, "estimating runs that are in no fit", len(runs))

@@ -85,7 +85,7 @@ class Result(Sequence[R], Generic[R]):
         return plain(self.as_json())
 
     def records(self) -> Sequence[object]:
-        """Return the rows as tables have them: `to_pandas`, files of CSV, and JSON lines."""
+        """Return the rows in the form that `to_pandas`, files of CSV and JSON lines have."""
         return self.rows
 
     def to_pandas(self) -> Any:
@@ -112,7 +112,7 @@ class Result(Sequence[R], Generic[R]):
         return drawn
 
     def _shown(self) -> tuple[Any, ...]:
-        """Return what the function that draws the picture takes."""
+        """Return the arguments of the function that draws the picture."""
         return (self.rows,)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
@@ -137,7 +137,7 @@ class Result(Sequence[R], Generic[R]):
         return made
 
     def _drawn(self) -> "Figure | None":
-        """Return the picture of the answer; None where it has none."""
+        """Return the picture of the answer; None where answers of its kind have none."""
         try:
             return self.figure()
         except InputError:

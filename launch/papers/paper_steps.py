@@ -10,7 +10,7 @@ from emu.model.stack.stack import parse_stack
 from emu.study.planning.search.results import ResultCache
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import EstimateRequest, prepare
-from emu.study.training.step_choice.step_to_serve import TimingEffort
+from emu.study.training.step_choice.algorithm_search import TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
@@ -57,6 +57,6 @@ def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callabl
     name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EFFORT)
     found = kept.read(name)
     if found is None:
-        found = asdict(PlanRow.of(*prepare(request, built(), device, _EFFORT).moments(device, briefly=True)))
+        found = asdict(PlanRow.of(*prepare(request, built(), device, _EFFORT).estimate(device, briefly=True)))
         kept.write(name, found)
     return PlanRow.stored(found)

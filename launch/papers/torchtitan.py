@@ -25,7 +25,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, parse_stack
 from emu.study.training.estimate import EstimateRequest, PreparedEstimate, prepare
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
@@ -157,14 +157,14 @@ def clock_of(runs: Sequence[PreparedRow]) -> float:
     run, prepared = next(each for each in runs if each[0].id == SET_BY)
 
     def off(clock: float) -> float:
-        return prepared.moments(_with(clock))[0].step_time_s - run.step_s
+        return prepared.estimate(_with(clock))[0].step_time_s - run.step_s
 
     return float(brentq(off, _LOW, _HIGH, xtol=1e-5))
 
 
 def row_of(run: TorchtitanRun, prepared: PreparedEstimate, clock: float) -> TorchtitanComparison:
     """Return a run with its estimate by a clock."""
-    step, model = prepared.moments(_with(clock))[0], find_model(run.model)
+    step, model = prepared.estimate(_with(clock))[0], find_model(run.model)
     reserved = reserved_bytes(model, run.plan, run.stack)
     ours = run.plan.tokens / run.gpus / step.step_time_s
     return TorchtitanComparison(

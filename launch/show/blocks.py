@@ -15,15 +15,15 @@ class KeyFigure:
     name: str  # the name of the JSON field, for programs that read the page
     label: str
     text: str
-    value: float | str
+    value: float | str  # the value for programs that read the page
     note: str = ""
 
 
 class Fact(NamedTuple):
     """A figure of a report: a line of its text, a key figure of its page, or both."""
 
-    label: str  # of the line
-    text: str | None  # after the label; None: there is no line
+    label: str  # the label of the line
+    text: str | None  # the text after the label; None: the text report has no such line
     figure: KeyFigure | None = None  # None: the page has none
 
 
@@ -58,28 +58,29 @@ class Page:
     sections: Sequence[Section]
 
 
-_LABEL = 16  # letters of the label of a line
-_FIRST = ("step_time_s", "mfu", "tokens_per_s", "compute_s", "exposed_comm_s", "idle_s", "peak_memory_bytes")  # on a page
+_LABEL = 16  # width of the labels of lines, in letters
+# Names of the key figures that come first on a page.
+_FIRST = ("step_time_s", "mfu", "tokens_per_s", "compute_s", "exposed_comm_s", "idle_s", "peak_memory_bytes")
 
 
 def fact_lines(facts: Iterable[Fact]) -> list[str]:
-    """Return the lines of a text that figures give."""
+    """Return the lines of a report's text: one for each figure that has a text."""
     return [f"{fact.label:<{_LABEL}}{fact.text}" for fact in facts if fact.text is not None]
 
 
 def key_figures(facts: Iterable[Fact]) -> list[KeyFigure]:
-    """Return the key figures of a page that figures give: the step time, how fast that is, its parts, memory, the others."""
+    """Return the key figures of a page: the step time, how fast that is, its parts, memory, then the others."""
     found = [fact.figure for fact in facts if fact.figure is not None]
     return sorted(found, key=lambda figure: _FIRST.index(figure.name) if figure.name in _FIRST else len(_FIRST))
 
 
 def table_block(columns: Sequence[Column[R]], rows: Sequence[R]) -> Block:
-    """Return a table of a page, whose rows a click on a column's head sorts."""
+    """Return a table as a part of a page; a click on the head of a column sorts its rows."""
     return Block(template="table.html", columns=columns, rows=rows)
 
 
 def sentences(lines: Sequence[str]) -> Block:
-    """Return sentences of a page: a paragraph where there is one, a list where there are several."""
+    """Return sentences as a part of a page: one as a paragraph, several as a list."""
     return Block(template="words.html", lines=lines)
 
 

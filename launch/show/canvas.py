@@ -37,7 +37,7 @@ _GIVEN: ContextVar[Axes | None] = ContextVar("axes that the next page is drawn i
 
 
 class ShownAxes(Axes):
-    """Axes that a notebook shows as their figure, though pyplot knows neither."""
+    """Axes that a notebook shows as their whole figure, although pyplot does not know them."""
 
     def _repr_png_(self) -> bytes:
         owner = self.get_figure(root=True)
@@ -72,7 +72,7 @@ def picture_bytes(figure: Figure, kind: str, dpi: float | Literal["figure"] = "f
 
 @contextmanager
 def drawing_into(axes: Axes) -> Iterator[None]:
-    """Draw the next page into given axes, in a figure of the user's own, instead of a figure of its own."""
+    """While the context lasts, draw the next page into the given axes of the user's figure, not into a figure of its own."""
     before = _GIVEN.set(axes)
     try:
         yield
@@ -121,7 +121,10 @@ def add_legend(figure: Figure, axes: Axes, ncols: int, handles: Sequence[Artist]
 
 
 def check_own_page(what: str) -> None:
-    """Refuse to draw into given axes what has several panels.
+    """Refuse to draw into given axes a picture that has several panels.
+
+    Args:
+        what: The picture, in words for the message.
 
     Raises:
         InputError: axes are given by `drawing_into`.

@@ -23,7 +23,7 @@ from emu.trace.report.request_times import Arrivals, talking
 from emu.trace.report.spans import merged
 from emu.trace.trace import Kind, Trace
 
-MOST_RANKS, MOST_LINKS = 32, 64  # ranks, and links, that have lanes in `few_lanes`
+MOST_RANKS, MOST_LINKS = 32, 64  # limits of the ranks and links that have lanes in `few_lanes`
 
 
 class Lane(NamedTuple):
@@ -31,7 +31,7 @@ class Lane(NamedTuple):
 
     owner: str  # "rank 3" or "links"
     stream: str  # "compute", "compute on stream 1", the axis of a group, or the link
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the name of each span
     start: I64
     end: I64
 
@@ -52,7 +52,7 @@ def lanes(trace: Trace, replayed: ReplayGraph, timeline: Timeline, topology: Top
 
 
 class RepresentativeRank(NamedTuple):
-    """A rank that stands for the ranks of its stage that have equal events."""
+    """A rank that is shown for all ranks of its stage that have equal events."""
 
     row: int  # rank of the trace
     rank: int  # rank of the run
@@ -82,7 +82,7 @@ def representatives(timed: TimedTrace) -> list[RepresentativeRank]:
 
 
 def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
-    """Yield the lanes that a person can read: of all ranks where there are 32 at most, else of one rank a role and stage.
+    """Yield few enough lanes for a person to read: those of all ranks if there are 32 at most, else one rank a role and stage.
 
     The lanes of the busiest links follow, one for links that are equal by symmetry. There are no links where the messages of
     collectives were not timed one by one.

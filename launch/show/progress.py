@@ -26,7 +26,7 @@ Reporter = Callable[[str, int | None, State], AbstractContextManager[Advance]]  
 
 
 def _silent(label: str, total: int | None, state: State) -> AbstractContextManager[Advance]:
-    """Report nothing."""
+    """Report no progress."""
     return nullcontext(lambda *_: None)
 
 
@@ -127,7 +127,7 @@ class _ProgressLines:
         self._next_s = self._first_s  # when a line is due
 
     def advance(self, known: str = "") -> None:
-        """Count a part, and log what is known of it."""
+        """Count one part as done, and log what is known of it, if there are words for this."""
         with self._lock:
             self._done += 1
             if known and time.monotonic() >= self._first_s:
@@ -141,7 +141,7 @@ class _ProgressLines:
                     self._say(f": {self._state()}" if self._state else self._so_far())
 
     def _so_far(self) -> str:
-        """Return how long this has taken, where no number of parts says how far it is."""
+        """Return the time that has passed in words, where the number of parts is unknown."""
         took_s = time.monotonic() - self._began_s
         counted = self._total is not None and self._done > 0
         return "" if counted or took_s < SILENCE_S else f": {took_s:.0f} s so far"
@@ -154,7 +154,7 @@ class _ProgressLines:
 
 
 def itself(item: T) -> T:
-    """Return an item that is a row of the answer."""
+    """Return the item: for `with_progress`, where each item is itself a row of the answer."""
     return item
 
 

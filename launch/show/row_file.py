@@ -39,7 +39,7 @@ _TAKE: ContextVar[Take | None] = ContextVar("takes each row as soon as it is kno
 
 
 def row_known(row: object) -> None:
-    """Give a row to the function that `rows_to` has set, if there is one."""
+    """Report a row of an answer as soon as it is known: give it to the function that `rows_to` has set, if there is one."""
     take = _TAKE.get()
     if take is not None:
         take(row)
@@ -80,7 +80,7 @@ def json_line(row: object) -> str:
 
 
 def rows_text(rows: Sequence[object], ending: str) -> str:
-    """Return rows as a file has them: as CSV where its ending is .csv, else a line of JSON for each."""
+    """Return rows as the content of a file: CSV if its ending is .csv, else a line of JSON for each row."""
     return csv_text(rows) if ending == ".csv" else "".join(f"{json_line(row)}\n" for row in rows)
 
 
@@ -99,7 +99,7 @@ class RowFile:
         self._failed: WriteError | None = None
 
     def add(self, row: object) -> None:
-        """Add a row that has become known; a failure to write is told by `finish`."""
+        """Add a row that has become known, and write the file if it is time; `finish` reports a failure to write."""
         self._rows.append(row)
         if self._path == STDOUT:
             self._print(json_line(row))

@@ -77,7 +77,7 @@ def colours_of(axes: Sequence[str]) -> dict[str, str]:
 
 
 def step_parts(steps: Sequence[PartTimes]) -> list[StepPart]:
-    """Return the parts of several steps, without those that are below a thousandth of the longest step in all of them."""
+    """Return the parts of several steps, without parts that are below a thousandth of the longest step in all of them."""
     exposed = [
         (f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))
         for axis, colour in colours_of(exposed_axes(steps)).items()

@@ -98,7 +98,7 @@ def _measures(at: F64, units_per_in: float) -> tuple[float, float, float, float]
 
 
 def _points(at: F64, units_per_in: float) -> float:
-    """Return how many points a unit of the drawing is on the page."""
+    """Return the number of points of a unit of the drawing on the page; arguments as in `_page`."""
     wide, high, width, height = _measures(at, units_per_in)
     return 72 * min(0.94 * width / wide, height / high)
 

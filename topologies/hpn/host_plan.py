@@ -225,9 +225,10 @@ def _diameter(plan: HpnPlan) -> int:
 
 
 def _bisection(plan: HpnPlan) -> float | None:
-    """Return the least bandwidth (B/s) of the cuts through the middle of a dimension of even size.
+    """Return the bytes per second, one way, over the least of the cuts that halve a dimension of even size.
 
-    It is None if backup hosts make the halves uneven, or if the number of pods is odd, so that the halves divide a pod.
+    None where there is no such cut: no size is even, or backup hosts or an odd number of pods make the halves unequal. None
+    also where one segment has all hosts, with one GPU each.
     """
     pods, segments, _, rails = plan.sizes
     rates = plan.rates

@@ -17,9 +17,17 @@ from emu.errors import InputError
 def buffer_addresses(
     n_participants: int, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]
 ) -> tuple[I64, list[Tensor]]:
-    """Return [regions, P] the address of each participant's regions, and the memories to which addresses refer.
+    """Return the address of each participant's regions, and the memories to which addresses refer.
 
     Buffers that lie at a constant stride share one memory.
+
+    Args:
+        n_participants: The number of participants, P.
+        inputs: The input of each rank of this process.
+        outputs: The output of each of these ranks.
+
+    Returns:
+        [regions, P] the addresses, as `MEMORY` in `schedule_cells` defines them; and the memories.
     """
     memories = [torch.empty(0)] * REGIONS
     steps = []
@@ -53,7 +61,7 @@ def _address_table(
 
 
 def stride(tensors: Sequence[Tensor], *, read_only: bool = False) -> int | None:
-    """Return the elements from each tensor to the next if all lie in one storage at a constant stride, else None.
+    """Return the number of elements from each tensor to the next if all lie in one storage at a constant stride, else None.
 
     Tensors that are only read may overlap.
     """

@@ -60,7 +60,12 @@ class Cutter:
         self.stage_count = 0
 
     def cut(self, moves: CellMoves, carry: Translations | None) -> list[StridedOperation]:
-        """Return the operations of some moves, or of all moves that translations map them to, in their order."""
+        """Return the operations of some rounds' moves, in their order.
+
+        Args:
+            moves: The moves; those of rank 0 if there are translations.
+            carry: The translations that give the moves of all ranks; None: the moves are those of all ranks.
+        """
         if not moves.round.size:
             return []
         moves = moves.take(np.lexsort((moves.adds, moves.phase, moves.round)))
@@ -103,7 +108,7 @@ class Cutter:
 
 
 def _translate(moves: CellMoves, carry: Translations | None) -> tuple[I64, I64, I64, I64]:
-    """Return [moves, ranks] rank, slot, sender and sent slot under every translation."""
+    """Return [moves, ranks] rank, slot, sender and sent slot of each move under every translation."""
     if carry is None:
         return moves.rank[:, None], moves.slot[:, None], moves.sender[:, None], moves.sent[:, None]
     every = np.arange(carry.n_ranks)
@@ -133,7 +138,10 @@ def _join_runs(lines: _Lines) -> _Lines:
 
 
 def _firsts(lines: _Lines) -> I64:
-    """Return the first line of each greedy run: a run takes the strides of its first pair and goes on while they hold."""
+    """Return the numbers of the lines with which runs begin.
+
+    A run takes the strides of its first pair, and lasts while they hold.
+    """
     strides, n = [end[1:] - end[:-1] for end in lines.ends], len(lines.ends[0])
     joined = strides[0].view(np.uint64) < MEMORY // 2  # forwards, and in one memory
     for stride in strides[1:]:
@@ -206,10 +214,10 @@ class ProgramRound(NamedTuple):
 class CompiledProgram:
     """A schedule compiled for the ranks of this process, and the elements that it needs beside the buffers."""
 
-    rounds: tuple[ProgramRound, ...]  # one for many rounds of the schedule, if all ranks are in this process
-    scratch_count: int
-    stage_count: int
-    inbox_counts: tuple[int, ...]
+    rounds: tuple[ProgramRound, ...]  # one round stands for many of the schedule, if all ranks are in this process
+    scratch_count: int  # elements of the memory for slots that no buffer holds
+    stage_count: int  # elements of the memory in which sums grow
+    inbox_counts: tuple[int, ...]  # elements of each memory in which messages arrive
 
 
 def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64, given: I64, ranks: I64) -> CompiledProgram:
@@ -243,7 +251,7 @@ def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64
 
 
 def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bool:
-    """Return True if translations carry what happens to the slots of rank 0 to all ranks, whose buffers have one layout."""
+    """Return True if translations give the rows of all ranks from those of rank 0, and all buffers have one layout."""
     alike = layout.have.alike is not None and layout.want.alike is not None
     return bool(schedule.translate) and alike and block_translations(schedule, operation) is not None
 

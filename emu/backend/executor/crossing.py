@@ -50,7 +50,7 @@ def is_order_free(rows: CellRows) -> bool:
 
 
 def moves_of(rows: CellRows) -> CellMoves:
-    """Return the moves of the rows of some rounds."""
+    """Return the rows of some rounds as moves, in which each addition is in its phase."""
     rows = rows.take(np.lexsort((rows.src, rows.write, rows.round)))
     cell, read = _within_rounds(rows)
     first = np.flatnonzero(np.diff(cell, prepend=-1))
@@ -87,7 +87,7 @@ def _concatenate(*parts: CellMoves) -> CellMoves:
 
 
 def _within_rounds(rows: CellRows) -> tuple[I64, I64]:
-    """Return the numbers of the cells written and read, distinct in every round."""
+    """Return the numbers of the cells that rows write, and of those that they read, made distinct between rounds."""
     span = 1 + max(int(rows.read.max(initial=0)), int(rows.write.max(initial=0)))
     return rows.round * span + rows.write, rows.round * span + rows.read
 
@@ -95,8 +95,8 @@ def _within_rounds(rows: CellRows) -> tuple[I64, I64]:
 class WireMessage(NamedTuple):
     """A message between a rank of this process and one of another: pieces of memory, one after another on the wire."""
 
-    here: int
-    peer: int
+    here: int  # the participant of this process
+    peer: int  # the participant of another process
     channel: int
     pieces: tuple[tuple[int, int, int], ...]  # (memory, address, count); a received message has one piece
 

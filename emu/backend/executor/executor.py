@@ -86,12 +86,12 @@ def _message_data(transfer: WireMessage, memories: Sequence[Tensor]) -> Tensor:
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
-_SMALL_SLOT_BYTES = 16 * 1024  # below it, one view per slot costs more than a copy of all buffers side by side and back
+_SMALL_SLOT_BYTES = 16 * 1024  # below this size, one view per slot costs more than a copy of all buffers side by side and back
 _STACK_BYTES = 2**27  # bytes of buffers that lie side by side at a time
-_FEWEST_COLUMNS = 16  # below it, the rows of a strided operation cost more than its elements
+_FEWEST_COLUMNS = 16  # with fewer columns, the rows of a strided operation cost more than its elements
 _PROGRAMS: OrderedDict[tuple[object, ...], CompiledProgram] = OrderedDict()
 _MOST_PROGRAMS = 64
-_COMPILING = threading.Lock()  # two threads of one rank may compile at once
+_COMPILING = threading.Lock()  # held while a program is compiled: two threads of one rank may come at once
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -159,7 +159,7 @@ def _divide(outputs: Iterable[Tensor], by: int) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Execution:
-    """The reduction, the wire, and the initial content of the executor's own memory."""
+    """The settings of one execution: the reduction, the wire, and the initial content of the executor's own memory."""
 
     reduce: str
     wire: GlooWire | None
@@ -243,7 +243,10 @@ def _execute_stacked(
 
 
 def _columns(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> tuple[int, int]:
-    """Return the elements of every slot, and how many of them to take at a time; (1, 1) means all, for uneven slots."""
+    """Return the elements of every slot, and how many of these are executed at a time.
+
+    (1, 1): all at once, for uneven slots.
+    """
     parts = schedule.n_slots // operation.n_blocks
     each = int(sizes[0]) // parts
     if each == 0 or schedule.shares or (sizes != each * parts).any():
@@ -253,7 +256,14 @@ def _columns(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buf
 
 
 def _side_by_side(buffers: Mapping[int, Buffers], each: int, step: int, how: _Execution) -> tuple[Tensor, Tensor]:
-    """Return memory for `step` of `each` elements of every rank's input and output; for in-place buffers both are one."""
+    """Return memory for some columns of every rank's input and of its output; for in-place buffers both are one.
+
+    Args:
+        buffers: The buffers of the ranks.
+        each: The elements of every slot.
+        step: How many of these elements are executed at a time.
+        how: The settings of the execution.
+    """
     given, made = (max(t.numel() for t in side.values()) // each * step for side in _sides(buffers))
     outputs = how.memory(buffers[0].output, len(buffers), made)
     return outputs if _in_place(buffers) else how.memory(outputs, len(buffers), given), outputs

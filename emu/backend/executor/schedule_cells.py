@@ -24,7 +24,10 @@ MEMORY = 2**44  # an address is MEMORY times the number of its memory, plus the 
 
 
 class SlotPlace(NamedTuple):
-    """Regions, and offsets in elements relative to the slot's usual offset there (see `SlotLayout.in_region`)."""
+    """The places of slots: the region of each, and its offset in elements from the slot's usual start in this region.
+
+    The usual starts are in `SlotLayout.in_region`.
+    """
 
     region: I64
     offset: I64
@@ -39,7 +42,7 @@ class BufferSide:
     """The blocks that ranks have, or those that they want, one after another in each rank's buffer."""
 
     key: I64  # rank * (B + 1) + block of each pair, ascending
-    start: I64  # the start of each, in elements of its rank's buffer
+    start: I64  # the start of each block, in elements of its rank's buffer
     alike: I64 | None  # [B + 1] the start of each block, if it is equal on all ranks that hold it; else None
     full: int  # the number of ranks if each holds every block, else 0
     n_blocks: int
@@ -78,7 +81,7 @@ class BufferSide:
 class SlotLayout:
     """The sizes of slots, and the places of blocks in the buffers; a temp is a part of no block."""
 
-    block: I64  # [K + temps] B for a temp
+    block: I64  # [K + temps] the block of each slot; B for a temp
     count: I64  # [K + temps] elements
     have: BufferSide
     want: BufferSide
@@ -110,11 +113,11 @@ class SlotLayout:
         return self.want.holds(rank, self.block[slot])
 
     def input_places(self, rank: I64, slot: I64) -> SlotPlace:
-        """Return the places in the inputs."""
+        """Return the places of slots in the inputs of their ranks."""
         return SlotPlace(np.full(len(rank), INPUT), self.have.offset(rank, self.block[slot]))
 
     def output_places(self, rank: I64, slot: I64) -> SlotPlace:
-        """Return the places in the outputs."""
+        """Return the places of slots in the outputs of their ranks."""
         return SlotPlace(np.full(len(rank), OUTPUT), self.want.offset(rank, self.block[slot]))
 
     def address(self, where: I64, place: SlotPlace, rank: I64, slot: I64) -> I64:
@@ -141,8 +144,8 @@ class CellRows(NamedTuple):
     written: I64
     channel: I64
     adds: Bool
-    read: I64  # the number of the cell
-    write: I64  # the number of the cell
+    read: I64  # the number of the cell that is read
+    write: I64  # the number of the cell that is written
     source: SlotPlace  # the place of the sent value
     own: SlotPlace  # the place of the receiver's own value; NOWHERE if nothing is added to it
     home: SlotPlace  # the place of the receiver's value after the row
@@ -166,10 +169,10 @@ class Cells:
 
     schedule: Schedule
     layout: SlotLayout
-    round: I32  # [S]
+    round: I32  # [S] the round of each row
     read: I64  # [S] the number of the cell
     write: I64  # [S] the number of the cell
-    first: I64  # [cells] the round that first writes each; the number of rounds: none does
+    first: I64  # [cells] the round that first writes each cell; the number of rounds: none does
     home: SlotPlace  # [cells] the place of the written value
     stay: tuple[I64, I64]  # rank and slot of the cells that are had, wanted and never written
     scratch: I64  # [P] elements that each participant needs

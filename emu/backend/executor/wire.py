@@ -87,7 +87,7 @@ class GlooWire:
         self._gloo = _Gloo(PrefixStore("gloo", store), process, n_processes, options)
 
     def among(self, ranks: Sequence[int]) -> "GlooWire":
-        """Return the wire of a group of some ranks."""
+        """Return the wire of a group, given the ranks of the job that are its members."""
         found = copy(self)
         found._ranks = ranks
         return found

@@ -40,7 +40,7 @@ class Operator:
     name: str  # e.g. "aten.mm"
     dtype: str  # the dtype of its computation, see `product_dtype`
     flops: int
-    bytes: int  # read and written
+    bytes: int  # bytes that it reads and writes
     count: int  # the elements of `dtype` in these bytes
     shape: Shape = MOVES
 
@@ -52,7 +52,7 @@ _OVERWRITES = frozenset(
 )
 _ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 _SHAPES = frozenset({"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_full"})
-_SHAPES_BACKWARD = frozenset({"nll_loss_backward", "nll_loss2d_backward"})  # of `self`
+_SHAPES_BACKWARD = frozenset({"nll_loss_backward", "nll_loss2d_backward"})  # operators of which the shape of `self` counts
 _NO_WORK = frozenset({"c10d", "_c10d_functional", "c10d_functional", "_dtensor", "profiler", "prim", "prims"})
 
 
@@ -77,7 +77,7 @@ _LOOKED_UP: Mapping[str, Callable[[Mapping[str, Any]], int] | None] = {
 
 
 # Operators that fill a part of an argument and give that part back first, though their schema says neither.
-_FILLED = {"all_gather_copy_in": "all_gather_output"}  # of FSDP2
+_FILLED = {"all_gather_copy_in": "all_gather_output"}  # operators of FSDP2, and the result that each fills
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class _Kind:
     reported: bool
     func: OpOverload  # a reference, so that no other object gets its identity
     packet: object  # the operator in all its overloads
-    composite: bool  # must be decomposed first (in inference mode nothing else does that)
+    composite: bool  # whether it must be decomposed first (in inference mode nothing else does that)
     flops: Callable[..., int] | None
     adds: bool  # True if it adds rows to rows that may repeat
     unread: frozenset[str]  # arguments that it only overwrites, or whose shape alone it needs
@@ -149,7 +149,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def _local(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield the plain tensors inside a wrapper such as DTensor, which has no storage of its own."""
+    """Yield the plain tensors inside a tensor: inside a wrapper such as DTensor, which has no storage, or itself."""
     if is_traceable_wrapper_subclass(tensor):
         names, _ = tensor.__tensor_flatten__()
         inner = [getattr(tensor, name) for name in names]  # a mesh may be among them
@@ -280,14 +280,20 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_TensorEntry]) -> int:
-    """Return the bytes of the looked-up argument that are read or written."""
+    """Return the bytes of the table that are read or written, where an operator looks up only a part of it.
+
+    Args:
+        kind: The rules of the operator.
+        named: Its arguments by name.
+        fresh: Its results.
+    """
     if kind.elements is None:
         return sum(size for _, size, _ in fresh)
     return kind.elements(named) * int(named[kind.looked_up].itemsize)
 
 
 def _by_name(kind: _Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by name."""
+    """Return the arguments of an operator by their names."""
     return {**dict(zip(kind.order, args, strict=False)), **kwargs}
 
 
@@ -312,7 +318,7 @@ def _main_dtype(seen: Sequence[_TensorEntry]) -> torch.dtype:
 
 
 def report_resize(storage: torch.UntypedStorage) -> None:
-    """Tell the counting modes of this thread, if any, that the size of a storage has changed."""
+    """Let the counting modes of this thread, if there are any, take notice that the size of a storage has changed."""
     for memory in _memories():
         memory.resized(storage)
 
@@ -322,7 +328,7 @@ def _memories() -> Iterator[Memory]:
 
 
 def report_move(source: Tensor, copy: Tensor) -> None:
-    """Tell the counting modes of this thread, if any, that a tensor was copied from its host to the NPU."""
+    """Let the counting modes of this thread, if there are any, notice that a tensor was copied from its host to the NPU."""
     for memory in _memories():
         memory.leave(source.untyped_storage())
         memory.hold(copy.untyped_storage())
@@ -334,7 +340,7 @@ def current_memory() -> Memory | None:
 
 
 def track(tensors: Iterable[Tensor]) -> None:
-    """Tell the counting modes of this thread, if any, of weights that were made while they were paused."""
+    """Let the counting modes of this thread, if there are any, count weights that were made while they were paused."""
     for mode in _get_current_dispatch_mode_stack():
         if isinstance(mode, Count):
             mode.track(tensors)

@@ -51,7 +51,14 @@ def splits_of(call: RankRequest) -> Splits:
 
 @lru_cache(maxsize=4096)
 def _input(name: str, n: int, root: int, rank: int) -> tuple[tuple[int, ...], int]:
-    """Return the blocks that a rank gives, and the number of blocks in the largest buffer of any rank."""
+    """Return the blocks that a rank gives, and the number of blocks in the largest buffer of any rank.
+
+    Args:
+        name: The operation.
+        n: The number of ranks of the group.
+        root: The root of a rooted operation.
+        rank: The rank in the group.
+    """
     of = operation(name, n, root)
     return tuple(of.input_blocks(rank).tolist()), of.blocks_in_size
 

@@ -159,11 +159,11 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._submit(rank_requests.all_gather, output_lists, tensors)
 
     def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> RequestWork:
-        """Start to gather equal tensors into one."""
+        """Start to gather the equal tensors of all ranks in one output tensor, in the order of ranks."""
         return self._submit(rank_requests.all_gather_single, [output], [tensor], self.size())
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
-        """Start to gather several equal tensors, each into one."""
+        """Start to gather several tensors of every rank, each in the output tensor of its number."""
         return self._submit(rank_requests.all_gather_single, outputs, tensors, self.size())
 
     def reduce_scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any = None) -> RequestWork:
@@ -171,11 +171,11 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._submit(rank_requests.reduce_scatter, outputs, input_lists, _op(opts))
 
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> RequestWork:
-        """Start to reduce a tensor and leave a share of it to each rank."""
+        """Start to reduce a tensor over all ranks and leave the r-th share of it to rank r."""
         return self._submit(rank_requests.reduce_scatter_single, [output], [tensor], _op(opts), self.size())
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
-        """Start to reduce several tensors and leave a share of each to each rank."""
+        """Start to reduce several tensors over all ranks and leave the r-th share of each to rank r."""
         return self._submit(rank_requests.reduce_scatter_single, outputs, tensors, _op(opts), self.size())
 
     def alltoall(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
@@ -228,7 +228,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self.barrier().wait()
 
     def split_group(self, ranks: Sequence[int], timeout: timedelta | None = None, *args: Any, **options: Any) -> Any:
-        """Return a group of some of these ranks, created by these alone; None on the others."""
+        """Return a group of the given ranks of this group, which is created by these alone; None on the others."""
         if self._rank not in ranks:
             return None
         members = sorted(self._ranks[rank] for rank in ranks)
@@ -274,7 +274,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
 
 def _check(made: RankRequest) -> None:
-    """Check that the answer can be written and reduced, even if another rank is the one that does so."""
+    """Refuse a request whose answer cannot be written or reduced; it may be another rank that does the work."""
     rank_requests.check_written(made)
     if made.operation in _REDUCES:
         dtype = rank_requests.dtype_name(made.dtype)

@@ -7,7 +7,7 @@ import torch
 from emu.trace.trace import PARTS
 
 WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS = range(len(PARTS))
-_FEW = 4096  # the number of changes that are kept one by one
+_FEW = 4096  # limit of the changes that are kept one by one
 
 
 class LiveStorage(weakref.ref[torch.UntypedStorage]):
@@ -21,7 +21,7 @@ class LiveStorage(weakref.ref[torch.UntypedStorage]):
 
 
 class Memory:
-    """The account of the storage that lives now, and of the storage that lived at the peak."""
+    """The account of the storage that lives now on one rank's NPU, and of the storage that lived at the peak."""
 
     def __init__(self) -> None:
         self.live_bytes = 0

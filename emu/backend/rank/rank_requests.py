@@ -242,7 +242,17 @@ def _request(
     copies: Copies = (),
     **how: Any,
 ) -> RankRequest:
-    """Return a request that has the name of its operation; `given` is copied if it overlaps the output in part."""
+    """Return a request whose name in reports and errors is that of its operation.
+
+    Args:
+        operation: The operation, or "send" or "recv".
+        given: The input; it is copied if it overlaps the output in part.
+        made: The output.
+        known: The elements of those blocks whose sizes this rank knows.
+        result: The caller's own tensors that hold the answer.
+        copies: The caller's tensors, each with the part of the output that is copied into it at the end.
+        **how: Other fields of a `RankRequest`, such as `reduce` and `root`.
+    """
     return RankRequest(operation, operation, _without_overlap(given, made), made, known, list(result), copies, **how)
 
 

@@ -114,14 +114,14 @@ class Recorder:
         self.streams.wait(self.streams.current, self.streams.done(seq))
 
     def defer(self, seq: int) -> None:
-        """Join a request at the end of the running backward pass, else at the next optimizer step."""
+        """Join a request at the end of the running backward pass, or at the next optimizer step if none is running."""
         if torch._C._current_graph_task_id() >= 0:
             Variable._execution_engine.queue_callback(lambda: self.join(seq))
         else:
             self._deferred.append(seq)
 
     def begin(self) -> None:
-        """End the set-up, if it has not ended."""
+        """End the set-up at the first forward pass of a module; later calls do nothing."""
         self._step = self._step or 1
         self._go_on()
 
@@ -134,7 +134,7 @@ class Recorder:
             raise self._ends[1]
 
     def weights(self, module: Module) -> None:
-        """Mark the weights of a module that has run for the first time; parts of it may be read without being run."""
+        """Mark the storage of the weights of a module that has run for the first time, with those of its parts."""
         number = id(module)
         if number not in self._run:
             self._run[number] = weakref.ref(module, lambda _: self._run.pop(number, None))
@@ -264,7 +264,10 @@ class Recording:
 
     @contextmanager
     def with_listener(self, tell: Callable[[int, Operator], None]) -> Iterator[None]:
-        """Call `tell` with the rank and the operator of each computation when it is recorded; every rank is then counted."""
+        """Call `tell` with the rank and the operator of each computation when it is recorded.
+
+        No rank is then left uncounted.
+        """
         for rank, recorder in enumerate(self._recorders):
             recorder.tell = partial(tell, rank)
         try:
@@ -294,7 +297,12 @@ class Recording:
 
 
 def _tell(what: str, *of: object) -> None:
-    """Tell the recorder of this thread, if there is one, what the program does."""
+    """Call a method of this thread's recorder, if it has one: something that the program does is to be recorded.
+
+    Args:
+        what: The name of the method.
+        *of: Its arguments.
+    """
     recorder = getattr(_thread, "recorder", None)
     if recorder is not None and not recorder.aside:
         getattr(recorder, what)(*of)

@@ -179,7 +179,7 @@ class CoalescedWork(dist.Work):
         return self._finished if self._finish else [tensor for work in self._works for tensor in work.result()]
 
 
-_DIMS = 4  # the most dims of each kind
+_DIMS = 4  # limit of the sparse dims, and of the dense dims
 Gather = Callable[[list[list[Tensor]], list[Tensor]], RequestWork]
 
 

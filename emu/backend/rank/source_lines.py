@@ -123,7 +123,7 @@ def _from_start(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _chain(error_text: traceback.TracebackException | None) -> Iterator[traceback.TracebackException]:
-    """Yield an error and the errors that caused it."""
+    """Yield an error and the errors that caused it, the error itself first."""
     while error_text is not None:
         yield error_text
         error_text = error_text.__cause__ or error_text.__context__

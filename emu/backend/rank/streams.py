@@ -90,7 +90,7 @@ class RankStreams:
         return self._requests[request]
 
     def now(self, stream: int) -> StreamPosition:
-        """Return the position at which all work so far on a stream has ended."""
+        """Return the position at which all work so far on a stream has ended, for other work to come after it."""
         of = self._streams[stream]
         latest = {queue: event for event, queue in of.joined.items()}
         own = {of.last: stream} if of.last >= 0 else {}

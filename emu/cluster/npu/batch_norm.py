@@ -26,7 +26,10 @@ def batch_norm_replacements() -> Iterator[Replacement]:
 
 
 def _forward(self: Any, input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
-    """Return the normalized input, over all ranks while training; PyTorch's own function would check the device first."""
+    """Return the normalized input; while training, over all ranks of the layer's process group (without one: the world).
+
+    PyTorch's own function would check the device first.
+    """
     group = self.process_group or dist.group.WORLD if self.training and dist.is_initialized() else None
     if group is None or dist.get_world_size(group) == 1:
         return _BatchNorm.forward(self, input)

@@ -145,11 +145,11 @@ def current_stream(device: object = None) -> Stream:
 
 @contextmanager
 def emulate_device(now_s: Callable[[], float] = time.perf_counter, notices: list[str] = Event.notices) -> Iterator[None]:
-    """Give recorded ranks streams, events and freed storage as on an accelerator, inside the context.
+    """Give recorded ranks streams and events on the CPU, and count storage that they resize, while the context lasts.
 
     Args:
-        now_s: The clock of the events.
-        notices: Messages that are logged, and removed from the list, when a rank first asks for the time between two events.
+        now_s: A function that returns the time of the calling rank in seconds, by which events measure.
+        notices: Lines that are logged when a rank first asks for the time between two events; the list is then empty.
     """
     resize = torch.UntypedStorage.resize_
 

@@ -153,7 +153,10 @@ _pipes: Any = pipes  # the stubs do not have what is used here
 
 
 def wait_replacements() -> Iterator[Replacement]:
-    """Yield the replacements of functions that wait for the system."""
+    """Yield the replacements of waits for files, sockets, pipes, processes and futures, during which other strands run.
+
+    asyncio's loops get the strands' clock. Locks and `time.sleep` are in `lock_replacements`.
+    """
     known = {getattr(selectors, name, None) for name in ("SelectSelector", "PollSelector", "EpollSelector", "KqueueSelector")}
     for selector in filter(None, known):
         yield selector, "select", _selecting(selector.select)

@@ -205,7 +205,15 @@ class _Reader:
                 self._release(rank, target)
 
     def _run_within(self, step: ProgramStep, targets: tuple[Spot, ...]) -> None:
-        """Do the copy or add of a step within its GPU; a received value is added to a copy of its source."""
+        """Do what a step copies or adds within its GPU: `cpy` copies chunks, and `re` adds them.
+
+        A step that adds what it receives (`rrc`, `rrcs`, `rrs`) only copies here: each target gets the value of its source, and
+        `run` then adds to it. Other kinds do nothing here.
+
+        Args:
+            step: The step.
+            targets: The chunks that get the values, one for each chunk that the step reads.
+        """
         if step.kind in ("cpy", "rrc", "rrcs", "rrs", "re"):
             for source, target in zip(step.reads, targets, strict=True):
                 if step.kind == "re":

@@ -226,7 +226,14 @@ def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quoti
 
 
 def _classes(colour: U64, order: I32) -> tuple[I32, I32]:
-    """Return [n] the class of each member, numbered as classes first occur, and the first member of each class."""
+    """Return [n] the class of each task or link, and the first member of each class; those of equal colour are one class.
+
+    Classes are numbered as they are met.
+
+    Args:
+        colour: [n] the colour of each task or link.
+        order: [n] the order in which they are looked at; empty: that of their numbers.
+    """
     of, first = np.empty(len(colour), np.int32), np.empty(len(colour), np.int32)
     table = np.zeros(2 ** len(colour).bit_length(), np.int32)
     return of, first[: _number(colour, order, table, of, first)].copy()

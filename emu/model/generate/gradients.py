@@ -81,14 +81,14 @@ class WholeGradients:
     def reach(self, moment: Moment, place: int, pass_: int) -> None:
         """Do nothing: a block of experts in a part begins or ends, or the gradient of the loss has been computed."""
 
-    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+    def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """Add the computed gradient of a parameter to its gradients of the passes before."""
         run(tape, gradient.before)
         if pass_:
             tape.compute(gradient_work(part.stack.precision, 3 * gradient.elements))
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """Do nothing: the backward of a pass has ended."""
+        """Take notice that the backward of a pass has ended; passes are counted from 0. Here, nothing needs to be done."""
 
 
 class GradientBuckets(WholeGradients):
@@ -109,12 +109,12 @@ class GradientBuckets(WholeGradients):
         """The elements of all gradients that DDP averages, which are all but those of experts to which token rows are sent."""
         return sum(o.parameters for part in self.parts for o in part.operators if not part.travels(o))
 
-    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+    def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """Add a gradient to those of the passes before.
 
         In the last pass, also add it to its bucket, and reduce a full bucket.
         """
-        super().there(tape, gradient, part, pass_)
+        super().handle(tape, gradient, part, pass_)
         if pass_ < self.last:
             return
         # Into its bucket, divided by the number of ranks.
@@ -126,7 +126,12 @@ class GradientBuckets(WholeGradients):
             self._reduce(tape, part)
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """Wait for the reduced gradients at the end of the last backward, and copy them out of their buckets."""
+        """Wait for the reduced gradients and copy them out if the backward that has ended is the last; else do nothing.
+
+        Args:
+            tape: The tape of the rank.
+            pass_: The number of the pass whose backward has ended, from 0 on.
+        """
         if pass_ < self.last or self.part is None:
             return
         tape.join(*self.requests)
@@ -154,9 +159,9 @@ class AveragedGradients(WholeGradients):
         found = ((item, part) for item, part in of_parts if isinstance(item, Gradient))
         return [(item, part) for item, part in found if not (item.travels or item.shared)]
 
-    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+    def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """Add a gradient to those of the passes before, before it is cut to the rank's own part."""
-        super().there(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
+        super().handle(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
 
     def end(self, tape: Tape, pass_: int) -> None:
         """Count the memory at the end of the last backward, where gradients are summed and copied into buckets."""
@@ -203,7 +208,7 @@ class ExpertGradients:
         self.blocks: dict[int, tuple[Part, int]] = {}  # by place, those of which all have come, with their elements
         self.asked: dict[int, tuple[int, ...]] = {}  # by place, the request that adds them up, if another rank has a copy
 
-    def there(self, gradient: Gradient, part: Part, place: int, pass_: int) -> None:
+    def handle(self, gradient: Gradient, part: Part, place: int, pass_: int) -> None:
         """Add a gradient to those of the passes before.
 
         In the last pass, its block of experts is reduced once all gradients of the block are computed.

@@ -128,9 +128,9 @@ class ShardedStates(WholeGradients):
             self.current.remove(group)
             self._leave(group, pass_)
 
-    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+    def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """Add a gradient to those of the passes before; it is cut to the rank's own part only after the last pass."""
-        super().there(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
+        super().handle(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
         if pass_ == self.plan.passes - 1:
             self.partial.setdefault(self.current[-1], []).append(gradient.before)
 

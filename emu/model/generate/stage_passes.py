@@ -181,9 +181,9 @@ class StagePasses(NamedTuple):
         """
         part = self.parts[pass_][place]
         if gradient.travels:
-            self.experts.there(gradient, part, place, pass_)
+            self.experts.handle(gradient, part, place, pass_)
         else:
-            self.gradients.there(self.tape, gradient, part, pass_)
+            self.gradients.handle(self.tape, gradient, part, pass_)
 
     def _walk(self, moments: Iterable[Moment], items: Iterable[Item], place: int, pass_: int) -> None:
         """Run one part of the stage, its memory and its events side by side.

@@ -19,7 +19,7 @@ from emu.errors import InputError
 from emu.model.plan.plan import AXES, COPIES, EXPERT_AXES, Plan, group_rows
 from emu.model.stack.stack import Stack
 from emu.study.training.composed.software_costs import topology_under
-from emu.study.training.estimate import EstimateRequest, estimate_moments
+from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.study.training.step.step import LEFT_OUT, time_trace
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_state import (
@@ -89,7 +89,7 @@ class FaultyJob:
     loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # by step, of a job that ran; None: it did not
     reference_loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # of one process without faults
     recoveries: tuple[Recovery, ...] | None = field(default=None, metadata=LEFT_OUT)  # of an elastic job
-    timed: str | None = field(default=None, metadata=LEFT_OUT)  # in which dtypes, as `timed_told` says; None: not said
+    timed: str | None = field(default=None, metadata=LEFT_OUT)  # in which dtypes, as `timed_dtypes_text` says; None: not said
     paced: PaceFigures | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
 
 
@@ -279,6 +279,6 @@ def times_of_estimate(request: EstimateRequest, device: Device) -> StepTimes:
     """Return a function that gives the time of an estimated step on a machine; all steps of the job are equal."""
 
     def timed(fabric: MachineState) -> Sequence[float]:
-        return (estimate_moments(request, fabric.topology, device, speed=fabric.speed)[0].step_time_s,)
+        return (estimate_and_times(request, fabric.topology, device, speed=fabric.speed)[0].step_time_s,)
 
     return timed

@@ -31,7 +31,7 @@ from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.search.frontier import ANYWHERE
-from emu.study.planning.search.results import COMPOSED, FULL, Progress, ResultCache, SearchState, Timer, kept_result, quiet
+from emu.study.planning.search.results import FULL, THOROUGH, Progress, ResultCache, SearchState, Timer, kept_result, quiet
 from emu.study.planning.search.row import BY, INTERRUPTED, PROVED, WORKED, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Search
 from emu.study.planning.space import Space, check, placements
@@ -39,7 +39,7 @@ from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed import composed
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import roles_of
-from emu.study.training.room import parts_told
+from emu.study.training.room import parts_text
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.study.training.step.step import shared_fields
 from emu.topology.placement import place
@@ -104,16 +104,16 @@ def find_plans(
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
     with pool.open(partial(kept_result, timer, kept, search.state.name_of), kept) as search.pool:
         try:
-            ours, theirs = _found(search), _placed(search)
+            ours, theirs = _find_best(search), _time_named(search)
         except KeyboardInterrupt as stopped:
             table = known_table(search)
-            stopped.add_note(f"{search.state.told()}; started again, the search goes on from here")
+            stopped.add_note(f"{search.state.text()}; started again, the search goes on from here")
             raise InterruptedSearch(table, stopped) from stopped
     return _table(search, _rows(search, ours, theirs), _decided(search))
 
 
 def _check_words(search: Search) -> None:
-    """Check that some plan has the axis that a word names, asks for its operation there, and has groups for its algorithm."""
+    """Refuse words of --algorithm that no plan of the search can follow: an axis, its operation, or an algorithm there."""
     every = (*search.plans, *search.request.beside)
     for axis, words in axes_named(search.request.algorithms).items():
         unlike = {(*plan.sizes.values(), plan.sharded): plan for plan in every}.values()
@@ -128,7 +128,7 @@ def _check_words(search: Search) -> None:
 
 
 def _check_operation(operation: str, axis: str, search: Search, plans: Sequence[Plan]) -> None:
-    """Check that the steps of some plan ask for an operation on an axis; plans of equal kind ask for the same operations."""
+    """Refuse an operation that no plan's step asks for on an axis; plans of equal `_kind` ask for the same operations."""
     if operation not in OPERATIONS:
         return
     found: set[str] = set()
@@ -166,7 +166,7 @@ def _named(word: str) -> str:
     return word.rpartition("=")[2]
 
 
-def _found(search: Search) -> list[Candidate]:
+def _find_best(search: Search) -> list[Candidate]:
     """Return the best candidates, ranked by their time in full.
 
     Raises:
@@ -174,7 +174,7 @@ def _found(search: Search) -> list[Candidate]:
     """
     search.bound_plans()
     while True:
-        search.time()
+        search.run()
         if not search.best:
             raise _nearest(search)
         if search.chooses:
@@ -184,12 +184,12 @@ def _found(search: Search) -> list[Candidate]:
             return found
 
 
-def _placed(search: Search) -> list[Candidate]:
-    """Return named plans in their fastest placements on each topology, without those that cannot be timed."""
+def _time_named(search: Search) -> list[Candidate]:
+    """Return the plans that the user names, in their fastest placements on each topology, without those that have no time."""
     found = list[Candidate]()
     for topology, plan in product(range(len(search.topologies)), search.request.beside):
         named = [Candidate(topology, plan, axes) for axes in placements(plan)]
-        found += search.time_all(search.time_all(named, COMPOSED)[:1], FULL)
+        found += search.time_all(search.time_all(named, THOROUGH)[:1], FULL)
     return found
 
 
@@ -211,10 +211,10 @@ def _space(search: Search) -> Space:
 
 
 def _plans(search: Search, space: Space) -> list[Plan]:
-    """Return all plans that have the given words.
+    """Return all plans of a space.
 
     Raises:
-        InputError: there is no such plan.
+        InputError: there is none with the words that are given.
     """
     request, given, plans = search.request, space.given, list[Plan]()
     with search.progress("listing all plans", None, lambda: f"{len(plans):,} so far"):
@@ -231,7 +231,10 @@ def _plans(search: Search, space: Space) -> list[Plan]:
 
 
 def _nearest(search: Search) -> InputError:
-    """Return the error that says how much memory the nearest plan lacks; it is the smallest of those with the least bound."""
+    """Return the error that says how much memory is missing for the plan that takes least of it.
+
+    It is the smallest of the plans with the lowest memory floors.
+    """
 
     def taken(plan: Plan) -> dict[str, int]:
         return memory_by_part(search.model, plan, search.request.stack)
@@ -239,7 +242,7 @@ def _nearest(search: Search) -> InputError:
     plans = dict.fromkeys(sorted(search.plans, key=search.floors.bytes)[:_NEAR])
     sizes = [(sum(taken(plan).values()), spell(plan), plan) for plan in plans]
     needed, words, plan = min(sizes, key=lambda each: each[:2])
-    has, lacks, told = format_size(search.has), format_size(needed - search.has), parts_told(taken(plan))
+    has, lacks, told = format_size(search.has), format_size(needed - search.has), parts_text(taken(plan))
     return InputError(
         f"plan: no plan of {plan.world} NPUs fits {search.model.name} into the {has} of the {search.device.name}: the nearest, "
         f"{words}, takes {format_size(needed)} of a rank's memory, {lacks} more than there is ({told}); take more NPUs, a "
@@ -248,7 +251,7 @@ def _nearest(search: Search) -> InputError:
 
 
 def known_table(search: Search) -> PlanTable | None:
-    """Return the table of what a search knows that is interrupted; None if it has no step yet."""
+    """Return the table of what an interrupted search knows; None if no step has a time yet."""
     best = search.interrupted()
     every = len(search.topologies) * sum(len(placements(plan)) for plan in search.plans)
     timed, memory = len(search.needed()), sum(places for _, places in (*search.without, *search.large))
@@ -258,7 +261,13 @@ def known_table(search: Search) -> PlanTable | None:
 
 
 def _table(search: Search, rows: tuple[PlanRow, ...], counted: Mapping[str, Any]) -> PlanTable:
-    """Return the table of rows, and of the fields that say how the search has ended."""
+    """Return the table of a search.
+
+    Args:
+        search: The search.
+        rows: The rows of the table.
+        counted: The fields `ended`, `least_s` and `decided` of the table.
+    """
     request, device, seen, decided = search.request, search.device, search.seen(), counted["decided"]
     off = device.step_error(RunKind(bool(search.model.experts), request.stack.fp8 != NOTHING))
     least_s = None if counted["least_s"] == inf else counted["least_s"]
@@ -281,24 +290,24 @@ def _table(search: Search, rows: tuple[PlanRow, ...], counted: Mapping[str, Any]
 
 
 def _assumptions(search: Search, rows: Sequence[PlanRow]) -> tuple[str, ...]:
-    """Return what the times of rows rest on, a sentence each."""
+    """Return what the times of rows are based on, a sentence each."""
     request = search.request
     stack, batch = request.stack, {"global_batch": request.global_batch, "seq": request.seq}
     plans = [parse_plan(row.plan, **batch) for row in rows]
     filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, search.model, stack))
     of_topologies = dict.fromkeys(told for each in search.topologies for told in each.assumptions)
-    return (*of_topologies, *search.device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED)
+    return (*of_topologies, *search.device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED_ASSUMED)
 
 
 def _undecided(search: Search) -> tuple[int, int, float]:
-    """Return what is left undecided of a search that has ended.
+    """Return what an ended search leaves undecided.
 
     Returns:
         The number of undecided candidates that have no placement yet, the number of those that have one, and the least
         bound of all of them, in seconds.
     """
     entries = [entry for entry in (*search.left, *search.frontier.entries) if entry.bound_s <= search.limit_s]
-    places = [(entry.known, len(placements(entry.candidate.plan))) for entry in entries]
+    places = [(entry.kind, len(placements(entry.candidate.plan))) for entry in entries]
     of_plans = len(search.topologies) * sum(n for known, n in places if known > ANYWHERE)
     placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
     return of_plans, placed, min((entry.bound_s for entry in entries), default=inf)
@@ -317,7 +326,13 @@ def _decided(search: Search) -> Mapping[str, Any]:
 
 
 def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:
-    """Return the rows of the table, the fastest first."""
+    """Return the rows of the table, the fastest first.
+
+    Args:
+        search: The search.
+        ours: The candidates that the search found.
+        theirs: The candidates of the plans that the user names.
+    """
     every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (search.rows[each].step_time_s, each.words))
     first = search.rows[next(each for each in every if each in ours)]
     return tuple(_row(search, each, first, beside=each in theirs) for each in every)
@@ -330,7 +345,7 @@ def _row(search: Search, candidate: Candidate, first: PlanRow, *, beside: bool) 
     if search.has and row.peak_memory_bytes > search.has:
         said = f"does not fit: {format_size(row.peak_memory_bytes - search.has)} of memory are missing; if it fitted: {said}"
     untimed_s = None if row.step_time_s < least_s else least_s
-    return replace(row, bound_s=search.bounds_s.get(candidate), least_untimed_s=untimed_s, beside=beside, why=said)
+    return replace(row, bound_s=search.step_bounds_s.get(candidate), least_untimed_s=untimed_s, beside=beside, why=said)
 
 
 def front_of(rows: Sequence[PlanRow]) -> list[PlanRow]:

@@ -52,13 +52,13 @@ class Space:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Values of a plan's words, and placements, that are not searched, in words for the reader."""
+        """Settings of plans, and placements, that are not searched, in words for the reader."""
         words = {word: told for word, told in _LEFT_OUT.items() if self.model.experts or word not in _OF_EXPERTS}
         told = [told for word, told in words.items() if word not in self.given]
         return (*told, f"all but {PLACEMENTS} of the {factorial(len(AXES))} placements of {len(AXES)} axes")
 
     def _of(self, name: str, every: Sequence[Any]) -> Sequence[Any]:
-        """Return the values of a field that are searched: the given one, or else all."""
+        """Return the values of a field that are searched: the given one, or else all of `every`."""
         return [self.given[name]] if name in self.given else every
 
     def _of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:
@@ -83,12 +83,12 @@ class Space:
                 yield plan
 
     def _shards(self, dp: int) -> Sequence[int]:
-        """Return the numbers of ranks of dp over which states are sharded: 0 for all of them, or a part."""
+        """Return the values of `shard`: over how many ranks of dp states are sharded; 0: over all of them."""
         part = sorted(divisors(dp) - {1, dp}) if self.stack.software.shards_over_part else []
         return self._of("shard", [0, *part])
 
     def _experts(self, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
-        """Return the pairs of sizes of ep and etp."""
+        """Return the pairs of sizes of ep and etp; an etp of 0 is the size of tp."""
         if not self.model.experts:
             return [(1, 0)]
         over = self._of("ep", sorted(divisors(gcd(self.model.experts, stage_ranks))))
@@ -96,7 +96,7 @@ class Space:
         return [(ep, etp) for ep in over for etp in within if stage_ranks % (ep * (etp or tp)) == 0]
 
     def _batches(self, pp: int, rank_batch: int) -> Iterator[tuple[int, str, tuple[int, ...], int]]:
-        """Yield virtual stages, order, layers of each stage, and microbatch."""
+        """Yield settings of the pipeline: virtual stages, order, layers of each stage, and microbatch."""
         for microbatch in self._of("microbatch", sorted(divisors(rank_batch))):
             if pp == 1:
                 yield 1, "", (), microbatch
@@ -125,5 +125,8 @@ def check(plan: Plan, model: Model, stack: Stack) -> None:
 
 
 def placements(plan: Plan) -> Sequence[tuple[str, ...]]:
-    """Return orders of the plan's axes, its own first, then others in a fixed order; the first axis has neighbouring NPUs."""
+    """Return the orders of the plan's axes that are tried: the plan's own first, then others in a fixed order.
+
+    In each order the first axis has neighbouring NPUs.
+    """
     return list(islice(permutations(axes_of(plan)), PLACEMENTS))

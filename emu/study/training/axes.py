@@ -132,7 +132,10 @@ def with_axes(topology: Topology, plan: Plan, axes: Sequence[str]) -> Topology:
 
 
 def npus_of(topology: Topology, plan: Plan, axes: Sequence[str]) -> I64:
-    """Return [ranks] the NPU of each rank; arguments and errors as in `with_axes`."""
+    """Return [ranks] the NPU of each rank, if the first of the axes has neighbouring NPUs.
+
+    Arguments and errors as in `with_axes`.
+    """
     return column(place(topology, plan.world)[_slots(plan, axes_of(plan, axes))], np.int64)
 
 

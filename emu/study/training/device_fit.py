@@ -27,17 +27,17 @@ from emu.trace.device.measured import beside
 from emu.trace.report.critical_path import COMPUTATION, critical_path
 from emu.trace.trace import Events, Kind
 
-_TIMES = 2  # that estimates are made
-_OFF = 0.02  # an error of a model that weighs as much as a constant that is a spread away from what is expected
-_SAME = ("kernel", "batch", "m", "n", "k", "flops", "bytes", "count")  # and the dtype: computations that take the same
+_TIMES = 2  # how often estimates are made anew
+_OFF = 0.02  # error of a model that weighs as much as a constant one spread away from its expected value
+_SAME = ("kernel", "batch", "m", "n", "k", "flops", "bytes", "count")  # with the dtype: columns on which the time depends
 
 
 class Constant(NamedTuple):
     """One constant that is fitted: a field of a device, its expected value, and the range that is searched."""
 
     name: str
-    expected: float  # before any run was seen; the search begins here
-    spread: float  # as far from there as it may well be
+    expected: float  # value before any run was seen, where the search begins
+    spread: float  # how far from the expected value it may well be
     low: float
     high: float
 
@@ -51,7 +51,7 @@ def _distinct(events: Events, which: Bool) -> tuple[Events, I64]:
 
 
 def _taken(events: Events, rows: I64) -> Events:
-    """Return the computations in some rows, without what they wait for."""
+    """Return the computations in these rows, without the events that they wait for."""
     none: dict[str, Any] = {"wait_start": np.zeros(len(rows) + 1, np.int64), "split_start": np.zeros(len(rows) + 1, np.int64)}
     none |= {"wait": events.wait[:0], "split": events.split[:0], "lasts_s": events.lasts_s[:0]}
     words: dict[str, Any] = {name: tuple(getattr(events, name)[row] for row in rows.tolist()) for name in ("name", "dtype")}
@@ -64,11 +64,13 @@ class StepNearDevice:
     """A step as a function of the device, for devices near the one that it was estimated with."""
 
     step_s: float
-    on_path: tuple[float, ...]  # of each role, the share of its computation that is on the critical path
-    computed: tuple[tuple[tuple[Events, I64], ...], ...]  # of each role, the distinct alone, and those beside a collective
+    on_path: tuple[float, ...]  # for each role, the share of its computation that is on the critical path
+    computed: tuple[
+        tuple[tuple[Events, I64], ...], ...
+    ]  # for each role, its distinct computations with their counts: alone, and beside a collective
     npus: int
-    under: Callable[[Device], Device]  # what the software of the step makes of a device
-    with_s: float = 0.0  # computation on the path, with that device
+    under: Callable[[Device], Device]  # adds the costs of the step's software to a device
+    with_s: float = 0.0  # seconds of computation on the path with the first device
 
     @staticmethod
     def of(timed: TimedTrace, device: Device, under: Callable[[Device], Device] = lambda device: device) -> "StepNearDevice":
@@ -100,7 +102,7 @@ class StepNearDevice:
         return sum(share * self.computed_s(device, role) for role, share in enumerate(self.on_path) if share > 0)
 
     def computed_s(self, device: Device, role: int) -> float:
-        """Return the seconds that a role computes."""
+        """Return the seconds that the ranks of a role (its number) compute with a device."""
         over = replace(self.under(device), npus=self.npus)
         alone, held = (
             float(over.seconds(events, "float32", contended=contended) @ times) if len(times) else 0.0
@@ -114,11 +116,11 @@ class Ladder:
     """Measured steps of one model with one plan on several numbers of NPUs."""
 
     model: Hashable
-    near: Sequence[StepNearDevice]
+    near: Sequence[StepNearDevice]  # each step as a function of the device
     measured_s: F64
 
     def errors(self, device: Device) -> F64:
-        """Return log(estimated / measured) of each step less the mean over all, which is no growth."""
+        """Return log(estimated / measured) of each step less its mean over the ladder: what is wrong in how steps grow."""
         logs = np.log(np.array([each.estimated_s(device) for each in self.near]) / self.measured_s)
         return np.asarray(logs - logs.mean())
 
@@ -129,7 +131,7 @@ class DeviceFit:
 
     device: Device
     constants: Sequence[Constant]
-    near: Sequence[Callable[[Device], StepNearDevice]]  # [R] what each row's step takes near a device
+    near: Sequence[Callable[[Device], StepNearDevice]]  # [R] functions that return each row's step near a device
     measured_s: F64  # [R]
     models: Sequence[Hashable]  # [R] rows of one model count as one
     ladders: Sequence[Ladder] = ()  # none: the spread of the device's speeds is not fitted
@@ -162,7 +164,11 @@ class DeviceFit:
         return [self._drawn(set(random.permutation(models)[: -(-len(models) // 2)].tolist())) for _ in range(draws)]
 
     def _drawn(self, seen: set[str]) -> list[tuple[int, float]]:
-        """Return each row of the models not in `seen`, with estimate / measurement by a fit on the models in `seen`."""
+        """Return the rows of the models that are not in `seen`, judged by a fit on the models in `seen`.
+
+        Returns:
+            The number of each row, and its estimate / measurement.
+        """
         _, near = self.found
         rows = range(len(near))
         known = [row for row in rows if str(self.models[row]) in seen]
@@ -171,13 +177,13 @@ class DeviceFit:
         return [(row, near[row].estimated_s(device) / float(self.measured_s[row])) for row in unseen]
 
     def best(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
-        """Return the constants that fit some rows best, with the spread that fits the ladders of their models best."""
+        """Return the constants that fit these rows best, with the spread of speeds that fits their models' ladders best."""
         spread = self._spread({self.models[row] for row in rows})
         own = replace(self, device=with_constants(self.device, spread))
         return own._level(near, rows) | spread
 
     def _spread(self, models: Collection[Hashable]) -> dict[str, float]:
-        """Return the spread by which steps grow as the ladders of some models say; nothing if they have no ladder."""
+        """Return the spread of speeds by which steps grow as on these models' ladders; nothing if they have no ladder."""
         ladders = [ladder for ladder in self.ladders if ladder.model in models]
         if not ladders:
             return {}
@@ -190,7 +196,7 @@ class DeviceFit:
         return {"spread": round(float(found[0]), 4)}
 
     def _level(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
-        """Return the constants that fit some rows best, with the device's own spread."""
+        """Return the constants that fit these rows best, while the spread of speeds is the device's own."""
         weight = Counter(self.models[row] for row in rows)
         root = np.array([weight[self.models[row]] for row in rows]) ** -0.5
 
@@ -204,10 +210,10 @@ class DeviceFit:
         return self._named(least_squares(errors, expected, bounds=limits, x_scale=spread, diff_step=1e-3).x)
 
     def _named(self, values: F64, digits: int = 4) -> dict[str, float]:
-        """Return the constants by name, rounded."""
+        """Return the constants by name, from their values in order, rounded to this number of digits."""
         return {c.name: round(float(value), digits) for c, value in zip(self.constants, values, strict=True)}
 
 
 def with_constants(device: Device, constants: Mapping[str, Any]) -> Device:
-    """Return the device with other constants."""
+    """Return a device with these values of its fields, given by name."""
     return replace(device, **constants)

@@ -28,8 +28,8 @@ from emu.study.training.composed.software_costs import device_under, topology_un
 from emu.study.training.room import check_room
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import Step, TimedTrace, shared_fields, time_trace, time_whole_or_composed
+from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
 from emu.study.training.step_choice.options import other_choosers
-from emu.study.training.step_choice.step_to_serve import StepToServe, TimingEffort
 from emu.study.training.timed_step import choices_for, fastest_step
 from emu.topology.placement import order
 from emu.topology.topology import Topology
@@ -45,15 +45,15 @@ DEFAULT_EFFORT = TimingEffort()
 class EstimateRequest:
     """A step to estimate: its model, plan and software."""
 
-    model: str | Model  # by its name or file, or itself
+    model: str | Model  # its name, its file, or the model itself
     plan: Plan
     stack: Stack = DEFAULT
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, AXIS.OPERATION=NAME, or `auto`
-    axes: tuple[str, ...] = ()  # of the plan, that of neighbouring NPUs first; (): tp, cp, dp, pp
+    axes: tuple[str, ...] = ()  # axes of the plan, that of neighbouring NPUs first; (): tp, cp, dp, pp
     scale_dp: bool = False  # whether a topology of fewer NPUs takes less dp, and as much less of the global batch
 
     def on(self, topology: Topology) -> "EstimateRequest":
-        """Return the request with the largest dp that the topology has room for, if dp may be scaled.
+        """Return the request with the largest dp that the topology has room for; without `scale_dp`, the request itself.
 
         Raises:
             InputError: The topology has no room for the smallest dp.
@@ -71,7 +71,7 @@ class EstimateRequest:
 
 
 def _dp_parts(plan: Plan) -> int:
-    """Return the number that dp must be a multiple of.
+    """Return a number by which every possible dp of a plan divides.
 
     Experts regroup the ranks of a stage, and the states may be sharded over a part of dp.
     """
@@ -87,24 +87,27 @@ class StepEstimate(Step):
     plan: str
     dp: int
     global_batch: int
-    axes: str  # those of neighbouring NPUs first
+    axes: str  # axes, that of neighbouring NPUs first
     software: str
-    stack: str  # what it says of it, as `spell_stack`
+    stack: str  # the settings of the software, as `spell_stack` writes them
     engine: str  # the method by which it was timed: sweep, quotient, solver, or `composed`
-    timed_ranks: int  # whose tasks were timed; the others are equal by symmetry, or taken to be where it is composed
-    tasks: int
-    wall_s: float  # of all this
+    timed_ranks: int  # ranks whose tasks were timed; the others are equal by symmetry, or assumed to be
+    tasks: int  # tasks of the timed graph
+    wall_s: float  # seconds that the estimate took
 
 
 @lru_cache(maxsize=1)  # the placements of one plan are asked for one after another
 def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
-    """Return the roles at each place of a pipeline, from a cache of the last plan."""
+    """Return the roles at each place of a pipeline.
+
+    Those of the last plan are kept, as its placements are asked for one by one.
+    """
     return roles_by_place(model, plan, stack)
 
 
 @lru_cache(maxsize=1)
-def standing_of(model: Model, plan: Plan, stack: Stack) -> Representatives:
-    """Return one rank of each place with its events, from a cache of the last plan."""
+def representatives_of(model: Model, plan: Plan, stack: Stack) -> Representatives:
+    """Return one rank of each place with its events; those of the last plan are kept."""
     return representatives_of_plan(
         representative_tapes(roles_of(model, plan, stack)), plan, (*meta_of(model, plan, stack), *work_of(model, plan))
     )
@@ -112,18 +115,22 @@ def standing_of(model: Model, plan: Plan, stack: Stack) -> Representatives:
 
 @dataclass(frozen=True, eq=False)
 class PreparedEstimate:
-    """An estimate of which all is known but the times of computations; its trace has the dtypes of its precision."""
+    """An estimate of which all is known but the times of computations: any device can be tried; see `prepare`."""
 
     request: EstimateRequest
     model: Model
-    topology: Topology  # with the changes of the software
-    memory: Mapping[str, int]  # bytes by part, of the rank that holds most
+    topology: Topology  # with the costs of the software, as `topology_under` returns it
+    memory: Mapping[str, int]  # bytes by part on the rank that holds most
     effort: TimingEffort
     speed: F64 | None  # [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed
-    wall_s: float  # that it took
+    wall_s: float  # seconds that it took to prepare
 
-    def moments(self, device: Device, *, briefly: bool = False) -> tuple[StepEstimate, TimedTrace]:
-        """Return the step with a device, and the times of its tasks; `briefly` as in `TimedTrace.step`.
+    def estimate(self, device: Device, *, briefly: bool = False) -> tuple[StepEstimate, TimedTrace]:
+        """Return the estimated step with a device, and the times of its tasks.
+
+        Args:
+            device: The device as it is described: the costs of the software are added here.
+            briefly: Whether to leave out the critical path and the busiest links.
 
         Raises:
             InputError: The step ends beyond the clock.
@@ -148,7 +155,7 @@ class PreparedEstimate:
         ), timed
 
     def _of_step(self, step: Step) -> dict[str, Any]:
-        """Return the figures of a step, with the memory, the dtypes and the assumptions of the estimate."""
+        """Return the estimate's fields that a step has too, with the memory, the dtypes and the assumptions of the estimate."""
         plan, stack = self.request.plan, self.request.stack
         said = {f.name: getattr(stack.precision, f.name) for f in fields(stack.precision)}
         own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
@@ -164,10 +171,13 @@ class PreparedEstimate:
     def timed(self, device: Device) -> TimedTrace:
         """Return the step timed with a device; algorithms that no word names are chosen for the whole step.
 
+        Args:
+            device: The device with the costs of the software, as `device_under` returns it.
+
         Raises:
             InputError: A request cannot be timed, or a step is composed while ranks compute at several speeds.
         """
-        step = self.to_serve(device)
+        step = self.algorithm_search(device)
         if step is None:
             return self._timed(self.choice, device)
         request = self.request
@@ -175,12 +185,18 @@ class PreparedEstimate:
         choices = choices_for(step, *asked, self._npus)
         return fastest_step(choices, lambda choice: self._timed(choice, device), self.effort.near)
 
-    def to_serve(self, device: Device) -> StepToServe | None:
-        """Return the step as the search for its algorithms takes it; None: words name all algorithms."""
+    def algorithm_search(self, device: Device) -> AlgorithmSearch | None:
+        """Return the search for the algorithms of the step; None: words name all algorithms.
+
+        Args:
+            device: The device with the costs of the software, as `device_under` returns it.
+        """
         if not is_automatic(self.choice.chooser):
             return None
         by = other_choosers(self.topology, "float32", self._npus)
-        return StepToServe(self._standing, self.choice, by, self.topology, self._npus, device, self.effort.most_steps)
+        return AlgorithmSearch(
+            self._representatives, self.choice, by, self.topology, self._npus, device, self.effort.most_steps
+        )
 
     @cached_property
     def choice(self) -> Choice:
@@ -189,13 +205,13 @@ class PreparedEstimate:
 
     @cached_property
     def _npus(self) -> I64:
-        """The NPU of each rank, [ranks]."""
+        """Array [ranks] of the NPU of each rank."""
         return npus_of(self.topology, self.request.plan, self.request.axes)
 
     @property
-    def _standing(self) -> Representatives:
+    def _representatives(self) -> Representatives:
         """One rank of each place of a pipeline, with its events."""
-        return standing_of(self.model, self.request.plan, self.request.stack)
+        return representatives_of(self.model, self.request.plan, self.request.stack)
 
     @property
     def _roles(self) -> list[list[Role]]:
@@ -209,7 +225,10 @@ class PreparedEstimate:
         return with_work(trace_of(self._roles, model, plan, self.request.stack), model, plan)
 
     def _timed(self, choice: Choice, device: Device) -> TimedTrace:
-        """Return the step by the whole graph of its ranks, or of those that stand for all; if that is too large, composed."""
+        """Return the step timed with a choice of algorithms.
+
+        By a graph of all ranks, or composed if that graph is too large.
+        """
 
         def whole() -> TimedTrace:
             placed = with_axes(self.topology, self.request.plan, self.request.axes)
@@ -219,11 +238,11 @@ class PreparedEstimate:
         return time_whole_or_composed(events, self.effort.most_events, whole, lambda: self._composed(choice, device))
 
     def _composed(self, choice: Choice, device: Device) -> TimedTrace:
-        """Return the composed step; refuse several speeds."""
+        """Return the composed step with a choice of algorithms; refuse ranks that compute at several speeds."""
         if self.speed is not None and (self.speed != 1).any():
             what = "one, as the step is composed of one rank a stage"
             raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
-        return composition(self._standing, choice, self.topology, device.request_overhead_fs, self._npus).timed(device)
+        return composition(self._representatives, choice, self.topology, device.request_overhead_fs, self._npus).timed(device)
 
 
 def estimate(
@@ -240,24 +259,24 @@ def estimate(
     Raises:
         InputError: The plan does not fit the model, the topology or the device's memory, or cannot be generated yet.
     """
-    return estimate_moments(request, topology, device, effort)[0]
+    return estimate_and_times(request, topology, device, effort)[0]
 
 
-def estimate_moments(
+def estimate_and_times(
     request: EstimateRequest,
     topology: Topology,
     device: Device,
     effort: TimingEffort = DEFAULT_EFFORT,
     speed: F64 | None = None,
 ) -> tuple[StepEstimate, TimedTrace]:
-    """Return the step and the times of its tasks; arguments and errors as in `estimate` and `prepare`.
+    """Return the estimated step, and the timed trace that it is read from; arguments and errors as in `estimate` and `prepare`.
 
     Raises:
         InputError: Also as `check_axes`.
     """
     prepared = prepare(request, topology, device, effort, speed)
     check_words(prepared.request, prepared.model, prepared.topology)
-    return prepared.moments(device)
+    return prepared.estimate(device)
 
 
 def prepare(
@@ -307,7 +326,7 @@ def check_words(request: EstimateRequest, model: Model, topology: Topology) -> N
 
 
 def _memory_text(plan: Plan, stack: Stack) -> str:
-    """Return the sentence that says what is assumed of memory."""
+    """Return the sentence that says what is assumed about memory."""
     kept = f"what {stack.software.keeper} for the backward of the passes under way"
     told = f"memory is the most that lives at once: states, gradients, and {kept}"
     if certain(plan, stack):

@@ -38,18 +38,26 @@ def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_rank
         return memory
     raise InputError(
         f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
-        f"than the {format_size(has)} of the {device.name}: {parts_told(memory)}; {_mend(model, plan, stack, has, most_ranks)}"
+        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; {_mend(model, plan, stack, has, most_ranks)}"
     )
 
 
-def parts_told(memory: Mapping[str, int]) -> str:
-    """Return the parts of a rank's memory in words, the largest first."""
+def parts_text(memory: Mapping[str, int]) -> str:
+    """Return the parts of a rank's memory in words, the largest first; `memory` has the bytes of each part."""
     largest_first = sorted(memory.items(), key=lambda part: -part[1])
     return ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)
 
 
 def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
-    """Return the words that propose the nearest plan that fits."""
+    """Return the words of an error that propose the nearest plan that fits.
+
+    Args:
+        model: The model.
+        plan: The plan that does not fit.
+        stack: The software.
+        has: The bytes of the device's memory.
+        most_ranks: The most ranks that a proposed plan may have.
+    """
     found = nearest_plan(model, plan, stack, has, most_ranks)
     if found is None:
         return f"no plan near it on {most_ranks} ranks fits: take a larger topology, or another global batch or sequence"

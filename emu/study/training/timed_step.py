@@ -22,9 +22,9 @@ from emu.study.training.composed.composed import composition
 from emu.study.training.composed.representatives import Axis, Representatives
 from emu.study.training.step.choices import AlgorithmChange, StepChoice, choice_for, choice_of, is_noted, words_of
 from emu.study.training.step.step import TimedTrace, time_trace, time_whole_or_composed
+from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, DescentResult, TimingEffort
 from emu.study.training.step_choice.descent import NEVER
 from emu.study.training.step_choice.options import Coordinate, other_choosers
-from emu.study.training.step_choice.step_to_serve import DescentResult, StepToServe, TimingEffort
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -44,15 +44,15 @@ def time_step(laying: TraceLayout, most_events: int = TimingEffort().most_events
     trace, launch_fs = laying.trace, laying.device.request_overhead_fs
 
     def composed() -> TimedTrace:
-        standing = by_roles(trace, laying.dtype)
-        return composition(standing, laying.choice, laying.topology, launch_fs).timed(laying.device)
+        representatives = by_roles(trace, laying.dtype)
+        return composition(representatives, laying.choice, laying.topology, launch_fs).timed(laying.device)
 
     events = np.array([len(e) for e in trace.events])[trace.role_of_rank]
     return time_whole_or_composed(int(events.sum()), most_events, lambda: time_trace(laying, delays=True), composed)
 
 
 def by_roles(trace: Trace, dtype: str) -> Representatives:
-    """Return one rank of each role, which stands for all ranks of the role.
+    """Return one rank of each role, which represents all ranks of the role.
 
     Args:
         trace: The trace.
@@ -103,19 +103,19 @@ def time_replay(
     if not is_automatic(choice.chooser):
         return timed(choice)
     try:
-        step = _step_to_serve(trace, choice, topology, device, dtype)
+        step = _algorithm_search(trace, choice, topology, device, dtype)
         choices = choices_for(step, trace.digest(), dtype, device, words)
     except InputError:  # one rank of each role cannot represent all: each request is chosen for alone
         return timed(choice)
     return fastest_step(choices, timed)
 
 
-def _step_to_serve(trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str) -> StepToServe:
-    """Return one of the equal steps of a run, as a step whose algorithms are to be chosen."""
+def _algorithm_search(trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str) -> AlgorithmSearch:
+    """Return the search for the algorithms of one step of a run; the steps of the run are equal."""
     (about, *_) = equal_steps(trace)
-    standing, npus = by_roles(one_step(trace, about[0]), dtype), column(place(topology, trace.n_ranks), np.int64)
+    representatives, npus = by_roles(one_step(trace, about[0]), dtype), column(place(topology, trace.n_ranks), np.int64)
     by = other_choosers(topology, dtype, npus, _chooser_of_run(trace))
-    return StepToServe(standing, choice, by, topology, npus, device)
+    return AlgorithmSearch(representatives, choice, by, topology, npus, device)
 
 
 def _chooser_of_run(trace: Trace) -> Chooser | None:
@@ -126,18 +126,20 @@ def _chooser_of_run(trace: Trace) -> Chooser | None:
 
 
 class ServedStep(NamedTuple):
-    """One choice of algorithms for a step, with its time."""
+    """One choice of algorithms for a step, with the time of the composed step."""
 
     choice: Choice
-    time_s: float  # time of the composed step
+    time_s: float  # seconds of the composed step
     changed: tuple[AlgorithmChange, ...]
 
 
-def choices_for(step: StepToServe, *key: object) -> list[ServedStep]:
+def choices_for(step: AlgorithmSearch, *key: object) -> list[ServedStep]:
     """Return the best choice for a step, the choice of the fastest alone, and those of other choosers; each different one once.
 
+    They are read from the cache if the step was searched before.
+
     Args:
-        step: The step.
+        step: The search for the step.
         key: Everything that decides the choice, besides the topology and the code.
 
     Raises:
@@ -179,7 +181,7 @@ def fastest_step(
     return replace(step, auto=StepChoice(alone_step_time_s=times_s[()], changed=chosen.changed))
 
 
-def served_steps(step: StepToServe, found: DescentResult) -> list[ServedStep]:
+def served_steps(step: AlgorithmSearch, found: DescentResult) -> list[ServedStep]:
     """Return the choice that a descent found, then the fastest alone, then those of other choosers; each different one once."""
     every, (names, found_s, times_s) = step.by_coordinate, found
     by_names = [(names, found_s), *((dict.fromkeys(every, name), each_s) for name, each_s in times_s.items())]
@@ -190,14 +192,14 @@ def served_steps(step: StepToServe, found: DescentResult) -> list[ServedStep]:
     return [ServedStep(choice, time_s, algorithm_changes(step, choice)) for choice, time_s in reversed(first.values())]
 
 
-def algorithm_changes(step: StepToServe, choice: Choice) -> tuple[AlgorithmChange, ...]:
-    """Return, for each coordinate that differs, how a choice differs from serving each request alone."""
+def algorithm_changes(step: AlgorithmSearch, choice: Choice) -> tuple[AlgorithmChange, ...]:
+    """Return how a choice differs from the fastest algorithm for each request alone, coordinate by coordinate."""
     found = (_algorithm_change(step, coordinate, choice) for coordinate in step.by_coordinate)
     return tuple(each for each in found if each is not None)
 
 
-def _algorithm_change(step: StepToServe, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
-    """Return the change of one coordinate; None if it has none."""
+def _algorithm_change(step: AlgorithmSearch, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
+    """Return how a choice differs for the requests of one coordinate; None if it does not."""
     pairs = [
         (q.size_bytes, str(now), str(before))
         for q in step.by_coordinate[coordinate]

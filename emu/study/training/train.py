@@ -40,7 +40,7 @@ class TrainRequest:
     steps: int = 5
     seed: int = 0
     learning_rate: float = 1e-3
-    dtype: str = "bfloat16"  # what float32 is timed as, or `AS_RAN`
+    dtype: str = "bfloat16"  # the dtype that float32 is timed as, or `AS_RAN`
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`: on the first topology when it runs, on each when it is timed
 
 
@@ -55,7 +55,7 @@ class TrainingResult(Step):
     gradient_error: float  # max |g - g_ref| / max |g_ref| over parameters, at the first and the last step, from equal weights
     wall_run_s: float
     wall_reference_s: float
-    wall_step_s: float  # as the next, of `LearningResult`
+    wall_step_s: float  # this and the next as in `LearningResult`
     wall_step_cpu_s: float
 
 

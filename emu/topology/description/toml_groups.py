@@ -162,7 +162,7 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
 
 
 def _entry(number: int) -> str:
-    """Return the name of an entry of `links` for messages."""
+    """Return the name in errors of an entry of `links`, counted from 0: `links entry 1` is the name of entry 0."""
     return f"links entry {number + 1}"
 
 

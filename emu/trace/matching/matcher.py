@@ -124,7 +124,7 @@ class _GroupCollectives(NamedTuple):
         found = [(each, i) for each, own in enumerate(self.each) for i in _places_of(own.instance, instance)]
         one = RequestColumns(*(np.array([getattr(self.each[a], name)[i] for a, i in found]) for name in RequestColumns._fields))
         ranks, names, who = tuple(self.groups.ranks[0, [a for a, _ in found]].tolist()), self.requests.names, self.requests.who
-        what = self._told(int(one.name[0]), instance)
+        what = self._call_text(int(one.name[0]), instance)
         if [self.groups.requesters[a].place for a, _ in found] != list(range(len(self.groups.first.ranks))):
             raise InputError(f"trace: {what} must be requested by {who} {self.groups.first.ranks}, got {ranks}")
         if _differ(one.name) or _differ(one.root):
@@ -133,7 +133,7 @@ class _GroupCollectives(NamedTuple):
         if not one.setup.any():
             check_sizes(f"{names[one.name[0]]} {instance} of {who} {ranks}", one.size_bytes, one.elements)
 
-    def _told(self, name: int, instance: int) -> str:
+    def _call_text(self, name: int, instance: int) -> str:
         return f"{self.requests.names[name]} {instance} on group {self.groups.first.axis!r}"
 
     def _blocks(self, at: int) -> bytes:
@@ -141,7 +141,7 @@ class _GroupCollectives(NamedTuple):
         first, roles = self.each[0], [who.role for who in self.groups.requesters]
         given = [self.requests.splits(role, int(own.row[at])) for role, own in zip(roles, self.each, strict=True)]
         op = operation(self.requests.names[first.name[at]], len(given), int(first.root[at]))
-        return packed_blocks(self._told(int(first.name[at]), int(first.instance[at])), op, given, int(first.elements[at]))
+        return packed_blocks(self._call_text(int(first.name[at]), int(first.instance[at])), op, given, int(first.elements[at]))
 
     def _asks(self, first: RequestColumns, blocks: list[bytes]) -> tuple[I64, tuple[CallSpec, ...]]:
         """Return [I] the index of each call's specification, and the specifications, as the first member states them."""

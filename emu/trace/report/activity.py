@@ -63,14 +63,21 @@ def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_
 
 
 def _carried(graph: Graph, part: F64) -> F64:
-    """Return [links of the graph] the bytes, where a part of each task's body [V] counts."""
+    """Return the bytes that each link of a graph carries, if a part of each task's bytes counts: `part` [V], 0 to 1."""
     task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
     crossing = (graph.size_bytes * part)[task] * graph.hop_weight
     return np.bincount(graph.hop_link, crossing, graph.n_links).astype(np.float64)
 
 
 def _parts(start: I64, left: I64, low: int, high: int) -> F64:
-    """Return [V] the part of each body's own time that lies between two ticks."""
+    """Return [V] the part, 0 to 1, of each message's own time that lies between two ticks.
+
+    Args:
+        start: [V] the tick at which each begins.
+        left: [V] the tick at which each has left.
+        low: The first tick of the window.
+        high: The last tick of the window.
+    """
     inside = np.clip(left, low, high) - np.clip(start, low, high)
     return np.asarray(inside / np.maximum(left - start, 1))
 
@@ -87,17 +94,17 @@ def _parts_of(delay: Delay, began: I64, low: int, high: int) -> F64:
     return np.asarray(parts)
 
 
-_MOST = 64  # ranks, each of which waits for the next, that are looked through
+_MOST = 64  # limit of the ranks of a chain in which each waits for the next
 
 
 class Activity(NamedTuple):
-    """The activity of one rank. At each moment the first of these counts: it computes, communicates, waits."""
+    """The activity of one rank: if it computes at a moment, that counts; else its communication; else its waits."""
 
-    busy: Spans  # it computes, one span after another
-    talks: Spans  # it stands still for requests to which all members have come, one span after another
-    axes: np.ndarray  # of these requests
-    waits: Spans  # it stands still for requests to which a member has not come, one span after another
-    ranks: I64  # the member that comes last
+    busy: Spans  # in which it computes, one span after another
+    talks: Spans  # in which it stands still for requests to which all members have come
+    axes: np.ndarray  # the axis of the request of each span in `talks`
+    waits: Spans  # in which it stands still for requests to which a member has not come
+    ranks: I64  # the member that comes last, for each span in `waits`
 
     @staticmethod
     def of(busy: Spans, asked: RequestTimes) -> "Activity":
@@ -109,7 +116,12 @@ class Activity(NamedTuple):
 
 
 def _in_turn(spans: Spans, came: I64) -> tuple[Spans, I64]:
-    """Return spans without their overlap with earlier ones, and their numbers; the spans that are left come by start."""
+    """Return spans without their overlap with earlier ones, and the number of each that is left, sorted by start.
+
+    Args:
+        spans: The spans. Of two that overlap, the one that starts first keeps the common time.
+        came: A tick for each span: of two that start at once, the one with the lesser tick keeps it.
+    """
     order = np.lexsort((came, spans.start))
     start, end = spans.take(order)
     until = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
@@ -121,13 +133,20 @@ def _in_turn(spans: Spans, came: I64) -> tuple[Spans, I64]:
 def time_division(
     doing_of: Callable[[int], Activity], stages: Mapping[int, int], rank: int, window: Spans
 ) -> tuple[int, Counter[str], int, Counter[int]]:
-    """Return the ticks within a window that a rank computes, communicates by axis, and waits for other stages or by rank.
+    """Return how a rank spends a window, in ticks.
+
+    While it waits for a rank of its own stage, what that rank does counts: if it communicates, this is communication; if it
+    waits, the rank that it waits for is looked at in the same way; all else is a wait that is charged to it.
 
     Args:
         doing_of: A function that returns the activity of any rank.
         stages: The stage of each rank of a pipeline.
         rank: The rank.
         window: One span.
+
+    Returns:
+        The ticks that it computes, that it communicates by axis, that it waits for other stages, and that it waits for its own
+        stage, by the rank to which the wait is charged.
     """
     cut = _cut(doing_of(rank), window)
     compute, bubble = cut.of(cut.busy).ticks, 0
@@ -150,15 +169,15 @@ def time_division(
 
 
 class _Cut(NamedTuple):
-    """Spans cut at the moments when a rank begins another activity."""
+    """Spans cut at the moments when a rank begins another activity, with the activity in each piece."""
 
     pieces: Spans
     busy: Bool
-    talk: I64  # which request it stands still for that all members have come to; -1: it computes, or there is none
-    wait: I64  # the same of one to which a member has not come
+    talk: I64  # the index in `talks` of the span that each piece is in; -1: it computes, or there is none
+    wait: I64  # the index in `waits` likewise
 
     def of(self, which: np.ndarray) -> Spans:
-        """Return some of the pieces."""
+        """Return the pieces that `which` selects."""
         return self.pieces.take(which)
 
 
@@ -174,14 +193,20 @@ def _cut(doing: Activity, spans: Spans) -> _Cut:
 
 
 def _by_name(cut: _Cut, which: I64, names: np.ndarray) -> Counter[str]:
-    """Return the ticks of each name; `which` is the number of each piece's name, -1: it has none."""
+    """Return the ticks of each name, over all pieces.
+
+    Args:
+        cut: The pieces.
+        which: The index in `names` for each piece; -1: it has none.
+        names: The names, such as axes.
+    """
     known = np.flatnonzero(which >= 0)
     own, ticks = names[which[known]], (cut.pieces.end - cut.pieces.start)[known]
     return Counter({str(name): int(ticks[own == name].sum()) for name in np.unique(own)})
 
 
 def _waiting(doing: Activity, cut: _Cut) -> dict[int, Spans]:
-    """Return, by rank, the spans in which the rank waits for it."""
+    """Return the spans in which a rank waits for another, by that other rank."""
     known = np.flatnonzero(cut.wait >= 0)
     ranks = doing.ranks[cut.wait[known]]
     return {rank: cut.of(known[ranks == rank]) for rank in np.unique(ranks).tolist()}

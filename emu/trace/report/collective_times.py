@@ -25,9 +25,9 @@ from emu.units import TICKS_PER_S
 class CallTimes(NamedTuple):
     """The times of equal calls, in seconds: medians over the calls."""
 
-    time_s: float  # of the communication: the stay of the member that came last
+    time_s: float  # of the communication: how long the member stayed that came last
     apart_s: float | None  # between the first start and the last one; None: one member alone was measured
-    last_rank: int | None  # that most often came last; None: starts do not differ, or are not known
+    last_rank: int | None  # the rank that most often came last; None: starts do not differ, or are not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +36,15 @@ class CollectiveTimes:
 
     operation: str
     axis: str
-    ranks: int  # of each group
-    size_bytes: int  # of each call, as it ran
-    times: int  # in the step, on all groups
+    ranks: int  # ranks of each group
+    size_bytes: int  # bytes of each call, as it ran
+    times: int  # how often the call is made in the step, on all groups
     measured: CallTimes
     virtual: CallTimes
 
     @property
     def ratio(self) -> float:
-        """Give the virtual time of the communication over the measured one."""
+        """Return the virtual time of the communication divided by the measured one."""
         return self.virtual.time_s / (self.measured.time_s or 1.0)
 
 
@@ -58,12 +58,12 @@ class _Key(NamedTuple):
 class _Members(NamedTuple):
     """The members of the calls of a step, in the order of their calls; T members."""
 
-    call: I64  # [T]
-    rank: I64  # [T]
-    role: I64  # [T] members of one role have the times of one profile
-    measured_s: F64  # [T] how long each stayed
-    virtual_s: F64  # [T]
-    key: tuple[_Key, ...]  # [T]
+    call: I64  # [T] the call of each member
+    rank: I64  # [T] the rank of each member
+    role: I64  # [T] the role of its rank: members of one role have the times of one profile
+    measured_s: F64  # [T] seconds that each stayed, as measured
+    virtual_s: F64  # [T] seconds that each stays on the virtual fabric
+    key: tuple[_Key, ...]  # [T] what equal calls have in common
 
 
 def collective_times(trace: Trace, replayed: ReplayGraph, timeline: Timeline, step: int) -> tuple[CollectiveTimes, ...]:

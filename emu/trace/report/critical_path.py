@@ -25,8 +25,8 @@ class PathKind(NamedTuple):
     """The kind of a part of the path."""
 
     what: str  # an operation, a message, computation, what the host does, or nothing: no task was to be waited for
-    axis: str | None  # of the group; None: no communication
-    stage: int | None  # of the pipeline; None: there is none
+    axis: str | None  # axis of the group; None: no communication
+    stage: int | None  # stage of the pipeline; None: there is no pipeline
     waits_for: int | None  # the rank that entered a collective after the one that the path leaves it by; None: none did
 
 
@@ -82,12 +82,12 @@ class _Walk:
     replayed: ReplayGraph
     timeline: Timeline
     began_fs: int
-    ranks: I64  # [V]
+    ranks: I64  # [V] the first rank that each task belongs to; -1: none
     spent: defaultdict[PathKind, int] = field(default_factory=lambda: defaultdict(int))
     firsts: list[int] = field(init=False)
     asked: I64 = field(init=False)  # the first event of each instance
     stages: dict[int, int] = field(init=False)
-    columns: tuple[memoryview, ...] = field(init=False)  # of tasks and what they wait for; one at a time, numpy is slow
+    columns: tuple[memoryview, ...] = field(init=False)  # tasks and what they wait for, read one by one: numpy is slow
     computing: dict[int, PathKind] = field(init=False)  # by rank, made once: most tasks of a long path compute
 
     def __post_init__(self) -> None:
@@ -157,14 +157,23 @@ class _Walk:
         return PathKind(events.name[row], axis, self.stages.get(left_by), self._late(task, instance, left_by))
 
     def _own(self, task: int, rank: int) -> PathKind:
-        """Return the kind of what a rank does itself: it computes, or its host works, as a mark of a profile says."""
+        """Return the kind of a task that is no communication.
+
+        A computation, or work of the host, as a mark of a profile says.
+        """
         if rank not in self.computing:
             self.computing[rank] = PathKind(COMPUTATION, None, self.stages.get(rank), None)
         marked = self.trace.events_of(rank).kind[self.replayed.graph.origin[task]] == Kind.MARK
         return self.computing[rank]._replace(what=HOST) if marked else self.computing[rank]
 
     def _late(self, entry: int, instance: int, left_by: int) -> int | None:
-        """Return the rank whose join is the entry, if it entered after the rank by which the path leaves."""
+        """Return the rank that entered a collective with the task `entry`, if that was after the rank by which the path leaves.
+
+        Args:
+            entry: The task.
+            instance: The number of the collective in the graph.
+            left_by: The rank by which the path leaves it.
+        """
         rank = int(self.ranks[entry])
         if rank in (-1, left_by) or self._entry(rank, instance) != entry:  # the step begins amid the collective
             return None
@@ -172,7 +181,7 @@ class _Walk:
         return rank if entered[self._entry(left_by, instance)] < entered[entry] else None
 
     def _entry(self, rank: int, instance: int) -> int:
-        """Return the join by which a rank enters a collective; -1: it is not in it."""
+        """Return the task with which a rank enters a collective; -1: the rank is not in it."""
         first, end = self.replayed.first_event[rank : rank + 2]
         own = np.flatnonzero(self.replayed.instance[first:end] == instance)
         return int(self.replayed.begins[first + own[0]]) if len(own) else -1

@@ -18,7 +18,7 @@ class KernelKey(NamedTuple):
     name: str
     dtype: str  # "": the profile does not tell the kernel's work
     shape: Shape
-    bytes: int  # that it reads and writes
+    bytes: int  # bytes that it reads and writes
 
     @property
     def words(self) -> str:
@@ -37,13 +37,13 @@ class KernelTimes:
     name: str
     work: str
     dtype: str  # "": the profile does not tell its work
-    times: int
-    measured_s: float  # of one, the median
-    device_s: float | None  # of one; None: it lasts as it was measured
+    times: int  # how often the kernel runs in the step
+    measured_s: float  # median time of one
+    device_s: float | None  # time of one on the device; None: it lasts as it was measured
 
     @property
     def total_s(self) -> float:
-        """Seconds of all, as they are timed."""
+        """Seconds of all such kernels of the step, as they are timed on the device."""
         return self.times * (self.measured_s if self.device_s is None else self.device_s)
 
 

@@ -21,11 +21,11 @@ class MeanParts:
     """The parts of a step, each the mean over all ranks of the run."""
 
     compute_s: float
-    optimizer_s: float | None  # of the computation; None: none was seen
+    optimizer_s: float | None  # the optimizer's part of compute_s; None: no optimizer was seen
     exposed_comm_s: float
     exposed_comm_by_axis_s: Mapping[str, float]
     idle_s: float
-    bubble_s: float  # of the idle time
+    bubble_s: float  # part of idle_s: waits for other stages of the pipeline
 
     @property
     def step_time_s(self) -> float:
@@ -62,7 +62,7 @@ def mean_parts(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: St
 
 
 def _weights(replayed: ReplayGraph, standing: I64) -> Counter[int]:
-    """Return how many ranks of the run each rank stands for, one rank of all that have the same tasks."""
+    """Return the number of ranks of the run that are counted for each rank; ranks with the same tasks are computed once."""
     first_of, found = dict[tuple[bytes, bytes], int](), Counter[int]()
     for rank, weight in enumerate(standing.tolist()):
         own = slice(*replayed.first_event[rank : rank + 2].tolist())

@@ -54,25 +54,25 @@ class StepReport:
     longer.
     """
 
-    step_times_fs: tuple[int, ...]  # of every step but set-up, from the end of the one before on any rank
+    step_times_fs: tuple[int, ...]  # of every step but the set-up, from the end of the step before on all ranks
     groups: tuple[tuple[int, ...], ...]  # numbers of steps of equal work, as `equal_steps`: the first is what the run is about
-    step: int  # of the first group, the one of median time (of two, the shorter)
+    step: int  # the step of the first group with the median time (of two, the shorter)
     began_fs: int
     ended_fs: int
-    rank: int  # that ended it last, the lowest if several did
-    compute_fs: int  # something is computed, on any stream
-    early_compute_fs: int  # of the step, before it began
-    other_compute_fs: int  # of the computation, what is of other steps alone
+    rank: int  # the rank that ended the step last; the lowest if several did
+    compute_fs: int  # ticks in which something is computed, on any stream
+    early_compute_fs: int  # computation of the step before it began
+    other_compute_fs: int  # computation within compute_fs that is of other steps alone
     computes_fs: I64  # [N] how long each rank computes of the step, on any stream, whenever
     exposed_comm_by_axis_fs: Mapping[str, int]  # the rank stands still for requests to which all members have come
     total_comm_fs: int  # of all its requests, each from when all members have come until the rank may leave; hidden or not
     bubble_fs: int  # of the idle time, what the rank waits for ranks of other stages of its pipeline
     straggling_by_rank_fs: Mapping[int, int]  # of the idle time, what it waits for each rank of its own stage; none that is 0
-    optimizer_fs: int | None  # of the computation, what comes after the mark of an optimizer; None: there is none
+    optimizer_fs: int | None  # computation after the mark of an optimizer; None: there is no mark
 
     @property
     def step_times_s(self) -> tuple[float, ...]:
-        """Seconds of every step."""
+        """The seconds of every step but the set-up."""
         return tuple(seconds(t) for t in self.step_times_fs)
 
     @property
@@ -159,15 +159,18 @@ class RankTimes(NamedTuple):
 
     compute_fs: int
     exposed_fs: dict[str, int]  # it stands still for requests to which all members have come, by axis
-    bubble_fs: int  # ... for a rank of another stage that has not come to one
-    straggling_fs: dict[int, int]  # ... for one of its own stage, or of no pipeline as it is itself, by that rank
+    bubble_fs: int  # it stands still for a rank of another stage that has not come to a request
+    straggling_fs: dict[int, int]  # likewise for a rank of its own stage, or where neither has a stage, by that rank
     spoken_fs: int  # of all its requests, each from when all members had come until the rank may leave
 
 
 def rank_times(
     trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport, ranks: Iterable[int]
 ) -> list[RankTimes]:
-    """Return the division of some ranks' time in the reported step; arguments as in `report`."""
+    """Return the division of the time of these ranks in the reported step.
+
+    Arguments as in `report`, and `told` is its result.
+    """
     of_rank = _division(trace, replayed, timeline)
     return [of_rank(rank, told.began_fs, told.ended_fs) for rank in ranks]
 

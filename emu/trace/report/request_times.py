@@ -21,13 +21,13 @@ from emu.trace.trace import Events, Kind, Trace
 class Arrivals(NamedTuple):
     """The moments at which members come to all requests of a trace, in ticks."""
 
-    came: I64  # [X] each request's rank could enter it
-    met: I64  # [M] the last member had come
-    last: I64  # [M] the request of the member that came last; of several that of the lowest rank
+    came: I64  # [X] when each request's rank could enter it
+    met: I64  # [M] when the last member had come
+    last: I64  # [M] the request of the member that came last; of several, that of the lowest rank
 
     @staticmethod
     def of(replayed: ReplayGraph, timeline: Timeline) -> "Arrivals":
-        """Return these moments for a trace on a fabric."""
+        """Return the arrivals at all requests of a trace, by its graph on a fabric and the times of its tasks."""
         came = np.asarray(timeline.start_fs[replayed.begins])
         came[replayed.entries.event] = replayed.entries.entry_times(timeline)
         asked = np.flatnonzero(replayed.call >= 0)
@@ -37,12 +37,12 @@ class Arrivals(NamedTuple):
 class RequestTimes(NamedTuple):
     """The requests of a rank without those of set-up, in the order of issue; times in ticks."""
 
-    came: I64  # [C] the rank could enter
-    met: I64  # [C] the last member had come
-    left: I64  # [C] the rank may leave
-    since: I64  # [C] the rank stands still for it from then on, if it has not left it
+    came: I64  # [C] when the rank could enter
+    met: I64  # [C] when the last member had come
+    left: I64  # [C] when the rank may leave
+    since: I64  # [C] from when the rank stands still for it, if it has not left it
     last: I64  # [C] the rank that came last
-    axes: np.ndarray  # [C] of the group
+    axes: np.ndarray  # [C] the axis of the group
 
     @property
     def spoken(self) -> Spans:
@@ -88,7 +88,13 @@ def _met(replayed: ReplayGraph, coming: Arrivals, events: I64, left: I64) -> tup
 
 
 def _last(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
-    """Return when the last of some requests came to each of their calls, and the first request that did."""
+    """Return when the last of the given requests came to each call, and the first request that came then.
+
+    Args:
+        call: The call of each request.
+        came: When each request came, in ticks.
+        asked: The requests that are looked at.
+    """
     met = np.full(int(call.max(initial=-1)) + 1, -1)
     np.maximum.at(met, call, came[asked])
     of_last = np.flatnonzero(came[asked] == met[call])[::-1]

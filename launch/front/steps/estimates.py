@@ -9,7 +9,7 @@ from emu.model.generate.generate import generate
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate
-from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate_moments
+from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate_and_times
 from emu.study.training.step.step import with_means
 from emu.topology.fault_injection.fault_script import faults_of, job_steps, read_faults
 from emu.topology.topology import Topology
@@ -100,9 +100,11 @@ def estimate(
     Raises:
         InputError: an argument is impossible, or the plan does not fit; the line says which, and how to mend it.
     """
-    laid, under = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
+    the_plan, software = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
     order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
-    request = EstimateRequest(inputs.model_word(model), laid, under, inputs.algorithm_choice(algorithm, under), order, scale_dp)
+    request = EstimateRequest(
+        inputs.model_word(model), the_plan, software, inputs.algorithm_choice(algorithm, software), order, scale_dp
+    )
     pool = job_pool("emu estimate", workers, ray_address)
     if workers != "local" and not inputs.several(sweep):
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
@@ -113,14 +115,14 @@ def estimate(
         words |= {"seq": str(seq), "global-batch": str(global_batch)}
         timer = PointTimer(partial(_step_at, request), pool, label="estimating the steps")
         return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {model}")
-    built, found = inputs.topologies_of(topology), inputs.device_of(device, under.precision.activation)
+    built, found = inputs.topologies_of(topology), inputs.device_of(device, software.precision.activation)
     label = f"estimating a step of {request.model}"
     if inputs.several(fault):
         texts = read_faults(inputs.several(fault))
         jobs = (_job_with_faults(request, each, found, texts) for each in built)
         return FaultyJobs(tuple(with_progress(jobs, label, len(built), row=itself)))
-    moments = (estimate_moments(request, each, found) for each in built)
-    rows, steps = steps_on_each(moments, label, len(built))
+    results = (estimate_and_times(request, each, found) for each in built)
+    rows, steps = steps_on_each(results, label, len(built))
     first = rows[0]
     subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
     return StepEstimates(rows, f"A training step of {first.model}", subtitle, steps, request)
@@ -137,4 +139,4 @@ def _step_at(request: EstimateRequest, point: SweepPoint) -> StepEstimate:
     """Return the step at a point of a sweep; algorithms, axes and scale_dp come from the request."""
     plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
     asked = replace(request, model=point.model, plan=plan, stack=point.stack)
-    return with_means(*estimate_moments(asked, point.topology, point.device))
+    return with_means(*estimate_and_times(asked, point.topology, point.device))

@@ -13,7 +13,7 @@ from emu.study.job_pool import THIS_PROCESS, JobPool, LocalPool
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.results import ResultCache, search_name
 from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
-from emu.study.training.estimate import EstimateRequest, estimate_moments
+from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.clusters import job_pool
@@ -63,7 +63,7 @@ class PlanSearch(Result[PlanRow], drawn_by="chart.step_chart:plans_figure"):
         asked = EstimateRequest(request.model, plan, request.stack, request.algorithms, tuple(row.axes.split(",")))
         [topology, *_] = [each for each in self.topologies if each.name == row.topology]
         with late_notice("timing the fastest plan once more, for the report"):
-            shown = estimate_moments(asked, topology, self.device)
+            shown = estimate_and_times(asked, topology, self.device)
         made: Page = late("html.plan_page:plans_page")(self.table, shown)
         return made
 
@@ -154,13 +154,13 @@ def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: Sw
 
 
 def _recalled(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow | None:
-    """Return the fastest plan at a point from the cache; None if it is not there."""
+    """Return the fastest plan at a point of a sweep from the cache; None if the cache does not have it."""
     found = kept.read(_at(request, point)[1])
     return None if found is None else PlanRow.stored(found)
 
 
 def _at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
-    """Return the request of a point, and the name of its fastest plan in the cache."""
+    """Return the request for the plans at a point of a sweep, and the name in the cache of the fastest plan there."""
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
     asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)

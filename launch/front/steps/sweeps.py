@@ -28,7 +28,7 @@ from launch.front.inputs import stack_of
 from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.row_file import csv_text, row_known
-from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_told
+from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_text
 
 _WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 _PLAIN = ("model", "device", "seq", "global-batch")
@@ -113,7 +113,7 @@ def _is_range(found: re.Match[str]) -> bool:
 
 
 def _in_words(words: str, key: str, value: str) -> str:
-    """Return a list of words such as `tp=8,sp,layers=7,8x14` with another value of one of them."""
+    """Return a list of words such as `tp=8,sp,layers=7,8x14`, in which the word with this key has another value."""
     kept, dropped = [], False
     for word in filter(None, words.split(",")):
         name, equals, _ = word.strip().partition("=")
@@ -125,12 +125,12 @@ def _in_words(words: str, key: str, value: str) -> str:
 
 
 def _in_stack(words: str, key: str, value: str) -> str:
-    """Return the words of a stack with another value of one of them; a named stack is written out first."""
+    """Return the words of a stack, in which the setting with this key has another value; a named stack is written out first."""
     return _in_words(",".join(STACKS.get(word.strip(), word) for word in words.split(",")), key, value)
 
 
 def _in_call(words: str, key: str, value: str) -> str:
-    """Return `NAME:VARIANT:key=value,...` with another value of one setting."""
+    """Return `NAME:VARIANT:key=value,...`, in which the setting with this key has another value."""
     name, variant, settings = parse_call(words, "--sweep")
     said = ",".join(f"{k}={v}" for k, v in {**settings, key: value}.items())
     return ":".join(filter(None, (name, variant, said)))
@@ -153,7 +153,10 @@ _SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_topology, "device
 
 
 class SweepPoint(NamedTuple):
-    """A point of a sweep: the options of the command, with the things that they name; a file is read here."""
+    """A point of a sweep: the options of the command as text, and the model, topology, device and stack that they name.
+
+    Files are read before there is a point, so that the processes that time it read none.
+    """
 
     said: Words
     model: Model
@@ -237,7 +240,7 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
     with timer.pool.open(partial(_row, found, timer.timed), timer.kept, known.count(None)) as opened:
         pending = (opened.submit(number) if row is None else known_result(row) for number, row in enumerate(known))
         done = results_of(pending, len(where))
-        told = with_progress(done, timer.label, len(where), sweep_told, sweep_record) if timer.label else _rows_as_known(done)
+        told = with_progress(done, timer.label, len(where), sweep_text, sweep_record) if timer.label else _rows_as_known(done)
         rows = tuple(told)
     if all(row.step is None for row in rows):
         raise InputError(f"--sweep: no point has a step; the first: {rows[0].refused}")
@@ -245,7 +248,7 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
 
 
 def _rows_as_known(rows: Iterable[SweepRow]) -> Iterator[SweepRow]:
-    """Yield rows, each of which is told by itself while it is computed."""
+    """Yield rows, and report each as soon as it is computed."""
     for row in rows:
         row_known(sweep_record(row))
         yield row
@@ -263,7 +266,11 @@ def _word(topology: object) -> str:
 
 
 def _resolved(said: Words, built: Mapping[str, Topology]) -> SweepPoint:
-    """Return the point of some options.
+    """Return the point of a sweep whose options have these values.
+
+    Args:
+        said: The value of each option, as text.
+        built: The topologies by the words that give them.
 
     Raises:
         InputError: the model or the device is unknown, or a number is not whole.

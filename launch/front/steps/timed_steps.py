@@ -20,7 +20,7 @@ from emu.study.live.faulty_job import FaultyJob, losses, time_faulty_job, times_
 from emu.study.live.timed_faults import run_through_timed_faults
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.step.choices import choice_for
-from emu.study.training.step.rate import messages_of, products_of, timed_told
+from emu.study.training.step.rate import messages_of, products_of, timed_dtypes_text
 from emu.study.training.step.step import Step, TimedTrace, with_means
 from emu.topology.fault_injection.fault import Fault, check_before_end
 from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps, read_faults
@@ -46,37 +46,42 @@ S = TypeVar("S", bound=Step)
 
 
 def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) -> tuple[tuple[S, ...], tuple[TimedTrace, ...]]:
-    """Return the step on each topology, and its tasks; each is told as soon as it is known.
+    """Return the step on each topology, and its timed trace; each step is reported as soon as it is known.
 
     Several steps have the means of their parts, by which their tables compare them.
 
     Args:
-        made: The steps with their tasks, each computed when it is needed.
+        made: The steps with their timed traces, each computed when it is needed.
         label: The label of the progress.
         count: The number of topologies.
     """
     several = count > 1
     every = ((with_means(step, timed) if several else step, timed) for step, timed in made)
-    rows, steps = zip(*with_progress(every, label, count, _told, (lambda of: of[0]) if several else None), strict=True)
+    rows, steps = zip(*with_progress(every, label, count, _progress_line, (lambda of: of[0]) if several else None), strict=True)
     return rows, steps
 
 
 def with_pacing(made: Iterable[tuple[S, TimedTrace]], paced: PaceFigures | None) -> Iterator[tuple[S, TimedTrace]]:
-    """Yield the step on each topology, the first with how well this host kept up with it; None: the run was not paced."""
+    """Yield the step on each topology; the first also says how well this host kept up with its run.
+
+    Args:
+        made: The steps with their timed traces.
+        paced: How well this host kept up; None: the run was not paced.
+    """
     for step, timed in made:
         yield replace(step, paced=paced), timed
         paced = None
 
 
-def _told(made: tuple[Step, TimedTrace]) -> str:
-    """Return what a person wants to know of a step at once."""
+def _progress_line(made: tuple[Step, TimedTrace]) -> str:
+    """Return a step in few words, shown as soon as it is known."""
     step = made[0]
     return f"{step.topology}: {format_time(step.step_time_s)}" + ("" if step.mfu is None else f", MFU {step.mfu:.3f}")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TimedSteps(Result[S]):
-    """A training step on each topology, with the times of its tasks."""
+    """A training step on each topology, with its timed trace."""
 
     title: str  # of the report
     subtitle: str
@@ -247,7 +252,7 @@ class TraceTiming:
         else:
             timed, pairs = times_of_trace(recorded, chosen, found, dtype, stack), zip(self.machines, known, strict=True)
             told = [time_faulty_job(*each, ranks, steps, timed, found.name) for each in pairs]
-        how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
+        how = timed_dtypes_text(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
         return [replace(each, timed=how) for each in told]
 
 
@@ -323,7 +328,7 @@ def pacing_of(pace: Pace | None) -> PaceFigures | None:
 
 
 def paced_jobs(jobs: Sequence[FaultyJob], pace: Pace | None) -> FaultyJobs:
-    """Return jobs; the first tells how well this host kept up, as it was the pace of the run."""
+    """Return jobs as an answer; the first says how well this host kept up, as the run was paced by it."""
     return FaultyJobs((replace(jobs[0], paced=pacing_of(pace)), *jobs[1:]))
 
 

@@ -168,5 +168,5 @@ def _trained(
 
 
 def _name_of(device: DeviceLike | None) -> str:
-    """Return the name of a device as it is given."""
+    """Return the name of a device: the word that gives it, or the name of the object."""
     return device.name if isinstance(device, Device) else str(device)

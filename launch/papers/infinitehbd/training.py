@@ -13,9 +13,9 @@ from emu.model.generate.item import Ask
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import Outline, chart_s
+from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.rates import Rates, RequestTime
-from emu.study.planning.bound.requests import Requests
+from emu.study.planning.bound.rates import LeastTime, Rates
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.catalogue import build_topology
@@ -106,7 +106,7 @@ def _least_s(training: Training, plans: Sequence[Plan]) -> Iterator[float]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rings(Requests):
+class _Rings(LeastTimes):
     """The least times of requests if the ranks of tp form a ring, and all others have one cable of the DCN for each GPU."""
 
     ring_Bps: float
@@ -123,23 +123,23 @@ class _Rings(Requests):
         return _Rings(Rates.of(topology), plan, float(first.sum() - first.min()), cable)
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the key of the axes at a place, as `Requests` asks for it."""
-        return self.ring_Bps, self.cable_Bps, Requests.axes_key(self, place, axes)
+        """Return the key of the axes at a place, as `LeastTimes` asks for it."""
+        return self.ring_Bps, self.cable_Bps, LeastTimes.axes_key(self, place, axes)
 
-    def collective(self, place: int, ask: Ask) -> RequestTime:
+    def collective(self, place: int, ask: Ask) -> LeastTime:
         """Return the least time of a collective; an all_reduce on a ring takes 2 (n - 1) parts of n (stack.toml)."""
         if ask.axis == "tp" and ask.operation == "all_reduce":
             ranks, size = self.sizes["tp"], ask.elements * item_bytes(ask.dtype)
-            return RequestTime(0.0, 2 * (ranks - 1) / ranks * size / self.ring_Bps)
-        return self._between.collective(place, ask) if ask.axis == "dp" else Requests.collective(self, place, ask)
+            return LeastTime(0.0, 2 * (ranks - 1) / ranks * size / self.ring_Bps)
+        return self._between.collective(place, ask) if ask.axis == "dp" else LeastTimes.collective(self, place, ask)
 
-    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
-        """Return the least times of messages to a place, as `Requests` asks for them."""
+    def messages(self, to: int, size: int) -> Sequence[LeastTime]:
+        """Return the least times of messages to a place, as `LeastTimes` asks for them."""
         return self._between.messages(to, size)
 
     @property
-    def _between(self) -> Requests:
-        return Requests(Rates(self.cable_Bps, self.cable_Bps), self.plan)
+    def _between(self) -> LeastTimes:
+        return LeastTimes(Rates(self.cable_Bps, self.cable_Bps), self.plan)
 
 
 _EPS = (2, 4, 8)  # sizes of expert parallelism (6.3)
@@ -267,7 +267,11 @@ def _crossing(paper: Any, target: Target) -> Answer:
 
 
 def _best_ep(paper: Any, target: Target) -> Answer:
-    """Answer whether tensor parallelism alone is best at a practical imbalance."""
+    """Answer whether EP=1 has a higher MFU than the best EP of 2, 4 and 8 for all numbers of GPUs of table 5.
+
+    EP=1 is tensor parallelism alone. The imbalance of experts is 20 %, which 6.3 calls practical. The value is `EP=1` or
+    `EP>1 somewhere`.
+    """
     sizes = [each for each in paper.of("5") if "mfu" in each.id]
     won, words = True, []
     for each in sizes:

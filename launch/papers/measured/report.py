@@ -12,7 +12,7 @@ from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.study.training.composed.software_costs import device_under
 from emu.study.training.device_fit import Constant, DeviceFit, Ladder, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, PreparedEstimate, prepare
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
@@ -144,8 +144,8 @@ def row_of(of: PreparedRun, fitted: Mapping[str, Fitted]) -> RunComparison:
     request, run = of.run_request, of.run_request.run
     device, known = _unlimited(run.device), fitted.get(run.device, Fitted((), {}, {}))
     blind, fitted_on = known.for_model(request.model)
-    in_sample = of.prepared.moments(with_constants(device, known.constants))[0]
-    ours = in_sample if blind is known.constants else of.prepared.moments(with_constants(device, blind))[0]
+    in_sample = of.prepared.estimate(with_constants(device, known.constants))[0]
+    ours = in_sample if blind is known.constants else of.prepared.estimate(with_constants(device, blind))[0]
     return RunComparison(
         id=run.id,
         model=request.model,

@@ -24,7 +24,7 @@ _PAGE_PT = 850.0  # width of the page
 _MARGIN = 0.6
 _THICK_PT, _FAR_PT = 45.0, 100.0  # gaps between NPUs above which cables, and symbols, grow no more
 _SMALLEST_PT = 3.0  # size of letters below which nothing is written
-_WORD = 0.64  # width of a letter, in its size
+_WORD = 0.64  # width of a letter, as a share of its size
 NOTHING = "#c3ccd5"  # colour of a link that carries nothing
 _RAMP = ("#fdd49e", "#fdbb84", "#fc8d59", "#ef6548", "#d7301f", "#990000", "#5f0000")  # ColorBrewer's OrRd, a darker end
 _THINNEST, _WIDEST = 0.03, 0.11  # widths of a cable, in gaps between NPUs
@@ -104,7 +104,7 @@ def _map(low: F64, size: F64, shares: F64, scale: str, **marks: Sequence[object]
 
     Args:
         low: [2] the lower left corner of the drawing.
-        size: [2] its width and height.
+        size: [2] the width and height of the drawing.
         shares: [L] the share of the step for which each link is busy.
         scale: The text after the scale of colours.
         marks: The frames, cables, nodes and labels.

@@ -27,7 +27,7 @@ _TICKS = 6
 
 
 def rows_of(timed: TimedTrace) -> list[RepresentativeRank]:
-    """Return the rank that stands for each stage, or for each role where there is no pipeline; 64 ranks at most."""
+    """Return the rank that is shown for each stage, or for each role if there is no pipeline; 64 ranks at most."""
     found, told = representatives(timed), timed.report.rank
     if any(each.stage is not None for each in found):
         first: dict[int | None, RepresentativeRank] = {}

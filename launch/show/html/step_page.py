@@ -8,7 +8,7 @@ from operator import getitem, itemgetter
 from matplotlib.colors import to_hex, to_rgb
 
 from emu.study.training.estimate import StepEstimate
-from emu.study.training.step.rate import timed_told
+from emu.study.training.step.rate import timed_dtypes_text
 from emu.study.training.step.step import Step, TimedTrace
 from emu.study.training.train import TrainingResult
 from emu.trace.report.activity import BusyLink, busiest
@@ -64,7 +64,7 @@ def links_table(timed: TimedTrace) -> Block:
 
 
 def requests_table(timed: TimedTrace) -> Block:
-    """Return a table of the algorithm that served each operation, number of ranks and size, and how many requests that were."""
+    """Return a table of the algorithm and the number of requests for each operation, number of ranks and size."""
     asked: dict[tuple[str, int, str, str], list[int]] = {}
     for request, size, by in timed.replayed.services:
         key = (request.operation, len(request.ranks), format_size(size), str(by))
@@ -85,7 +85,7 @@ def requests_table(timed: TimedTrace) -> Block:
 
 def settings_of(step: Step) -> list[str]:
     """Return the settings of a step (topology, device, model, plan, stack), a sentence each."""
-    timed = timed_told(step.dtype, step.products, step.messages_in)
+    timed = timed_dtypes_text(step.dtype, step.products, step.messages_in)
     told = [f"topology: {step.topology}", f"{step.ranks} ranks; device {step.device}", f"timed {timed}"]
     if isinstance(step, StepEstimate | TrainingResult):
         told.append(f"model {step.model}; plan {step.plan}")
@@ -100,10 +100,10 @@ def settings_of(step: Step) -> list[str]:
 
 _MEMORY = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _NO_AXIS = "#7c8894"
-_LONGEST = 8  # parts of the critical path that have a segment of their own
+_LONGEST = 8  # limit of the parts of the critical path that have their own segments
 
 
-TimedStep = tuple[Step, TimedTrace]  # a step on one topology: its figures, and the moments that they are of
+TimedStep = tuple[Step, TimedTrace]  # a step on one topology: its figures, and the timed trace that they are read from
 
 
 def step_page(title: str, subtitle: str, shown: Sequence[TimedStep]) -> Page:

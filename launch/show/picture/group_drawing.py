@@ -66,7 +66,14 @@ def _cables(axes: Axes, topology: Topology, at: F64) -> None:
 
 
 def _nodes(axes: Axes, topology: Topology, at: F64, points: float) -> None:
-    """Draw the nodes, and write their numbers or names."""
+    """Draw the nodes, and write their numbers or names.
+
+    Args:
+        axes: The axes to draw on.
+        topology: The topology.
+        at: [nodes, 2] the places of nodes.
+        points: Points in a gap between NPUs, from which the sizes of nodes follow.
+    """
     n = topology.n_npus
     npu_pt, switch_pt = (cables.node_size_pt(some, points) for some in (at[:n], at))
     kinds = switch_names(topology)

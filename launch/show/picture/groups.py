@@ -85,7 +85,7 @@ class _NpuGroups:
 
     @staticmethod
     def of_all(layer: I64) -> "_NpuGroups":
-        """Return all NPUs, which are layer 0, as one group; it stands for as many as there are switches in the first layer."""
+        """Return all NPUs (layer 0 of `layer`) as one group, for a network of tiers of equal nodes."""
         npus, switches = np.bincount(layer)[:2].tolist()
         return _NpuGroups(np.zeros(npus, np.int64), (1,), npus // switches if npus % switches == 0 else npus)
 
@@ -123,7 +123,16 @@ def _merged(
     boxes: tuple[Box, ...],
     each: tuple[tuple[str, ...], ...] = (),
 ) -> GroupedTopology:
-    """Return the topology with its nodes merged into the given groups; the other arguments name them."""
+    """Return the topology with its nodes merged into the given groups.
+
+    Args:
+        topology: The whole topology.
+        kind: The kind of each node.
+        group: [nodes] the group of each node.
+        npus: The groups of NPUs.
+        boxes: The boxes of the drawing, which name groups.
+        each: [G] the cables of each node of a group in words.
+    """
     count = int(group.max()) + 1
     parts = [Counter[str]() for _ in range(count)]
     for (of, name), number in Counter(zip(group.tolist(), kind.tolist(), strict=True)).items():
@@ -239,7 +248,7 @@ def _node_groups(topology: Topology, npus: _NpuGroups, layer: I64, boxes: tuple[
 
 
 def _groups_below(topology: Topology, npus: _NpuGroups, layer: I64) -> I64:
-    """Return [nodes] a bit for each group of NPUs that can be reached from a node by going down only."""
+    """Return [nodes] a set of bits for each node: one bit for each group of NPUs that is reached by going only down."""
     links, over = topology.links, np.zeros(topology.n_nodes, np.int64)
     over[: topology.n_npus] = np.int64(1) << npus.group
     for height in range(1, int(layer.max()) + 1):

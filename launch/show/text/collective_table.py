@@ -159,8 +159,8 @@ def _passed_over(rows: Sequence[BenchRow]) -> list[str]:
     return [f"not tried on {name}: {', '.join(sorted(passed))}: {why}" for name, passed in by_topology.items() if passed]
 
 
-def bench_told(row: BenchRow | UntimedRow) -> str:
-    """Return what a person wants to know of a row as soon as it is known: its algorithm, its size and its time."""
+def bench_text(row: BenchRow | UntimedRow) -> str:
+    """Return a row of a bench in few words, shown as soon as it is known: its algorithm, its size and its time."""
     time = format_time(row.time_s) if isinstance(row, BenchRow) else "not timed"
     return f"{row.built}, {format_size(row.size_bytes)} on {row.topology}: {time}"
 

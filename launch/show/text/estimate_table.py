@@ -14,12 +14,12 @@ from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, fact_lines
 from launch.show.step_parts import MEANS_TOLD, axes_in_order, exposed_columns, means_of, part_column
-from launch.show.text.step_report import off_told, step_choice_text, step_text
+from launch.show.text.step_report import off_text, step_choice_text, step_text
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
 
 def proof_text(row: PlanRow) -> str:
-    """Return that a row is proved, or the least time of a plan that may come before it."""
+    """Return in words whether a row is proved: that it is, or the least time of a plan that may come before it."""
     return "proved" if row.least_untimed_s is None else f"from {format_time(row.least_untimed_s)}"
 
 
@@ -57,7 +57,7 @@ def plans_report(planned: PlanTable) -> str:
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
         *("", column_table(plan_columns(rows), rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
-        *fact_lines([Fact("expected", None if off is None else f"each step {off_told(planned.device, off, by)}")]),
+        *fact_lines([Fact("expected", None if off is None else f"each step {off_text(planned.device, off, by)}")]),
         *fact_lines([Fact("searched", f"{searched_text(planned)}, in {planned.wall_s:.1f} s"), *unsearched(planned)]),
         *merged_assumption_lines([("", planned.assumptions)]),
     ]
@@ -132,8 +132,8 @@ def sweep_record(row: SweepRow) -> dict[str, object]:
     return where | step | exposed
 
 
-def sweep_told(row: SweepRow) -> str:
-    """Return what a person wants to know of a point as soon as it is known: the values, the topology and the step time."""
+def sweep_text(row: SweepRow) -> str:
+    """Return a point of a sweep in few words, shown as soon as it is known: the values, the topology and the step time."""
     values = ", ".join(f"{name}={value}" for name, value in row.point.items())
     return f"{values} on {row.topology}: {row.refused if row.step is None else format_time(row.step.step_time_s)}"
 
@@ -170,7 +170,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         column_table(_estimate_columns(results), results),
         "",
         f"compute, exposed and idle: {MEANS_TOLD}",
-        f"expected: {off_told(first.device, first.either_way, first.either_way_by)}",
+        f"expected: {off_text(first.device, first.either_way, first.either_way_by)}",
     ]
     return "\n".join([*lines, *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
 

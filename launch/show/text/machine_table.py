@@ -129,7 +129,7 @@ def waste_as_json(kept: MachineWaste) -> dict[str, object]:
 
 
 def columns_of(rows: Sequence[MachineWaste]) -> list[Column[MachineWaste]]:
-    """Return the columns that the rows have values for."""
+    """Return the columns of a table of waste: those for which the rows have values."""
     first = rows[0]
     high = next((row.high_dollars_per_npu for row in rows if row.high_dollars_per_npu is not None), None)
     asked = ((first.restarts, _GOODPUT), (first.waiting, _WAITING), (first.dollars_per_npu, _COST), (high, _HIGH_COST))

@@ -55,8 +55,8 @@ def _off(share: float) -> str:
     return f"{abs(share):.1%} {'more' if share > 0 else 'less'}"
 
 
-def _rank_told(times: CallTimes) -> str:
-    """Return how far the starts of a call differ, and for whom the others wait; "-" where nobody knows."""
+def _starts_text(times: CallTimes) -> str:
+    """Return how far the starts of a call differ, and which rank the others wait for; "-" where this is not known."""
     if times.apart_s is None:
         return "-"
     return format_time(times.apart_s) + (f" for rank {times.last_rank}" if times.last_rank is not None else "")
@@ -71,8 +71,8 @@ COLLECTIVES: Sequence[Column[CollectiveTimes]] = (
     figures("measured", lambda each: each.measured.time_s, format_time),
     figures("virtual", lambda each: each.virtual.time_s, format_time),
     figures("ratio", lambda each: each.ratio, "{:.2f}".format),
-    Column("starts apart", lambda each: _rank_told(each.measured)),
-    Column("virtual", lambda each: _rank_told(each.virtual)),
+    Column("starts apart", lambda each: _starts_text(each.measured)),
+    Column("virtual", lambda each: _starts_text(each.virtual)),
 )
 
 

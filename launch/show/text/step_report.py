@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from emu.cluster.pace.timeliness import SHARE_IN_TIME, PaceFigures
 from emu.study.training.step.choices import StepChoice
-from emu.study.training.step.rate import timed_told
+from emu.study.training.step.rate import timed_dtypes_text
 from emu.study.training.step.step import CostlyRequest, Step
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
@@ -18,9 +18,9 @@ from launch.show.text.table import Column, assumption_lines, column_table, figur
 if TYPE_CHECKING:  # it loads torch
     from emu.study.training.train import TrainingResult
 
-_SHOWN = 8  # step times that are listed
-_GROUPS = 4  # most lines of other steps
-_PARTS, _LEAST = 5, 0.005  # parts or ranks that are listed; the least share that is
+_SHOWN = 8  # limit of the step times that are listed
+_GROUPS = 4  # limit of the lines about other steps
+_PARTS, _LEAST = 5, 0.005  # limit of the parts or ranks that are listed; the least share that is listed
 
 
 def part_facts(step: Step) -> list[Fact]:
@@ -52,17 +52,23 @@ def _part(step: Step, name: str, label: str, note: str = "") -> KeyFigure:
     return KeyFigure(name, label, format_time(time_s), time_s, note or share)
 
 
-def expected_told(step: Step) -> str:
-    """Return how far the step may be off, in words, and between which times it is then."""
-    off = off_told(step.device, step.either_way, step.either_way_by)
+def expected_text(step: Step) -> str:
+    """Return in words how far the step may be off, and the times between which it then lies."""
+    off = off_text(step.device, step.either_way, step.either_way_by)
     if step.either_way is None:
         return off
     low, high = map(format_time, step.expected_s)
     return f"{low} to {high}: {off}"
 
 
-def off_told(device: str, either_way: float | None, by: str | None) -> str:
-    """Return how far steps of a kind are off on a device, in words, and the runs that say so."""
+def off_text(device: str, either_way: float | None, by: str | None) -> str:
+    """Return in words how far steps are off on a device, and the runs by which this is known.
+
+    Args:
+        device: The name of the device.
+        either_way: The share by which times may be too high or too low; None: not known.
+        by: The runs from which this share is known.
+    """
     if either_way is None:
         return f"no published run of this kind on a {device} is known, so that nobody knows how far this is off"
     return f"{either_way:.1%} either way: {by}"
@@ -80,7 +86,7 @@ def rate_facts(step: ComparedStep) -> list[Fact]:
 
 
 def foot_facts(step: Step) -> list[Fact]:
-    """Return the critical path, busiest links, memory (a profile does not have it) and algorithms."""
+    """Return the figures at the foot of a report: critical path, busiest links, memory (a profile has none) and algorithms."""
     peak, most = step.peak_memory_bytes, "the rank that holds most"
     held = KeyFigure("peak_memory_bytes", "peak memory", format_size(peak), peak, f"of {most}")
     return [
@@ -120,7 +126,7 @@ def step_text(step: Step, head: Sequence[str], more: Sequence[Fact] = (), *, of_
     is_expected = of_kind or step.either_way is not None
     lines = [
         *(*pacing_warning(step.paced), *head, *fact_lines(part_facts(step))),
-        *fact_lines([*measured_facts(step), Fact("expected", expected_told(step) if is_expected else None)]),
+        *fact_lines([*measured_facts(step), Fact("expected", expected_text(step) if is_expected else None)]),
         *(*spread_lines("the step", step.spread), *fact_lines(rate_facts(step)), *pacing_lines(step.paced), *fact_lines(more)),
         *(
             *_programs(step),
@@ -214,7 +220,7 @@ def _by_axis(step: Step) -> str:
 
 def step_report(step: Step) -> str:
     """Return the figures of a step of a script on one topology as text."""
-    timed = f"timed {timed_told(step.dtype, step.products, step.messages_in)}"
+    timed = f"timed {timed_dtypes_text(step.dtype, step.products, step.messages_in)}"
     times = fact_lines([*read_facts(step), Fact("steps", None if step.whole_script else _first_times(step.step_times_s))])
     return step_text(step, [f"{step.ranks} {step.device} on {step.topology}", timed, "", *times])
 
@@ -281,11 +287,11 @@ def step_choice_text(step: Step) -> str:
     if not step.auto.changed:
         return "for the whole step, no choice is better than the fastest algorithm of each request"
     times = f"{format_time(step.step_time_s)} instead of {format_time(step.auto.alone_step_time_s)}"
-    return f"{changes_told(step.auto)}; {times} with the fastest algorithm of each request"
+    return f"{changes_text(step.auto)}; {times} with the fastest algorithm of each request"
 
 
-def changes_told(auto: StepChoice) -> str:
-    """Return what was changed alone, such as `dp all_gather: ring instead of direct`.
+def changes_text(auto: StepChoice) -> str:
+    """Return the changes of algorithms alone, such as `dp all_gather: ring instead of direct`.
 
     Sizes are named where an operation of an axis changes more than once.
     """

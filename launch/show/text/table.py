@@ -99,7 +99,7 @@ def merged_assumption_lines(told: Sequence[tuple[str, Sequence[str]]]) -> list[s
 
 
 def spread_lines(what: str, spread: Spread | None) -> list[str]:
-    """Return the line; none where the time is not chaotic.
+    """Return the line of a report about a chaotic time; none where the time is not chaotic.
 
     Args:
         what: The name of the thing that takes the time.

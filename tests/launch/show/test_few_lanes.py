@@ -7,7 +7,7 @@ import pytest
 
 from emu.collective.algorithm import Choice
 from emu.model.plan.plan_text import parse_plan
-from emu.study.training.estimate import EstimateRequest, estimate_moments
+from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.delay import Delay
@@ -24,7 +24,7 @@ REQUEST = EstimateRequest("llama-tiny", parse_plan("tp=2,pp=2,dp=2", global_batc
 @pytest.fixture(scope="module")
 def timed():
     """With every message."""
-    return time_trace(TraceLayout(estimate_moments(REQUEST, BOARD, H100)[1].trace, Choice(), BOARD, H100, "float32"))
+    return time_trace(TraceLayout(estimate_and_times(REQUEST, BOARD, H100)[1].trace, Choice(), BOARD, H100, "float32"))
 
 
 def owners(timed):

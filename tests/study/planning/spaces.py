@@ -11,14 +11,14 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
 from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
-from emu.study.planning.bound.rates import RequestTime
+from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.results import RequestJob, ResultCache, Timer
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
 from emu.study.planning.space import Space, placements
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
@@ -74,16 +74,16 @@ def of(request, line):
 
 def there_s(placed: CandidateBounds, each: Candidate, times) -> float:
     """Return a candidate's bound by the times of its own requests, once all are known."""
-    is_told = False
-    while not is_told:
-        [(least_s, is_told)] = placed.nearer([each], times)
+    is_final = False
+    while not is_final:
+        [(least_s, is_final)] = placed.nearer([each], times)
     return least_s
 
 
 def times(request, line):
     """Return a function that times requests as a search has them timed."""
     timer = Timer(request, find_model(request.model), (topology_of(line),), H100)
-    return lambda number, wanted: {name: RequestTime(**timer(RequestJob(number, each))) for name, each in wanted.items()}
+    return lambda number, wanted: {name: LeastTime(**timer(RequestJob(number, each))) for name, each in wanted.items()}
 
 
 def found(request: PlanRequest, line: str, device=H100, kept: ResultCache | None = None, **words) -> PlanTable:

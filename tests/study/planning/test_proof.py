@@ -132,13 +132,13 @@ def interrupted(kept):
 
 
 def test_neither_the_best_nor_the_bound_goes_back_when_a_search_is_started_again(tmp_path, monkeypatch):
-    seen, real, came, kept = [], SearchState.told, Signal(monkeypatch), ResultCache(tmp_path)
+    seen, real, came, kept = [], SearchState.text, Signal(monkeypatch), ResultCache(tmp_path)
 
     def noting(own):
         seen.append((own.best[0] if own.best else float("inf"), own.least_s))
         return real(own)
 
-    monkeypatch.setattr(SearchState, "told", noting)
+    monkeypatch.setattr(SearchState, "text", noting)
     tables = []
     for after in (14, None, 6, None):
         came.at_first_look() if after is None else came.at_job(after)

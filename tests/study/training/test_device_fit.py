@@ -9,7 +9,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
 from emu.study.training.device_fit import Constant, DeviceFit, Ladder, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, prepare
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 
@@ -43,7 +43,7 @@ def test_near_a_device_a_step_is_what_an_estimate_makes_of_it(ready, name):
         with_constants(DEVICE, {"gemm_share": 0.6, "hbm_efficiency": 0.7}),
     )
     assert near.estimated_s(DEVICE) == pytest.approx(near.step_s, rel=1e-12)
-    assert near.estimated_s(other) == pytest.approx(ready[name].moments(other)[0].step_time_s, rel=5e-3)
+    assert near.estimated_s(other) == pytest.approx(ready[name].estimate(other)[0].step_time_s, rel=5e-3)
     assert near.estimated_s(other) > 1.05 * near.step_s
 
 
@@ -51,7 +51,7 @@ def test_near_a_device_a_step_is_what_an_estimate_makes_of_it(ready, name):
 def test_contention_slows_what_runs_beside_a_collective_alone(tp):
     slowed, each = replace(DEVICE, contention=0.2), prepared("wide", tp)
     near = StepNearDevice.of(each.timed(DEVICE), DEVICE)
-    assert near.estimated_s(slowed) == pytest.approx(each.moments(slowed)[0].step_time_s, rel=5e-3)
+    assert near.estimated_s(slowed) == pytest.approx(each.estimate(slowed)[0].step_time_s, rel=5e-3)
     assert (near.estimated_s(slowed) > 1.05 * near.step_s) == (tp == "overlapped")
 
 
@@ -75,7 +75,7 @@ def test_constants_that_have_not_seen_a_model_are_not_moved_by_its_steps(ready):
 
 def measured(ready):
     true = with_constants(DEVICE, TRUE)
-    return np.array([each.moments(true)[0].step_time_s for each in ready.values()])
+    return np.array([each.estimate(true)[0].step_time_s for each in ready.values()])
 
 
 def fitted(ready, times):

@@ -20,7 +20,7 @@ from emu.study.training.axes import check_axes
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import time_trace
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device

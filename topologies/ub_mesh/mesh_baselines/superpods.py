@@ -94,7 +94,13 @@ def _lay(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> _CablePlan:
 
 
 def _build(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Topology:
-    """Return the topology of a SuperPod with racks of a kind."""
+    """Return the topology of a SuperPod with racks of a kind.
+
+    Args:
+        kind: The rack: the lanes of its NPUs to each kind of switch.
+        dims: The numbers of pods, of columns and rows of racks, of boards of a rack, and of NPUs of a board.
+        lane: The rate of a lane, and the latency of a link.
+    """
     _check(kind, dims)
     laid, n = _lay(kind, dims, lane), prod(dims)
     links, bill = wire(kind.name, laid.cables)
@@ -208,17 +214,42 @@ _EXAMPLES = ("dims=2x2x2x2x4", "dims=2x1x2x4x2,lane_rate=50Gb/s", "dims=3x2x2x2x
 
 @topology(_A.name, source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, _A), full=("",))
 def superpod_a(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
-    """Join 1D-FM-A's racks in pods as in UB-Mesh: boards in a full mesh, x16 to LRS between boards, x16 to HRS: 8192 NPUs."""
+    """Join racks of 1D-FM-A in pods: NPUs of a board in a full mesh, x16 to LRS between boards, x16 to a rack's HRS; 8192 NPUs.
+
+    1D-FM-A is a rack with which UB-Mesh compares its own (6.2), and x16 are 16 lanes. LRS and HRS are switches of a low and a
+    high radix: an LRS joins NPUs of equal place on the boards of a rack; the HRS lead to the racks of its row and column and to
+    other pods.
+
+    Args:
+        dims: The numbers of pods, of columns and rows of racks, of boards of a rack, and of NPUs of a board.
+        lane: The rate of a lane, and the latency of a link.
+    """
     return _build(_A, dims, lane)
 
 
 @topology(_B.name, source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, _B), full=("",))
 def superpod_b(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
-    """Join 1D-FM-B's racks in pods as in UB-Mesh: boards in a full mesh, x32 to HRS between boards and racks: 8192 NPUs."""
+    """Join racks of 1D-FM-B in pods: a full mesh of NPUs on each board, x32 from each NPU to its rack's HRS; 8192 NPUs.
+
+    1D-FM-B is a rack with which UB-Mesh compares its own (6.2), and x32 are 32 lanes. HRS are high-radix switches: those of a
+    rack join its boards, and lead to the racks of its row and column and to other pods.
+
+    Args:
+        dims: The numbers of pods, of columns and rows of racks, of boards of a rack, and of NPUs of a board.
+        lane: The rate of a lane, and the latency of a link.
+    """
     return _build(_B, dims, lane)
 
 
 @topology(_CLOS.name, source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, _CLOS), full=("",))
 def superpod_clos_racks(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
-    """Join racks of the Clos in pods as in UB-Mesh: no links between NPUs, x64 to HRS and as many lanes out: 8192 NPUs."""
+    """Join racks of the Clos in pods: no links between NPUs, x64 from each to its rack's HRS and as many lanes out; 8192 NPUs.
+
+    The Clos is a rack with which UB-Mesh compares its own (6.2), and x64 are 64 lanes. HRS are high-radix switches: those of a
+    rack join its NPUs, and lead to the racks of its row and column and to other pods.
+
+    Args:
+        dims: The numbers of pods, of columns and rows of racks, of boards of a rack, and of NPUs of a board.
+        lane: The rate of a lane, and the latency of a link.
+    """
     return _build(_CLOS, dims, lane)

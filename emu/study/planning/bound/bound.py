@@ -37,16 +37,16 @@ from emu.fabric.run import run_graph
 from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns, message_for, stages_of
 from emu.model.plan.plan import Plan
 from emu.model.stack.software import MEGATRON, PYTORCH, Software
+from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.megatron_paths import MegatronPaths, OverlappedRequests
 from emu.study.planning.bound.pytorch_paths import PytorchPaths
-from emu.study.planning.bound.requests import Requests
 from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, StageCut, TapePath, TapePaths, times_s
 from emu.units import TICKS_PER_S, seconds
 
 T = TypeVar("T")
 PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}
-_NOTHING = (0.0, 0.0, 0.0)  # times of the passes of a part that is not there
-ROUNDED = 1e-9  # share of a bound that is more than the rounding of all its ticks
+_NOTHING = (0.0, 0.0, 0.0)  # times of the passes of a part that a place does not have
+ROUNDED = 1e-9  # share by which a bound is lowered, as times are rounded to ticks
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -55,15 +55,15 @@ class Outline:
 
     plan: Plan
     cut: StageCut
-    turns: tuple[LayerPaths, ...]  # [K]
-    ends: tuple[EndPaths, ...]  # [H]
-    message_bytes: int
-    waits: bool  # a rank waits until a message has left it
-    reduces: tuple[TapePath, ...] = ()  # [P] what gradients take that are reduced after the last backward; (): `ends` has it
+    turns: tuple[LayerPaths, ...]  # [K] the paths of the passes of each kind of part
+    ends: tuple[EndPaths, ...]  # [H] the paths before and after all passes, of each kind of place
+    message_bytes: int  # bytes of a message between two stages
+    waits: bool  # whether a rank waits until a message has left it
+    reduces: tuple[TapePath, ...] = ()  # [P] the reductions of gradients in the last backward; (): `ends` has them
 
     @staticmethod
     def of(paths: TapePaths, plan: Plan) -> "Outline":
-        """Return the outline of a plan.
+        """Return the outline of a plan; `paths` are those of its software, from `PATHS`.
 
         Raises:
             InputError: the plan cannot be generated.
@@ -75,51 +75,65 @@ class Outline:
         ends = tuple(paths.of_ends(plan, of_place) for of_place in held)
         return Outline(plan, cut, turns, ends, size, paths.waits(plan), paths.reductions(plan, last=True))
 
-    def seconds(self, requests: Requests) -> float:
-        """Return the bound of the plan's step in seconds, by the least times of its requests."""
+    def seconds(self, least: LeastTimes) -> float:
+        """Return the lower bound of the plan's step in seconds, by the least times of its requests.
+
+        Args:
+            least: Those of any placement, or of the placement that is bounded.
+        """
         plan = self.plan
-        spans = self.spans(requests)
+        spans = self.spans(least)
         works = spans.sum(axis=1) @ np.array([plan.passes, 1, plan.passes - 1])
-        before, after, _ = np.array(self.ends_s(requests)).T
-        reduced = after + self._reduced_s(requests, spans)
+        before, after, _ = np.array(self.ends_s(least)).T
+        reduced = after + self._reduced_s(least, spans)
         if plan.pp > 1:
-            sent, back = self.messages(requests)
+            sent, back = self.messages(least)
             before = np.maximum(before, before[0] + _passed(spans[:-1, 0, 0] + sent[:-1, 1]))
             if not plan.splits:
                 after = np.maximum(after, _passed(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
             works += self._sent_s(sent[:, 0], back[:, 0])
         return float((before + works + np.maximum(after, reduced)).max()) * (1 - ROUNDED)
 
-    def _reduced_s(self, requests: Requests, spans: F64) -> F64:
-        """Return [P] the times of reductions less the last backward, as no gradient is there before this begins."""
-        took = [path.seconds(requests, place) for place, path in enumerate(self.reduces)]
+    def _reduced_s(self, least: LeastTimes, spans: F64) -> F64:
+        """Return [P] the seconds for which reductions of gradients go on after the last backward, with which they begin."""
+        took = [path.seconds(least, place) for place, path in enumerate(self.reduces)]
         last = spans[..., 1 if self.plan.passes == 1 else 2].sum(axis=1)
         return np.array(took) - last if took else np.zeros(self.plan.pp)
 
-    def spans(self, requests: Requests) -> F64:
-        """Return [P, V, 3] the times of the forward, the first backward and a later backward of each stage."""
-        return np.asarray(self.cut.counts @ np.array(self._of_places(requests, self._parts_s)))
+    def spans(self, least: LeastTimes) -> F64:
+        """Return [P, V, 3] the seconds of the forward, the first backward and a later backward of each stage."""
+        return np.asarray(self.cut.counts @ np.array(self._of_places(least, self._parts_s)))
 
-    def _of_places(self, requests: Requests, of_place: Callable[[Requests, int, int], T]) -> list[T]:
-        """Return [P] a value for each place, computed once for places with equal parts and equal times of requests."""
+    def _of_places(self, least: LeastTimes, of_place: Callable[[LeastTimes, int, int], T]) -> list[T]:
+        """Return [P] a value for each place, computed once for places with equal parts and equal times of requests.
+
+        Args:
+            least: The least times of requests.
+            of_place: A function of these times, a place and its kind (a row of `StageCut.held`), which computes the value.
+        """
         known = dict[Hashable, T]()
-        keys = [(requests.place_key(place), held) for place, held in enumerate(self.cut.holds)]
+        keys = [(least.place_key(place), held) for place, held in enumerate(self.cut.holds)]
         for place, key in enumerate(keys):
             if key not in known:
-                known[key] = of_place(requests, place, key[1])
+                known[key] = of_place(least, place, key[1])
         return [known[key] for key in keys]
 
-    def _parts_s(self, requests: Requests, place: int, held: int) -> list[Sequence[float]]:
-        """Return [K, 3] the times of the passes of each part at a place."""
+    def _parts_s(self, least: LeastTimes, place: int, held: int) -> list[Sequence[float]]:
+        """Return [K, 3] the seconds of the passes of each part at a place whose kind is row `held` of `StageCut.held`."""
         has = self.cut.held[held] > 0
-        return [times_s(turns, requests, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
+        return [times_s(turns, least, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
 
-    def ends_s(self, requests: Requests) -> list[list[float]]:
-        """Return [P, 3] the times of each place before its passes, after them, and after them without overlap with passes."""
-        return self._of_places(requests, lambda requests, place, held: times_s(self.ends[held], requests, place))
+    def ends_s(self, least: LeastTimes) -> list[list[float]]:
+        """Return [P, 3] the seconds of each place before its passes, after them, and after them without overlap with passes."""
+        return self._of_places(least, lambda least, place, held: times_s(self.ends[held], least, place))
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
-        """Return [P] the time that a rank waits until its messages have left, without the last one."""
+        """Return [P] the seconds that a rank waits until its messages have left, without the last message.
+
+        Args:
+            onward_s: [P] the seconds until a message to the next place has left.
+            back_s: [P] the same for a message to the place before.
+        """
         if not self.waits:
             return np.zeros(self.plan.pp)
         stages = self.cut.stages
@@ -127,14 +141,14 @@ class Outline:
         most = np.maximum(onward_s * (sends_on > 0), back_s * (sends_back > 0))
         return np.asarray(self.plan.passes * (sends_on * onward_s + sends_back * back_s) - most)
 
-    def messages(self, requests: Requests) -> F64:
-        """Return [2, P, 2] the times until a message to the next place, or to the one before, has left and is delivered."""
-        found = [requests.messages(to, self.message_bytes) for to in (1, -1)]
+    def messages(self, least: LeastTimes) -> F64:
+        """Return [2, P, 2] the seconds until a message to the next place, or to the one before, has left and is delivered."""
+        found = [least.messages(to, self.message_bytes) for to in (1, -1)]
         return np.array([[(each.left_s, each.there_s) for each in way] for way in found])
 
 
 def _passed(steps: F64) -> F64:
-    """Return [P] the time at which something that goes from place to place, in steps of these times, reaches each place."""
+    """Return [P] the seconds until something that is passed from place to place reaches each; `steps` [P - 1] are the ways."""
     return np.concatenate(([0.0], np.cumsum(steps)))
 
 
@@ -146,15 +160,15 @@ class PipelineTimes(NamedTuple):
     """The times of the ranks of each place, in seconds."""
 
     begin: F64  # [P] before the first pass
-    forward: F64  # [P, V]
-    backward: F64  # [P, V]
-    last: F64  # [P, V] of the last microbatch
+    forward: F64  # [P, V] of each forward
+    backward: F64  # [P, V] of each backward but the last
+    last: F64  # [P, V] of the backward of the last microbatch
     left: F64  # [2, P] until a message to the place after, or before, has left
-    there: F64  # [2, P] until it is there besides
+    there: F64  # [2, P] from then until it is delivered
     weights: F64  # [P, V] since the step began, until those that a stage uses first are gathered
     arrive: F64  # [P, V, A] from the beginning of the last backward until gradients are to be reduced
-    reduce: F64  # [P, V, A]
-    end: F64  # [P] after all
+    reduce: F64  # [P, V, A] of each reduction of gradients
+    end: F64  # [P] after all passes and reductions, for the optimizer
 
 
 def pipeline_end_s(times: PipelineTimes, order: str, microbatches: int, *, waits: bool) -> float:
@@ -166,7 +180,7 @@ def pipeline_end_s(times: PipelineTimes, order: str, microbatches: int, *, waits
 
 @lru_cache(maxsize=32)
 def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits: bool) -> tuple[Graph, I64]:
-    """Return the graph of a pipeline, and the index in its times, one after another, of each task's time."""
+    """Return the graph of a pipeline, and for each task the index of its time in the columns of `PipelineTimes`, one by one."""
     alone = [[Turn(0, what, number) for number in range(microbatches) for what in (FORWARD, BACKWARD)]]
     stages = [stages_of(place, places, virtual, order) for place in range(places)] if places > 1 else [(0,)]
     laying = _ChartBuilder(stages, microbatches, waits)
@@ -177,7 +191,7 @@ def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits
 
 @dataclass(slots=True)
 class _ChartBuilder:
-    """A builder of the graph of a chart; each message is two tasks: until it has left, and until it is there."""
+    """A builder of the graph of a chart. Each message is two tasks: until it has left, and from then until it is delivered."""
 
     stages: Sequence[tuple[int, ...]]  # [P] stages of each place
     microbatches: int
@@ -193,7 +207,7 @@ class _ChartBuilder:
         self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist(), strict=False))
 
     def place(self, place: int, own: Sequence[Turn]) -> None:
-        """Add the turns of one place."""
+        """Add the turns of one place, in the order in which it takes them."""
         last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [-1] * AXES
         for turn in own:
             if turn.what.startswith(SEND):
@@ -211,7 +225,14 @@ class _ChartBuilder:
         self._task("end", place, last, *(each for each in reduces if each >= 0), *held, *sent)
 
     def _turn(self, turn: Turn, at: int, before: int, held: Sequence[int]) -> int:
-        """Add a turn that waits until the held messages have left, and return its task."""
+        """Add a forward or backward, and return its task.
+
+        Args:
+            turn: The turn.
+            at: The index of its stage among the stages of all places.
+            before: The task of the turn before it at this place.
+            held: The tasks of messages that must have left first.
+        """
         last = turn.what == BACKWARD and turn.microbatch == self.microbatches - 1
         kind = "last" if last else "forward" if turn.what == FORWARD else "backward"
         task = self._task(kind, at, before, *held, *self._needed(turn))
@@ -220,7 +241,14 @@ class _ChartBuilder:
         return task
 
     def _reduced(self, turn: Turn, at: int, before: int, reduces: Sequence[int]) -> list[int]:
-        """Add a reduction of each axis, after its gradients and the reduction before, and return the tasks."""
+        """Add the reductions of a stage's gradients, one for each axis, and return their tasks.
+
+        Args:
+            turn: The last backward of the stage.
+            at: The index of the stage among the stages of all places.
+            before: The task of the turn before that backward at this place.
+            reduces: By axis, the task of the earlier reduction that each waits for; -1: there is none.
+        """
         found = []
         for axis, earlier in enumerate(reduces):
             arrived = self._task("arrive", at * AXES + axis, before, *self._needed(turn))
@@ -228,17 +256,17 @@ class _ChartBuilder:
         return found
 
     def _needed(self, turn: Turn) -> list[int]:
-        """Return the task until the message that a turn needs is there; an empty list if it needs none."""
+        """Return a list of the task that ends when the message that a turn needs is delivered; none if it needs no message."""
         first = self.messages.get(message_for(turn))
         return [] if first is None else [first + 1]
 
     def _sent(self, turn: Turn) -> int:
-        """Return the first task of the message that a turn sends."""
+        """Return the first of the two tasks of the message that a turn sends."""
         kind = turn.what.removeprefix(SEND)
         return self._message(Turn(turn.stage + (1 if kind == FORWARD else -1), RECEIVE + kind, turn.microbatch))
 
     def _message(self, received: Turn) -> int:
-        """Return the first task of the message that a turn receives; add both its tasks if there are none."""
+        """Return the first of the two tasks of the message that a turn receives; add both if the message has none yet."""
         if received not in self.messages:
             back = not received.what.endswith(FORWARD)
             sender = received.stage + (1 if back else -1)
@@ -248,7 +276,13 @@ class _ChartBuilder:
         return self.messages[received]
 
     def _task(self, kind: str, at: int, *after: int) -> int:
-        """Add a task that waits for others, and return its number."""
+        """Add a task that waits for others, and return its number.
+
+        Args:
+            kind: A field of `PipelineTimes`, which has its time.
+            at: The index of its time in that field.
+            after: The tasks that it waits for.
+        """
         self.code.append(self.first[kind] + at)
         self.edges += [(len(self.code) - 1, each) for each in after]
         return len(self.code) - 1
@@ -261,54 +295,54 @@ class _ChartBuilder:
         return builder.graph(), np.array(self.code)
 
 
-def chart_s(paths: MegatronPaths, outline: Outline, requests: Requests) -> float:
-    """Return the bound of a step by its chart, in seconds; 0 where no chart is made."""
+def chart_s(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> float:
+    """Return the bound of a step by the chart of its pipeline, in seconds; 0 where the chart is too large or too long."""
     plan = outline.plan
     if 2 * plan.stages * plan.passes > MOST:
         return 0.0
     try:
-        times = _times(paths, outline, requests)
+        times = _times(paths, outline, least)
         return pipeline_end_s(times, plan.pipeline, plan.passes, waits=outline.waits) * (1 - ROUNDED)
     except InputError:  # longer than the clock counts
         return 0.0
 
 
-def _times(paths: MegatronPaths, outline: Outline, requests: Requests) -> PipelineTimes:
+def _times(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> PipelineTimes:
     """Return the times of a plan's chart."""
-    spans, plan = outline.spans(requests), outline.plan
-    ends = np.array(outline.ends_s(requests))
-    ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(requests)
+    spans, plan = outline.spans(least), outline.plan
+    ends = np.array(outline.ends_s(least))
+    ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(least)
     shape = (plan.pp, plan.vp)
     weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
     if paths.stack.overlaps_gradients:
         for place in range(plan.pp):
             of = [paths.overlapped(plan, int(stage)) for stage in outline.cut.stages[place]]
-            weights[place] = _gathered(of, requests, place)
+            weights[place] = _gathered(of, least, place)
             moved[place] = [sum(each.moved_s for each in asides) for asides in of]
             for v, asides in enumerate(of):
                 for a, each in enumerate(asides):
-                    arrive[place, v, a] = _arrives_s(paths, plan, each, requests, place)
-                    reduce[place, v, a] = 0.0 if each.reduce is None else requests.collective(place, each.reduce).there_s
+                    arrive[place, v, a] = _arrives_s(paths, plan, each, least, place)
+                    reduce[place, v, a] = 0.0 if each.reduce is None else least.collective(place, each.reduce).there_s
     passes = spans[..., 0], spans[..., 2], spans[..., 2] + moved
     left, there = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
     return PipelineTimes(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
 
 
-def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, requests: Requests, place: int) -> float:
+def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, least: LeastTimes, place: int) -> float:
     """Return the time from the beginning of the last backward until the last gradients may be reduced, in seconds."""
     first, *after = aside.names
-    passed = sum(paths.of_layer(plan, name)[2].seconds(requests, place) for name in after)
-    return passed + paths.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
+    passed = sum(paths.of_layer(plan, name)[2].seconds(least, place) for name in after)
+    return passed + paths.of_arrivals(plan, first)[aside.axis].seconds(least, place) + aside.moved_s
 
 
-def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], requests: Requests, place: int) -> list[float]:
-    """Return [V] the time from the step's beginning until each stage has its first weights; one axis gathers one at a time."""
+def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], least: LeastTimes, place: int) -> list[float]:
+    """Return [V] the seconds from the step's beginning until each stage has its first weights; an axis gathers one by one."""
     cleared, there, found = 0.0, dict[str, float](), list[float]()
     for asides in of_stages:
         for each in asides:
             cleared += each.cleared_s
             if each.gather is not None:
-                taken_s = requests.collective(place, each.gather).there_s
+                taken_s = least.collective(place, each.gather).there_s
                 there[each.axis] = max(there.get(each.axis, 0.0), cleared) + taken_s
         found.append(max((there[each.axis] for each in asides if each.gather is not None), default=0.0))
     return found

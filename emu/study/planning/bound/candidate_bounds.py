@@ -8,10 +8,9 @@ stands for plans of all microbatches. Where tiles fill all cores, a sequence tak
 a pass of fewer: more share the fixed time of a pass (weights read, messages begun). Own requests are timed only as far as is
 needed.
 
-A lower bound of the memory of a plan's ranks, computed without its turns.
-
-The bound counts place 0: weights, states of the optimizer, and the larger of two: what the forwards before the first backward
-keep, or all gradients at the optimizer. A silent tape counts more at these two moments.
+Also here: `MemoryFloors`, a lower bound of the memory of a plan's ranks that needs no tape. It counts place 0: weights, states
+of the optimizer, and the larger of two: what the forwards before the first backward keep, or all gradients at the optimizer. A
+silent tape counts more at these two moments.
 """
 
 from collections import Counter
@@ -34,9 +33,16 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
+from emu.study.planning.bound.least_times import (
+    BoundedRequest,
+    LeastTimes,
+    Missing,
+    PlacedGroups,
+    PlacedLeastTimes,
+    PortLeastTimes,
+)
 from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.rates import Rates, RequestTime, ports_of
-from emu.study.planning.bound.requests import Missing, PlacedGroups, PlacedRequest, PlacedRequests, QuickRequests, Requests
+from emu.study.planning.bound.rates import LeastTime, Rates, ports_of
 from emu.study.planning.bound.tape_paths import TapePath, TapePaths, times_s
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
@@ -49,7 +55,7 @@ _PartCount = tuple[str, int, int]  # of a part on place 0: its name, how often i
 
 @dataclass(eq=False)
 class MemoryFloors:
-    """The lower bounds of memory of the plans of one model by one software."""
+    """The lower bounds of the memory that plans of one model by one software take on their fullest rank."""
 
     model: Model
     stack: Stack
@@ -76,7 +82,7 @@ class MemoryFloors:
 
     @kept_by(lambda _, plan, name: (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1))
     def _piece(self, plan: Plan, name: str) -> _PartMemory:
-        """Return the memory of a part."""
+        """Return the memory of a part, one of the names of `part_names`."""
         piece = LayerMemory(self.model, plan, self.stack, name)
         largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
         return piece.kept, piece.parameters, largest
@@ -91,23 +97,24 @@ def _ahead(plan: Plan) -> Sequence[int]:
     return [begun[stage] for stage in plan.stages_of(0)]
 
 
-_CUT = 1e-3  # of a pass, more than what is rounded where its operators are shared out
-_RANKS = 2**22  # of all placements in the cache; one of 16,384 takes a megabyte
+_CUT = 1e-3  # share by which the time of a sequence is lowered, as operators are rounded
+_RANKS = 2**22  # limit of the ranks of all placements in the cache; 16,384 ranks take a megabyte
 # A function that times requests on the topology of a number.
-TimeRequests = Callable[[int, Mapping[Hashable, PlacedRequest]], Mapping[Hashable, RequestTime]]
+TimeRequests = Callable[[int, Mapping[Hashable, BoundedRequest]], Mapping[Hashable, LeastTime]]
 
 
 @dataclass(eq=False)
 class QuickBounds:
-    """The quick bounds of the plans of one search."""
+    """The quick bounds of the plans of one search, in any placement and on all of its topologies."""
 
-    paths: TapePaths  # of the device
+    paths: TapePaths  # the paths of the model's parts on the device
     rates: Sequence[Rates]  # of each topology
 
     def quickly_s(self, plan: Plan) -> float:
-        """Return a bound of a plan's step on all topologies, in seconds, by the time of a sequence in the largest passes.
+        """Return a bound of a plan's step, in seconds, by the least time of a sequence in a pass of any number of sequences.
 
-        The bound is 0 where one pass does not stand for plans of all microbatches.
+        The bound is 0 for software where such a time does not hold for all microbatches: `TapePaths.pass_settings` has
+        settings.
         """
         if self.paths.pass_settings(plan):
             return 0.0
@@ -115,12 +122,12 @@ class QuickBounds:
         return self._step_s(plan, plan.pass_batch * forward, plan.pass_batch * backward)
 
     def seconds(self, plan: Plan) -> float:
-        """Return a bound of a plan's step on all topologies, in seconds, by the time of its own passes."""
+        """Return a better bound of a plan's step, in seconds, by the time of its own passes."""
         return self._step_s(plan, *self._own_pass_s(plan))
 
     @kept_by(lambda _, plan: plan.layer_settings)
     def _sequence_s(self, plan: Plan) -> tuple[float, float]:
-        """Return the least times of a sequence in the largest forward and backward of a layer."""
+        """Return the least seconds of one sequence in a layer's forward, and in its backward: those in the largest passes."""
         batch = plan.global_batch  # no pass has more
         largest = replace(plan, microbatch=batch, global_batch=plan.dp * plan.passes * batch)
         forward, backward = self._pass_s(self._filled, largest)
@@ -136,11 +143,11 @@ class QuickBounds:
         )
     )
     def _own_pass_s(self, plan: Plan) -> tuple[float, float]:
-        """Return the least times of a forward and of a backward of a layer in the plan's own passes."""
+        """Return the least seconds of a forward and of a backward of a layer in the plan's own passes."""
         return self._pass_s(self.paths, plan)
 
     def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
-        """Return the bound of a step by the times of a forward and of a backward of a layer."""
+        """Return the bound of a step in seconds, by the seconds of a forward and of a backward of a layer."""
         own, before, smallest = self._of_places(plan)
         after = 0.0 * smallest if plan.splits else smallest
         takes = plan.passes * (forward + backward) * own + forward * before + backward * after
@@ -148,7 +155,7 @@ class QuickBounds:
 
     @cached_property
     def _filled(self) -> TapePaths:
-        """The paths through tapes of a device whose cores are all busy to the end."""
+        """The paths on a device whose cores are all busy to the end, so that no tiles are left over."""
         return type(self.paths)(self.paths.model, self.paths.stack, replace(self.paths.device, cores=0))
 
     @cached_property
@@ -158,17 +165,22 @@ class QuickBounds:
         return max(dict.fromkeys(kinds), key=kinds.count)
 
     def _pass_s(self, paths: TapePaths, plan: Plan) -> tuple[float, float]:
-        """Return the least times of a forward and of a backward of a layer; 0 if it cannot be generated."""
+        """Return the least seconds of a forward and of a backward of a layer on any topology; 0 if it cannot be generated."""
         try:
             turns = paths.of_layer(replace(plan, recompute="none"), self._kind)
         except InputError:  # it is told when the plan is looked at
             return 0.0, 0.0
-        found = [times_s(turns, Requests(rates, plan), 0) for rates in self.rates]
+        found = [times_s(turns, LeastTimes(rates, plan), 0) for rates in self.rates]
         return min(forward for forward, _, _ in found), min(min(backwards) for _, *backwards in found)
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))
     def _of_places(self, plan: Plan) -> tuple[F64, F64, F64]:
-        """Return the layers at each place, of the first stages of the places before it, and of the smallest of these [P]."""
+        """Return numbers of layers for each place, each [P].
+
+        Returns:
+            The layers of the place; those of the first stages of all places before it; and those of the smallest stages of
+            these places.
+        """
         counts = self.paths.cut(plan).counts[..., self.paths.names.index(self._kind)]
         return counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1))
 
@@ -184,15 +196,15 @@ class CandidateBounds:
 
     paths: TapePaths
     topologies: Sequence[Topology]  # as the software has them
-    axes: frozenset[str] = frozenset()  # for which what serves them is named
+    axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
     names: bool = False  # a word names an algorithm, by which ranks may send to switches, even where none is said to add
     quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
-    _known: list[dict[Hashable, RequestTime]] = field(init=False)  # times of requests by name, of each topology
+    _known: list[dict[Hashable, LeastTime]] = field(init=False)  # times of requests by name, of each topology
     _groups: LRUCache[Hashable, PlacedGroups] = field(
         default_factory=lambda: LRUCache(_RANKS, lambda groups: groups.plan.world)
     )
-    _timed: set[Candidate] = field(default_factory=set)  # whose own requests are
+    _timed: set[Candidate] = field(default_factory=set)  # candidates whose own requests all have known times
 
     def __post_init__(self) -> None:
         self._rates = [Rates.of(topology) for topology in self.topologies]
@@ -205,7 +217,7 @@ class CandidateBounds:
         Raises:
             InputError: the plan cannot be generated.
         """
-        return [self._outlined(plan).seconds(Requests(rates, plan)) for rates in self._rates]
+        return [self._outlined(plan).seconds(LeastTimes(rates, plan)) for rates in self._rates]
 
     @property
     def reduces(self) -> bool:
@@ -213,18 +225,18 @@ class CandidateBounds:
         return self.paths.reduces
 
     def reduced_s(self, plan: Plan) -> float:
-        """Return a bound of a plan's step by its reductions of gradients, on any topology, in the best of its placements."""
+        """Return a bound of a plan's step in seconds, by reductions of gradients alone, in the best placement anywhere."""
         paths = self.paths.reductions(plan, last=False)
         every = (Candidate(number, plan, axes) for number in range(len(self.topologies)) for axes in placements(plan))
         return min(_longest_s(paths, self._quick(each)) for each in every)
 
     def quickly_s(self, candidate: Candidate) -> float:
-        """Return a bound of a candidate in its placement before its requests are timed, in seconds."""
+        """Return a bound of a candidate in its placement, in seconds, by the rates of ports: no request is timed for it."""
         there = self._quick(candidate)
         return max(self._outlined(candidate.plan).seconds(there), self._reduced_s(there))
 
-    def _reduced_s(self, there: QuickRequests) -> float:
-        """Return the bound of a candidate by its reductions, as far as times are known."""
+    def _reduced_s(self, there: PortLeastTimes) -> float:
+        """Return the bound of a candidate by its reductions of gradients, in seconds."""
         return _longest_s(self.paths.reductions(there.plan, last=False), there)
 
     def _where(self, candidate: Candidate) -> PlacedGroups:
@@ -237,17 +249,21 @@ class CandidateBounds:
             self._groups[key] = PlacedGroups.of(topology, plan, axes, self._rates[number], ports)
         return self._groups[key]
 
-    def _quick(self, candidate: Candidate) -> QuickRequests:
-        """Return the requests of a candidate, before they are timed."""
-        return QuickRequests(self._rates[candidate.topology], candidate.plan, self._where(candidate))
+    def _quick(self, candidate: Candidate) -> PortLeastTimes:
+        """Return the least times of a candidate's requests by the rates of ports."""
+        return PortLeastTimes(self._rates[candidate.topology], candidate.plan, self._where(candidate))
 
-    def _there(self, candidate: Candidate) -> PlacedRequests:
-        """Return the requests of a candidate in its placement."""
+    def _there(self, candidate: Candidate) -> PlacedLeastTimes:
+        """Return the least times of a candidate's requests in its placement, by the times known so far."""
         number, plan, _ = candidate
-        return PlacedRequests(self._rates[number], plan, self._where(candidate), self._known[number], self.axes)
+        return PlacedLeastTimes(self._rates[number], plan, self._where(candidate), self._known[number], self.axes)
 
     def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[tuple[float, bool]]:
-        """Return better bounds of candidates, after some of the requests without known times are timed.
+        """Return better bounds of candidates, for which some of their requests without known times are timed.
+
+        Args:
+            candidates: The candidates, each with a placement.
+            times: A function that times requests.
 
         Returns:
             For each candidate the bound in seconds, and whether it is final: all times of its requests are known.
@@ -258,10 +274,13 @@ class CandidateBounds:
             missing[each.topology] |= untold
         self._time(missing, times)
         nearest = (self._bound(each) if bound[1] else bound for each, bound in zip(candidates, found, strict=True))
-        return [(least_s, is_told) for least_s, _, is_told in nearest]
+        return [(least_s, is_final) for least_s, _, is_final in nearest]
 
     def _bound(self, candidate: Candidate) -> tuple[float, Missing, bool]:
-        """Return the bound by known times, the missing times, and whether it is final; the slower chart is computed last."""
+        """Return the bound in seconds by known times, the requests without one, and whether the bound is final.
+
+        The chart of the pipeline is slow to compute. It is left to a second call for the candidate, once no time is missing.
+        """
         there, outline = self._there(candidate), self._outlined(candidate.plan)
         least_s = max(outline.seconds(there), self._reduced_s(there))
         charted = candidate in self._timed
@@ -271,7 +290,7 @@ class CandidateBounds:
         return least_s, there.missing, charted and not there.missing
 
     def _time(self, missing: Sequence[Missing], times: TimeRequests) -> None:
-        """Time the missing requests that come first in order."""
+        """Time the missing requests that come first in order; `missing` and the results are by the number of the topology."""
         first = min((after for of in missing for after, _ in of.values()), default=0)
         for number, of in enumerate(missing):
             wanted = {name: request for name, (after, request) in of.items() if after == first}
@@ -283,6 +302,6 @@ class CandidateBounds:
         return Outline.of(self.paths, plan)
 
 
-def _longest_s(paths: Sequence[TapePath], requests: Requests) -> float:
+def _longest_s(paths: Sequence[TapePath], least: LeastTimes) -> float:
     """Return the time of the longest of the paths of a plan's places, one path each, in seconds."""
-    return max((path.seconds(requests, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)
+    return max((path.seconds(least, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)

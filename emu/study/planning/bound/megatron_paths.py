@@ -21,11 +21,11 @@ class OverlappedRequests(NamedTuple):
     """Gradient and weight communication of one group of ranks with copies of a stage's parameters, beside the passes."""
 
     axis: str
-    cleared_s: float  # gradients are set to 0
-    gather: Ask | None  # weights that are used first
-    reduce: Ask | None  # gradients that come last
-    moved_s: float  # to scale all of its gradients
-    names: tuple[str, ...]  # parts from that on whose gradients come last
+    cleared_s: float  # seconds to set gradients to 0
+    gather: Ask | None  # the request for the weights that are used first
+    reduce: Ask | None  # the request that reduces the gradients that come last
+    moved_s: float  # seconds to scale all of its gradients
+    names: tuple[str, ...]  # parts of the stage, from the one on whose gradients come last
 
 
 @dataclass(eq=False)
@@ -53,14 +53,14 @@ class MegatronPaths(TapePaths):
         return not overlaps_messages(plan, self.stack)
 
     def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Return the parameters of a layer on a rank, by axis."""
+        """Return the number of a part's parameters on a rank, by the axis of the ranks that have copies."""
         layer, found = MegatronLayer(self.model, plan, self.stack, name), Counter[str]()
         for kernel, size in layer.parameters():
             found[layer.axis(kernel)] += size
         return found or Counter(dp=sum(operator.parameters for operator in layer.operators))
 
     def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
-        """Return the paths of a rank that sets gradients to 0, and at last reduces, scales, updates and gathers."""
+        """Return the paths of a rank that first sets gradients to 0, and at the end reduces, scales, updates and gathers."""
         begun, tape, update = (Tape(self.dtype) for _ in range(3))
         buffers = self._buffers(tape, plan, held)
         owned = sum(buffer.owned for buffer in buffers)

@@ -28,7 +28,7 @@ class PytorchPaths(TapePaths):
     _reductions: dict[object, TapePath] = field(default_factory=dict)
 
     def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
-        """Return further settings on which the passes of a layer depend."""
+        """Return settings on which the passes of a layer depend, too: sharded weights, split backwards, and only one pass."""
         return plan.shards_weights, plan.splits, plan.passes == 1
 
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
@@ -53,11 +53,11 @@ class PytorchPaths(TapePaths):
         return forward, first, later
 
     def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
-        """Return [P] the paths of the requests beside the passes of each place, one after another in each group."""
+        """Return [P] the paths of the requests beside the passes of each place; arguments as in `TapePaths.reductions`."""
         return tuple(self._of_place(plan, place, last=last) for place in range(plan.pp))
 
     def _of_place(self, plan: Plan, place: int, *, last: bool) -> TapePath:
-        """Return the path of the requests of one place of the pipelines."""
+        """Return the path of the requests beside the passes of one place; arguments as in `reductions`."""
         numbers = plan.stages_of(place * plan.stage_ranks)
         parts = tuple(part_names(plan, self.model, number) for number in numbers)
         copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.copies > 1, plan.sizes["edp"])
@@ -72,7 +72,7 @@ class PytorchPaths(TapePaths):
         return self._reductions[key]
 
     def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Return the parameters of a layer on a rank, all of dp."""
+        """Return the number of a part's parameters on a rank; all are copied over dp."""
         return Counter(dp=sum(operator.parameters for operator in Part(self.model, plan, self.stack, name).operators))
 
     def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
@@ -86,5 +86,5 @@ class PytorchPaths(TapePaths):
 class _UncountedGradients(WholeGradients):
     """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
 
-    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+    def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """Do nothing for a gradient that is computed: its reduction runs beside the passes, and their paths leave it out."""

@@ -28,12 +28,12 @@ _TOGETHER = 2**17  # pairs that are routed at one time
 _FACTOR = 10_007  # of the names of routes, so that two routes between the same NPUs have different names
 
 
-class RequestTime(NamedTuple):
+class LeastTime(NamedTuple):
     """The least time of a request, in seconds."""
 
     left_s: float  # until a message has left its sender
     there_s: float  # until all ranks have left a collective, or a message is delivered
-    is_told: bool = True  # the time is final: no better one will be known
+    is_final: bool = True  # False: a better bound can still be computed
 
 
 class Rates(NamedTuple):
@@ -53,19 +53,26 @@ class Rates(NamedTuple):
         return Rates(float(out[:n].max()), float(into[:n].max()), seconds(alpha_fs))
 
     def least_s(self, operation: str, elements: int, item: int, ranks: int) -> float:
-        """Return the least time of an operation for a rank, in seconds; the ranks share its elements evenly."""
+        """Return the least time of a collective for a rank, in seconds.
+
+        Args:
+            operation: The operation; one that is not known takes no time.
+            elements: The elements of the whole input or output, of which each rank has an even share.
+            item: The bytes of an element.
+            ranks: The number of ranks of the group.
+        """
         size, own = elements * item, -(-elements // ranks) * item
         cut = dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), size - own)
         moved = {**cut, "all_reduce": size}.get(operation, 0)
         return self.alpha_s + moved / max(self.out, self.into) if moved and ranks > 1 else 0.0
 
-    def message(self, size: int) -> RequestTime:
-        """Return the least time of a message."""
-        return RequestTime(size / self.out, self.alpha_s + size / min(self.out, self.into))
+    def message(self, size: int) -> LeastTime:
+        """Return the least time of a message of `size` bytes."""
+        return LeastTime(size / self.out, self.alpha_s + size / min(self.out, self.into))
 
 
 def ranks_of(sizes: Mapping[str, int], axis: str) -> int:
-    """Return the number of ranks of a group of an axis; 1 for an axis that the plan does not have."""
+    """Return the number of ranks of a group of an axis, such as `tp` or `etp+ep`; 1 for an axis that the plan does not have."""
     names = axis.split("+")
     return prod(sizes[name] for name in names) if set(names) <= set(sizes) else 1
 
@@ -74,12 +81,19 @@ class _Side(NamedTuple):
     """The ports by which messages leave NPUs, or by which they come."""
 
     of_link: I64  # [L] the port of each link
-    rate: F64  # of each port, in bytes per second; that of no port, and of all ports of any NPU together
-    port: I64  # [J, J] of each NPU for the messages to, or from, each other
+    rate: F64  # bytes per second of each port; then 0 for no port; then the most of all ports of one NPU
+    port: I64  # [J, J] the port by which each NPU sends to, or gets from, each other
 
     @staticmethod
     def of(topology: Topology, near: I32, far: I32, npus: I64) -> "_Side":
-        """Return the side of the links whose ends `near` are NPUs, and whose ends `far` are other nodes; no route is known."""
+        """Return the side before any route is known: `port` has the number of no port everywhere.
+
+        Args:
+            topology: The topology.
+            near: [L] the ends of links that may be NPUs of the job: their sources for messages that leave.
+            far: [L] the other ends.
+            npus: [J] the NPUs of the job.
+        """
         tier, tiers = topology.links.dimension, int(topology.links.dimension.max(initial=0)) + 1
         to = np.where(far < topology.n_npus, far, topology.n_nodes + tier)
         names, of_link = np.unique(near.astype(np.int64) * (topology.n_nodes + tiers) + to, return_inverse=True)
@@ -124,10 +138,10 @@ class Ports:
         return any(bool(self.varies[np.ix_(rows, rows)].any()) for rows in self.at[npus])
 
     def add(self, topology: Topology, npus: I64) -> None:
-        """Note the ports of the routes from some NPUs to all of the job.
+        """Note the ports of the routes from these NPUs to all of the job.
 
         Raises:
-            InputError: some pair has no route.
+            InputError: a pair of NPUs has no route.
         """
         every = np.flatnonzero(self.at >= 0)
         src, dst = (side.ravel() for side in np.meshgrid(npus, every, indexing="ij"))

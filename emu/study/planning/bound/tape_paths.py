@@ -26,8 +26,8 @@ from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
+from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.rates import ranks_of
-from emu.study.planning.bound.requests import Requests
 from emu.trace.device.device import Device
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.steps import computes, queue_order
@@ -36,34 +36,34 @@ from emu.trace.trace import Events, Kind
 
 @dataclass(frozen=True, eq=False)
 class TapePath:
-    """The events of a tape, through which a longest path is computed."""
+    """The events of a tape, in order, through which a longest path is computed."""
 
-    takes_s: Sequence[float]  # the least of each; of requests nothing
-    asks: Sequence[tuple[int, Ask]]  # the requests that count
-    sends: Container[int]  # those of which the rank waits only until a message has left it
-    ordered: Sequence[bool]  # whether it waits for the one before it on its stream
-    stream: Sequence[int]
-    waits: Sequence[Sequence[int]]
-    known: dict[Hashable, float] = field(default_factory=dict)
+    takes_s: Sequence[float]  # the seconds of each event; 0 for requests
+    asks: Sequence[tuple[int, Ask]]  # the requests that take time, with the number of the event of each
+    sends: Container[int]  # events that send: the rank waits only until the message has left
+    ordered: Sequence[bool]  # whether each event waits for the one before it on its stream
+    stream: Sequence[int]  # the stream of each event
+    waits: Sequence[Sequence[int]]  # the other events that each event waits for
+    known: dict[Hashable, float] = field(default_factory=dict)  # lengths in seconds, by `LeastTimes.axes_key`
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """Axes of the requests."""
         return tuple(dict.fromkeys(ask.axis for _, ask in self.asks))
 
-    def seconds(self, requests: Requests, place: int) -> float:
+    def seconds(self, least: LeastTimes, place: int) -> float:
         """Return the time of the longest path to the last event, on a rank at a place of its pipeline, in seconds."""
-        of = requests.axes_key(place, self.axes)
+        of = least.axes_key(place, self.axes)
         if of in self.known:
             return self.known[of]
-        took = [(i, requests.collective(place, ask)) for i, ask in self.asks]
+        took = [(i, least.collective(place, ask)) for i, ask in self.asks]
         longest_s = self._longest_s({i: each.left_s if i in self.sends else each.there_s for i, each in took})
-        if all(each.is_told for _, each in took):
+        if all(each.is_final for _, each in took):
             self.known[of] = longest_s
         return longest_s
 
     def _longest_s(self, took: Mapping[int, float]) -> float:
-        """Return the time of the longest path by the times of requests."""
+        """Return the seconds of the longest path; `took` has the seconds of each request, by the number of its event."""
         last, ends = dict[int, float](), list[float]()
         takes = [took.get(i, own) for i, own in enumerate(self.takes_s)]
         for ordered, stream, waits, own in zip(self.ordered, self.stream, self.waits, takes, strict=True):
@@ -83,36 +83,36 @@ EndPaths = tuple[TapePath, TapePath, TapePath]
 HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the parameters of which they have copies
 
 
-def times_s(paths: Sequence[TapePath], requests: Requests, place: int) -> list[float]:
-    """Return the least time of each of several paths at a place, in seconds; some may be one and the same."""
-    known = {path: path.seconds(requests, place) for path in dict.fromkeys(paths)}
+def times_s(paths: Sequence[TapePath], least: LeastTimes, place: int) -> list[float]:
+    """Return the least seconds of each path at a place; a path that is given several times is computed once."""
+    known = {path: path.seconds(least, place) for path in dict.fromkeys(paths)}
     return [known[path] for path in paths]
 
 
 class StageCut(NamedTuple):
-    """The cut of a model into stages."""
+    """The cut of a model into stages: P places, V stages of each, K kinds of parts, H kinds of places by their parts."""
 
-    stages: I64  # [P, V]
-    counts: F64  # [P, V, K] parts of each
-    held: I64  # [H, K] parts of a place, of places that differ in them
-    holds: tuple[int, ...]  # [P] which of these
+    stages: I64  # [P, V] the numbers of the stages of each place
+    counts: F64  # [P, V, K] how many parts of each kind each stage has
+    held: I64  # [H, K] how many parts of each kind a place has, for each kind of place
+    holds: tuple[int, ...]  # [P] the kind of each place, a row of `held`
 
 
 @dataclass(eq=False)
 class TapePaths(ABC):
-    """The paths of the plans of one model by one software on one device, with the software's costs, over all NPUs.
+    """The paths of all plans of one model by one software on one device, with the software's costs.
 
     A subclass beside this file has the tapes of one software.
     """
 
-    reduces: ClassVar[bool] = False  # gradients beside passes, by the requests of `reductions`
+    reduces: ClassVar[bool] = False  # whether gradients are reduced beside passes, as `reductions` says
     model: Model
     stack: Stack
     device: Device
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """[K] names of the parts of the model."""
+        """[K] names of the kinds of parts: the embedding, each kind of layer once, and the head."""
         return tuple(dict.fromkeys((EMBEDDING, *self.model.kinds, HEAD)))
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))
@@ -126,7 +126,7 @@ class TapePaths(ABC):
 
     @kept_by(lambda self, plan, name: self.key(plan, name))
     def of_layer(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of the passes of a part of the model."""
+        """Return the paths of the passes of a part of the model, one of `names`."""
         return self._layer_paths(plan, name)
 
     @kept_by(lambda _, plan, held: (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp))
@@ -135,7 +135,7 @@ class TapePaths(ABC):
         return self._end_paths(plan, held)
 
     def held(self, plan: Plan, parts: Mapping[str, int]) -> tuple[HeldElements, ...]:
-        """Return the parameters on a rank with this number of each part, by the axis of the ranks that have copies."""
+        """Return the parameters on a rank with this number of each part, by the axis of the ranks that have copies of them."""
         found, sizes = Counter[str](), plan.sizes
         for name, n in parts.items():
             found.update({axis: n * size for axis, size in self.elements(plan, name).items()})
@@ -149,11 +149,15 @@ class TapePaths(ABC):
 
     @kept_by(lambda _, plan, name: (name, *plan.layer_settings, plan.copy_axes, plan.pp > 1, plan.ends_meet))
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Return the parameters of a layer on a rank, by the axis of the ranks that have copies."""
+        """Return the number of a part's parameters on a rank, by the axis of the ranks that have copies of them."""
         return self._elements(plan, name)
 
     def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
-        """Return further settings on which the passes of a layer depend; (): one pass stands for plans of all microbatches."""
+        """Return further settings on which the passes of a layer depend.
+
+        The tuple is empty if there are none. Then the time of one pass serves plans of all microbatches
+        (`QuickBounds.quickly_s`).
+        """
         return ()
 
     def waits(self, plan: Plan) -> bool:
@@ -185,7 +189,7 @@ class TapePaths(ABC):
         """Return the parameters of a layer on a rank, by axis."""
 
     def moved_s(self, elements: int) -> float:
-        """Return the time of the memory traffic of this number of gradients, in seconds."""
+        """Return the seconds of the memory traffic of this number of gradients."""
         tape = Tape(self.dtype)
         tape.compute(gradient_work(self.stack.precision, elements))
         return float(self.device.seconds(tape.events(), "float32").sum())

@@ -11,22 +11,25 @@ from typing import NamedTuple
 
 from emu.study.planning.search.row import Candidate
 
-READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
+# The kinds of bounds. A search goes through them from the last to the first; of equal bounds the best known comes first.
+# PLAN: quickly, in any placement; WORKS: by the plan's own passes; REDUCED: by its reductions of gradients, too; ANYWHERE: by
+# all parts of the model, on one topology; PLACED: in one placement; READY: final, so that the step is timed next.
+READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)
 _TOGETHER = 64  # limit of entries that are looked at together
-_AS_LEAST = 1.005  # times the least bound: limit of their bounds
+_AS_LEAST = 1.005  # entries up to this times the least bound are looked at together
 
 
 class Entry(NamedTuple):
     """A candidate, or a plan in any placement, with the bound of its time."""
 
     bound_s: float
-    known: int  # the kind of the bound: READY, PLACED and so on
+    kind: int  # how far its bound is worked out: READY, PLACED and so on
     number: int  # unique
     candidate: Candidate
 
     @property
     def split(self) -> Hashable:
-        """The key of its split."""
+        """The key of its plan's split: the sizes of the axes, and how states are sharded."""
         plan = self.candidate.plan
         return plan.sharding, plan.tp, plan.cp, plan.pp, plan.ep
 
@@ -39,16 +42,16 @@ class Frontier:
     added: int = 0
     _firsts: list[Entry] = field(default_factory=list)  # a heap of entries that were the first of their split
 
-    def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
+    def add(self, bound_s: float, kind: int, candidate: Candidate) -> None:
         """Add an entry, numbered after all entries before it.
 
         Args:
             bound_s: The lower bound of its time.
-            known: How this bound was found, one of the constants from READY on.
+            kind: How this bound was found, one of the constants from READY on.
             candidate: The candidate, or a plan in any placement.
         """
         self.added += 1
-        self._push(Entry(bound_s, known, self.added, candidate))
+        self._push(Entry(bound_s, kind, self.added, candidate))
 
     @property
     def entries(self) -> list[Entry]:
@@ -83,14 +86,18 @@ class Frontier:
         return found
 
     def together(self, most_s: float) -> list[Entry]:
-        """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
+        """Take off and return the entries that are looked at next, up to a bound of `most_s` seconds.
+
+        This is the first entry alone if its step is ready to be timed. Else it is those near the least bound that are not
+        ready.
+        """
         found, ready, least = list[Entry](), list[Entry](), self.least()
         while least is not None and len(found) < _TOGETHER and least.bound_s <= most_s:
             entry = self.take(least.split)
             if not found:
                 most_s = min(most_s, entry.bound_s * _AS_LEAST)
-            (ready if entry.known == READY and found else found).append(entry)
-            if found[0].known == READY:
+            (ready if entry.kind == READY and found else found).append(entry)
+            if found[0].kind == READY:
                 break
             least = self.least()
         for entry in ready:
@@ -98,7 +105,12 @@ class Frontier:
         return found
 
     def promising(self, most_s: float, tried: Counter[Hashable]) -> list[Hashable]:
-        """Return the splits with a bound of at most `most_s`: the least often tried first, then by their least bound."""
+        """Return the splits with a bound of at most `most_s` seconds: the least often tried first, then by their least bound.
+
+        Args:
+            most_s: The limit of the bounds.
+            tried: How often a promising plan of each split was timed.
+        """
         near = {split: heap[0] for split, heap in self.heaps.items() if heap and heap[0].bound_s <= most_s}
         return sorted(near, key=lambda split: (tried[split], near[split]))
 

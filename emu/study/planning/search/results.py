@@ -22,38 +22,38 @@ from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.sources import code_digest
 from emu.store import ValueTable
-from emu.study.planning.bound.requests import PlacedRequest, time_request
+from emu.study.planning.bound.least_times import BoundedRequest, least_request_time
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, TimingEffort
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import format_time
 
-QUICK, COMPOSED, FULL = "quick", "composed", "full"  # ways to time a step
+QUICK, THOROUGH, FULL = "quick", "thorough", "full"  # ways to time a step
 _EFFORTS = {
     QUICK: TimingEffort(0, most_steps=32, near=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
-    COMPOSED: ALWAYS_COMPOSED,
+    THOROUGH: ALWAYS_COMPOSED,
     FULL: DEFAULT_EFFORT,  # as `emu estimate` does
 }
-JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `RequestTime`; or why there is none under REFUSED
+JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `LeastTime`; or why there is none under REFUSED
 REFUSED = "refused"
 _FILE = "plans.sqlite"
 
 
 class StepJob(NamedTuple):
-    """A job that times a step of a candidate."""
+    """A job that times a step of a candidate in one of the ways QUICK, THOROUGH and FULL."""
 
     candidate: Candidate
     how: str = QUICK
 
 
 class RequestJob(NamedTuple):
-    """A job that times a request by itself."""
+    """A job that computes the least time of a request on a topology."""
 
-    topology: int  # which of those of the search
-    request: PlacedRequest
+    topology: int  # its number among the topologies of the search
+    request: BoundedRequest
 
 
 Job = StepJob | RequestJob
@@ -61,7 +61,7 @@ Job = StepJob | RequestJob
 
 @dataclass(frozen=True, eq=False)
 class Timer:
-    """An object that times the jobs of one search."""
+    """A function that does the jobs of one search; it runs in the processes of the pool."""
 
     request: PlanRequest
     model: Model
@@ -71,21 +71,21 @@ class Timer:
     def __call__(self, job: Job) -> JobResult:
         """Return the result of a job; if it cannot be timed, the reason under `REFUSED`."""
         try:
-            return self._step(*job) if isinstance(job, StepJob) else self._lone(*job)
+            return self._step(*job) if isinstance(job, StepJob) else self._least_time(*job)
         except InputError as error:
             return {REFUSED: str(error)}
 
     def _step(self, candidate: Candidate, how: str) -> JobResult:
-        """Return the row of a candidate's step."""
+        """Return the row of a candidate's step, as fields by name; `how` is one of QUICK, THOROUGH and FULL."""
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)))
+        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).estimate(self.device, briefly=True)))
 
-    def _lone(self, number: int, request: PlacedRequest) -> JobResult:
-        """Return the least time of a request on the topology of a number."""
+    def _least_time(self, number: int, request: BoundedRequest) -> JobResult:
+        """Return the least time of a request on the topology of this number, as fields by name."""
         stack, algorithms = self.request.stack, self.request.algorithms
         topology, device = topology_under(stack, self.topologies[number]), device_under(stack, self.device)
-        return time_request(request, topology, algorithms, device.request_overhead_fs)._asdict()
+        return least_request_time(request, topology, algorithms, device.request_overhead_fs)._asdict()
 
 
 class ResultCache(ValueTable):
@@ -106,14 +106,21 @@ class ResultCache(ValueTable):
 
 
 def kept_result(timer: Timer, kept: ResultCache, name_of: Callable[[Job], str], job: Job) -> JobResult:
-    """Return the result of a job, after the process that does it has kept it, so that no interruption loses one."""
+    """Return the result of a job, and write it to the cache first: no interruption loses a result that was reported.
+
+    Args:
+        timer: The object that does the job.
+        kept: The cache.
+        name_of: A function that gives the name of a job's result in the cache.
+        job: The job.
+    """
     found = timer(job)
     kept.write(name_of(job), found)
     return found
 
 
 def search_name(request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...]) -> str:
-    """Return the name of what a search knows; plans beside those that are searched do not matter."""
+    """Return the name in the cache of what a search knows; plans that are ranked beside those found do not change it."""
     asked, machines = replace(request, model=model.digest(), beside=()), [each.digest() for each in topologies]
     return "search " + digest((code_digest(), asked, device, machines))
 
@@ -135,7 +142,7 @@ def result_namer(
     return name_of
 
 
-Advance = Callable[..., None]  # advances by one, and tells a line if one is given
+Advance = Callable[..., None]  # counts one thing as done, and shows a line if one is given
 
 
 # A function that shows the progress of one part of a search while a context lasts. It is given the name of the part, the number
@@ -144,7 +151,7 @@ Progress = Callable[[str, int | None, Callable[[], str] | None], AbstractContext
 
 
 def _hidden(told: str = "") -> None:
-    """Show nothing."""
+    """Show nothing: the progress of a search that nobody watches."""
 
 
 def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> AbstractContextManager[Advance]:
@@ -161,9 +168,9 @@ class SearchState:
     name_of: Callable[[Job], str]  # the name of a job's result there
     advance: Advance = _hidden
     least_s: float = 0.0  # no candidate that is not timed takes less
-    best: tuple[float, Candidate] | None = None  # the fastest by the quick way, and its time
+    best: tuple[float, Candidate] | None = None  # seconds of the fastest by the quick way, and the candidate
     before: dict[Candidate, PlanRow] = field(default_factory=dict)  # the fastest of an interrupted search
-    _told_s: float = inf  # the time of the best that was told
+    _shown_s: float = inf  # the time of the best that was last shown
 
     @staticmethod
     def of(
@@ -181,7 +188,7 @@ class SearchState:
         return found
 
     def load(self) -> None:
-        """Take over what an interrupted search knew, if all its results are there."""
+        """Read the bound and the fastest plans of an interrupted search from the cache, unless a result of them is lost."""
         found = self.kept.read(self.name)
         rows = {candidate: self._rows(candidate) for candidate in map(_candidate, found["best"])} if found else {}
         if not found or not all(rows.values()):
@@ -192,21 +199,21 @@ class SearchState:
             self._improve(own[-1].step_time_s, candidate)
 
     def save(self, best: Sequence[Candidate]) -> None:
-        """Keep the bound and the fastest candidates."""
+        """Write the bound and these candidates, the fastest of the search, to the cache."""
         least_s = None if self.least_s == inf else self.least_s
         words = [{"topology": number, "plan": asdict(plan), "axes": axes} for number, plan, axes in best]
         self.kept.write(self.name, {"least_s": least_s, "best": words})
 
-    def timed(self, time_s: float, candidate: Candidate) -> None:
-        """Note the time of a candidate, and tell it if it is the best."""
+    def note_time(self, time_s: float, candidate: Candidate) -> None:
+        """Note the time of a candidate, and show it if it is the best so far."""
         self._improve(time_s, candidate)
         self._tell()
 
-    def bounded(self, least_s: float) -> None:
-        """Note that no candidate that is not timed takes less than a time, and tell it where this proves the best."""
+    def note_bound(self, least_s: float) -> None:
+        """Note that every candidate without a time takes at least `least_s`, and show it where this proves the best."""
         was_proved, self.least_s = self.is_proved, max(self.least_s, least_s)
         if self.is_proved and not was_proved:
-            self._told_s = inf
+            self._shown_s = inf
         self._tell()
 
     @property
@@ -214,8 +221,8 @@ class SearchState:
         """True where no plan that was not timed is as fast as the best."""
         return self.best is not None and self.best[0] < self.least_s
 
-    def told(self) -> str:
-        """Return in words the best and the bound."""
+    def text(self) -> str:
+        """Return in words the best plan so far, and the bound of all that is left."""
         least = "" if self.least_s == inf else f" takes less than {format_time(self.least_s)}"
         rest = f"no plan that is left{least}" if least else "no plan is left"
         if self.best is None:
@@ -224,23 +231,26 @@ class SearchState:
         return f"{'proved' if self.is_proved else 'so far'} the fastest: {spell(plan)}, {format_time(time_s)}; {rest}"
 
     def _improve(self, time_s: float, candidate: Candidate) -> None:
-        """Take a candidate for the best if it is faster."""
+        """Make a candidate the best if it is faster than the best so far."""
         if self.best is None or (time_s, candidate.words) < (self.best[0], self.best[1].words):
             self.best = time_s, candidate
 
     def _tell(self) -> None:
-        """Show the best if it is another than the last that was shown, or newly proved."""
-        if self.best is not None and self.best[0] < self._told_s:
-            self._told_s = self.best[0]
-            self.advance(self.told())
+        """Show the best as a line of progress if it is another than the last that was shown, or newly proved."""
+        if self.best is not None and self.best[0] < self._shown_s:
+            self._shown_s = self.best[0]
+            self.advance(self.text())
 
     def _rows(self, candidate: Candidate) -> list[PlanRow]:
-        """Return the rows of a candidate, that of the best way first and that of the quick way last; none if this is lost."""
-        *better, quick = (self.recall(StepJob(candidate, how)) for how in (FULL, COMPOSED, QUICK))
+        """Return the rows of a candidate from the cache, that of the best way of timing first.
+
+        None if the quick one is lost.
+        """
+        *better, quick = (self.recall(StepJob(candidate, how)) for how in (FULL, THOROUGH, QUICK))
         return [PlanRow.stored(row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
 
 
 def _candidate(found: Mapping[str, Any]) -> Candidate:
-    """Return the candidate of its words in the cache."""
+    """Return the candidate that an entry of the cache names."""
     plan = Plan(**{**found["plan"], "layers": tuple(found["plan"]["layers"])})
     return Candidate(found["topology"], plan, tuple(found["axes"]))

@@ -26,24 +26,24 @@ BY = ("memory", "bound", "requests", "composed", "undecided")
 class PlanRequest:
     """A request for the plans that train a model fastest on a number of NPUs."""
 
-    model: str | Model  # by its name or file, or itself
+    model: str | Model  # its name, its file, or the model itself
     npus: int
     global_batch: int
     seq: int
     stack: Stack = DEFAULT
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
-    given: str = ""  # words that all plans have which are searched, such as `tp=8,sp`
-    beside: tuple[Plan, ...] = ()  # that are ranked with those found
-    best: int = BEST
-    prove_all: bool = False  # go on until all of these are proved, whatever that takes
+    given: str = ""  # words that every plan of the search must have, such as `tp=8,sp`
+    beside: tuple[Plan, ...] = ()  # plans that the user names, ranked with those that the search finds
+    best: int = BEST  # how many plans the table has
+    prove_all: bool = False  # whether to go on until all plans of the table are proved, without a limit of work
 
 
 class Candidate(NamedTuple):
-    """A plan on one topology, with its axes placed in one order."""
+    """A plan on one topology, with its axes placed in one order; in a search also a plan that is not placed yet."""
 
-    topology: int  # which of those of a search
+    topology: int  # its number among the topologies of the search; -1: any of them
     plan: Plan
-    axes: tuple[str, ...]  # that of neighbouring NPUs first
+    axes: tuple[str, ...]  # axes of the plan, that of neighbouring NPUs first; (): any placement
 
     @property
     def words(self) -> tuple[int, str, int, tuple[str, ...]]:
@@ -67,19 +67,19 @@ class PlanRow:
     memory_by_part_bytes: Mapping[str, int]
     algorithms: Mapping[str, str]
     engine: str  # the method by which it was timed: sweep, quotient, solver, or `composed`
-    bound_s: float | None = None  # no composed step of it takes less; None: it was not asked for
-    least_untimed_s: float | None = None  # the least that a plan may take that was not timed; None: more than this (proved)
-    beside: bool = False  # it was named, not found
-    why: str = ""  # it loses against the first; "": it is the first
+    bound_s: float | None = None  # lower bound of its composed step; None: the search had not come so far
+    least_untimed_s: float | None = None  # the least that plans without a time may take; None: more than this row (proved)
+    beside: bool = False  # whether the user named this plan; else the search found it
+    why: str = ""  # why it is slower than the first row; "": it is the first
 
     @staticmethod
     def of(step: StepEstimate, timed: TimedTrace) -> "PlanRow":
-        """Return the row of an estimate."""
+        """Return the row of an estimate, by the two values that timing a prepared estimate returns."""
         return PlanRow(**{**shared_fields(step, PlanRow), "mean_over_ranks": timed.mean_over_ranks()})
 
     @staticmethod
     def stored(found: Mapping[str, Any]) -> "PlanRow":
-        """Return the row of the values of its fields, as `asdict` gives them."""
+        """Return the row that was stored as a mapping by `asdict`."""
         return PlanRow(**{**found, "mean_over_ranks": MeanParts(**found["mean_over_ranks"])})
 
 
@@ -91,22 +91,22 @@ class PlanTable:
     npus: int
     device: str
     memory_bytes: int  # of the device; 0: not known
-    either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share that a step may be off; None: not known
-    either_way_by: str | None = field(default=None, metadata=LEFT_OUT)  # runs that this share is of
+    either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share by which times may be too high or low
+    either_way_by: str | None = field(default=None, metadata=LEFT_OUT)  # the runs from which this share is known
     global_batch: int
     seq: int
     software: str
     given: str  # words that all plans searched have
-    not_searched: tuple[str, ...]  # what else `given` could say
-    plans: int  # that model and software take
+    not_searched: tuple[str, ...]  # settings and placements that the search leaves out, in words
+    plans: int  # how many plans the model and the software allow
     candidates: int  # those that may fit the memory, in each placement on each topology
-    timed: int  # candidates that had to be: their bounds are not above the time of the last plan found
+    timed: int  # candidates that had to be timed: their bounds are not above the time of the last plan of the table
     ended: str  # how the search has ended: PROVED, WORKED or INTERRUPTED
-    decided: Mapping[str, int]  # all candidates by what shows that they are not in the table, or are: see `BY`
-    least_s: float | None  # no step takes less of the candidates that are not decided; None: there are none
+    decided: Mapping[str, int]  # numbers of candidates by what has decided on them: see `BY`
+    least_s: float | None  # the least that undecided candidates may take; None: all are decided
     rows: tuple[PlanRow, ...]
-    front: tuple[PlanRow, ...]  # of the plans timed, those of which none reaches as much MFU with less memory
-    seen: tuple[tuple[int, float], ...]  # bytes of memory and MFU of the plans timed
+    front: tuple[PlanRow, ...]  # timed plans that no other beats in both memory and MFU
+    seen: tuple[tuple[int, float], ...]  # bytes of memory and MFU of each timed plan
     assumptions: tuple[str, ...]
     wall_s: float
 
@@ -123,18 +123,25 @@ def parts_s(row: PlanRow) -> dict[str, float]:
 
 
 def reason_of(row: PlanRow, best: PlanRow) -> str:
-    """Return in words why a plan is slower than the best plan: the part that differs most, or how much faster it is."""
+    """Return in words why a row is slower than the best: the part of the step that differs most, or how much faster it is."""
     if row.step_time_s <= best.step_time_s:
         less_s = best.step_time_s - row.step_time_s
         return f"{format_time(less_s)} faster than the best that was found" if less_s else "takes as long"
     own, other = parts_s(row), parts_s(best)
     worst = max({**own, **other}, key=lambda part: own.get(part, 0.0) - other.get(part, 0.0))
     more = own.get(worst, 0.0) - other.get(worst, 0.0)
-    return f"{format_time(row.step_time_s - best.step_time_s)} slower: {_told(worst, format_time(more), row, best)}"
+    return f"{format_time(row.step_time_s - best.step_time_s)} slower: {_difference_text(worst, format_time(more), row, best)}"
 
 
-def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
-    """Return the sentence about one part of a step."""
+def _difference_text(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
+    """Return the words for the part of a step by which a row is slowest.
+
+    Args:
+        part: The part, a key of `parts_s`.
+        more: How much more time it takes than in the best plan, in words.
+        row: The row.
+        best: The row of the best plan.
+    """
     if part == "compute":
         return f"{more} more computation{_computes(row, best)}"
     if part == "bubble":
@@ -146,7 +153,7 @@ def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
 
 
 def _computes(row: PlanRow, best: PlanRow) -> str:
-    """Return the cause of more computation, as far as the settings of both plans show it."""
+    """Return the cause of more computation in words, as far as the settings of both plans show it."""
     mine, other = (_recomputes(each) for each in (row, best))
     order = ("none", "selective", "ops", "full")
     if order.index(mine) > order.index(other):
@@ -158,5 +165,5 @@ def _computes(row: PlanRow, best: PlanRow) -> str:
 
 
 def _recomputes(row: PlanRow) -> str:
-    """Return what a plan works out again."""
+    """Return the setting `recompute` of a row's plan."""
     return dict(word.partition("=")[::2] for word in row.plan.split(",")).get("recompute", "none")

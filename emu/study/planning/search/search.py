@@ -1,12 +1,12 @@
 """A search over candidates that looks at the least bound first.
 
-Bounds are those of `emu.study.planning.bound`. A plan is bounded in any placement, first quickly, then by its tape; then in
-each of its placements by the links that serve its groups, and by the times of its own requests, as far as is needed
-(`candidate_bounds`). Then it is timed as a composed step. The search always looks at the least bound, until this is above the
-time of the last plan of the table. So it finds the plans that timing every candidate finds, unless it ends before. A few
-promising plans are timed earlier, so that a best is known soon. The first plan is *proved* when no bound is left below its
-time. The search goes on to prove the others until it has done a fixed amount of work, which the request can lift. What is
-done depends neither on the number of processes nor on how fast they are.
+Bounds are those of `emu.study.planning.bound`. A plan is bounded in any placement: quickly, by its own passes, by reductions of
+gradients, and by all parts of the model; then in each of its placements by the links that serve its groups, and by the least
+times of its own requests, as far as is needed (`frontier` lists the kinds). Then it is timed as a composed step. The search
+always looks at the least bound, until this is above the time of the last plan of the table. So it finds the plans that timing
+every candidate finds, unless it ends before. A few promising plans are timed earlier, so that a best is known soon. The first
+plan is *proved* when no bound is left below its time. The search goes on to prove the others until it has done a fixed amount
+of work, which the request can lift. What is done depends neither on the number of processes nor on how fast they are.
 """
 
 import sys
@@ -25,10 +25,10 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
-from emu.study.planning.bound.rates import RequestTime
-from emu.study.planning.bound.requests import PlacedRequest
+from emu.study.planning.bound.least_times import BoundedRequest
+from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
-from emu.study.planning.search.results import COMPOSED, FULL, REFUSED, JobResult, Progress, RequestJob, SearchState, StepJob
+from emu.study.planning.search.results import FULL, REFUSED, THOROUGH, JobResult, Progress, RequestJob, SearchState, StepJob
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
@@ -36,11 +36,11 @@ from emu.trace.device.device import Device
 
 
 class Work(NamedTuple):
-    """An amount of work of a search."""
+    """The amounts of work of a search, which limits count."""
 
-    steps: int  # composed by the quick way
-    requests: int  # timed by themselves
-    plans: int  # whose passes are generated
+    steps: int  # steps that are composed by the quick way
+    requests: int  # requests whose least time is computed
+    plans: int  # plans whose passes are generated
 
 
 # Of a search, so that it ends where bounds say little; plans count where their passes are long.
@@ -66,8 +66,8 @@ class Search:
     topologies: Sequence[Topology]
     device: Device
     chooses: bool  # whether algorithms are chosen for a step: no word names all of them
-    began_s: float  # by the clock of `time.perf_counter`
-    placed: CandidateBounds
+    began_s: float  # when it began, by the clock of `time.perf_counter`
+    bounds: CandidateBounds
     floors: MemoryFloors
     state: SearchState
     progress: Progress
@@ -81,39 +81,39 @@ class Search:
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
     quick_s: dict[Candidate, float] = field(default_factory=dict)  # times by the quick way
-    bounds_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
-    anywhere: list[PlanBound] = field(default_factory=list)  # of plans that may fit
-    without: list[PlanBound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
-    large: list[PlanBound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
-    first_s: float = inf  # of the best plan
-    worst_s: float = inf  # of the plans that are wanted, once there are as many
-    reach_s: float = 0.0  # a time in full below which nothing may be left
+    step_bounds_s: dict[Candidate, float] = field(default_factory=dict)  # bounds of candidates whose step was asked for
+    anywhere: list[PlanBound] = field(default_factory=list)  # of plans whose memory floor fits
+    without: list[PlanBound] = field(default_factory=list)  # of plans whose floor does not, or that cannot be generated
+    large: list[PlanBound] = field(default_factory=list)  # of plans whose floor fits, and that do not fit
+    first_s: float = inf  # time of the best plan so far, by the quick way
+    worst_s: float = inf  # time of the slowest plan of the table, once it is full
+    reach_s: float = 0.0  # a time in full; plans with a smaller bound must be timed too
     least_s: float = 0.0  # no candidate that is not timed takes less
     first_took: Work | None = None  # the work until the first plan was proved, but for what was left; None: it is not
-    requests: int = 0  # of which times were asked for
-    generated: int = 0  # plans whose passes were
-    left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many
-    left_s: float = inf  # the least bound of these
+    requests: int = 0  # how many least times of requests were asked for
+    generated: int = 0  # plans whose passes were generated
+    left: list[Entry] = field(default_factory=list)  # entries that a limit of the work leaves out
+    left_s: float = inf  # the least bound of the entries in `left`
 
     @property
     def has(self) -> int:
-        """Bytes of the device's memory; 0: not known."""
+        """The bytes of the device's memory; 0: not known."""
         return self.device.memory_bytes
 
     def bound_plans(self) -> None:
-        """Add the plans to the frontier; each may be placed in several ways."""
+        """Add all plans to the frontier with their quickest bounds, before any is placed."""
         with self.progress(f"bounding {len(self.plans):,} plans", len(self.plans), None) as advance:
             for plan in self.plans:
-                self.frontier.add(self.placed.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
+                self.frontier.add(self.bounds.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
                 advance()
 
-    def time(self) -> None:
-        """Time the candidates that may be among the best, and keep their rows.
+    def run(self) -> None:
+        """Look at the least bound again and again, and time the candidates that may be among the best; their rows are kept.
 
         A candidate is left out if the lower bound of its time is above the time of the slowest plan of the table.
         """
         label = f"searching {len(self.frontier.entries):,} plans for the best"
-        with self.progress(label, None, self._told) as self.state.advance:
+        with self.progress(label, None, self._progress_text) as self.state.advance:
             while self._goes_on() or self._waits():
                 if self._goes_on() and self._tries():
                     self._try_promising()
@@ -121,19 +121,19 @@ class Search:
                     self._take_next()
                 else:
                     self._look_at(self.frontier.together(self.limit_s))
-                    self._bounded()
+                    self._note_bound()
         for candidate, _ in self.under_way:  # these are not among the best
-            self.frontier.add(self.bounds_s.pop(candidate), READY, candidate)
+            self.frontier.add(self.step_bounds_s.pop(candidate), READY, candidate)
         self.under_way.clear()
 
     @property
     def limit_s(self) -> float:
-        """The time of the slowest plan that is wanted; the search may leave out what is above it."""
+        """The seconds of the slowest plan of the table; the search may leave out what has a larger bound."""
         return max(self.worst_s, self.reach_s)
 
     @property
     def _first_limit_s(self) -> float:
-        """The time of the first plan; what has a bound above it is slower."""
+        """The seconds of the first plan; what has a larger bound is slower."""
         return max(self.first_s, self.reach_s)
 
     @property
@@ -143,42 +143,42 @@ class Search:
 
     def _goes_on(self) -> bool:
         """Return whether an entry that may be among the best is left, and no limit of the work is reached."""
-        if not self.frontier.has(self.limit_s) or len(self.bounds_s) >= self._most.steps:
+        if not self.frontier.has(self.limit_s) or len(self.step_bounds_s) >= self._most.steps:
             return False
         if self.request.prove_all or self.first_took is None:
             return True
         return all(now - first < most for now, first, most in zip(self._work(), self.first_took, AFTER_FIRST, strict=True))
 
     def _waits(self) -> bool:
-        """Return whether a step that was asked for may be among the best."""
-        return any(self.bounds_s[candidate] <= self.limit_s for candidate, _ in self.under_way)
+        """Return whether a step that was asked for and has no time yet may be among the best."""
+        return any(self.step_bounds_s[candidate] <= self.limit_s for candidate, _ in self.under_way)
 
     def _work(self) -> Work:
-        """Return the work that is done."""
-        return Work(len(self.bounds_s), self.requests, self.generated)
+        """Return the work that is done so far."""
+        return Work(len(self.step_bounds_s), self.requests, self.generated)
 
-    def _bounded(self) -> None:
-        """Compute the bound of what is left, and note when nothing in the frontier may be as fast as the first plan."""
-        asked = (self.bounds_s[candidate] for candidate, _ in self.under_way)
+    def _note_bound(self) -> None:
+        """Compute the bound of all that is left, and note when nothing in the frontier may be as fast as the first plan."""
+        asked = (self.step_bounds_s[candidate] for candidate, _ in self.under_way)
         first = self.frontier.least()
         least_s = min((*asked, first.bound_s if first else inf))
         self.least_s = min(least_s, self.left_s)
         if self.first_took is None and least_s > self._first_limit_s:
             self.first_took = self._work()
-        self.state.bounded(self.least_s)
+        self.state.note_bound(self.least_s)
 
-    def _told(self) -> str:
-        """Return in words what is done and what is left; another thread may ask."""
+    def _progress_text(self) -> str:
+        """Return in words what is done and what is left; the thread that shows progress calls it."""
         entries = [entry for entry in self.frontier.entries if entry.bound_s <= self.limit_s]
-        placed = {entry.candidate.plan for entry in entries if entry.known <= ANYWHERE}
-        left = len(placed) + sum(entry.known > ANYWHERE for entry in entries)
+        placed = {entry.candidate.plan for entry in entries if entry.kind <= ANYWHERE}
+        left = len(placed) + sum(entry.kind > ANYWHERE for entry in entries)
         done = f"{len(self.rows):,} steps and {self.requests:,} requests timed"
-        return f"{self.state.told()}; {done}; {left:,} plans left that may be among the best {self.request.best}"
+        return f"{self.state.text()}; {done}; {left:,} plans left that may be among the best {self.request.best}"
 
     def _tries(self) -> bool:
         """Return whether promising plans are to be timed before more requests are, or more passes are generated."""
         first = self.frontier.least()
-        return first is not None and first.known < PLAN and self.requests + self.generated >= self.tries_at
+        return first is not None and first.kind < PLAN and self.requests + self.generated >= self.tries_at
 
     def _try_promising(self) -> None:
         """Time the step of the plan with the least bound of a split, at first of several splits.
@@ -194,15 +194,15 @@ class Search:
             self._take_next()
 
     def _promising(self, split: Hashable, looks: Iterator[int]) -> list[tuple[Candidate, PendingResult[JobResult]]]:
-        """Return the plan with the least bound of a split with its pending step; an empty list if none is found or fits."""
+        """Return the plan with the least bound of a split and its pending step, after so many looks, or an empty list."""
         asked = list[tuple[Candidate, PendingResult[JobResult]]]()
         for _ in looks:
             if (first := self.frontier.first_of(split)) is None or first.bound_s > self._first_limit_s:
                 break
             first = self.frontier.take(split)
-            if first.known > PLACED:
+            if first.kind > PLACED:
                 self._look([first])
-            elif asked := self._timed(first):
+            elif asked := self._ask_for_step(first):
                 self.tried[split] += 1
                 break
         return asked
@@ -212,54 +212,54 @@ class Search:
         candidate, waiting = self.under_way[0]
         self._take(candidate, waiting())
         self.under_way.popleft()
-        self._bounded()
+        self._note_bound()
         self.state.save([*self.known()])
 
     def _look_at(self, entries: Sequence[Entry]) -> None:
-        """Ask for the step of an entry, or compute the next, better bounds of several."""
-        if entries[0].known == READY:
-            self.under_way.extend(self._timed(entries[0]))
+        """Ask for the step of the first entry if it is ready for that, or compute better bounds of all entries."""
+        if entries[0].kind == READY:
+            self.under_way.extend(self._ask_for_step(entries[0]))
         else:
             self._look(entries)
 
-    def _timed(self, ready: Entry) -> list[tuple[Candidate, PendingResult[JobResult]]]:
+    def _ask_for_step(self, ready: Entry) -> list[tuple[Candidate, PendingResult[JobResult]]]:
         """Return a candidate with its pending step; an empty list if it does not fit the memory."""
         plan = ready.candidate.plan
         if not self._fits(plan, range(_FIRST, plan.pp)):
             self.large.append((ready.bound_s, 1))
             return []
-        self.bounds_s[ready.candidate] = ready.bound_s
-        return [(ready.candidate, self._asked(StepJob(ready.candidate)))]
+        self.step_bounds_s[ready.candidate] = ready.bound_s
+        return [(ready.candidate, self._submit(StepJob(ready.candidate)))]
 
     def _look(self, entries: Sequence[Entry]) -> None:
-        """Compute the next, better bounds of some entries and add these to the frontier again."""
+        """Compute the next, better bound of each entry, and add the entries to the frontier again."""
         leaves = [entry for entry in entries if self._leaves(entry)]
         self.left += leaves
         self.left_s = min((self.left_s, *(entry.bound_s for entry in leaves)))
         entries = [entry for entry in entries if not self._leaves(entry)]
         for entry in entries:
-            if entry.known == PLAN:
-                works_s = self.placed.quick.seconds(entry.candidate.plan)
+            if entry.kind == PLAN:
+                works_s = self.bounds.quick.seconds(entry.candidate.plan)
                 self.frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
-            elif entry.known == WORKS and self.placed.reduces:
+            elif entry.kind == WORKS and self.bounds.reduces:
                 self._reduce(entry)
-            elif entry.known == ANYWHERE:
+            elif entry.kind == ANYWHERE:
                 self._place(entry)
-            elif entry.known != PLACED:
+            elif entry.kind != PLACED:
                 self._bound(entry)
-        self._time_requests([entry for entry in entries if entry.known == PLACED])
+        self._time_requests([entry for entry in entries if entry.kind == PLACED])
 
     def _leaves(self, entry: Entry) -> bool:
-        """Return whether a plan is left out because a limit of the search is reached."""
-        if not self.placed.reduces or entry.known not in (PLAN, WORKS, REDUCED):
+        """Return whether an entry without a placement is left out because a limit of the search's work is reached."""
+        if not self.bounds.reduces or entry.kind not in (PLAN, WORKS, REDUCED):
             return False
         most = self._most
         return self.generated >= most.plans or self.requests >= most.requests
 
     def _reduce(self, entry: Entry) -> None:
-        """Bound a plan by its reductions of gradients, if it may fit."""
+        """Bound a plan by its reductions of gradients, if its memory floor fits."""
         plan = entry.candidate.plan
-        reduced_s = self.placed.reduced_s(plan) if self._may_fit(plan) else 0.0
+        reduced_s = self.bounds.reduced_s(plan) if self._may_fit(plan) else 0.0
         self.frontier.add(max(entry.bound_s, reduced_s), REDUCED, entry.candidate)
 
     def _place(self, entry: Entry) -> None:
@@ -269,13 +269,13 @@ class Search:
             self.large.append((entry.bound_s, len(every)))
             return
         for each in (candidate._replace(axes=axes) for axes in every):
-            self.frontier.add(max(entry.bound_s, self.placed.quickly_s(each)), PLACED, each)
+            self.frontier.add(max(entry.bound_s, self.bounds.quickly_s(each)), PLACED, each)
 
     def _time_requests(self, entries: Sequence[Entry]) -> None:
-        """Bound candidates by more times of their own requests."""
-        found = self.placed.nearer([entry.candidate for entry in entries], self._times)
-        for entry, (least_s, is_told) in zip(entries, found, strict=True):
-            self.frontier.add(max(entry.bound_s, least_s), READY if is_told else PLACED, entry.candidate)
+        """Bound candidates by the least times of some more of their own requests."""
+        found = self.bounds.nearer([entry.candidate for entry in entries], self._least_times)
+        for entry, (least_s, is_final) in zip(entries, found, strict=True):
+            self.frontier.add(max(entry.bound_s, least_s), READY if is_final else PLACED, entry.candidate)
 
     def _bound(self, entry: Entry) -> None:
         """Bound a plan in any placement on each topology, unless it does not fit the memory."""
@@ -283,27 +283,27 @@ class Search:
         if self._may_fit(plan):
             self.generated += 1
             with suppress(InputError):  # it cannot be generated
-                bounds = [max(entry.bound_s, each) for each in self.placed.anywhere_s(plan)]
+                bounds = [max(entry.bound_s, each) for each in self.bounds.anywhere_s(plan)]
         for number, bound_s in enumerate(bounds):
             self.frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
         places = len(placements(plan))
         self.anywhere += [(bound_s, places) for bound_s in bounds]
         self.without += [(entry.bound_s, places)] * (len(self.topologies) - len(bounds))
 
-    def _times(self, topology: int, wanted: Mapping[Hashable, PlacedRequest]) -> dict[Hashable, RequestTime]:
-        """Return times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
+    def _least_times(self, topology: int, wanted: Mapping[Hashable, BoundedRequest]) -> dict[Hashable, LeastTime]:
+        """Return least times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
         asked = dict(islice(wanted.items(), self._most.requests - self.requests))
-        found = {name: RequestTime(0.0, 0.0) for name in wanted if name not in asked}
+        found = {name: LeastTime(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)
-        pending = (self._asked(RequestJob(topology, request)) for request in asked.values())
+        pending = (self._submit(RequestJob(topology, request)) for request in asked.values())
         for name, took in zip(asked, results_of(pending, 32 * self.pool.side_by_side), strict=True):
-            found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
+            found[name] = LeastTime(0.0, 0.0) if REFUSED in took else LeastTime(**took)
         return found
 
     def needed(self) -> list[Candidate]:
-        """Return the candidates that had to be timed; a few more may have been, side by side with these."""
+        """Return the candidates that had to be timed: their bound is not above the limit; a few more may have been timed."""
         asked = {candidate for candidate, _ in self.under_way}
-        return [each for each, least_s in self.bounds_s.items() if least_s <= self.limit_s and each not in asked]
+        return [each for each, least_s in self.step_bounds_s.items() if least_s <= self.limit_s and each not in asked]
 
     def seen(self) -> list[PlanRow]:
         """Return the rows of candidates that had to be timed, each plan in its best placement."""
@@ -314,24 +314,24 @@ class Search:
         return list(best.values())
 
     def _may_fit(self, plan: Plan) -> bool:
-        """Return whether the least that a plan's ranks hold fits the memory."""
+        """Return whether the memory floor of a plan fits the device; a plan for which this is False is never timed."""
         return not self.has or self.floors.bytes(plan) <= self.has
 
     @kept_by(lambda _, *asked: asked)
     def _fits(self, plan: Plan, places: range) -> bool:
-        """Return whether some places of a plan's pipelines fit the memory."""
+        """Return whether ranks at all of these places of a plan's pipelines fit the memory; True if its size is not known."""
         return not self.has or holds(self.model, plan, self.request.stack, self.has, places)
 
-    def _asked(self, job: StepJob | RequestJob) -> PendingResult[JobResult]:
-        """Return the pending result of a job, which may be in the cache."""
+    def _submit(self, job: StepJob | RequestJob) -> PendingResult[JobResult]:
+        """Return the pending result of a job, from the cache if it is there."""
         known = self.state.recall(job)
         return self.pool.submit(job) if known is None else known_result(known)
 
     def time_all(self, candidates: Sequence[Candidate], how: str) -> list[Candidate]:
-        """Time more candidates in one of the ways of `timer`, and return those that could be timed, the fastest first."""
+        """Time candidates in a way such as FULL, and return those that could be timed, the fastest first."""
         timed = list[Candidate]()
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
-        asked = (self._asked(StepJob(each, how)) for each in candidates)
+        asked = (self._submit(StepJob(each, how)) for each in candidates)
         with self.progress(label, len(candidates), None) as advance:
             for candidate, found in zip(candidates, results_of(asked, 2 * self.pool.side_by_side), strict=True):
                 if REFUSED not in found:
@@ -341,15 +341,15 @@ class Search:
         return sorted(timed, key=lambda each: (self.rows[each].step_time_s, each.words))
 
     def time_near(self) -> None:
-        """Time all that may be among the best once more, with as many choices of algorithms as a step may have."""
+        """Time all candidates near the slowest plan of the table once more, by many choices of algorithms."""
         near = [each for each, time_s in self.quick_s.items() if time_s <= (1 + _NEAR) * self.worst_s]
         best: dict[tuple[int, Plan], tuple[float, Candidate]] = {}
-        for candidate in self.time_all(near, COMPOSED):
+        for candidate in self.time_all(near, THOROUGH):
             best.setdefault(candidate[:2], (self.rows[candidate].step_time_s, candidate))
         self.best = best
 
     def reached(self, found: Sequence[Candidate]) -> bool:
-        """Return whether nothing that is left may be faster than those candidates that are to be proved, timed in full.
+        """Return whether nothing that is left may be faster than those that are to be proved; these are now timed in full.
 
         A step in full may take longer than the composed one. Then the search is to go on until its bound is above it.
         """
@@ -376,7 +376,10 @@ class Search:
         return {each: rows[each] for each in by_time[: self.request.best]}
 
     def interrupted(self) -> list[Candidate]:
-        """Add what was known before to what an interrupted search knows, keep both, and return the best candidates."""
+        """Return the best candidates that an interrupted search knows, with those of earlier interrupted runs, fastest first.
+
+        Their rows and the bound become those of this search; the cache keeps the candidates and the bound for the next run.
+        """
         best = self.known()
         self.rows, self.least_s = {**best, **self.rows}, self.state.least_s
         self.state.save([*best])
@@ -393,4 +396,4 @@ class Search:
         self.first_s = min(self.first_s, row.step_time_s)
         if len(self.best) >= self.request.best:
             self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.request.best - 1]
-        self.state.timed(row.step_time_s, candidate)
+        self.state.note_time(row.step_time_s, candidate)

@@ -22,7 +22,10 @@ _MOST = 256  # links that are looked at, those that carry most
 
 
 class Bodies(NamedTuple):
-    """The message of each request, then the part of each that follows once its sender has left; columns as of a `Graph`."""
+    """The messages of all requests as columns of a `Graph`.
+
+    One of each request, then one for the rest after its sender has left.
+    """
 
     capacity_Bps: F64  # [S, then one a request that shares]
     size_bytes: I64  # [2 Q]
@@ -33,19 +36,28 @@ class Bodies(NamedTuple):
 
     @property
     def has_tail(self) -> Bool:
-        """Array [Q] of whether a part follows once the sender has left."""
+        """Array [Q] of whether a request goes on after its sender has left."""
         half = len(self.alpha_fs) // 2
         return (self.alpha_fs[half:] > 0) | (self.size_bytes[half:] > 0)
 
     def of(self, requests: I64) -> tuple[I64, I64, I64, I32, I32]:
-        """Return the columns of a message for each of `requests`, in which a request may stand several times."""
+        """Return the columns of a `Graph` for one message of each of `requests`.
+
+        A request that is named twice has two messages.
+        """
         hops = np.diff(self.hop_start)[requests]
         start, at = np.concatenate(([0], np.cumsum(hops))), ramps(self.hop_start[requests], hops)
         return self.size_bytes[requests], self.alpha_fs[requests], start, self.hop_link[at], self.hop_weight[at]
 
 
 def busy_s(once: Sequence[IsolatedRequest], times: I64, n_links: int) -> F64:
-    """Return [n_links] the seconds that each link needs at full rate for all requests, if each is made `times` times."""
+    """Return [n_links] the seconds that each link needs at full rate for all requests of a step.
+
+    Args:
+        once: [Q] the time of each request alone.
+        times: [Q] how often each request is made.
+        n_links: The number of links of the topology.
+    """
     total = np.zeros(n_links)
     for n, each in zip(times.tolist(), once, strict=True):
         total[each.link] += n * each.busy_s
@@ -53,7 +65,7 @@ def busy_s(once: Sequence[IsolatedRequest], times: I64, n_links: int) -> F64:
 
 
 class Sharing(IntEnum):
-    """The share of links that a request needs while it lasts."""
+    """The share of a link that a request needs while it lasts: by its messages (FLOWS), nothing, or all."""
 
     NOTHING = 0  # of others: it lasts as long as alone, and each rank leaves it when ranks do on average
     FLOWS = 1  # as much as its messages keep a link busy
@@ -146,7 +158,7 @@ def _whole_body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64)
 
 
 def _on(links: I64, once: Sequence[IsolatedRequest], n_links: int) -> F64:
-    """Return [Q, S] the seconds that each request keeps each of some links busy."""
+    """Return [Q, S] the seconds that each request keeps each of `links` [S] busy."""
     place = np.full(n_links, -1)
     place[links] = np.arange(len(links))
     found = np.zeros((len(once), len(links)))
@@ -159,7 +171,13 @@ def _on(links: I64, once: Sequence[IsolatedRequest], n_links: int) -> F64:
 def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_s: F64) -> I64:
     """Return [S] one link for each set of links that the same two or more kinds cross: the link that carries most.
 
-    A link is left out if another stands for it. A request that continues once ranks have left it meets the next of its kind.
+    A link is left out if another has at least its load by every request. A kind counts twice if one of its requests continues
+    once ranks have left it, as the next of the kind may begin before its end.
+
+    Args:
+        once: [Q] the time of each request alone.
+        kinds: [Q] the kind of each request.
+        total_s: [L] the seconds that each link needs for all requests of the step.
     """
     n_kinds, by_kind = np.zeros(len(total_s), np.int64), dict[Hashable, list[IsolatedRequest]]()
     for each, kind in zip(once, kinds, strict=True):
@@ -175,7 +193,7 @@ def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_
 
 
 def crossing_codes(crossed: Iterable[I64], n_links: int) -> NDArray[np.uint64]:
-    """Return [n_links] a number for each link, equal for links that are in the same of some sets of links."""
+    """Return [n_links] a number for each link; two links have equal numbers if each set of `crossed` has both or neither."""
     random, code = np.random.default_rng(0), np.zeros(n_links, np.uint64)
     for links in crossed:
         code[links] += random.integers(1, 2**63, dtype=np.uint64)
@@ -183,7 +201,7 @@ def crossing_codes(crossed: Iterable[I64], n_links: int) -> NDArray[np.uint64]:
 
 
 def undominated(rows: F64 | Bool) -> list[int]:
-    """Return the rows of which none before has entries that are all as large."""
+    """Return the numbers of the rows that are kept: none that is kept before has entries that are all as large."""
     kept = list[int]()
     for i, row in enumerate(rows):
         if not (rows[kept] >= row).all(axis=1).any():

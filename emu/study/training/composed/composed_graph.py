@@ -31,12 +31,12 @@ from emu.trace.steps import computes, queue_order, stated_order
 class StepFrame:
     """The part of a step that no choice of algorithms changes: how long it computes, and what each event waits for."""
 
-    asked: PlaceRequests
+    place_requests: PlaceRequests
     timed: tuple[I64, ...]  # [P] the events of each place that compute
-    ticks: tuple[I64, ...]  # [P] how long each of these takes
+    ticks: tuple[I64, ...]  # [P] the ticks that each of these takes
     stated: tuple[tuple[I64, I64], ...]  # [P] pairs as in `stated_order`
     queued: tuple[tuple[I64, I64], ...]  # [P] pairs as in `queue_order`
-    rooted: Bool  # [X] of a rooted operation: some ranks leave it before others and begin the next request
+    rooted: Bool  # [X] whether an event is of a rooted operation, which some ranks leave before others
 
     @staticmethod
     def of(asked: PlaceRequests, device: Device) -> "StepFrame":
@@ -44,7 +44,7 @@ class StepFrame:
 
         Args:
             asked: The requests of the representatives.
-            device: The device that computes, over the nodes of the step.
+            device: The device that computes, as `Device.over` returns it for the ranks of the step.
         """
         every = asked.trace.events
         timed = tuple(np.flatnonzero(computes(events)) for events in every)
@@ -59,64 +59,67 @@ class StepFrame:
 class ComposedGraph:
     """A step as a graph, with the tasks of each event."""
 
-    asked: PlaceRequests
+    place_requests: PlaceRequests
     graph: Graph
     start: I64  # [X + 1] where the tasks of each event begin among the W
     begins: I64  # [W] the task of a computation, or with which a request is entered; -1: set-up
     ends: I64  # [W] the task of a computation, or with which a request is left; -1: set-up
-    instance: I64  # [M] the number in the graph of each call; those that a body stands for come first
+    instance: I64  # [M] the number of each call in the graph; calls that are bodies come first
     firsts: I64  # [M] the first task of each call
     entries: Entries
 
     @property
-    def each(self) -> Bool:
-        """Array [X] of whether an event has a task for each rank."""
+    def by_rank(self) -> Bool:
+        """Array [X] of whether each rank of the place has its own task of an event; else one task is for all of them."""
         return np.diff(self.start) > 1
 
     def spans(self, timeline: Timeline) -> tuple[I64, I64]:
         """Return [M] the tick at which the first rank entered each call, and [M] the tick at which the last rank left it."""
         n_calls = len(self.instance)
         began, ended = np.full(n_calls, np.iinfo(np.int64).max), np.zeros(n_calls, np.int64)
-        width = np.diff(self.start)[self.asked.event]
-        at = ramps(self.start[self.asked.event], width)
-        call = np.repeat(self.asked.call, width)
+        width = np.diff(self.start)[self.place_requests.event]
+        at = ramps(self.start[self.place_requests.event], width)
+        call = np.repeat(self.place_requests.call, width)
         np.minimum.at(began, call, timeline.start_fs[self.begins[at]])
         np.maximum.at(ended, call, timeline.end_fs[self.ends[at]])
         return began, ended
 
     def began(self, timeline: Timeline) -> I64:
-        """Return [X] the tick at which the first rank began each event; -1: the event is set-up."""
+        """Return [X] the tick at which the first rank began each event; -1: the event belongs to the set-up."""
         began = np.where(self.begins >= 0, timeline.start_fs[self.begins], -1)
         return np.minimum.reduceat(began, self.start[:-1]) if len(began) else began
 
     def replayed(self, timeline: Timeline, services: tuple[Service, ...], told: tuple[str, ...]) -> ReplayGraph:
-        """Return the step by one rank of each place; where ranks have tasks of their own, the rank that ends last.
+        """Return the step as a replay of one rank of each place: where ranks have their own tasks, the rank that ends last.
 
         Args:
             timeline: The times of all tasks.
             services: The algorithm of each request.
             told: The assumptions to report.
         """
-        rank = np.repeat(self._last(timeline), np.diff(self.asked.first_event))
-        return self._at(self.start[:-1] + np.where(self.each, rank, 0), services, told)
+        rank = np.repeat(self._last(timeline), np.diff(self.place_requests.first_event))
+        return self._at(self.start[:-1] + np.where(self.by_rank, rank, 0), services, told)
 
     def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
-        """Return the step by one task of each event; `at` [X] names the tasks."""
-        trace, asked = self.asked.trace, self.asked
+        """Return the step as a replay that has one task for each event.
+
+        `at` [X] is the place of that task in `begins` and `ends`.
+        """
+        trace, asked = self.place_requests.trace, self.place_requests
         number, call = (np.full(len(at), -1, np.int32) for _ in range(2))
         number[asked.event], call[asked.event] = self.instance[asked.call], asked.call
-        moments = column(self.begins[at], np.int32), column(self.ends[at], np.int32)
-        laid = asked.first_event, *moments, column(number, np.int32), column(call, np.int32)
+        ends = column(self.begins[at], np.int32), column(self.ends[at], np.int32)
+        laid = asked.first_event, *ends, column(number, np.int32), column(call, np.int32)
         calls = (None,) * len(self.firsts), self.firsts
         return ReplayGraph(self.graph, *laid, *calls, services, told, trace.n_ranks, column([], np.int64), self.entries)
 
     def event_name(self, task: int) -> str:
         """Return the name of the event that a task belongs to."""
-        return event_name(self.asked.trace, self._at(self.start[:-1]), task)
+        return event_name(self.place_requests.trace, self._at(self.start[:-1]), task)
 
     def _last(self, timeline: Timeline) -> I64:
         """Return [P] which rank of each place ends last; 0 where no rank has tasks of its own."""
-        width, first_event = np.diff(self.start), self.asked.first_event
+        width, first_event = np.diff(self.start), self.place_requests.first_event
         found = np.zeros(len(first_event) - 1, np.int64)
         for place, (low, high) in enumerate(pairwise(first_event.tolist())):
             own = low + np.flatnonzero(width[low:high] > 1)
@@ -127,64 +130,67 @@ class ComposedGraph:
 
 
 def composed_and_run(
-    frame: StepFrame, bodies: Bodies, each: Bool | None = None, sending: RequestMessages | None = None
+    frame: StepFrame, bodies: Bodies, by_rank: Bool | None = None, sending: RequestMessages | None = None
 ) -> tuple[ComposedGraph, Timeline]:
     """Return the graph of a step and the times of its tasks; arguments as in `compose`."""
-    composed = compose(frame, bodies, each, sending)
+    composed = compose(frame, bodies, by_rank, sending)
     with name_tasks("compose", composed.event_name):
         return composed, run_graph(composed.graph)
 
 
 def compose(
-    frame: StepFrame, bodies: Bodies, each: Bool | None = None, sending: RequestMessages | None = None
+    frame: StepFrame, bodies: Bodies, by_rank: Bool | None = None, sending: RequestMessages | None = None
 ) -> ComposedGraph:
     """Return the graph of a step.
 
     Args:
         frame: The computations of the representatives, and the order of their events.
         bodies: [Q] the task of each distinct request.
-        each: [X] whether each rank of the place has its own task of the event, equal for all ends of a call; None: no event.
-        sending: The messages of requests; they are needed where `each` is true.
+        by_rank: [X] whether each rank of the place has its own task of the event, equal for all ends of a call; None: no event.
+        sending: The messages of requests; they are needed where `by_rank` is true.
     """
-    asked = frame.asked
-    each = np.zeros(asked.first_event[-1], np.bool_) if each is None else each
-    real = sending.topology.links.bandwidth_Bps if sending is not None and each.any() else bodies.capacity_Bps[:0]
-    builder = EventBuilder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64), _starts(asked, each))
+    asked = frame.place_requests
+    by_rank = np.zeros(asked.first_event[-1], np.bool_) if by_rank is None else by_rank
+    real = sending.topology.links.bandwidth_Bps if sending is not None and by_rank.any() else bodies.capacity_Bps[:0]
+    builder = EventBuilder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64), _starts(asked, by_rank))
     _compute(builder, frame)
     of_bodies = np.ones(len(asked.request_of_call), np.bool_)
-    of_bodies[asked.call[each[asked.event]]] = False
+    of_bodies[asked.call[by_rank[asked.event]]] = False
     body, own = np.flatnonzero(of_bodies), np.flatnonzero(~of_bodies)
     instance = np.empty(len(of_bodies), np.int64)
     instance[np.concatenate((body, own))] = np.arange(len(instance))
     firsts = _add_bodies(builder, asked, bodies, instance, body, len(real))
     if sending is not None and len(own):
-        firsts = np.concatenate((firsts, _add_messages(builder, asked, sending, each)[own]))
-    entries = Entries.of(asked.event[~each[asked.event]], *_wait(builder, frame, each))
+        firsts = np.concatenate((firsts, _add_messages(builder, asked, sending, by_rank)[own]))
+    entries = Entries.of(asked.event[~by_rank[asked.event]], *_wait(builder, frame, by_rank))
     return ComposedGraph(asked, builder.graph(), builder.start, builder.begins, builder.ends, instance, firsts, entries)
 
 
-def _starts(asked: PlaceRequests, each: Bool) -> I64:
-    """Return [X + 1] where the tasks of each event begin, if those of `each` have one for each rank of their place."""
+def _starts(asked: PlaceRequests, by_rank: Bool) -> I64:
+    """Return [X + 1] where the tasks of each event begin, if the events of `by_rank` have one for each rank of their place."""
     n_ranks = np.bincount(asked.representatives.place_of_rank, minlength=len(asked.trace.events))
-    return np.concatenate(([0], np.cumsum(np.where(each, n_ranks[asked.place_of_event], 1))))
+    return np.concatenate(([0], np.cumsum(np.where(by_rank, n_ranks[asked.place_of_event], 1))))
 
 
 def _compute(builder: EventBuilder, frame: StepFrame) -> None:
     """Add the computations of all places."""
     width = np.diff(builder.start)
     for place, (rows, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
-        events = frame.asked.first_event[place] + rows
+        events = frame.place_requests.first_event[place] + rows
         times = width[events]
         at, taken = ramps(builder.start[events], times), column(np.repeat(ticks, times), np.int64)
         builder.compute(at, taken, place, np.repeat(rows, times))
 
 
 def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
-    """Yield a distinct request, and rows [k, ends] of `rows`: k calls of it that the same places make.
+    """Yield the calls that can be added together: those of one distinct request by the same places.
 
     Args:
         asked: The requests.
         rows: Rows of requests; those of one call follow one another.
+
+    Yields:
+        The number of the distinct request, and [k, ends] the rows of its k calls.
     """
     first = np.flatnonzero(np.append(True, np.diff(asked.call[rows]) != 0))
     size = np.diff(np.append(first, len(rows))).tolist()
@@ -196,9 +202,9 @@ def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
         yield request, rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
 
 
-def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestMessages, each: Bool) -> I64:
-    """Add the calls whose events have a task for each rank, with all messages; return [M] the first task of each."""
-    rows = np.flatnonzero(each[asked.event])
+def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestMessages, by_rank: Bool) -> I64:
+    """Add the calls whose events have a task for each rank, with all messages; return [M] the first task of each such call."""
+    rows = np.flatnonzero(by_rank[asked.event])
     rows = rows[np.argsort(asked.call[rows], kind="stable")]
     first = np.empty(len(asked.request_of_call), np.int64)
     for request, several in _alike(asked, rows):
@@ -258,19 +264,22 @@ def _add_bodies(builder: EventBuilder, asked: PlaceRequests, bodies: Bodies, ins
     return tasks[first[:-1]]
 
 
-def _wait(builder: EventBuilder, frame: StepFrame, each: Bool) -> tuple[I64, I64]:
-    """Let events wait for those before them; return the events that wait, and the task that each waits for, both [any].
+def _wait(builder: EventBuilder, frame: StepFrame, by_rank: Bool) -> tuple[I64, I64]:
+    """Let events wait for those before them.
 
     After a body of a rooted operation the next event of its queue begins as soon as the ranks begin to leave it.
 
     Args:
         builder: The builder of the graph, with all tasks.
         frame: The order of the events.
-        each: [X] whether an event has a task for each rank.
+        by_rank: [X] whether an event has a task for each rank.
+
+    Returns:
+        The events that wait, and for each of these the task that it waits for.
     """
     found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-    until = np.where(np.repeat(frame.rooted & ~each, np.diff(builder.start)), builder.begins, builder.ends)
-    first_event = frame.asked.first_event[:-1].tolist()
+    until = np.where(np.repeat(frame.rooted & ~by_rank, np.diff(builder.start)), builder.begins, builder.ends)
+    first_event = frame.place_requests.first_event[:-1].tolist()
     for first, stated, queued in zip(first_event, frame.stated, frame.queued, strict=True):
         found += [builder.follow(e + first, w + first, of) for (e, w), of in ((stated, builder.ends), (queued, until))]
     return np.concatenate([event for event, _ in found]), np.concatenate([task for _, task in found])

@@ -28,7 +28,7 @@ from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
 
-LIGHT = 2**15  # tasks up to which a request of each size is timed
+LIGHT = 2**15  # tasks up to which a request of each size is timed by itself
 HEAVY = 2**17  # messages that would be timed, above which several rounds take the middle of their bounds
 ROUNDS = 512  # at most, which do
 WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is taken
@@ -37,15 +37,15 @@ WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is ta
 class IsolatedRequest(NamedTuple):
     """The time of a request that has the fabric to itself, and the load that it puts on links."""
 
-    ticks: int  # until the last rank has left it
-    tail: int  # of these, those in which a message's sender, or a rank of a rooted operation on average, has left already
-    link: I64  # [L] ascending
-    busy_s: F64  # [L] that each takes at full rate for what it carries
-    flows: float  # messages that cross the busiest of them at one time, 1 or more
+    ticks: int  # ticks until the last rank has left it
+    tail: int  # of these, the ticks after a message's sender, or the mean rank of a rooted operation, has left
+    link: I64  # [L] the numbers of the links, ascending
+    busy_s: F64  # [L] seconds that each link needs at full rate for what it carries
+    flows: float  # messages that cross the busiest link at one time, 1 or more
     tasks: int
     apart: int = 0  # ticks from when the first rank has left it to when the last has, or takes a message
-    apart_mean: int = 0  # ... from when ranks have on average
-    messages: int = 0  # of all groups
+    apart_mean: int = 0  # ticks from when ranks have left it on average to when the last has
+    messages: int = 0  # messages of all groups
 
     @property
     def goes_on(self) -> bool:
@@ -59,7 +59,7 @@ class IsolatedRequest(NamedTuple):
         return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0, apart_mean=0)
 
     def between(self, other: "IsolatedRequest", part: float) -> "IsolatedRequest":
-        """Return a request between this one and another of the same links, `part` of the way."""
+        """Return the time of a request whose size is `part` (0 to 1) of the way from this one's to that of another."""
 
         def at(name: str) -> Any:
             return getattr(self, name) + part * (getattr(other, name) - getattr(self, name))
@@ -107,7 +107,12 @@ def time_requests(
 
 
 def _between(known: Mapping[int, IsolatedRequest], size: int) -> IsolatedRequest | None:
-    """Return the time of a size between the smallest and the largest; None: one of them is missing or small."""
+    """Return the time of a size between the smallest and the largest known one; None: one of these is missing, or is small.
+
+    Args:
+        known: Times by size in bytes.
+        size: The size in bytes.
+    """
     if len(known) < 2:
         return None
     low, high = min(known), max(known)
@@ -118,7 +123,10 @@ def _between(known: Mapping[int, IsolatedRequest], size: int) -> IsolatedRequest
 
 
 def _but_for_size(requests: Sequence[DistinctRequest], parts: Sequence[list[RequestPart]]) -> Iterator[list[int]]:
-    """Yield lists of requests that differ in size and root alone; a request with blocks of its own comes by itself."""
+    """Yield lists of the numbers of requests that differ in size and root alone.
+
+    A request whose blocks have sizes of their own is in a list alone.
+    """
 
     def alike(i: int) -> str:
         by, own = [part.what.served for part in parts[i]], i if requests[i].splits else -1
@@ -129,16 +137,16 @@ def _but_for_size(requests: Sequence[DistinctRequest], parts: Sequence[list[Requ
 
 
 class _ClusterTime(NamedTuple):
-    """The time of groups that share links with one another and with no other; K links, those of a cluster."""
+    """The time of a link cluster: of groups that share its K links with one another and with no other group."""
 
     ticks: int
-    left: float  # when those that need not wait for the end have left
+    left: float  # ticks until those ranks have left that need not wait for the end
     groups: int
     busy_s: F64  # [K]
-    flows: F64  # [K] messages that cross each at one time
+    flows: F64  # [K] messages that cross each link at one time
     tasks: int
-    first: int  # when the first rank has left it, or takes a message
-    mean: float  # when ranks have on average
+    first: int  # ticks until the first rank has left it, or takes a message
+    mean: float  # ticks until ranks have left it, on average
 
 
 ClusterTimes = dict[Hashable, _ClusterTime]  # by what is sent and over which ways
@@ -156,7 +164,7 @@ def _time_cached(
 
 @cached_by_topology(2**11)
 def _timed_before(topology: Topology, request: Hashable, launch_fs: int) -> list[IsolatedRequest]:
-    """Return the list with the time of a request, which the first who asks for it appends."""
+    """Return the list in which the time of a request is kept; it is empty until the first caller appends it."""
     return []
 
 
@@ -165,7 +173,7 @@ def time_isolated(
 ) -> IsolatedRequest:
     """Return the time of a request that all its groups make at once.
 
-    One orbit of the topology's symmetry, or one of several equal clusters of links, is timed for all.
+    Only one orbit of the topology's symmetry is timed, or one of several equal clusters of links.
 
     Args:
         parts: The parts of the request, by algorithm.
@@ -211,7 +219,7 @@ def _time_clusters(
 
 
 def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, light: int, rounds: int) -> IsolatedRequest | None:
-    """Return the time between two bounds, of a request with many messages in few rounds.
+    """Return the time of a request with many messages in few rounds, as the middle between two bounds.
 
     None is returned if the request has at most `light` messages, more than `rounds` rounds, or bounds that lie far apart.
     """
@@ -226,7 +234,10 @@ def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, lig
 
 
 def _only(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
-    """Return the wanted groups, schedule after schedule."""
+    """Return the placed schedules with only those groups for which `wanted` is true.
+
+    Groups are numbered schedule after schedule.
+    """
     own = np.split(wanted, np.cumsum([len(each.nodes) for each in laid])[:-1])
     return [replace(each, nodes=each.nodes[which]) for each, which in zip(laid, own, strict=True) if which.any()]
 
@@ -268,7 +279,11 @@ def _timed(
 
 
 def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
-    """Return one graph of several lowered schedules, the group of each participant, and the join with which it leaves."""
+    """Return several lowered schedules as one graph.
+
+    Returns:
+        The graph, the group of each participant, and the task with which each participant leaves.
+    """
     shapes = [piece.laid.nodes.shape for piece in pieces]
     of_group = np.repeat(np.arange(sum(n for n, _ in shapes)), np.repeat([size for _, size in shapes], [n for n, _ in shapes]))
     if len(pieces) == 1:
@@ -281,7 +296,13 @@ def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
 
 
 def _once(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
-    """Return the time of all clusters together, which run at the same time, each on its own links."""
+    """Return the time of a request from the times of its link clusters, which run at once, each on its own links.
+
+    Args:
+        ran: The time of each cluster.
+        links: The links of each cluster.
+        what: The request.
+    """
     link = np.concatenate(links)
     busy_s, flows = (np.concatenate(c) for c in ([each.busy_s for each in ran], [each.flows for each in ran]))
     by = np.argsort(link)

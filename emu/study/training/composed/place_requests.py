@@ -24,22 +24,22 @@ CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DistinctRequest:
-    """A request, and all groups of its axis that make it at one time."""
+    """One of the different requests of a step, with all groups of its axis that make it at one time."""
 
     axis: int
     axis_name: str
     name: str  # the operation, or MESSAGE
     dtype: str
-    root: int
+    root: int  # number of the root in the group; of a message, of its other end
     size_bytes: int
     elements: int
     splits: tuple[int, ...]  # elements of each block that a member gives; (): an even cut
     ranks: I64  # [groups, members]
-    choosing: I64  # [.., members] the groups that choose what serves them: each, or for all of an axis its first
-    kind: tuple[int, ...]  # equal for those that come one after another: of one axis, place and ends
+    choosing: I64  # [.., members] the groups for which an algorithm is chosen: each, or one for all
+    kind: tuple[int, ...]  # equal if one follows another: axis, first place with such groups, source and target place
 
     def of_group(self, number: int) -> Request:
-        """Return the request of one of the groups that choose, with the number of groups for which it does."""
+        """Return the request of one of the groups in `choosing`, which says for how many groups the choice counts."""
         groups = 1 if len(self.choosing) == len(self.ranks) else len(self.ranks)
         asked = tuple(self.choosing[number].tolist())
         return Request(self.name, asked, self.root, self.elements, self.dtype, groups, self.axis_name)
@@ -47,51 +47,56 @@ class DistinctRequest:
 
 @dataclass(frozen=True, eq=False)
 class PlaceRequests:
-    """The requests of the representatives of all places."""
+    """The requests of a step as its representatives make them: one rank for each place of the pipeline."""
 
     trace: Trace  # of P ranks, one a place
     event: I64  # [C] among the events of all these ranks, rank after rank
     sends: Bool  # [C] whether it is the send of a message
     call: I64  # [C] the call that each request belongs to
     request_of_call: I64  # [M] which of the distinct requests each call is for
-    requests: tuple[DistinctRequest, ...]  # [Q]
+    requests: tuple[DistinctRequest, ...]  # [Q] the distinct requests
     representatives: Representatives
-    axis_of_group: tuple[int, ...]  # of each group of the trace
+    axis_of_group: tuple[int, ...]  # the number of the axis of each group of the trace
 
     @cached_property
     def first_event(self) -> I64:
-        """[P + 1] the first event of each place among those of all places, and the number of these."""
+        """Array [P + 1] of the first event of each place among those of all places, and at last the number of events."""
         return np.cumsum([0, *map(len, self.trace.events)]).astype(np.int64)
 
     @cached_property
     def place_of_event(self) -> I64:
-        """The place of each event of all places."""
+        """Array [X] of the place of each event of all places."""
         return np.repeat(np.arange(len(self.trace.events)), np.diff(self.first_event))
 
     @cached_property
     def turn_in_place(self) -> I64:
-        """[N] how many ranks of its place come before each rank."""
+        """Array [N] of how many ranks of its place come before each rank."""
         return turns(self.representatives.place_of_rank)
 
     def members(self, number: int, place: int) -> tuple[int, ...]:
-        """Return the ranks of the first group, with a rank of a place, that a group of the trace stands for."""
+        """Return the ranks of the first of the groups that a group of the trace stands for, which has a rank of the place.
+
+        Args:
+            number: The number of the group in the trace of the representatives.
+            place: The place.
+        """
         first = int((self.representatives.place_of_rank == place).argmax())
         groups = self.representatives.axes[self.axis_of_group[number]].ranks
         return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
 
 
 @lru_cache(maxsize=1)  # of one plan several placements are asked for one after another
-def place_requests(standing: Representatives) -> PlaceRequests:
+def place_requests(representatives: Representatives) -> PlaceRequests:
     """Return the requests of the representatives of all places.
 
     Raises:
         InputError: Some place lacks a request that its group makes, or a message goes between two ranks of one place.
     """
-    places = [standing.place_of_rank[axis.ranks] for axis in standing.axes]
-    meets = [_together(of_axis, len(standing.events)) for of_axis in places]
-    asked, trace = role_requests(standing.events, standing.dtype), _trace(standing, meets)
-    each, ends = _columns(standing, asked, places, meets)
-    _check_rings(standing, ends)
+    places = [representatives.place_of_rank[axis.ranks] for axis in representatives.axes]
+    meets = [_together(of_axis, len(representatives.events)) for of_axis in places]
+    asked, trace = role_requests(representatives.events, representatives.dtype), _trace(representatives, meets)
+    each, ends = _columns(representatives, asked, places, meets)
+    _check_rings(representatives, ends)
     splits, number = _splits(asked, each.n_splits)
     call = _calls(trace, asked, meets, each, ends)
     first = np.empty(call.max(initial=-1) + 1, np.int64)
@@ -101,9 +106,13 @@ def place_requests(standing: Representatives) -> PlaceRequests:
     request, one, _ = Orbits.equal(*(c[first] for c in what))
     at = first[one]
     examples = zip(ends[:, at].T.tolist(), zip(*each.take(at), strict=True), number[at].tolist(), strict=True)
-    different = (_distinct(standing, meets, asked.names, kind, RequestColumns(*own), splits[i]) for kind, own, i in examples)
+    different = (
+        _distinct(representatives, meets, asked.names, kind, RequestColumns(*own), splits[i]) for kind, own, i in examples
+    )
     axis_of_group = tuple(i for i, of in enumerate(meets) for _ in np.unique(of))
-    return PlaceRequests(trace, each.row, each.kind == Kind.SEND, call, request, tuple(different), standing, axis_of_group)
+    return PlaceRequests(
+        trace, each.row, each.kind == Kind.SEND, call, request, tuple(different), representatives, axis_of_group
+    )
 
 
 def _together(places: I64, n_places: int) -> I64:
@@ -112,34 +121,36 @@ def _together(places: I64, n_places: int) -> I64:
     return together.first[together.number]
 
 
-def _trace(standing: Representatives, meets: Sequence[I64]) -> Trace:
-    """Return the trace of the representatives; a group holds several of them if it reaches over places."""
+def _trace(representatives: Representatives, meets: Sequence[I64]) -> Trace:
+    """Return the trace of the representatives, as ranks 0 to P - 1; a group has several of them if it reaches over places."""
     groups: list[Group] = []
     number: dict[tuple[int, int], int] = {}
-    for i, (axis, first) in enumerate(zip(standing.axes, meets, strict=True)):
+    for i, (axis, first) in enumerate(zip(representatives.axes, meets, strict=True)):
         for each in np.unique(first).tolist():
             number[i, each] = len(groups)
             groups.append(Group(axis.name, tuple(np.flatnonzero(first == each).tolist())))
-    n_places = len(standing.events)
+    n_places = len(representatives.events)
     return Trace(
-        standing.events,
+        representatives.events,
         column(np.arange(n_places), np.int32),
         tuple(groups),
-        tuple(tuple(number[axis, int(meets[axis][place])] for axis in own) for place, own in enumerate(standing.axes_of)),
-        np.zeros((n_places, len(PARTS)), np.int64) if standing.peak_by_part is None else standing.peak_by_part,
-        standing.meta,
+        tuple(
+            tuple(number[axis, int(meets[axis][place])] for axis in own) for place, own in enumerate(representatives.axes_of)
+        ),
+        np.zeros((n_places, len(PARTS)), np.int64) if representatives.peak_by_part is None else representatives.peak_by_part,
+        representatives.meta,
     )
 
 
 def _columns(
-    standing: Representatives, asked: RoleRequests, places: Sequence[I64], meets: Sequence[I64]
+    representatives: Representatives, asked: RoleRequests, places: Sequence[I64], meets: Sequence[I64]
 ) -> tuple[RequestColumns, I64]:
     """Return the requests of all places, place after place, and where each of them goes.
 
     Rows are those of all events, messages have the name -1 and no root, and collectives no tag.
 
     Args:
-        standing: The representatives.
+        representatives: The representatives.
         asked: Their requests.
         places: For each axis, [groups, members] the place of each member.
         meets: For each axis, [P] the first of the places that share groups.
@@ -149,14 +160,14 @@ def _columns(
         places of a message's ends: -1 for a collective; in a ring, of which all are in one place, the second is -1 less how far
         each member sends.
     """
-    first = np.cumsum([0, *map(len, standing.events)]).tolist()
+    first = np.cumsum([0, *map(len, representatives.events)]).tolist()
     parts, ends = [], []
-    for place, (own, axes) in enumerate(zip(asked.roles, standing.axes_of, strict=True)):
+    for place, (own, axes) in enumerate(zip(asked.roles, representatives.axes_of, strict=True)):
         axis, together, sends = np.array(axes, dtype=np.int64)[own.group], own.kind == Kind.COLLECTIVE, own.kind == Kind.SEND
         peer = _peers(axis, own.root, place, places)
         src, dst = (np.where(together, -1, np.where(sends == first_end, place, peer)) for first_end in (True, False))
-        if standing.rings:
-            members = np.array([each.ranks.shape[1] for each in standing.axes], dtype=np.int64)[axis]
+        if representatives.rings:
+            members = np.array([each.ranks.shape[1] for each in representatives.axes], dtype=np.int64)[axis]
             far = np.where(sends, own.root, -own.root) % members
             dst = np.where((src >= 0) & (src == dst), -1 - far, dst)
         met = np.array([each[place] for each in meets], dtype=np.int64)[axis]
@@ -167,7 +178,7 @@ def _columns(
 
 
 def _splits(asked: RoleRequests, n_splits: I64) -> tuple[list[tuple[int, ...]], I64]:
-    """Return the different split sizes of requests, and [C] the number of those of each request, place after place."""
+    """Return the different sizes of blocks of all requests, and [C] which of these each request has, place after place."""
     given: list[tuple[int, ...]] = [()] * len(n_splits)
     at = [(place, row) for place, own in enumerate(asked.roles) for row in own.row[own.n_splits > 0].tolist()]
     for i, (place, row) in zip(np.flatnonzero(n_splits).tolist(), at, strict=True):
@@ -183,13 +194,13 @@ def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
     return np.asarray(np.concatenate([axis[:0], *groups])[of[axis] + root])
 
 
-def _check_rings(standing: Representatives, ends: I64) -> None:
-    """Refuse messages between ranks of one place that are no ring; `ends` as in `_columns`."""
+def _check_rings(representatives: Representatives, ends: I64) -> None:
+    """Refuse messages between ranks of one place, unless they form a ring; `ends` as `_columns` returns it."""
     axis, _, src, dst = ends
     within = np.flatnonzero((src >= 0) & (src == dst))
     if len(within):
         mend = "take fewer ranks, of which the whole graph is timed"
-        on = f"some on {standing.axes[int(axis[within[0]])].name}"
+        on = f"some on {representatives.axes[int(axis[within[0]])].name}"
         raise must_be("compose", "messages", "between ranks that do other things", on, mend)
 
 
@@ -223,7 +234,7 @@ def _calls(trace: Trace, asked: RoleRequests, meets: Sequence[I64], each: Reques
 
 
 def _distinct(
-    standing: Representatives,
+    representatives: Representatives,
     meets: Sequence[I64],
     names: Sequence[str],
     kind: Sequence[int],
@@ -233,7 +244,7 @@ def _distinct(
     """Return the distinct request that one row of the columns is an example of, with all groups that make it.
 
     Args:
-        standing: The representatives.
+        representatives: The representatives.
         meets: For each axis, [P] the first of the places that share groups.
         names: The words to which the columns refer.
         kind: Where the request goes, as in `_columns`.
@@ -241,8 +252,8 @@ def _distinct(
         splits: Its split sizes.
     """
     axis, together, src, dst = kind
-    every = standing.axes[axis].ranks
-    of = standing.place_of_rank[every]
+    every = representatives.axes[axis].ranks
+    of = representatives.place_of_rank[every]
     if src >= 0 > dst:
         there = every[(of == src).all(axis=1)]
         ranks = np.stack((there, np.roll(there, dst + 1, axis=1)), axis=-1).reshape(-1, 2)
@@ -253,7 +264,7 @@ def _distinct(
         ranks = every[meets[axis][of[:, 0]] == together]
     said = MESSAGE if src >= 0 else names[int(one.name)], names[int(one.dtype)]
     amounts = int(one.root), int(one.size_bytes), int(one.elements)
-    name = standing.axes[axis].name
+    name = representatives.axes[axis].name
     return DistinctRequest(axis, name, *said, *amounts, splits, ranks, choosing(ranks, every), tuple(kind))
 
 

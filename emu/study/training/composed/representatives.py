@@ -26,16 +26,16 @@ class Axis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Representatives:
-    """One rank of each place, with its events; it stands for all ranks of the place."""
+    """One rank of each place of a pipeline with its events, which represents all ranks of the place."""
 
     events: tuple[Events, ...]  # [P]
     axes_of: tuple[tuple[int, ...], ...]  # [P] the axis of each group, as the rank numbers it
     axes: tuple[Axis, ...]  # [A]
     place_of_rank: I64  # [N]
-    meta: tuple[tuple[str, str], ...] = ()  # of the trace
-    peak_by_part: I64 | None = None  # [P, parts of memory] of all ranks of a place the most; None: it is known otherwise
+    meta: tuple[tuple[str, str], ...] = ()  # the meta data of the trace
+    peak_by_part: I64 | None = None  # [P, parts of memory] bytes, the most of any rank of a place; None: known otherwise
     dtype: str = "float32"  # what float32 is timed as
-    rings: bool = False  # whether each is the first of its groups, and the others of its place send as far as it does
+    rings: bool = False  # whether each is the first rank of its groups, and others of its place send equally far
 
     def beside(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
         """Return the rank of a place that a rank waits for.

@@ -25,15 +25,15 @@ _ANY = 0  # communicator, where a topology sends all of them over the same ways:
 
 
 class RequestPart(NamedTuple):
-    """Groups that make one request and are served by one algorithm."""
+    """The groups of one request that are served by one algorithm."""
 
     what: BatchKey
     ranks: I64  # [groups, members]
-    request: Request  # of the first
+    request: Request  # the request of the first of these groups
 
 
 def parts_by_algorithm(requests: Sequence[DistinctRequest], choice: Choice, topology: Topology) -> list[list[RequestPart]]:
-    """Return [Q] the parts of each request on a topology.
+    """Return [Q] the parts of each request on a topology, one for each algorithm that serves groups of it.
 
     A topology may spread routes by the number of the communicator. That number is the axis, as in the whole graph, so that
     routes are equal.
@@ -43,7 +43,7 @@ def parts_by_algorithm(requests: Sequence[DistinctRequest], choice: Choice, topo
 
 
 def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[RequestPart]:
-    """Return the parts of one request, by the algorithm of each group that chooses."""
+    """Return the parts of one request, by the algorithm of each group in `choosing`."""
     n = asked.ranks.shape[1]
     if asked.name == MESSAGE:
         none = Request(MESSAGE, ())
@@ -60,7 +60,7 @@ def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[Re
 
 
 def goes_round(splits: Sequence[int]) -> bool:
-    """Return whether the first member gives all its blocks to one other member, as each member does in a ring."""
+    """Return whether sizes of blocks are those of a ring: the first member gives all its elements to one other member."""
     return bool(splits) and np.count_nonzero(splits) == 1 and not splits[0]
 
 
@@ -79,12 +79,12 @@ def _blocks(asked: DistinctRequest) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class RequestMessages:
-    """The messages of all requests; each request is lowered when it is first needed."""
+    """The messages of all requests of a step; a request is lowered when its messages are first asked for."""
 
     parts: Sequence[Sequence[RequestPart]]  # [Q]
     topology: Topology
     placement: I64  # [N]
-    launch_fs: int
+    launch_fs: int  # ticks that each rank takes to enter a request
 
     @kept_by(lambda _, request: request)
     def of(self, request: int) -> list[tuple[I64, LoweredSchedule]]:

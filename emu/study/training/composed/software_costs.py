@@ -22,7 +22,7 @@ def topology_under(stack: Stack, topology: Topology) -> Topology:
 
 
 def _asked(topology: Topology, stack: Stack) -> bool:
-    """Return whether the software makes switches add that do not add by default."""
+    """Return whether the software asks switches to add that do not add by default."""
     return bool(stack.library) and topology.adders is not None and not topology.adds
 
 
@@ -49,7 +49,7 @@ def _under(topology: Topology, stack: Stack) -> Topology:
 
 
 def _reached(stack: Stack, links: Links) -> Links:
-    """Return the links with the bandwidth that data reach."""
+    """Return the links with the share of their bandwidth that data reach with this software."""
     if not stack.bandwidth:
         return links
     shares = np.array(stack.bandwidth)[np.minimum(links.dimension, len(stack.bandwidth) - 1)]
@@ -57,7 +57,7 @@ def _reached(stack: Stack, links: Links) -> Links:
 
 
 def _shares_text(stack: Stack, topology: Topology) -> str:
-    """Return words such as `0.8 (GPU to NVSwitch), 0.9 (all others)`."""
+    """Return words for the shares of bandwidth, such as `0.8 (GPU to NVSwitch), 0.9 (all others)`."""
     shares = [f"{share:g}" for share in stack.bandwidth]
     if len(shares) < 2:
         return "".join(shares)
@@ -70,9 +70,10 @@ def _shares_text(stack: Stack, topology: Topology) -> str:
 
 
 def device_under(stack: Stack, device: Device) -> Device:
-    """Return the device with the time that each rank takes to launch a collective or message, and the stack's attention kernel.
+    """Return the device as the software uses it: with its time to launch a collective or message, and its attention kernel.
 
-    A collective that adds takes the cores that the stack gives it from products beside it.
+    A collective that adds takes the cores that the stack gives it from products beside it. The launch time is added to that of
+    the device, so that this must be applied once.
     """
     kernel = device.attention_kernel if stack.attention == UNFUSED else stack.attention
     contention = min(stack.sms / device.cores, 0.99) if stack.sms and device.cores else device.contention

@@ -16,7 +16,7 @@ from emu.files import make_folder, write_file
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 
-_WHOLE = ".metadata"  # which DCP writes once all else is written
+_WHOLE = ".metadata"  # the file that DCP writes last
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class CheckpointFolder:
     """The folder in which a job saves its checkpoints, and how often it saves one."""
 
     folder: str
-    every: int  # steps
-    job: Mapping[str, Any]  # what it is, as JSON
+    every: int  # steps between two checkpoints
+    job: Mapping[str, Any]  # the description of the job, as JSON
     before: tuple[float, ...] = ()  # the losses of the steps before this run
 
     def of_step(self, step: int) -> Path:
@@ -50,7 +50,7 @@ class CheckpointFolder:
             write_file("--checkpoint", folder / "job.json", json.dumps(job).encode())
 
     def drop_before(self, step: int, rank: int) -> None:
-        """Remove older checkpoints, on the first rank, once the one of this step is whole."""
+        """Remove older checkpoints once the one of this step is whole; only the first rank does so."""
         if rank == 0 and (self.of_step(step) / _WHOLE).exists():
             for number, folder in _steps(Path(self.folder)):
                 if number < step:
@@ -58,7 +58,13 @@ class CheckpointFolder:
 
 
 def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
-    """Return the description of a job for its checkpoints: the model's name (without its folder), its sizes, and the plan."""
+    """Return the description of a job in its checkpoints: the model's name (without its folder), its sizes, and the plan.
+
+    Args:
+        model: The model.
+        plan: The plan.
+        **more: Further entries of the description.
+    """
     sizes = {name: getattr(model, name) for name in ("hidden", "heads", "vocab")} | {"parameters": model.parameters()}
     config: Any = model.config
     known = [each.name for each in fields(config) if each.name != "source"] if is_dataclass(config) else []
@@ -110,7 +116,7 @@ def _read(folder: Path, name: str) -> Any:
 
 
 def _check_whole(folder: Path) -> None:
-    """Refuse a checkpoint of which a file is gone or too short."""
+    """Refuse the checkpoint in a folder if one of its files is gone or too short."""
     with pause_counting():  # it loads DCP, and operators run while it loads
         from emu.model.parallel.checkpoint import read_metadata
     try:
@@ -135,6 +141,6 @@ def _cut_off(folder: Path, name: str) -> InputError:
 
 
 def mean_loss(of_ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return [steps] the mean loss over ranks, in their order; ranks without the last stage have no loss."""
+    """Return [steps] the mean loss over ranks, given the losses of each rank; ranks without the last stage have no loss."""
     told = [losses for losses in of_ranks if losses]
     return tuple(sum(step) / len(told) for step in zip(*told, strict=True))

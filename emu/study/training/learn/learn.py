@@ -31,7 +31,7 @@ on_threads: RunOn = LocalCluster().record
 
 @dataclass(frozen=True, slots=True)
 class LearningResult:
-    """The result of the steps themselves, before any fabric."""
+    """The result of the steps that really ran, on the ranks and on one process, before any fabric is timed."""
 
     trace: Trace
     loss: tuple[float, ...]  # by step, the mean over the ranks, taken outside the trace
@@ -40,7 +40,7 @@ class LearningResult:
     wall_run_s: float
     wall_reference_s: float
     wall_step_s: float  # the median of one process's own steps, of which nothing is recorded
-    wall_step_cpu_s: float  # likewise, but only what its thread computed: the same on a machine that does nothing else
+    wall_step_cpu_s: float  # the same, but only the seconds in which its thread computed
 
 
 def learn(program: Program, choice: Choice, run_on: RunOn = on_threads, reference: RankOutcome | None = None) -> LearningResult:
@@ -89,7 +89,9 @@ def check_first_step(loss: float, reference: float, error: float) -> None:
 
 
 def check_norms(outcomes: Sequence[RankOutcome], reference: RankOutcome) -> None:
-    """Refuse ranks that cut the first gradients to another norm than one process: AdamW's steps would hardly show it.
+    """Refuse ranks whose norm of the first gradients is another than that of one process.
+
+    AdamW's steps would hardly show the difference.
 
     Raises:
         RunError: a norm beyond the tolerance of gradients, or not a number.
@@ -104,7 +106,12 @@ def check_norms(outcomes: Sequence[RankOutcome], reference: RankOutcome) -> None
 
 
 def _wholes(outcomes: Sequence[RankOutcome], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return whole weights from the parts of the ranks; NaN where no rank has a part."""
+    """Return whole weights by name, put together from the parts of the ranks; NaN where no rank has a part.
+
+    Args:
+        outcomes: The results of the ranks.
+        like: A tensor by name with the shape of each whole weight.
+    """
     wholes = {name: torch.full_like(each, torch.nan) for name, each in like.items()}
     for outcome in outcomes:
         for name, part in outcome.weights.items():

@@ -67,13 +67,15 @@ class RankOutcome:
 
     loss: tuple[float, ...]  # by step, the mean over the rank's own tokens
     gradients: Mapping[int, Mapping[str, Tensor]]  # by step (the first and the last) and parameter: this rank's shards
-    held: Mapping[str, ParameterPart]  # which part of each parameter it is that the rank has
+    held: Mapping[str, ParameterPart]  # which part of each parameter the rank has
     weights: Mapping[str, Tensor]  # before the last step, unless it is the first: this rank's shards
-    norms: tuple[float, ...]  # by step, of all gradients of the run before they are cut; none where they are not
+    norms: tuple[float, ...]  # by step, the norm of all gradients of the run before they are cut; none where they are not cut
     took_s: tuple[tuple[float, float], ...]  # by step, seconds of this host, and those of them that the thread computed
 
 
-_Passes = Callable[[Tensor, Tensor], list[Tensor]]  # what takes tokens and targets of a step forward and backward: the losses
+_Passes = Callable[
+    [Tensor, Tensor], list[Tensor]
+]  # takes tokens and targets of a step forward and backward, and returns the losses
 _NO_SHAPES: Mapping[str, torch.Size] = MappingProxyType({})
 
 

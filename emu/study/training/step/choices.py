@@ -61,7 +61,7 @@ def words_of(trace: Trace, topology: Topology, dtype: str) -> tuple[str, ...] | 
 
 
 def _fabric(topology: Topology, dtype: str) -> str:
-    """Return a digest of a topology and the dtype that float32 is timed as."""
+    """Return a digest by which a topology and the dtype of its messages are named in a trace."""
     return digest((topology.digest(), dtype))
 
 
@@ -123,7 +123,7 @@ def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmChange:
-    """Requests that have another algorithm in the step than each of them would have alone."""
+    """The requests of an axis, an operation and a range of sizes that have another algorithm than each would have alone."""
 
     axis: str
     operation: str
@@ -137,5 +137,5 @@ class AlgorithmChange:
 class StepChoice:
     """The result of choosing algorithms for a whole step."""
 
-    alone_step_time_s: float  # of the step where each request is served by what is the fastest for it alone
+    alone_step_time_s: float  # seconds of the step with the fastest algorithm for each request alone
     changed: tuple[AlgorithmChange, ...]

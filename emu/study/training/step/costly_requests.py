@@ -23,7 +23,7 @@ from emu.units import format_size, seconds
 MOST = 10
 LARGEST = 64  # ranks of a group, up to which other algorithms are looked at
 _OFTEN, _SMALL_BYTES = 8, 2**20  # requests of one line in a step, and the size of each, for which one for all is worth a hint
-_EXPOSED, _SHARE = 0.9, 0.1  # of communication that no computation hides, and of the step
+_EXPOSED, _SHARE = 0.9, 0.1  # limits of a hint: share of communication that is exposed, and share of the step
 
 
 # The facts by which requests are equal: their line, operation, group, bytes, elements, dtype and root.
@@ -41,11 +41,11 @@ def costliest(timed: TimedTrace) -> tuple[CostlyRequest, ...]:
     spent = _spent(timed)
     longest = sorted(spent.items(), key=lambda each: (-sum(each[1]), each[0]))[:MOST]
     known: dict[tuple[object, ...], list[BenchRow]] = {}
-    return tuple(_told(timed, key, ticks, known) for key, ticks in longest)
+    return tuple(_costly(timed, key, ticks, known) for key, ticks in longest)
 
 
 def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
-    """Return the ticks that each request took, by its key."""
+    """Return the ticks of each time that a request was made, by the key of the request."""
     trace, replayed, line, place = timed.trace, timed.replayed, timed.timeline, timed.report.rank
     events, lines = trace.events_of(place), lines_of(trace)[int(trace.role_of_rank[place])]
     sizes, first = timed_bytes(events, timed.dtype), int(replayed.first_event[place])
@@ -59,8 +59,17 @@ def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
     return found
 
 
-def _told(timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]) -> CostlyRequest:
-    """Return the figures of one line's requests."""
+def _costly(
+    timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]
+) -> CostlyRequest:
+    """Return the figures of the requests with one key.
+
+    Args:
+        timed: The timed trace.
+        key: The key: line, operation, group and size.
+        ticks: The ticks of each time that the request was made.
+        known: Bench rows of requests that were looked at before; new ones are added.
+    """
     line, name, number, size, elements, dtype, root = key
     group, axis = timed.members(number), timed.trace.groups[number].axis
     served = None if name == MESSAGE else timed.choice.served(Request(name, group, root, elements, dtype, axis=axis))

@@ -38,8 +38,8 @@ class Products:
     """The FLOPs of one dtype, as timed."""
 
     dtype: str
-    share: float  # of all FLOPs, of all ranks of the trace
-    peak_flops: float  # FLOP/s of the device in it
+    share: float  # share of the FLOPs of all ranks of the trace
+    peak_flops: float  # FLOP/s of the device in this dtype
 
 
 def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...]:
@@ -75,8 +75,14 @@ def messages_of(trace: Trace, dtype: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def timed_told(dtype: str, products: Sequence[Products], messages: Sequence[str]) -> str:
-    """Return words such as `as it ran: products in float32, at a peak of 67 TFLOP/s; messages in float32`."""
+def timed_dtypes_text(dtype: str, products: Sequence[Products], messages: Sequence[str]) -> str:
+    """Return words such as `as it ran: products in float32, at a peak of 67 TFLOP/s; messages in float32`.
+
+    Args:
+        dtype: The dtype that float32 is timed as, or `AS_RAN`.
+        products: The FLOPs by dtype, as `products_of` returns them.
+        messages: The dtypes of requests, as `messages_of` returns them.
+    """
     how = {AS_RAN: "as it ran", "float32": "float32 without TF32"}.get(dtype, f"float32 as {dtype}")
     each = [f"{p.dtype}, at a peak of {format_flops(p.peak_flops)}/s{_share(p)}" for p in products]
     told = [f"products in {' and '.join(each)}"] * bool(each) + [f"messages in {', '.join(messages)}"] * bool(messages)
@@ -90,12 +96,12 @@ def dtype_notes(trace: Trace, dtype: str) -> tuple[str, ...]:
 
 
 def _share(of: Products) -> str:
-    """Return the share of the FLOPs in words; empty: all of them."""
+    """Return the share of all FLOPs in words; empty if it is all of them."""
     return "" if of.share == 1 else f" ({100 * of.share:.3g} % of the FLOPs)"
 
 
 def _rows_of(events: Events, rows: Bool) -> list[tuple[str, I64]]:
-    """Return, by dtype, those of the given rows that have it."""
+    """Return the given rows by their dtype: each dtype, and the numbers of its rows."""
     at = np.flatnonzero(rows)
     ran = np.array([events.dtype[i] for i in at.tolist()], dtype=str)
     return [(name, at[ran == name]) for name in np.unique(ran).tolist()]

@@ -39,35 +39,35 @@ _MEMORY_TOLD = (
     "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else"
 )
 EACH_ALONE = "what serves a request was chosen for it by itself, not for the step: a run needs it before there is a step"
-LEFT_OUT = {"left out": "where it is None"}  # of a field that has no meaning for every step
+LEFT_OUT = {"left out": "where it is None"}  # metadata of a field that has no meaning for some steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostlyRequest:
-    """The equal requests that one line of the user's program makes in a step; times are of the rank that ended last."""
+    """The equal requests that one line of the user's program makes in a step, with the times of the rank that ended last."""
 
     line: str
     operation: str
     axis: str
-    ranks: int  # of the group
-    times: int  # in the step
-    size_bytes: int  # of each, as timed
-    time_s: float  # of all, each from when the rank enters it to when it leaves it; others may be waited for meanwhile
+    ranks: int  # ranks of the group
+    times: int  # how often the request is made in the step
+    size_bytes: int  # bytes of each request, as timed
+    time_s: float  # seconds of all, each from entering to leaving it; in that time other ranks may be waited for
     algorithm: str | None  # None: it is a message
-    alone_s: float | None  # of each, were its group alone; None, as in the next four: not looked for
-    busbw_Bps: float | None  # as nccl-tests has it, of that
-    of_bound: float | None  # the least time of any schedule, over that
+    alone_s: float | None  # seconds of each, if its group were alone; None, as in the next four: not computed
+    busbw_Bps: float | None  # bus bandwidth as nccl-tests defines it, for that time
+    of_bound: float | None  # the least time of any schedule divided by that time
     next_algorithm: str | None  # the fastest of the others
-    next_s: float | None  # that it would take
+    next_s: float | None  # seconds of each by that algorithm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayError:
-    """How far the replay of a profile is off on the fabric on which the profile was taken."""
+    """How much longer or shorter the replay of a profile takes on the fabric on which the profile was taken."""
 
-    topology: str  # on which it was taken
-    step_time_s: float  # of the replay there
-    share: float  # of the measured time, that the replay takes more; below 0: less
+    topology: str  # the fabric on which the profile was taken
+    step_time_s: float  # seconds of the replay there
+    share: float  # share of the measured time by which the replay is longer; below 0: shorter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,36 +77,36 @@ class Step:
     topology: str
     device: str
     dtype: str  # what float32 is timed as; `as-ran`: each in the dtype that it ran in
-    products: tuple[Products, ...]  # what its FLOPs are timed in, that of most first
-    messages_in: tuple[str, ...]  # the dtypes of what ranks ask for, as timed
+    products: tuple[Products, ...]  # the FLOPs by the dtype in which they are timed, the dtype of most first
+    messages_in: tuple[str, ...]  # the dtypes of the requests, as timed
     ranks: int
-    step_times_s: tuple[float, ...]  # of every step but set-up
+    step_times_s: tuple[float, ...]  # seconds of every step but the set-up
     step_groups: tuple[tuple[int, ...], ...]  # numbers of steps that do equal work; first those that the run is about
-    step_time_s: float  # the median of the first group; of two, the shorter
-    step: int  # which one took that time; the parts are of it
-    rank: int  # whose parts follow: the one that ended last
+    step_time_s: float  # seconds: the median of the first group; of two steps, the shorter
+    step: int  # the number of the step that took that time; the parts below are of this step
+    rank: int  # the rank whose parts follow: the one that ended last
     compute_s: float
-    early_compute_s: float  # of the step before it began: while another rank was in the one before
-    other_compute_s: float  # of compute_s, what is of other steps
-    compute_least_s: float  # that a rank computes of the step, whenever; compute_s + early_compute_s - other_compute_s is one
+    early_compute_s: float  # computation of the step while another rank was still in the step before
+    other_compute_s: float  # computation of other steps within compute_s
+    compute_least_s: float  # the least of any rank: compute_s + early_compute_s - other_compute_s
     compute_most_s: float
     exposed_comm_s: float
     idle_s: float
-    bubble_s: float  # of the idle time, what the rank waits for other stages of its pipeline
-    straggling_by_rank_s: Mapping[int, float]  # the rest of it: what it waits for each other rank of its own stage
-    optimizer_s: float | None = field(default=None, metadata=LEFT_OUT)  # of the computation; None: none was seen
+    bubble_s: float  # the part of idle_s that the rank waits for other stages of its pipeline
+    straggling_by_rank_s: Mapping[int, float]  # the rest of idle_s: waits for each other rank of its own stage
+    optimizer_s: float | None = field(default=None, metadata=LEFT_OUT)  # part of compute_s; None: no optimizer was seen
     exposed_comm_by_axis_s: Mapping[str, float]
     total_comm_s: float
     mean_over_ranks: MeanParts | None = field(default=None, metadata=LEFT_OUT)  # to compare steps; None: it was not asked for
-    critical_path: tuple[PathPart, ...]  # that add up to the step, the longest first
+    critical_path: tuple[PathPart, ...]  # parts that add up to the step, the longest first
     busiest_links: tuple[BusyLink, ...]  # three at most
     either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share that it may be off; None: not known
     either_way_by: str | None = field(default=None, metadata=LEFT_OUT)  # runs that this share is of
     tokens_per_s: float | None = field(default=None, metadata=LEFT_OUT)  # as the next two; None: it is of no known model
     mfu: float | None = field(default=None, metadata=LEFT_OUT)
     hfu: float | None = field(default=None, metadata=LEFT_OUT)
-    peak_memory_bytes: int  # of the rank that holds most
-    memory_by_part_bytes: Mapping[str, int]  # of it
+    peak_memory_bytes: int  # bytes of the rank that holds most
+    memory_by_part_bytes: Mapping[str, int]  # bytes of that rank by part
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
     auto: StepChoice | None = field(default=None, metadata=LEFT_OUT)  # None: nothing was chosen for the step as a whole
     assumptions: tuple[str, ...]
@@ -135,7 +135,7 @@ S = TypeVar("S", bound=Step)
 
 
 def shared_fields(value: object, cls: type[Any]) -> dict[str, Any]:
-    """Return the attributes of a value that have the names of fields of a dataclass, to make an object of this class."""
+    """Return those attributes of a value whose names are fields of a dataclass, as arguments for an object of this class."""
     return {each.name: getattr(value, each.name) for each in fields(cls) if hasattr(value, each.name)}
 
 
@@ -151,10 +151,10 @@ class TimedTrace:
     replayed: ReplayGraph
     timeline: Timeline
     report: StepReport
-    shares: F64  # [L] as `busy_shares`
+    shares: F64  # [L] the share of the step that each link is busy, as `busy_shares` returns it
     spread: Spread | None
     wall_fabric_s: float
-    asked: PlaceRequests | None = None  # of a composed step, whose ranks stand for several each; None: all ranks
+    place_requests: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
     composing: tuple[str, ...] = ()  # what composing assumes
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
@@ -162,26 +162,29 @@ class TimedTrace:
     @property
     def ranks(self) -> int:
         """The number of ranks of the run."""
-        return self.trace.n_ranks if self.asked is None else len(self.asked.representatives.place_of_rank)
+        return self.trace.n_ranks if self.place_requests is None else len(self.place_requests.representatives.place_of_rank)
 
     @property
     def how(self) -> str:
         """The method that timed the step: a method of the engine, or `composed`."""
-        return self.timeline.how if self.asked is None else "composed"
+        return self.timeline.how if self.place_requests is None else "composed"
 
     def members(self, number: int) -> tuple[int, ...]:
-        """Return the ranks of a group of the trace; where one rank stands for many, those of the first such group."""
+        """Return the ranks of a group of the trace.
+
+        Where one rank represents many, those of the first group that it stands for.
+        """
         group = self.trace.groups[number].ranks
-        return group if self.asked is None else self.asked.members(number, group[0])
+        return group if self.place_requests is None else self.place_requests.members(number, group[0])
 
     def mean_over_ranks(self) -> MeanParts:
         """Return the parts of the step as means over all ranks of the run."""
         one_each = np.ones(self.trace.n_ranks, np.int64)
-        standing = one_each if self.asked is None else np.bincount(self.asked.representatives.place_of_rank)
+        standing = one_each if self.place_requests is None else np.bincount(self.place_requests.representatives.place_of_rank)
         return mean_parts(self.trace, self.replayed, self.timeline, self.report, standing)
 
     def step(self, *, briefly: bool = False) -> Step:
-        """Return the figures; `briefly` leaves out the critical path and the busiest links."""
+        """Return the figures of the step; with `briefly` the critical path and the busiest links are left out."""
         most = max(self.trace.peak_by_part.tolist(), key=sum)
         products = products_of(self.trace, self.device, self.dtype)
         return Step(
@@ -216,7 +219,7 @@ class TimedTrace:
             found["measured_step_s"] = reading.step_times_s[step - 1]
         if reading.parts:
             found["measured_parts"] = reading.parts[step - 1]
-        if not briefly and self.asked is None and reading.collective_s:
+        if not briefly and self.place_requests is None and reading.collective_s:
             found["collectives"] = collective_times(self.trace, self.replayed, self.timeline, step)
         if not briefly and self.device.keeps_unknown:
             found["kernels"] = kernel_times(self.trace, self.device, self.dtype, step)
@@ -231,7 +234,7 @@ class TimedTrace:
 
     def _parts(self) -> dict[str, Any]:
         """Return the parts of the step, by the numbers of the ranks of the run."""
-        parts, asked = self.report.figures(), self.asked
+        parts, asked = self.report.figures(), self.place_requests
         if asked is None:
             return parts
         place, by_place = parts["rank"], parts["straggling_by_rank_s"]
@@ -274,7 +277,7 @@ class TimedTrace:
 
 
 def with_means(step: S, timed: TimedTrace) -> S:
-    """Return a step with the parts by which it can be compared with others, the means over all ranks."""
+    """Return the step with its parts as means over all ranks (`mean_over_ranks`), by which it is compared with others."""
     return replace(step, mean_over_ranks=timed.mean_over_ranks())
 
 
@@ -337,6 +340,6 @@ def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
 
 
 def _range(sizes: list[int]) -> str:
-    """Return the sizes as a range in words."""
+    """Return sizes in bytes as a range in words."""
     low, high = format_size(sizes[0]), format_size(sizes[-1])
     return low if low == high else f"{low} to {high}"

@@ -14,7 +14,7 @@ from emu.study.training.step_choice.options import Coordinate, Option
 
 NEVER = float("inf")
 WORTH = 1e-4  # share of the present time that a move must save at least
-_TOGETHER = {2: 24, 3: 16}  # coordinates that move together: how many such moves are tried from one place
+_TOGETHER = {2: 24, 3: 16}  # numbers of coordinates that move together, and how many such moves are tried
 _CHEAPEST = 32  # single moves that joint moves are made of
 _AXES = 12  # joint moves of a whole axis that are tried from one place
 
@@ -29,7 +29,7 @@ class StepTime(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A change of one coordinate to another of its options, and how much longer the step takes by this change alone."""
+    """A change of one coordinate to another of its options, and the seconds that it alone adds to the step."""
 
     costs_s: float
     coordinate: Coordinate
@@ -40,11 +40,11 @@ class Move(NamedTuple):
 class Descent:
     """A search for the options of one step; it remembers the time of each choice of options that was timed."""
 
-    options: Mapping[Coordinate, Sequence[Option]]  # the plainest first
-    weight_s: Mapping[Coordinate, float]  # time of all requests of a coordinate, one after another
+    options: Mapping[Coordinate, Sequence[Option]]  # the options of each coordinate, the plainest first
+    weight_s: Mapping[Coordinate, float]  # seconds of all requests of a coordinate, one after another
     judge: Callable[[OptionByCoordinate], StepTime]
     most: int  # limit of steps that are timed; at the end one more for each coordinate
-    floor_s: float  # a step no longer than this time is good enough
+    floor_s: float  # a step of at most this time, in seconds, is good enough
     known: dict[tuple[str, ...], StepTime] = field(default_factory=dict)
 
     def best(self, starts: Sequence[OptionByCoordinate]) -> tuple[OptionByCoordinate, float]:
@@ -124,7 +124,7 @@ class Descent:
         return [option for option in self.options[coordinate] if option.name != served[coordinate].name]
 
     def _helps(self, served: OptionByCoordinate, time_s: float) -> bool:
-        """Return whether options shorten the step by more than the least share that counts."""
+        """Return whether options make the step shorter than `time_s` by more than the least share that counts."""
         return self.time_of(served).time_s < time_s * (1 - WORTH)
 
     def time_of(self, served: OptionByCoordinate) -> StepTime:
@@ -138,7 +138,7 @@ class Descent:
 
 
 def _axis_moves(moves: Sequence[Move]) -> list[tuple[Move, ...]]:
-    """Return joint moves: all coordinates of one axis to options of one name, the cheapest first."""
+    """Return joint moves: all coordinates of one axis to options of one name; the cheapest joint move is first."""
     found: dict[tuple[str, str], tuple[Move, ...]] = {}
     for move in moves:
         key = move.coordinate.axis, move.option.name

@@ -49,7 +49,7 @@ class Coordinate(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A named chooser for the requests of a coordinate."""
+    """A choice for the requests of a coordinate: one algorithm, or one library's chooser."""
 
     name: str  # name of an algorithm or of a chooser
     chooser: Chooser
@@ -72,7 +72,7 @@ AlgorithmTime = tuple[float, float, str]
 
 @dataclass(frozen=True, eq=False)
 class ServedFabric:
-    """A topology with the NPU of each rank, and the choice of algorithms that serves their requests there."""
+    """A topology with the NPU of each rank, and the choice of algorithms that serves requests there."""
 
     choice: Choice
     topology: Topology
@@ -89,11 +89,14 @@ class ServedFabric:
         return time_requests(requests, parts, self.topology, self.npus, self.launch_fs)
 
     def isolated(self, asked: DistinctRequest) -> IsolatedRequest:
-        """Return the time of a request by itself; errors as in `times`."""
+        """Return the time of one request by itself, all groups at once; errors as in `times`."""
         return self.times([asked])[0]
 
     def algorithm(self, name: str) -> Option:
-        """Return an algorithm as an option, in the shape that fits the group; it serves no group that it does not fit."""
+        """Return the algorithm of this name as an option, in the shape that fits the group.
+
+        A group that it does not fit gets none.
+        """
         topology, npu_of_rank = self.topology, tuple(self.npus.tolist())
 
         def choose(request: Request) -> AlgorithmOnDims | None:

@@ -18,11 +18,11 @@ Groups = Mapping[str, tuple[int, ...]]
 
 
 class TraceFiles(NamedTuple):
-    """The files of a trace."""
+    """The files of an execution trace of all ranks."""
 
     folder: Path
-    prefix: str  # of the names of all
-    of_rank: Mapping[int, Path]
+    prefix: str  # the beginning of the names of all files
+    of_rank: Mapping[int, Path]  # the file of each rank
 
     @property
     def map(self) -> Path:
@@ -36,7 +36,9 @@ def is_chakra(path: Path) -> bool:
 
 
 def trace_files(path: Path) -> TraceFiles:
-    """Return the files that a path means: a folder those in it, a file itself, and `NAME.et` else `NAME.0.et`, `NAME.1.et`...
+    """Return the files that a path means.
+
+    The path is a folder with the files, or a file, or the name `NAME.et` of the files `NAME.0.et`, `NAME.1.et` and so on.
 
     Raises:
         InputError: there is none, or a folder has those of several runs.
@@ -104,11 +106,11 @@ def _groups(path: Path) -> Groups:
     return {}
 
 
-def groups_told(file: NodeFile) -> Groups:
-    """Return the process groups that PyTorch wrote into a node of metadata.
+def groups_in_metadata(file: NodeFile) -> Groups:
+    """Return the process groups that PyTorch wrote into a node of metadata, by name.
 
     Raises:
-        InputError: the words are none that PyTorch writes.
+        InputError: the node has something else than PyTorch writes.
     """
     found: dict[str, tuple[int, ...]] = {}
     for node in file.nodes:
@@ -123,7 +125,7 @@ def groups_told(file: NodeFile) -> Groups:
 
 
 def ranks_named(files: Iterable[NodeFile], groups: Iterable[Groups]) -> int:
-    """Return one more than the largest rank that a message or a group names."""
+    """Return the number of ranks that the largest rank named in a message or a group implies: one more than this rank."""
     most = [node.attrs.get(word, 0) for file in files for node in file.nodes for word in ("comm_src", "comm_dst")]
     listed = [rank for of_file in groups for ranks in of_file.values() for rank in ranks]
     return 1 + max((*(each for each in most if isinstance(each, int)), *listed), default=-1)

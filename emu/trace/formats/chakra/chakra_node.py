@@ -10,14 +10,14 @@ from emu.errors import InputError
 from emu.files import read_input
 from emu.trace.formats.chakra.chakra_schema import VALUE, NodeType, chakra_messages
 
-WHAT = "execution trace"  # the beginning of every message on one
+WHAT = "execution trace"  # the beginning of every error message about such a file
 _GZIP = b"\x1f\x8b"
-_MOST_VARINT = 10  # bytes
+_MOST_VARINT = 10  # limit of the bytes of a length
 _MOST_INTEGER = 2**63 - 1
 
 
 class ChakraNode(NamedTuple):
-    """One node."""
+    """One node of an execution trace: an operation with its attributes, and the nodes on which it depends."""
 
     id: int
     name: str
@@ -26,7 +26,7 @@ class ChakraNode(NamedTuple):
     callers: tuple[int, ...]  # control dependencies
     start_us: int
     lasts_us: int
-    inputs: str  # the values of its inputs
+    inputs: str  # the values of the operator's inputs, as text
     attrs: Mapping[str, Any]
 
     def whole(self, name: str, least: int = 0) -> int | None:
@@ -44,14 +44,14 @@ class ChakraNode(NamedTuple):
 
 
 class NodeFile(NamedTuple):
-    """The content of one file."""
+    """The content of one file of an execution trace: the attributes of the whole, and its nodes."""
 
     file: str
-    attrs: Mapping[str, Any]  # of the whole trace
+    attrs: Mapping[str, Any]  # attributes of the whole trace
     nodes: tuple[ChakraNode, ...]
 
     def bad(self, node: ChakraNode, why: str) -> InputError:
-        """Return the error that a node is impossible."""
+        """Return the error that a node is impossible; `why` says what is wrong with it."""
         return InputError(f"{WHAT}: node {node.id} ({node.name[:60]}) of {self.file!r} {why}")
 
 
@@ -105,10 +105,10 @@ def _messages(path: Path) -> list[bytes]:
 
 
 def _split(file: str, data: bytes) -> Iterator[bytes]:
-    """Yield the bytes of each message, which has its length before it.
+    """Yield the bytes of each message of a file; before each message stands its length.
 
     Raises:
-        InputError: a length is none, or the file ends within a message.
+        InputError: a length cannot be read, or the file ends within a message.
     """
     at, number = 0, 0
     while at < len(data):
@@ -125,10 +125,10 @@ def _split(file: str, data: bytes) -> Iterator[bytes]:
 
 
 def _node(file: str, number: int, body: bytes) -> ChakraNode:
-    """Return the node of a message.
+    """Return the node whose bytes are `body`.
 
     Raises:
-        InputError: the message is none.
+        InputError: the bytes are no node.
     """
     try:
         node = chakra_messages().node.FromString(body)

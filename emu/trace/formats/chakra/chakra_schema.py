@@ -58,7 +58,7 @@ class CommType(IntEnum):
 
 
 class ChakraMessages(NamedTuple):
-    """The classes of the messages, and the error of bytes that are none."""
+    """The protobuf classes of the messages, and the error that is raised for bytes that are no message."""
 
     metadata: Any
     node: Any

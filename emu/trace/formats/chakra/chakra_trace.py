@@ -11,7 +11,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.errors import InputError, rank_list
 from emu.files import read_input
-from emu.trace.formats.chakra.chakra_files import TraceFiles, groups_beside, groups_told, ranks_named, trace_files
+from emu.trace.formats.chakra.chakra_files import TraceFiles, groups_beside, groups_in_metadata, ranks_named, trace_files
 from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile, read_nodes
 from emu.trace.formats.chakra.exact_columns import NodeEvent, RankAbout
 from emu.trace.formats.chakra.rank_rows import US, JobRanks, RankGroup, RankRows, rank_rows
@@ -42,7 +42,7 @@ def read_chakra(path: Path, *, host_time: bool = False, fill_ranks: bool = False
         return _of_roles(files, known)
     read = {rank: read_nodes(file, known) for rank, file in sorted(files.of_rank.items())}
     about = {rank: _about(file) for rank, file in read.items()}
-    beside, told = groups_beside(files), {rank: groups_told(file) for rank, file in read.items()}
+    beside, told = groups_beside(files), {rank: groups_in_metadata(file) for rank, file in read.items()}
     world = _world(read, about, ranks_named(read.values(), (beside, *told.values())))
     missing = [rank for rank in range(world) if rank not in read]
     if missing and not fill_ranks:
@@ -56,7 +56,7 @@ def read_chakra(path: Path, *, host_time: bool = False, fill_ranks: bool = False
 
 
 def _about(file: NodeFile) -> RankAbout | None:
-    """Return what Emu wrote of a rank; None: another program wrote the file.
+    """Return what Emu wrote into a file about its rank; None: another program wrote the file.
 
     Raises:
         InputError: it is not as Emu writes it.
@@ -92,7 +92,7 @@ def _size(ranks: int | None) -> str:
 
 
 def _plays(ranks: Mapping[int, RankRows], missing: Sequence[int], world: int) -> Plays:
-    """Return for each rank the one whose events it has, and its own groups."""
+    """Return for each rank the rank whose events it has (itself if it has a file), and its own groups."""
     found: dict[int, tuple[int, Sequence[ProfiledGroup]]] = {rank: (rank, of.groups) for rank, of in ranks.items()}
     if missing:
         talking = {of.groups[row.group].ranks for of in ranks.values() for row in of.rows if row.kind in _MESSAGES}

@@ -28,7 +28,7 @@ from emu.trace.trace import COMMAND, Events, Kind
 from emu.trace.trace_file import check_trace
 from emu.units import TICKS_PER_S
 
-MOST_FILES = 1024  # ranks with a file each
+MOST_FILES = 1024  # limit of the ranks that have a file each
 _FLAG = "--trace"
 _VERSION = "1.0.0"
 _TICKS_PER_US = TICKS_PER_S // 10**6
@@ -93,7 +93,7 @@ class _RoleNodes:
         self._exact = np.stack([getattr(self._events, name) for name in COLUMNS], axis=1).astype(np.int64).tolist()
 
     def about(self, layout: TraceLayout, rank: int, names: tuple[str, ...], groups: tuple[int, ...]) -> RankAbout:
-        """Return what the metadata of a file say."""
+        """Return what the metadata of a rank's file say."""
         trace = layout.trace
         axes, peak = tuple(trace.groups[group].axis for group in groups), tuple(trace.peak_by_part[self._role].tolist())
         meta = tuple(entry for entry in trace.meta if rank == 0 or entry[0] == COMMAND)  # others are long
@@ -126,7 +126,7 @@ class _RoleNodes:
         return [_framed(self._computation(row)) if computing[row] else None for row in range(len(self._events))]
 
     def _node(self, row: int, kind: NodeType, **attrs: object) -> Any:
-        """Return a node with what all have; its attributes are those given, and the exact columns."""
+        """Return a node with what all nodes have; its attributes are the given ones, and the exact columns of the event."""
         events, deps = self._events, self._deps[row]
         node = chakra_messages().node(id=row, name=events.name[row], type=kind, data_deps=deps)
         node.duration_micros = self._lasts_us[row]
@@ -188,7 +188,7 @@ def _whole_us(events: Events, ticks: I64) -> I64:
 
 
 def _dependencies(events: Events) -> list[list[int]]:
-    """Return for each event those for which it waits: first those that the trace names, then what the order implies."""
+    """Return for each event the events for which it waits: those that the trace names, then those that the order implies."""
     bounds = events.wait_start.tolist()
     waits = events.wait.tolist()
     found = [waits[low:high] for low, high in pairwise(bounds)]

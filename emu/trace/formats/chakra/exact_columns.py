@@ -11,8 +11,8 @@ from emu.trace.formats.chakra.chakra_node import ChakraNode
 from emu.trace.trace import Kind
 
 EXACT = "emu"  # the name of both attributes
-DTYPE = "dtype"  # of a node, torch's name
-FLOPS = "flops"  # of a node whose FLOPs are no whole number, as num_ops is
+DTYPE = "dtype"  # attribute of a node: torch's name of its dtype
+FLOPS = "flops"  # attribute of a node whose FLOPs are no whole number, which num_ops must be
 # The columns in the attribute of a node; the number of waits that the trace names follows, then the split sizes.
 COLUMNS = ("step", "kind", "stream", "bytes", "count", "kernel", "batch", "m", "n", "k", "group", "instance", "root", "tag")
 
@@ -21,10 +21,10 @@ class RankAbout(NamedTuple):
     """The words of the metadata on the rank of a file."""
 
     rank: int
-    ranks: int  # of the run
-    device: str  # whose durations the nodes have
+    ranks: int  # the number of ranks of the run
+    device: str  # the device whose durations the nodes have
     groups: tuple[str, ...]  # the name of each process group, by the number that events give it
-    axes: tuple[str, ...]  # the axis of each
+    axes: tuple[str, ...]  # the axis of each process group
     peak: tuple[int, ...]  # bytes of each part of memory
     meta: tuple[tuple[str, str], ...]  # of the trace; files of other ranks than the first have its command alone
 
@@ -54,7 +54,7 @@ class NodeEvent(NamedTuple):
     """One event: the columns of `Events` up to the tag, and what follows them."""
 
     columns: tuple[Any, ...]
-    waits: tuple[int, ...]  # for rows
+    waits: tuple[int, ...]  # the rows that it waits for
     splits: tuple[int, ...]
     lasts_s: float
 
@@ -80,7 +80,7 @@ def exact_values(columns: Sequence[int], named_waits: int, splits: Sequence[int]
 
 
 def exact_row(node: ChakraNode, row_of: Mapping[int, int], us: float) -> NodeEvent:
-    """Return the event that a node of Emu says.
+    """Return the event that a node has in Emu's own attribute.
 
     Args:
         node: The node.

@@ -16,7 +16,10 @@ Waits = Mapping[int, frozenset[int]]
 
 
 class OrderedNodes(NamedTuple):
-    """The nodes of a file so that each stands behind all that it depends on, else by their starts and numbers."""
+    """The nodes of a file in an order in which each follows all that it depends on.
+
+    Of others, the earlier start comes first.
+    """
 
     nodes: list[ChakraNode]
     waits: Waits  # the nodes on which each depends, by number

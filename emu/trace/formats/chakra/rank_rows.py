@@ -24,7 +24,7 @@ OPERATIONS = {of: of.name.lower() for of in CommType} | {
     CommType.REDUCE_SCATTER_BLOCK: "reduce_scatter",
     CommType.BARRIER: "all_reduce",  # of one element
 }
-BY_SHARE = ("all_gather", "gather")  # whose comm_size is what one rank gives; that of others is the whole
+BY_SHARE = ("all_gather", "gather")  # operations whose comm_size is what one rank gives; of others it is the whole
 TYPED_AS = "bfloat16"  # the dtype of FLOPs, as nodes of other programs name none
 _COMPUTATIONS = (NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE)
 _MOST_TAG = 2**31 - 1
@@ -44,23 +44,30 @@ class RankRows(NamedTuple):
     about: RankAbout | None  # None: another program wrote the file
     rows: tuple[NodeEvent, ...]
     groups: tuple[RankGroup, ...]  # by the number that rows give them
-    host_operators: int  # of a device's file, whose times count only if they are asked for
+    host_operators: int  # operators of the host beside a device, whose times count only if the user asks for it
     lost_callers: int  # control dependencies on nodes that the file lacks
 
 
 @dataclass(frozen=True, slots=True)
 class JobRanks:
-    """The facts that all files of a job say together."""
+    """The facts that all files of a job give together.
+
+    The number of ranks, the process groups, and whether host time counts.
+    """
 
     ranks: int
-    groups: Mapping[str, tuple[int, ...]]  # of the file of groups, by name
+    groups: Mapping[str, tuple[int, ...]]  # the ranks of each group in the file of groups, by name
     host_time: bool
 
     def named(self, name: str, told: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the ranks of a process group; one without ranks, and group 0 where nothing names it, is of all.
+        """Return the ranks of a process group; a group without ranks, and group 0 where nothing names it, has all ranks.
+
+        Args:
+            name: The name of the group.
+            told: The groups that the nodes of one file name.
 
         Raises:
-            ValueError: nothing tells of it.
+            ValueError: no file names the group.
         """
         known = {**self.groups, **told}
         if name not in known and name not in ("", "0"):
@@ -132,7 +139,7 @@ class _Rows:
     waits: Waits
     behind: dict[int, frozenset[int]] = field(default_factory=dict)  # what each row of a receive itself depends on
     groups: dict[RankGroup, int] = field(default_factory=dict)
-    calls: Counter[int] = field(default_factory=Counter)  # of collectives, by group
+    calls: Counter[int] = field(default_factory=Counter)  # numbers of collectives so far, by group
     host_operators: int = 0
 
     def row(self, node: ChakraNode, row_of: Mapping[int, int]) -> NodeEvent:

@@ -52,7 +52,11 @@ def parse_binary(data: bytes, file: str) -> GoalOps:
 
 
 def _part(part: bytes, rank: int, file: str) -> tuple[np.ndarray, I64]:
-    """Return the records of one rank, and [3, W] its waits: who waits, for whom, and whether for its start.
+    """Return the records of one rank, and [3, W] its waits.
+
+    Returns:
+        The records of its operations; and for each wait the operation that waits, the one that it waits for, and 1 if it waits
+        only for the start of that one.
 
     Raises:
         InputError: the part is shorter than it says, or names an operation that it does not have.

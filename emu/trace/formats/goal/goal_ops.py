@@ -32,9 +32,9 @@ class GoalOps:
     kind: I64  # [O] an Op
     size: I64  # [O] bytes of a message, or nanoseconds of a computation
     peer: I64  # [O] the rank at the other end of a message
-    tag: I64  # [O]
-    cpu: I64  # [O]
-    nic: I64  # [O]
+    tag: I64  # [O] the tag of a message
+    cpu: I64  # [O] the cpu on which the operation runs
+    nic: I64  # [O] the NIC of a message
     line: I64  # [O] the line of the file; 0: the file has no lines
     waiting: I64  # [W] the operation that waits
     waited: I64  # [W] the operation of the same rank that it waits for
@@ -47,7 +47,7 @@ class GoalOps:
 
     @property
     def rank(self) -> I64:
-        """[O] The rank of each operation."""
+        """Array [O] of the rank of each operation."""
         return np.repeat(np.arange(self.n_ranks), np.diff(self.first))
 
     def place(self, op: int) -> str:
@@ -58,10 +58,10 @@ class GoalOps:
         return f"operation {op - int(self.first[rank])} of rank {rank}"
 
     def take(self, which: I64) -> "GoalOps":
-        """Return some operations in another order, each rank by itself; waits for others are left out.
+        """Return only the given operations, in their order; waits for other operations are left out.
 
         Args:
-            which: [any] the operations, rank after rank.
+            which: The numbers of the operations, rank after rank.
         """
         place = np.full(len(self.kind), -1)
         place[which] = np.arange(len(which))

@@ -23,7 +23,7 @@ _STATEMENT = re.compile(
 )
 _ATTRIBUTE = re.compile(r"(tag|cpu|nic)\s+(-?\d+)")
 _EXPECTED = "num_ranks, rank N {, }, send, recv, calc, requires or irequires"
-_MOST = {"tag": 2**32 - 1, "cpu": MOST_CPUS, "nic": MOST_CPUS}  # below which numbers are
+_MOST = {"tag": 2**32 - 1, "cpu": MOST_CPUS, "nic": MOST_CPUS}  # limits: numbers are below these
 _MOST_SIZE = 2**62
 Row = tuple[int, ...]  # kind, size, peer, tag, cpu, nic, line
 

@@ -23,7 +23,7 @@ from emu.trace.trace import COMMAND, PARTS, Events, Group, Kind, Trace, typed_ev
 
 GOAL = "GOAL"
 GOAL_ENDINGS = (".goal",)
-_NAMES = ("", "send", "recv", "calc")  # of events, by Op
+_NAMES = ("", "send", "recv", "calc")  # names of events, by Op
 _KINDS = np.array([Kind.MARK, Kind.SEND, Kind.RECV, Kind.COMPUTE])
 _NS = 1e-9  # seconds of a nanosecond
 _LATE = "a message flows once both its ends are there: none is sent before its receiver waits for it"

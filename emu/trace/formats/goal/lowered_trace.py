@@ -56,7 +56,7 @@ def lowered(layout: TraceLayout) -> GoalOps:
 
 
 class _Tasks(NamedTuple):
-    """Where the tasks of a graph belong: each message has two ends, and any other task one, which is here both."""
+    """The events and the cpus to which the tasks of a graph belong; a message has two ends, all other tasks have one."""
 
     event: I64  # [2, V] the event, among the X, at the sender and at the receiver
     phase: I64  # [V] when it comes among the tasks of its event
@@ -180,7 +180,7 @@ def _with_waits(ops: GoalOps, graph: Graph, phase: I64, ends: I64) -> GoalOps:
 
 
 def _joins(ops: GoalOps) -> Bool:
-    """Return [O] which operations take no time, and stand for no bytes that another cpu waits for."""
+    """Return [O] which operations can be left out: they take no time, and no other cpu waits for bytes of theirs."""
     count = len(ops.kind)
     receives = np.bincount(ops.waiting[ops.kind[ops.waited] == Op.RECV], minlength=count) > 0
     abroad = np.bincount(ops.waited[ops.cpu[ops.waiting] != ops.cpu[ops.waited]], minlength=count) > 0

@@ -17,11 +17,11 @@ from emu.trace.formats.goal.goal_ops import GoalOps, Op
 def bypass(ops: GoalOps, joins: Bool) -> GoalOps:
     """Return the operations without joins; what waited for a join waits for what the join waited for.
 
-    A join that waits for several operations, and for which several wait, stays: without it there were more waits.
+    A join that waits for several operations, and for which several wait, stays: without it there would be more waits.
 
     Args:
         ops: The operations, which wait for no start.
-        joins: [O] operations without duration that others may do without.
+        joins: [O] whether an operation takes no time and may be left out.
     """
     left, ends = joins, np.stack((ops.waiting, ops.waited))
     for _ in range(len(joins) + 1):
@@ -113,7 +113,7 @@ def is_circular(ops: GoalOps, messages: I64) -> bool:
 
 
 def post_receives(ops: GoalOps) -> GoalOps:
-    """Return the operations with receives that wait for nothing; what waits for one waits for what it waited for, too.
+    """Return the operations with receives that wait for nothing; what waits for a receive also waits for what that waited for.
 
     Args:
         ops: The operations, each of which waits for ends of earlier ones.

@@ -9,7 +9,7 @@ from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledReq
 from emu.trace.formats.kineto.rank_events import RankEvents
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
-_UNEVEN = "all_to_all"  # whose members may have buffers of different sizes
+_UNEVEN = "all_to_all"  # the operation whose members may have buffers of different sizes
 
 
 def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, ProfiledRequest]]:
@@ -62,7 +62,13 @@ def _check_members(ranks: Mapping[int, RankEvents], rows: Mapping[int, Sequence[
 
 
 def _call(rank: RankEvents, row: int | None, dtype: str) -> str:
-    """Return a call in words, so that equal calls have equal words; "" for a dtype that a member does not know."""
+    """Return a call in words; equal calls have equal words.
+
+    Args:
+        rank: The rank that makes it.
+        row: The row of its request; None: the rank makes no such call.
+        dtype: The dtype, where this rank does not know it.
+    """
     if row is None:
         return "nothing"
     asked: ProfiledRequest = rank.events.requests[row]

@@ -40,7 +40,7 @@ def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, tuple[Prof
 
     Args:
         profile: The profile.
-        rows: The rows of the kernels that are asked for.
+        rows: The rows of these kernels, as `collective_rows` returns them.
 
     Raises:
         InputError: a kernel of which the profile does not say what it sends; the line names it.
@@ -60,7 +60,7 @@ def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, tuple[Prof
 
 
 class _Host(NamedTuple):
-    """An operator or an annotation of the host."""
+    """An operator or an annotation of the host: its name, its number in the file, and its arguments."""
 
     name: str
     event: int
@@ -71,12 +71,12 @@ _NOTHING = _Host("", -1, {})
 
 
 class _Around(NamedTuple):
-    """The innermost operators and annotations in which the host launched a kernel that communicates, by what they say."""
+    """The operators and annotations of the host within which a kernel that communicates was launched."""
 
     operator: _Host  # the operator of c10d: shapes, root and peer
-    told: _Host  # record_param_comms: all, in newer profiles
-    annotation: _Host  # nccl: the operation, and the shape of the first tensor
-    before: tuple[_Host, ...]  # the operators of messages that it made since it launched the kernel before
+    told: _Host  # record_param_comms, which says all in newer profiles
+    annotation: _Host  # of nccl: it says the operation, and the shape of the first tensor
+    before: tuple[_Host, ...]  # operators of messages that the host made after the launch of the kernel before
 
 
 def _requests(profile: RankProfile, row: int, around: _Around) -> tuple[ProfiledRequest, ...]:
@@ -151,7 +151,7 @@ def _with_root(asked: ProfiledRequest, operator: _Host) -> ProfiledRequest:
 
 
 def _enclosing(profile: RankProfile, spans: ProfileSpans, rows: I64, word: str) -> Mapping[int, _Host]:
-    """Return, by row, the innermost of some spans whose name begins so and in which the kernel was launched."""
+    """Return, by row, the innermost span in which a kernel was launched and whose name begins with `word`."""
     launch = profile.launch
     wanted = [n for n, name in enumerate(profile.names) if name.startswith(word)]
     found: dict[int, _Host] = {}

@@ -20,20 +20,20 @@ from emu.trace.formats.kineto.profiled_request import MESSAGES, ProfiledGroup
 from emu.trace.formats.kineto.rank_profile import RankProfile
 
 ASKS, RUNS = "c10d::", "gloo:"  # the beginnings of the names of operators that ask, and of what gloo's threads run
-_A_GROUP = 2  # threads that each group has
-_MOST = 1000  # ways to read the threads of a rank
-_EQUAL = (f"{RUNS}all_reduce", f"{RUNS}broadcast")  # whose tensors have equal shapes on all members
+_A_GROUP = 2  # the threads of each group
+_MOST = 1000  # limit of the ways to read the threads of a rank
+_EQUAL = (f"{RUNS}all_reduce", f"{RUNS}broadcast")  # operations whose tensors have equal shapes on all members
 
-_WHOLE = (*_EQUAL[:1], f"{RUNS}barrier")  # that nobody leaves before all have come
+_WHOLE = (*_EQUAL[:1], f"{RUNS}barrier")  # operations that no member leaves before all have come
 _Reading = tuple[int, ...]  # the number of the group that each thread works for
 
 
 class _Runs(NamedTuple):
     """The requests that the threads of a group run."""
 
-    often: frozenset[tuple[tuple[str, str], int]]  # how often each request, by its name and shapes
-    start: F64  # of those that nobody leaves before all have come, in order
-    end: F64
+    often: frozenset[tuple[tuple[str, str], int]]  # each request, by its name and shapes, and how often it is made
+    start: F64  # when the requests of `_WHOLE` begin, in order
+    end: F64  # when these end
 
     def meets(self, other: "_Runs") -> bool:
         """Return whether each request may be the same as the other's in its turn, at the same time."""
@@ -49,7 +49,7 @@ def groups_of(profile: RankProfile) -> list[ProfiledGroup]:
 
 
 class _Rank:
-    """The groups of a rank, its threads in the order in which they were made, and the ways in which both belong together."""
+    """A rank with its groups, its threads in the order in which they were made, and the ways to assign threads to groups."""
 
     def __init__(self, profile: RankProfile) -> None:
         self.file, self.groups = profile.file, groups_of(profile)
@@ -65,7 +65,7 @@ class _Rank:
         self._known: dict[tuple[int, ...], _Runs] = {}
 
     def runs_of(self, reading: _Reading, group: ProfiledGroup) -> _Runs:
-        """Return what a group runs, if the threads are read so."""
+        """Return the requests that a group runs, if the threads belong to groups as a reading says."""
         number = self.groups.index(group)
         threads = tuple(place for place, of in zip(self.threads, reading, strict=True) if of == number)
         if threads not in self._known:
@@ -74,10 +74,10 @@ class _Rank:
         return self._known[threads]
 
     def best(self) -> _Reading:
-        """Return the reading that is left, or of several the one that keeps most threads with numbers in a row together.
+        """Return the only reading that is left, or of several the one that keeps most threads with numbers in a row together.
 
         Raises:
-            InputError: several do.
+            InputError: several readings keep equally many together.
         """
         numbers = [_order(self._profile, place)[1] for place in self.threads]
         row = [b == a + 1 for a, b in pairwise(numbers)]
@@ -99,14 +99,19 @@ def _readings(threads: int, groups: int, first: int = 0) -> Iterator[_Reading]:
 
 
 def _order(profile: RankProfile, place: int) -> tuple[bool, int]:
-    """Return by what a thread is sorted: by its number, but those below that of their process were made after all others."""
+    """Return the key by which threads are sorted: by number, but those with a lesser number than their process come last.
+
+    Args:
+        profile: The profile.
+        place: The number of the thread in the profile.
+    """
     thread = profile.threads[place]
     process, number = (int(of) if str(of).isdigit() else 0 for of in thread) if isinstance(thread, tuple) else (0, 0)
     return number < process, number
 
 
 def _runs(profile: RankProfile, rows: I64) -> _Runs:
-    """Return what some rows run; messages are left out of the names, as their two ends have different ones."""
+    """Return the requests in these rows; messages have no names there, as their two ends have different ones."""
     ran, args = profile.annotations, profile.args
     rows = rows[np.argsort(ran.start[rows], kind="stable")]
     names = [profile.names[number] for number in ran.name[rows].tolist()]

@@ -25,11 +25,11 @@ from emu.trace.formats.kineto.profiled_request import (
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
 _BARRIER = "barrier"
-_LOOKED = 8  # requests of gloo that may have begun before the one that is looked for
+_LOOKED = 8  # how many requests of gloo may have begun before the one that is looked for
 
 
 class _Ran:
-    """The requests that gloo ran, with what the profile says of their tensors, and the group of the thread that ran each."""
+    """The requests that gloo ran, each with what the profile says of its tensors and the group of its thread."""
 
     def __init__(self, profile: RankProfile, groups: Mapping[int, ProfiledGroup]) -> None:
         ran = profile.annotations
@@ -40,12 +40,13 @@ class _Ran:
             self._left.setdefault(_kind(profile.names[ran.name[row]].removeprefix(RUNS)), []).append(row)
 
     def of(self, asked: str, start: float, given: Callable[[int], int]) -> int:
-        """Return the row of the request that an operator made, and take it away; -1: there is none.
+        """Return the row of the request that an operator made, and remove it from those that are left; -1: there is none.
 
         Args:
             asked: The name of the operator.
-            start: When it began.
-            given: A function that returns the elements that gloo tells of the request in a group of a number of ranks.
+            start: When it began, in microseconds.
+            given: A function of a number of ranks, which returns the elements that gloo would state of the request in such a
+                group.
         """
         left = self._left.get(_kind(asked.removeprefix(ASKS)), [])
         for row in left[:_LOOKED]:
@@ -56,10 +57,10 @@ class _Ran:
         return -1
 
     def group(self, row: int) -> ProfiledGroup:
-        """Return the group of a request; -1 for the row: of one that gloo did not run, if there is one group alone.
+        """Return the group of the request in a row; for row -1, which gloo did not run, the only group.
 
         Raises:
-            BareError: there are several.
+            BareError: row -1, and there are several groups.
         """
         if row >= 0:
             return self._groups[int(self._profile.annotations.place[row])]
@@ -125,7 +126,7 @@ def host_events(
 
 
 def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tuple[ProfiledRequest, Seen] | None:
-    """Return the request that an operator makes, and when it ran; None: it makes none."""
+    """Return the request that an operator makes, and its times; None: it makes none."""
     name = profile.names[spans.name[at]]
     if not name.startswith(ASKS):
         return None
@@ -148,17 +149,23 @@ def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tupl
 
 
 def _kind(name: str) -> tuple[bool, bool]:
-    """Return whether a request is a message, and whether it is a barrier, which tells no elements."""
+    """Return whether a request is a message, and whether it is a barrier, for which no elements are stated."""
     return name.startswith(MESSAGES), _BARRIER in name
 
 
 def _given(asked: ProfiledRequest, size: int) -> int:
-    """Return the elements that gloo tells of a request: those that the rank gives, or gets of a scatter."""
+    """Return the elements that gloo states of a request in a group of this size.
+
+    They are those that the rank gives; of a scatter, those that it gets.
+    """
     return asked.elements // size if asked.operation in ("all_gather", "gather", "scatter") else asked.elements
 
 
 def host_works(profile: RankProfile) -> ProfileSpans:
-    """Return the operators that are no part of another, in order; of one that makes a request, its parts."""
+    """Return the operators that are no part of another one, in order.
+
+    An operator that makes a request is given by its parts.
+    """
     operators, names = profile.operators, profile.names
     asks, runs = (np.array([name.startswith(word) for name in names], np.bool_) for word in (ASKS, RUNS))
     keep: list[int] = []

@@ -85,7 +85,7 @@ class _Window:
                 raise EOFError
 
     def takes(self, mark: str) -> bool:
-        """Return whether the next character is this one, and go past it if so."""
+        """Return whether the next character is `mark`; if it is, go past it."""
         found = self.next() == mark
         self._at += found
         return found

@@ -26,19 +26,19 @@ from emu.trace.kernel_shape import MOVES
 _WAIT, _RECORD = "StreamWaitEvent", "EventRecord"  # calls, without cuda or hip
 _SYNCHRONISE = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 _SYNC, _TOGETHER = "synchronize", "messages sent together"  # marks
-_NO_WORK = KernelWork("", "uint8", MOVES, 0.0, 0, 0)  # of a kernel whose operator's work another kernel has
+_NO_WORK = KernelWork("", "uint8", MOVES, 0.0, 0, 0)  # the work of a kernel where another kernel has the work of their operator
 
 
 class Launch(NamedTuple):
-    """A kernel with the moment of its launch."""
+    """A kernel with the moments at which its launch began and ended on the host; times are microseconds."""
 
-    row: int  # among the kernels
-    issued: float
-    returned: float  # the call of the host
+    row: int  # its row among the kernels
+    issued: float  # when the call of the host that launched it began
+    returned: float  # when this call returned
     thread: int
     step: int
-    shared: bool  # its call launched others, too, as that of a CUDA graph does
-    asked: tuple[ProfiledRequest, ...]  # several: one kernel sends them together
+    shared: bool  # whether its call launched others, too, as that of a CUDA graph does
+    asked: tuple[ProfiledRequest, ...]  # its requests; several: one kernel sends them together
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class _Stream:
     """A stream with the events that it has been given so far."""
 
     rows: list[int] = field(default_factory=list)  # events
-    ends: list[float] = field(default_factory=list)  # when they ended in the profile, none before the one before
+    ends: list[float] = field(default_factory=list)  # when each ended in the profile; no event ends before an earlier one
     pending: list[int] = field(default_factory=list)  # events that its next kernel waits for
     seen: dict[int, int] = field(default_factory=dict)  # by stream, the latest event that it has waited for
 
@@ -55,7 +55,7 @@ class _Stream:
         self.ends.append(max(end, self.ends[-1] if self.ends else end))
 
     def ended_by(self, moment: float) -> int:
-        """Return the last event that had ended; -1: none had."""
+        """Return the last event of the stream that had ended at a moment; -1: none had."""
         at = bisect_right(self.ends, moment)
         return self.rows[at - 1] if at else -1
 
@@ -80,7 +80,7 @@ class KernelOrder:
         self._named_waits = any(_WAIT in profile.names[n] for n in set(profile.calls.name.tolist()))
 
     def run(self, launches: list[Launch]) -> ProfiledEvents:
-        """Return the events of all launches, in order."""
+        """Return the events of these launches, in order; it is called once."""
         launched: list[tuple[float, int, Launch | int]] = [(each.issued, 1, each) for each in launches]
         actions = sorted([*launched, *self._calls()], key=lambda action: action[:2])
         if launches:

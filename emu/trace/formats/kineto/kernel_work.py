@@ -20,8 +20,8 @@ UNKNOWN, PART = -1, -2  # in place of a work: the profile does not tell it; anot
 class WorkOfKernels(NamedTuple):
     """The work of each kernel of a profile, and the time that it took."""
 
-    number: I64  # [K] of the work in the profile; `UNKNOWN` or `PART`
-    lasts_us: F64  # [K] with the other kernels of its operator
+    number: I64  # [K] the number of the work in the profile; `UNKNOWN` or `PART`
+    lasts_us: F64  # [K] microseconds, with the other kernels of its operator
 
 
 def kernel_works(profile: RankProfile) -> WorkOfKernels:
@@ -56,7 +56,13 @@ def _launched_by(profile: RankProfile) -> Iterator[I64]:
 
 
 def _innermost(start: F64, end: F64, moment: F64) -> "array[int]":
-    """Return, for each moment, the number of the innermost span around it; -1: there is none. All are in order of time."""
+    """Return, for each moment, the number of the innermost span around it; -1: there is none.
+
+    Args:
+        start: When each span begins, ascending.
+        end: When each span ends.
+        moment: The moments, ascending.
+    """
     starts, ends = (np.ascontiguousarray(of).data for of in (start, end))  # numbers without an object for each
     around, found = list[int](), array("q")
     following = 0

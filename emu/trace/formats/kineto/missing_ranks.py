@@ -9,7 +9,7 @@ from emu.trace.formats.kineto.profiled_request import ProfiledGroup
 def filled_groups(
     groups: Mapping[int, Sequence[ProfiledGroup]], missing: Sequence[int], world: int, apart: Collection[tuple[int, ...]]
 ) -> dict[int, tuple[int, list[ProfiledGroup]]]:
-    """Return, for each missing rank, the rank whose events it has, and its own groups in the order of that rank's.
+    """Return what each rank without a file does: the rank whose events it has, and its own groups in the order of that rank's.
 
     A group of a missing rank is one of a rank with a file that has it as a member, or that group shifted. A rank that shares a
     group is taken before others, as its members do the same.

@@ -26,7 +26,7 @@ _PRODUCTS = {  # by operator, the places of both factors
 
 
 class _Attention(NamedTuple):
-    """Where an operator of attention has its queries, followed by the keys, and its mask; and the order of its dims."""
+    """The places of an attention operator's arguments: its queries (keys follow) and its mask, and which dim has the heads."""
 
     query: int
     causal: int
@@ -50,16 +50,16 @@ _OF_ATTENTION = {False: 4, True: 10}  # of the forward and of the backward, for 
 class KernelWork(NamedTuple):
     """The work of a computation, as far as its time depends on it."""
 
-    name: str  # of the operator
+    name: str  # name of the operator
     dtype: str
     shape: Shape
     flops: float
     bytes: int
-    elements: int  # of the dtype, in these bytes
+    elements: int  # elements of the dtype in these bytes
 
 
 def work_of_operator(name: str, args: Mapping[str, Any]) -> KernelWork | None:
-    """Return the work of an operator; None: the profile has not the shapes and dtypes of all its tensors."""
+    """Return the work of an operator; None: the profile lacks the shape or dtype of one of its tensors."""
     try:
         tensors = _tensors(args.get("Input Dims") or (), args.get("Input type") or ())
         found = _sized(name, args) if name in _PRODUCTS or name in _ATTENTIONS else _moving(tensors)
@@ -137,9 +137,9 @@ def _moved(shape: Shape) -> int:
 
 
 def work_of_kernel(name: str, args: Mapping[str, Any]) -> KernelWork | None:
-    """Return the work that a kernel itself tells, as those of Emu's own profiles, and copies and fills on the device, do.
+    """Return the work that a kernel itself states, as Emu's own profiles have it, and copies and fills on the device.
 
-    None: it tells none. A copy from or to the host takes the time of its bus, which no model of a device has.
+    None: it states none. A copy from or to the host takes the time of its bus, which no model of a device has.
     """
     if KERNEL in args:
         kernel = Kernel[str(args[KERNEL]).upper()]

@@ -28,12 +28,12 @@ from emu.trace.replay.replay import TraceLayout, brief_replay
 from emu.trace.report.request_times import Arrivals
 from emu.trace.trace import Trace
 
-MOST_RANKS = 1024  # that have a file each
-_CALL_US = 0.01  # between two calls of the host
+MOST_RANKS = 1024  # limit of the ranks, which have a file each
+_CALL_US = 0.01  # time between two calls of the host
 _TICKS_PER_US = 10**9
 _HOST = 100_000  # the number of the host's process
 _THREAD = _HOST, _HOST  # its only thread
-_KEPT = 16  # texts of ranks that others may share
+_KEPT = 16  # limit of the texts that are kept for other ranks with the same events
 Event = dict[str, Any]
 
 
@@ -69,11 +69,11 @@ def rank_path(path: Path, rank: int) -> Path:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _RankTimes:
-    """When a rank's calls and events begin and end, in microseconds."""
+    """The times at which a rank's calls and events begin, and how long events last, in microseconds; C calls, E events."""
 
-    call_us: F64  # [C]
-    start_us: F64  # [E]
-    lasts_us: F64  # [E]
+    call_us: F64  # [C] when each call begins
+    start_us: F64  # [E] when each event begins
+    lasts_us: F64  # [E] how long each event lasts
 
 
 def _profiles(layout: TraceLayout) -> Iterator[str]:
@@ -99,7 +99,7 @@ def _profiles(layout: TraceLayout) -> Iterator[str]:
 
 
 def _texts(events: Iterable[Event]) -> str:
-    """Return events as the middle of a list in JSON."""
+    """Return events as JSON that can stand in the middle of a list."""
     return ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
 
 
@@ -113,7 +113,7 @@ def _times(role: RoleLayout, came_fs: I64, left_fs: I64) -> _RankTimes:
 
 
 def _head(trace: Trace, rank: int, device: str) -> Event:
-    """Return all of a profile but its events."""
+    """Return the fields of a rank's profile besides its list of events."""
     groups = [
         {"pg_name": str(n), "pg_desc": axis_label(group.axis), "pg_size": len(group.ranks), "ranks": list(group.ranks)}
         for n, group in sorted((n, trace.groups[n]) for n in set(trace.group_of[rank]))

@@ -47,7 +47,7 @@ class Head(NamedTuple):
 
 
 class ProfiledEvents:
-    """Events that grow; each waits for rows that were added before it."""
+    """The events of a rank while they are added one by one; each waits only for rows that were added before it."""
 
     def __init__(self) -> None:
         self.heads: list[Head] = []
@@ -92,7 +92,7 @@ class ProfiledEvents:
         return found
 
     def step_ends_us(self) -> list[float]:
-        """Return when the first event began, and when the last event of each step ended."""
+        """Return the beginning of the first step, and then the end of each step, in microseconds."""
         spans: dict[int, tuple[float, float]] = {}
         for row, seen in self.seen.items():
             step = self.heads[row].step
@@ -134,7 +134,13 @@ class ProfiledEvents:
         return {stream: i for i, stream in enumerate(dict.fromkeys((*computing, *(head.stream for head in self.heads))))}
 
     def _amounts(self, row: int, asked: ProfiledRequest | None, instance: int) -> tuple[object, ...]:
-        """Return the columns behind the head of an event; of one that is no request, `asked` is None."""
+        """Return the columns of an event that follow those of its `Head`.
+
+        Args:
+            row: The row of the event.
+            asked: The request; None: the event is none.
+            instance: The number of the request among those of its group.
+        """
         if asked is None:
             work = self.works.get(row)
             sizes = (

@@ -26,13 +26,13 @@ from emu.trace.kernel_shape import Kernel
 
 @dataclass(frozen=True, slots=True)
 class SeenKernel:
-    """Equal kernels of a profile: one that was measured, with its median time, and how far the others spread."""
+    """Equal kernels of a profile: the median of their times, how many there are, and how far their times spread."""
 
     kernel: MeasuredKernel
     seen: int
     low_s: float  # the lower quartile of their times
-    high_s: float  # the upper one
-    alone: bool  # none of them ran beside a collective
+    high_s: float  # the upper quartile
+    alone: bool  # whether none of them ran beside a collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SeenKernels:
     devices: tuple[str, ...]
     kernels: tuple[SeenKernel, ...]  # those that took longest in all first
     unknown: int  # kernels whose work the profiles do not tell
-    launch_s: float | None  # between two kernels that were both launched in time, the median; None: there are none
+    launch_s: float | None  # median time between two kernels, the second launched in time; None: there are none
 
 
 def seen_kernels(path: Path) -> SeenKernels:

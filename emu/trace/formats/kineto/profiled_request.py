@@ -42,8 +42,8 @@ _OPERATIONS = {
     "send": "send",
     "recv": "recv",
 }
-_BY_SHARE = ("all_gather", "gather")  # whose size is that of all ranks' inputs
-_BY_RESULT = ("reduce_scatter", "scatter")  # whose size is that of all ranks' outputs
+_BY_SHARE = ("all_gather", "gather")  # operations whose size is that of all ranks' inputs
+_BY_RESULT = ("reduce_scatter", "scatter")  # operations whose size is that of all ranks' outputs
 # The places of an operator's arguments: its input, output, root (or peer), tag, and split sizes of the input; -1: none.
 PLACES = {
     "all_reduce": (0, 0, -1, -1, -1),
@@ -78,12 +78,12 @@ class ProfiledRequest(NamedTuple):
     """One request of a rank."""
 
     operation: str
-    elements: int  # of the largest buffer of any rank, as far as this rank knows
+    elements: int  # elements of the largest buffer of any rank, as far as this rank knows
     dtype: str
     root: int  # a group rank: the root, or the peer of a message
     tag: int
     splits: tuple[int, ...]  # elements of each block that the rank gives; (): all blocks are of one size
-    ranks: tuple[int, ...]  # of the group; (): the profile does not say
+    ranks: tuple[int, ...]  # ranks of the group; (): the profile does not say
     label: str  # PyTorch's description of the group
 
     @property
@@ -106,7 +106,7 @@ _LABELS = {"default_pg": "world", "undefined": ""}
 
 
 def axis_of(label: str) -> str:
-    """Return the name of an axis from PyTorch's description of a group: of a mesh its dimension, of all ranks `world`."""
+    """Return the name of an axis from PyTorch's description of a group: the dimension of a mesh, or `world` for all ranks."""
     return _LABELS.get(label, label.removeprefix("mesh_"))
 
 
@@ -116,7 +116,7 @@ def axis_label(axis: str) -> str:
 
 
 def operation_of(name: str) -> str:
-    """Return the operation of a collective's name in PyTorch, or of its operator; "": it is none."""
+    """Return the operation from the name of a collective in PyTorch, or of its operator; "": the name is of no collective."""
     return _OPERATIONS.get(name.removeprefix("c10d::").replace("_", "").lower(), "")
 
 
@@ -175,7 +175,14 @@ def _numbers(text: object) -> tuple[int, ...]:
 
 
 def _elements(operation: str, given: int, made: int, size: int) -> int:
-    """Return the elements of the largest buffer of any rank, from those that this rank gives and gets."""
+    """Return the elements of the largest buffer of any rank.
+
+    Args:
+        operation: The operation.
+        given: The elements that this rank gives.
+        made: The elements that it gets.
+        size: The number of ranks of the group.
+    """
     if operation in _BY_SHARE:
         return max(made, given * size)
     if operation in _BY_RESULT:
@@ -184,7 +191,7 @@ def _elements(operation: str, given: int, made: int, size: int) -> int:
 
 
 def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
-    """Return the elements of each block, from their rows; () if they are equal."""
+    """Return the elements of each block that a rank gives, from the rows of each block; () if they are equal."""
     total = sum(rows)
     if not total or len(set(rows)) == 1:
         return ()
@@ -248,7 +255,7 @@ def root_and_tag(operation: str, args: Args) -> tuple[int, int]:
 
 
 def _count(dims: Sequence[Any], at: int) -> int:
-    """Return the elements of the tensor, or of all tensors of the list, at a place."""
+    """Return the elements of a tensor argument, or of all tensors of a list; `at` is the place of the argument."""
     if not 0 <= at < len(dims) or not dims[at]:
         return 0
     shape = dims[at]

@@ -16,11 +16,11 @@ from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
 
 class RankEvents(NamedTuple):
-    """The events of a rank, and what its profile has besides."""
+    """The events of a rank in the steps that count, with its profile."""
 
     profile: RankProfile
     events: ProfiledEvents
-    outside: int  # kernels, or operators of the host, in no step that counts
+    outside: int  # number of kernels, or operators of the host, in no step that counts
 
 
 class RankWork(NamedTuple):
@@ -28,7 +28,7 @@ class RankWork(NamedTuple):
 
     profile: RankProfile
     spans: ProfileSpans
-    step: I64  # the number that the profile gives the step of each; -1: it lies in none
+    step: I64  # for each span, the number of its step in the profile; -1: it lies in no step
 
     @property
     def steps(self) -> set[int]:
@@ -67,11 +67,11 @@ def rank_work(profile: RankProfile) -> RankWork:
 
 
 def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, groups: Mapping[int, ProfiledGroup]) -> RankEvents:
-    """Return the events of a rank in some of its steps.
+    """Return the events of a rank in the steps that count.
 
     Args:
         work: What the rank does.
-        numbers: The number that each step has in the trace, from 1, by the number that the profile gives it.
+        numbers: The number that each of these steps has in the trace, from 1, by the number that the profile gives it.
         host_time: Whether the time of the host counts.
         groups: The group that each of gloo's threads works for, where the host computes.
 

@@ -42,7 +42,7 @@ class RoleLayout:
     """The calls that launch a role, in order, and the stream of each of its events."""
 
     events: Events
-    stream: I64  # [E] of the device; -1: it is not launched
+    stream: I64  # [E] the stream of the device; -1: the event is not launched
     calls: tuple[LaunchCall, ...]  # [C]
 
     @property
@@ -52,7 +52,7 @@ class RoleLayout:
 
 
 def role_layout(events: Events) -> RoleLayout:
-    """Return how a host would launch the events of a role, without set-up and without marks that take no time."""
+    """Return how a host would launch the events of a role; the set-up and marks that take no time are not launched."""
     stream = _streams(events)
     return RoleLayout(events, stream, tuple(_calls(events, stream)))
 

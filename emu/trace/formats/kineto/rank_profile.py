@@ -28,15 +28,15 @@ _SYNC = "cuda_sync"  # waits, if the profiler was told to keep them
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 _UPDATE = "Optimizer.step#"
 _COMMUNICATION = ("c10d::", "record_param_comms", "gloo:", "nccl:")
-_SILENT = ("trace", "gpu_user_annotation", "")  # that repeat what other events say
-MOST_SKEW_US = 1000.0  # that a kernel may begin before it was launched: two clocks are never quite equal
+_SILENT = ("trace", "gpu_user_annotation", "")  # categories that repeat what other events say
+MOST_SKEW_US = 1000.0  # how long a kernel may begin before its launch: two clocks are never quite equal
 
 
 class ProfileSpans(NamedTuple):
-    """Things that last, as columns of equal length."""
+    """Spans of a profile, such as kernels or operators, as columns of equal length; times are microseconds."""
 
-    start: F64
-    lasts: F64
+    start: F64  # when each begins
+    lasts: F64  # how long each lasts
     place: I64  # the number of the stream, or of the thread
     name: I64  # the number of the name
     link: I64  # the correlation of a kernel or call; of an operator the number of its work, -1: the profile does not tell it
@@ -48,7 +48,7 @@ class ProfileSpans(NamedTuple):
         return self.start + self.lasts
 
     def take(self, which: np.ndarray) -> "ProfileSpans":
-        """Return some of them, in that order."""
+        """Return the spans that `which` selects, in its order."""
         return ProfileSpans(*(c[which] for c in self))
 
 
@@ -68,10 +68,10 @@ class RankProfile:
     """The profile of one rank; events of a list are in the order of the file."""
 
     file: str
-    rank: int | None  # None: it does not say
-    world: int | None
+    rank: int | None  # None: the profile does not say
+    world: int | None  # the number of ranks of the job; None: the profile does not say
     groups: Mapping[str, tuple[int, ...]]  # the ranks of each process group, by its name
-    labels: Mapping[str, str]  # the description of each, by its name
+    labels: Mapping[str, str]  # the description of each process group, by its name
     devices: tuple[str, ...]
     kernels: ProfileSpans  # [K] place: a number for each stream
     launch: I64  # [K] the number of the call that launched each kernel; -1: the profile has none
@@ -83,8 +83,8 @@ class RankProfile:
     names: tuple[str, ...]
     threads: tuple[object, ...]
     streams: tuple[tuple[int, int], ...]  # device and stream
-    args: Mapping[int, Mapping[str, Any]]  # by the event's number: of communication, of kernels that say what they send
-    syncs: Mapping[int, Mapping[str, Any]]  # by correlation
+    args: Mapping[int, Mapping[str, Any]]  # by the number of the event: of communication, of kernels that say what they send
+    syncs: Mapping[int, Mapping[str, Any]]  # arguments of the waits of CUDA, by correlation
     steps: Mapping[int, tuple[float, float]]  # the span of each step on the host, by its number
     updates: tuple[float, ...]  # the ends of the optimizer's steps
     left_out: Mapping[str, int]  # how many events of each category were not needed

@@ -22,8 +22,8 @@ _NAMES = {  # of NCCL's calls in PyTorch, and of its kernels
     "send": ("send", "SendRecv"),
     "recv": ("recv", "SendRecv"),
 }
-_SHARES = ("all_gather", "gather")  # of which a rank gives a share
-_PARTS = ("reduce_scatter", "scatter")  # of which a rank gets a share
+_SHARES = ("all_gather", "gather")  # operations to which a rank gives a share
+_PARTS = ("reduce_scatter", "scatter")  # operations of which a rank gets a share
 _DTYPES = {
     "float32": "Float",
     "bfloat16": "BFloat16",
@@ -38,7 +38,7 @@ _PEERS = {"send": "Dst Rank", "recv": "Src Rank"}
 
 
 def kernel_name(events: Events, row: int) -> str:
-    """Return the name of an event's kernel: of a request one that programs know as NCCL's."""
+    """Return the name of an event's kernel; that of a request is known to other programs as a kernel of NCCL."""
     asks = events.kind[row] in (Kind.COLLECTIVE, Kind.SEND, Kind.RECV)
     return f"ncclDevKernel_{_NAMES[events.name[row]][1]}" if asks else events.name[row]
 
@@ -83,7 +83,10 @@ def _dtype_name(dtype: str) -> str:
 
 
 def operator_arguments(events: Events, row: int) -> tuple[str, dict[str, Any]] | None:
-    """Return the operator around the launch of a request, which alone says its root or tag; None: it has neither."""
+    """Return the name and the arguments of the operator around the launch of a request.
+
+    This operator alone says the root or the tag; None: the request has neither.
+    """
     *_, root, tag, _ = PLACES[events.name[row]]
     if not (events.root[row] or events.tag[row]) or root < 0:
         return None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from emu.model.plan.plan_text import parse_plan
-from emu.study.training.estimate import EstimateRequest, estimate_moments
+from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.study.training.step.step import with_means
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
@@ -17,7 +17,7 @@ REQUEST = EstimateRequest("llama-tiny", parse_plan("tp=2,dp=2,pp=2", global_batc
 
 @pytest.fixture(scope="module")
 def results():
-    found = with_means(*estimate_moments(REQUEST, build_topology("ub-mesh:board"), H100))
+    found = with_means(*estimate_and_times(REQUEST, build_topology("ub-mesh:board"), H100))
     means = replace(
         found.mean_over_ranks, exposed_comm_s=1e-5, exposed_comm_by_axis_s={"dp_shard": 1e-5}, idle_s=0.0, bubble_s=0.0
     )

@@ -7,7 +7,7 @@ import pytest
 
 from emu.fabric.run import Spread
 from emu.model.plan.plan_text import parse_plan
-from emu.study.training.estimate import EstimateRequest, estimate_moments
+from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 from launch.show.html.link_map import NOTHING, cables_of, heat, ink_on, link_map
@@ -18,7 +18,7 @@ from launch.show.html.step_page import figures_of, settings_of, step_sections
 @pytest.fixture(scope="module")
 def shown():
     request = EstimateRequest("llama-tiny", parse_plan("tp=2,pp=2,dp=2", global_batch=8, seq=32))
-    return estimate_moments(request, build_topology("ub-mesh:board"), find_device("h100", "bfloat16"))
+    return estimate_and_times(request, build_topology("ub-mesh:board"), find_device("h100", "bfloat16"))
 
 
 def test_a_chaotic_step_is_told_with_how_far_it_spreads(shown):

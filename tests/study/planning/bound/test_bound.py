@@ -131,9 +131,9 @@ def test_no_more_is_timed_than_what_shows_that_a_placement_loses():
     whole_s = there_s(of(request, line), each, counted)
     every = len(asked_for)
     asked_for.clear()
-    [(first_s, is_told)] = of(request, line).nearer([each], counted)
+    [(first_s, is_final)] = of(request, line).nearer([each], counted)
     assert of(request, line).anywhere_s(each.plan)[0] < first_s < whole_s
-    assert not is_told
+    assert not is_final
     assert 0 < len(asked_for) < every
 
 

@@ -15,12 +15,12 @@ from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import SOFTWARE, Stack
 from emu.study.training.composed import isolated_request as timing
 from emu.study.training.composed.bodies import Sharing, bodies_of
-from emu.study.training.composed.composed import COMPOSED, representative_tapes
+from emu.study.training.composed.composed import COMPOSED_ASSUMED, representative_tapes
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_isolated
 from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.representatives import representatives_of_plan
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.step_choice.step_to_serve import TimingEffort
+from emu.study.training.step_choice.algorithm_search import TimingEffort
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 from tests.study.training.composed.composed_and_whole import H100, both_ways
@@ -93,8 +93,8 @@ def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
     assert whole.timed_ranks > 2
     assert few.tasks < whole.tasks
     assert few.step_time_s == pytest.approx(whole.step_time_s, rel=1e-3)
-    assert COMPOSED in few.assumptions
-    assert COMPOSED not in whole.assumptions
+    assert COMPOSED_ASSUMED in few.assumptions
+    assert COMPOSED_ASSUMED not in whole.assumptions
     other = {
         "engine",
         "timed_ranks",

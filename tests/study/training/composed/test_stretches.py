@@ -13,7 +13,7 @@ from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
 from emu.study.training.composed.composed import Composition, _crossed, composition
 from emu.study.training.composed.composed_graph import StepFrame
-from emu.study.training.estimate import standing_of
+from emu.study.training.estimate import representatives_of
 from emu.topology.catalogue import build_topology
 from emu.trace.report.report import report
 from emu.trace.report.spans import Spans, covered
@@ -27,7 +27,7 @@ QUICK = 10**7  # where the benchmark's draws begin with --seed 1
 def composed(drawn, **most):
     topology, request = build_topology(drawn.topology), drawn.request
     npus = npus_of(topology, drawn.plan, drawn.axes)
-    of = standing_of(find_model(request.model), request.plan, request.stack)
+    of = representatives_of(find_model(request.model), request.plan, request.stack)
     return composition(of, choice_on(topology, drawn.algorithms, "float32", npus=npus), topology, 0, npus, **most)
 
 
@@ -79,15 +79,15 @@ def test_bodies_alone_are_further_off_and_say_so(number):
 @pytest.mark.parametrize("share", [0.7, 0.2])
 def test_with_less_room_fewer_events_are_laid_for_every_rank(share):
     step = composed(wide(QUICK + 45))
-    bodies, timeline = step._composed(StepFrame.of(step.asked, H100.over(32)), Sharing.FLOWS)
+    bodies, timeline = step._composed(StepFrame.of(step.place_requests, H100.over(32)), Sharing.FLOWS)
     stretches = step.stretches()
     every = stretches.closer(bodies, timeline)
     most = round(share * stretches._tasks(every))
     some = stretches.closer(bodies, timeline, most)
     assert 0 < some.sum() < every.sum()
     assert stretches._tasks(some) <= most
-    of = step.asked.event[np.argsort(step.asked.call, kind="stable")]
-    met = np.sort(step.asked.call)
+    of = step.place_requests.event[np.argsort(step.place_requests.call, kind="stable")]
+    met = np.sort(step.place_requests.call)
     assert all(len({*some[of[met == m]].tolist()}) == 1 for m in np.unique(met))
 
 
@@ -95,12 +95,12 @@ def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
     """Megatron-LM's ranks of a stage do the same; the step is told of the ranks that end last, of which none is the first."""
     words, stack = "tp=2,dp=4,pp=2,clip=0,sharding=zero1", "software=megatron,dp=overlapped"
     few, whole = both_ways("fat-tree:radix=8", words, "llama-tiny", stack, global_batch=16, seq=64)
-    step = composition(few.asked.representatives, few.choice, few.topology, 0)
-    every = np.ones(sum(map(len, few.asked.trace.events)), np.bool_)
-    laid, timeline = step._composed(StepFrame.of(step.asked, H100.over(16)), Sharing.FLOWS, every)
-    assert laid.each.all()
+    step = composition(few.place_requests.representatives, few.choice, few.topology, 0)
+    every = np.ones(sum(map(len, few.place_requests.trace.events)), np.bool_)
+    laid, timeline = step._composed(StepFrame.of(step.place_requests, H100.over(16)), Sharing.FLOWS, every)
+    assert laid.by_rank.all()
     assert timeline.end_s == pytest.approx(whole.timeline.end_s, rel=1e-9)
-    told = report(laid.asked.trace, laid.replayed(timeline, (), ()), timeline)
+    told = report(laid.place_requests.trace, laid.replayed(timeline, (), ()), timeline)
     assert told.step_time_s == timeline.end_s
     assert laid._last(timeline).any()
 

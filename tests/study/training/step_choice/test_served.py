@@ -11,8 +11,8 @@ from emu.model.stack.stack import parse_stack
 from emu.store import ValueTable
 from emu.study.choice import algorithm_cache
 from emu.study.training import timed_step
-from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
-from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
+from emu.study.training.estimate import EstimateRequest, estimate, estimate_and_times
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, AlgorithmSearch
 from emu.study.training.timed_step import algorithm_changes
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
@@ -63,7 +63,7 @@ def test_a_step_is_no_longer_than_by_the_defaults_or_a_library(served, others):
 def test_the_whole_graph_is_served_by_what_is_best_for_it():
     """Composed steps are close, but whole graphs are what is told: the best of those that may be is timed as one."""
     small = replace(OVERLAPPED, plan=parse_plan("dp=8,pp=2,sharding=zero1,microbatch=1", global_batch=16, seq=512))
-    step, timed = estimate_moments(small, HOSTS, H100)
+    step, timed = estimate_and_times(small, HOSTS, H100)
     assert step.engine != "composed"
     assert step.step_time_s <= step.auto.alone_step_time_s
     assert step.step_time_s <= estimate(replace(small, algorithms=("nccl",)), HOSTS, H100).step_time_s
@@ -74,7 +74,7 @@ def test_a_choice_is_kept_and_gives_the_same_bits_without_a_search(served, tmp_p
     algorithm_cache.keep_in(ValueTable(tmp_path / "choices.sqlite"))
     try:
         cold = estimate(OVERLAPPED, HOSTS, H100, effort=ALWAYS_COMPOSED)
-        monkeypatch.setattr(StepToServe, "find", lambda _: pytest.fail("it is kept"))
+        monkeypatch.setattr(AlgorithmSearch, "find", lambda _: pytest.fail("it is kept"))
         again = estimate(OVERLAPPED, build_topology("servers:nodes=64,gpus=1,network=switch"), H100, effort=ALWAYS_COMPOSED)
         other = replace(OVERLAPPED, plan=replace(OVERLAPPED.plan, clip=0.0))
         with pytest.raises(pytest.fail.Exception, match="it is kept"):

@@ -4,9 +4,9 @@ import pytest
 
 from emu.model.generate.item import Ask
 from emu.model.plan.plan_text import parse_plan
-from emu.study.planning.bound import requests
+from emu.study.planning.bound import least_times
+from emu.study.planning.bound.least_times import BoundedRequest, PlacedGroups, least_request_time
 from emu.study.planning.bound.rates import Rates, ports_of
-from emu.study.planning.bound.requests import PlacedGroups, PlacedRequest, time_request
 from emu.topology.catalogue import build_topology
 
 PLAN = parse_plan("tp=4,cp=2,dp=4", global_batch=8, seq=512)
@@ -19,14 +19,14 @@ def test_one_group_of_each_that_symmetries_make_equal_bounds_all_of_them(line, a
     where, looked_at, fewest = (
         PlacedGroups.of(topology, PLAN, axes, Rates.of(topology), ports_of(topology, PLAN.world)),
         [],
-        requests._Fabric.fewest,
+        least_times._Fabric.fewest,
     )
     for axis, operation in (("tp", "all_gather"), ("dp", "all_reduce")):
-        asked = PlacedRequest(Ask(axis, operation, 2**22, "bfloat16"), where.at(0, axis))
+        asked = BoundedRequest(Ask(axis, operation, 2**22, "bfloat16"), where.at(0, axis))
         with monkeypatch.context() as patched:
-            patched.setattr(requests._Fabric, "fewest", lambda self, of: looked_at.append(fewest(self, of)) or looked_at[-1])
-            few = time_request(asked, topology, ("auto",), 0)
-            patched.setattr(requests._Fabric, "fewest", lambda _, of: of)
-            assert time_request(asked, topology, ("auto",), 0) == few
+            patched.setattr(least_times._Fabric, "fewest", lambda self, of: looked_at.append(fewest(self, of)) or looked_at[-1])
+            few = least_request_time(asked, topology, ("auto",), 0)
+            patched.setattr(least_times._Fabric, "fewest", lambda _, of: of)
+            assert least_request_time(asked, topology, ("auto",), 0) == few
         groups = len(asked.groups.npus)
         assert len(looked_at[-1].ranks) == (groups if line.startswith("fat-tree") else 1) < 2 * groups

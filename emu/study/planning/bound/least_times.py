@@ -31,7 +31,7 @@ from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.site import canonical_npus
-from emu.study.planning.bound.rates import Ports, Rates, RequestTime, ranks_of
+from emu.study.planning.bound.rates import LeastTime, Ports, Rates, ranks_of
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.place_requests import DistinctRequest, choosing
@@ -46,8 +46,8 @@ from emu.units import TICKS_PER_S
 
 
 @dataclass(frozen=True, eq=False)
-class Requests:
-    """The least times of the requests of a plan in any placement; those in one placement are a subclass."""
+class LeastTimes:
+    """The least times of the requests of a plan in any placement, by the rates of an NPU; subclasses are for one placement."""
 
     rates: Rates
     plan: Plan
@@ -58,39 +58,39 @@ class Requests:
         return self.plan.sizes
 
     def place_key(self, place: int) -> Hashable:
-        """Return a key that is equal for places whose requests all take equally long; here all places have one."""
+        """Return a key that is equal for places whose requests all take equally long; without a placement all places are so."""
         return ()
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
         """Return a key that is equal where the requests of these axes take equally long."""
         return self.rates, tuple(ranks_of(self.sizes, axis) for axis in axes)
 
-    def collective(self, place: int, ask: Ask) -> RequestTime:
-        """Return the least time of a request of all ranks at one place; a message goes to the next member of the group."""
+    def collective(self, place: int, ask: Ask) -> LeastTime:
+        """Return the least time of a collective of all ranks at a place, or of a message to the next member of each group."""
         ring, item = ask.operation == MESSAGE or goes_round(ask.splits), item_bytes(ask.dtype)
         rates = self.rates_of(place, ask.axis, ring=ring)
         if ring:
             return rates.message(ask.elements * item)
         elements = 0 if ask.splits else ask.elements  # of blocks that differ a rank may have the largest itself
-        return RequestTime(0.0, rates.least_s(ask.operation, elements, item, ranks_of(self.sizes, ask.axis)))
+        return LeastTime(0.0, rates.least_s(ask.operation, elements, item, ranks_of(self.sizes, ask.axis)))
 
     def rates_of(self, place: int, axis: str, *, ring: bool) -> Rates:
-        """Return the rates of a rank at a place within its group of an axis; `ring`: to and from its neighbours there."""
+        """Return the rates of a rank at a place within its group of an axis; `ring`: to its neighbours in the group alone."""
         return self.rates
 
-    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
-        """Return [P] the least times of messages from each place to the place that is `to` places after it."""
+    def messages(self, to: int, size: int) -> Sequence[LeastTime]:
+        """Return [P] the least times of messages of `size` bytes from each place to the place that is `to` places after it."""
         return [self.rates.message(size)] * self.plan.pp
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Groups:
-    """Groups that ask for one request at one time."""
+    """Groups of NPUs whose ranks make one request at one time."""
 
     npus: I64  # [G, N] the NPUs that stand for all equal ones by symmetry
     choosing: I64  # [.., N] NPUs of the groups that choose the algorithm
     numbers: int  # possible numbers of their communicator, from 0 on; 1 where the number changes nothing
-    rates: Rates  # the largest of a member within its group
+    rates: Rates  # the largest rates of a member for messages within its group
     name: str  # equal for equal groups
 
 
@@ -104,7 +104,7 @@ class PlacedGroups:
     numbers: int  # possible numbers of communicators, as in `Groups`
     anywhere: Rates  # of any NPU
     ports: Ports | None = None  # None: not known
-    messages: dict[Hashable, Sequence[RequestTime]] = field(default_factory=dict)  # known times by distance and size
+    messages: dict[Hashable, Sequence[LeastTime]] = field(default_factory=dict)  # known times by distance and size
 
     @staticmethod
     def of(
@@ -116,18 +116,18 @@ class PlacedGroups:
 
     @kept_by(lambda _, *asked: asked)
     def at(self, place: int, axis: str) -> Groups:
-        """Return the groups of an axis at one place of a pipeline; all groups if the axis crosses places."""
+        """Return the groups of an axis at one place of a pipeline; the groups of all places if the axis crosses places."""
         return self._of(self._own(place, axis), self._every(axis))
 
     @kept_by(lambda _, *asked: asked)
     def neighbours(self, place: int, axis: str) -> Groups:
-        """Return pairs: each rank of a place with the next member of its group of an axis."""
+        """Return groups of two: each rank of a place with the next member of its group of an axis."""
         rows = self._pairs(place, axis)
         return self._of(rows, rows)
 
     @kept_by(lambda _, *asked: asked)
     def between(self, src: int, dst: int) -> Groups:
-        """Return pairs: each rank of a place with the rank of its pipeline at another place."""
+        """Return groups of two: each rank of a place with the rank of its pipeline at another place."""
         rows = self._every("pp")[:, [src, dst]]
         return self._of(rows, rows)
 
@@ -142,32 +142,32 @@ class PlacedGroups:
         return self._rates(self._every("pp")[:, [src, dst]])
 
     def _rates(self, ranks: I64) -> Rates:
-        """Return the largest rates of a member of groups of ranks within its group."""
+        """Return the largest rates of any member for messages within its group; `ranks` is [G, N]."""
         return self.anywhere if self.ports is None else self.ports.rates(self.npus[ranks], self.anywhere)
 
     def _pairs(self, place: int, axis: str) -> I64:
-        """Return pairs of ranks: each of a place with the next member of its group of an axis."""
+        """Return [pairs, 2] the ranks of a place, each with the next member of its group of an axis."""
         own = self._own(place, axis)
         return np.stack((own, np.roll(own, -1, axis=1)), axis=-1).reshape(-1, 2)
 
     @kept_by(lambda _, *asked: asked)
     def names(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the names of the groups of several axes; equal for equal groups."""
+        """Return the names of the groups of axes at a place; groups have equal names if they are equal."""
         return tuple(self.at(place, axis).name for axis in axes)
 
     def _own(self, place: int, axis: str) -> I64:
-        """Return the ranks of the groups of an axis at one place."""
+        """Return [G, N] the ranks of the groups of an axis at one place; those of all places if the axis crosses places."""
         every, of_place = self._every(axis), self.plan.stage_ranks
         across = every[0, 0] // of_place != every[0, -1] // of_place
         return every if across else every[every[:, 0] // of_place == place]
 
     @kept_by(lambda _, *asked: asked)
     def _every(self, axis: str) -> I64:
-        """Return the ranks of all groups of an axis."""
+        """Return [G, N] the ranks of all groups of an axis."""
         return members(self.plan, axis)
 
     def _of(self, ranks: I64, every: I64) -> Groups:
-        """Return groups of ranks, as NPUs that stand for all equal ones."""
+        """Return groups [G, N] of ranks by the NPUs that stand for all equal ones; `every` is the ranks of the axis."""
         asking = choosing(ranks, every)
         both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
         npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
@@ -188,8 +188,8 @@ _MOST_ROOTS = 16  # limit of roots of an operation that are timed
 _NEAR = 0.03  # share above the least time by any algorithm that is near enough to try no other
 
 
-class PlacedRequest(NamedTuple):
-    """A request of groups on NPUs at one time; the axis of its `Ask` means nothing."""
+class BoundedRequest(NamedTuple):
+    """A request of groups on NPUs at one time, whose least time bounds steps; the axis in its `Ask` means nothing."""
 
     ask: Ask
     groups: Groups
@@ -197,13 +197,13 @@ class PlacedRequest(NamedTuple):
 
     @property
     def name(self) -> tuple[object, ...]:
-        """A key that is equal for equal requests."""
+        """The key of its least time in tables and caches: equal for requests with equal groups that ask for the same."""
         ask = self.ask
         return ask.operation, ask.elements, ask.dtype, ask.splits, self.groups.name, self.axis
 
     @property
     def roots(self) -> range | None:
-        """Possible roots of the operation; None if there are too many to be timed."""
+        """The roots that are tried, of which the quickest counts; None if there are too many."""
         members = self.groups.npus.shape[1] if self.ask.operation in ROOTED else 1
         return range(members) if members <= _MOST_ROOTS else None
 
@@ -216,10 +216,10 @@ class PlacedRequest(NamedTuple):
 
 
 # Requests whose times are asked for and not known, by name, each after its rank in the order of timing: the least comes first.
-Missing = dict[Hashable, tuple[int, PlacedRequest]]
+Missing = dict[Hashable, tuple[int, BoundedRequest]]
 
 
-def time_request(request: PlacedRequest, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> RequestTime:
+def least_request_time(request: BoundedRequest, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> LeastTime:
     """Return the least time of a request for a rank, for any entry times of other ranks and any algorithm of its step.
 
     A step may contain the messages of every rank. Members that enter early then send before the last one enters, and groups
@@ -238,18 +238,18 @@ def time_request(request: PlacedRequest, topology: Topology, algorithms: tuple[s
     choice = choice_on(topology, algorithms, "float32", npus=npus)
     roots = request.roots
     if roots is None:
-        return RequestTime(0.0, 0.0)
+        return LeastTime(0.0, 0.0)
     asked = [request.different(n) for n in range(request.groups.numbers)]
     fabric = _Fabric(choice, topology, npus, launch_fs, request.groups.rates)
     each = [_least(replace(of, root=root), fabric) for of in asked for root in roots]
-    return RequestTime(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
+    return LeastTime(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
 
 
 @dataclass(frozen=True, eq=False)
 class _Fabric(ServedFabric):
-    """A topology on which a request runs, with the choice of algorithms."""
+    """A fabric that gives the least time of a request, where its base class gives the whole time."""
 
-    rates: Rates  # the largest of a member within its group
+    rates: Rates  # the largest rates of a member for messages within its group
 
     def parts(self, asked: DistinctRequest) -> list[RequestPart]:
         """Return the groups of a request by the algorithm that serves them: one part for each algorithm."""
@@ -259,17 +259,17 @@ class _Fabric(ServedFabric):
         """Return the placed schedule of each part."""
         return [lay_request(part.what, self.topology, part.ranks) for part in parts]
 
-    def least(self, asked: DistinctRequest, laid: Sequence[PlacedSchedule]) -> RequestTime:
-        """Return the least time that a rank needs for a request, by its placed schedules."""
+    def least(self, asked: DistinctRequest, laid: Sequence[PlacedSchedule]) -> LeastTime:
+        """Return the least time of a request for a rank, by the placed schedules that `laid` returns."""
         least = [least_fs(each, self.launch_fs) for each in laid]
         if asked.name == MESSAGE:
             left, there = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
-            return RequestTime(left, there)
+            return LeastTime(left, there)
         ranks = asked.ranks.shape[1]
-        return RequestTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
+        return LeastTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
 
     def fewest(self, asked: DistinctRequest) -> DistinctRequest:
-        """Return a collective with only one of the groups that symmetries make equal, as they take equally long.
+        """Return a collective with one of each set of groups that symmetries make equal, as they take equally long.
 
         The request itself is returned where no two groups are equal.
         """
@@ -282,8 +282,8 @@ class _Fabric(ServedFabric):
         return replace(asked, ranks=asked.ranks[np.sort(first)], choosing=asked.choosing[np.sort(first)])
 
 
-def _least(asked: DistinctRequest, fabric: _Fabric) -> RequestTime:
-    """Return the least time of a request by any algorithm that may serve it; of many groups the first that chooses is timed."""
+def _least(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
+    """Return the least time of a request by any algorithm that may serve it; of many messages, that of its first group."""
     parts = fabric.parts(asked)
     laid = fabric.laid(parts)
     heavy = asked.name != MESSAGE and message_count(laid) > LIGHT
@@ -296,7 +296,7 @@ def _least(asked: DistinctRequest, fabric: _Fabric) -> RequestTime:
     taken, seen = fabric.least(few, laid), {_served(parts)}
     if not is_open(asked, fabric.choice):
         return taken
-    floor = RequestTime(0.0, _floor_s(asked, fabric))
+    floor = LeastTime(0.0, _floor_s(asked, fabric))
     if heavy:
         return floor
     for option in _options(asked, fabric):
@@ -323,62 +323,65 @@ def _floor_s(asked: DistinctRequest, fabric: _Fabric) -> float:
 
 
 def _options(asked: DistinctRequest, fabric: _Fabric) -> Iterator[Option]:
-    """Yield all options that may serve a request within a step."""
+    """Yield the choosers and the algorithms that a step may use for a request."""
     yield from (Option("", chooser) for chooser in other_choosers(fabric.topology, "float32", fabric.npus).values())
     for bound in fabric.bounds(asked, SLOWER * fabric.isolated(asked).ticks):
         yield fabric.algorithm(bound.name)
 
 
 @dataclass(frozen=True, eq=False)
-class QuickRequests(Requests):
-    """The requests of a plan in one placement, by the rates of the ports that serve its groups."""
+class PortLeastTimes(LeastTimes):
+    """The least times of the requests of a plan in one placement, by the rates of the ports that serve its groups; quick."""
 
     where: PlacedGroups
 
     def place_key(self, place: int) -> Hashable:
-        """Return the key of a place, as in `Requests`; each place has its own."""
+        """Return the key of a place, as in `LeastTimes`; no two places share one."""
         return place
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the key of the groups of axes at a place, as in `Requests`."""
+        """Return the key of the groups of axes at a place, as in `LeastTimes`."""
         return tuple((ranks_of(self.sizes, axis), self.where.rates(place, axis)) for axis in axes)
 
     def rates_of(self, place: int, axis: str, *, ring: bool) -> Rates:
-        """Return the rates of a rank at a place, as in `Requests`."""
+        """Return the rates of a rank at a place, as in `LeastTimes`."""
         return self.where.rates(place, axis)[ring]
 
-    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
-        """Return [P] the least times of messages between places, as in `Requests`."""
+    def messages(self, to: int, size: int) -> Sequence[LeastTime]:
+        """Return [P] the least times of messages between places, as in `LeastTimes`."""
         n = self.where.plan.pp
         return [self.where.rates_between(place, (place + to) % n).message(size) for place in range(n)]
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedRequests(QuickRequests):
-    """The requests of a plan in one placement by their times; one whose time is not known takes what it quickly takes."""
+class PlacedLeastTimes(PortLeastTimes):
+    """The least times of the requests of a plan in one placement, computed for each request alone by `least_request_time`.
 
-    times: Mapping[Hashable, RequestTime]  # known ones, by name of the request
+    A request whose time is not known is noted in `missing`, and has the time that `PortLeastTimes` gives it.
+    """
+
+    times: Mapping[Hashable, LeastTime]  # known times by `BoundedRequest.name`
     axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
-    missing: Missing = field(default_factory=dict)  # what was asked for and is not known, by name
+    missing: Missing = field(default_factory=dict)  # requests without a known time
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the key of the groups of axes at a place, as in `Requests`."""
+        """Return the key of the groups of axes at a place, as in `LeastTimes`."""
         return self.where.topology, self.where.names(place, axes)
 
-    def collective(self, place: int, ask: Ask) -> RequestTime:
-        """Return the least time of a request at a place, as in `Requests`."""
+    def collective(self, place: int, ask: Ask) -> LeastTime:
+        """Return the least time of a request at a place, as in `LeastTimes`."""
         after = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
         groups = self.where.neighbours(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
-        found = self._time(PlacedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
-        return super().collective(place, ask)._replace(is_told=False) if found is None else found
+        found = self._time(BoundedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
+        return super().collective(place, ask)._replace(is_final=False) if found is None else found
 
-    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
-        """Return [P] the least times of messages between places, as in `Requests`."""
+    def messages(self, to: int, size: int) -> Sequence[LeastTime]:
+        """Return [P] the least times of messages between places, as in `LeastTimes`."""
         kept, n = self.where.messages, self.where.plan.pp
         if (to, size) in kept:
             return kept[to, size]
         asks = [
-            PlacedRequest(Ask("pp", MESSAGE, size, "int8"), self.where.between(place, (place + to) % n)) for place in range(n)
+            BoundedRequest(Ask("pp", MESSAGE, size, "int8"), self.where.between(place, (place + to) % n)) for place in range(n)
         ]
         found = [self._time(each, _ENDS) for each in asks]
         if None not in found:
@@ -386,8 +389,8 @@ class PlacedRequests(QuickRequests):
         otherwise = super().messages(to, size)
         return [least if each is None else each for each, least in zip(found, otherwise, strict=True)]
 
-    def _time(self, request: PlacedRequest, after: int) -> RequestTime | None:
-        """Return the time of a request; None if it is not known, and then note that it is missing."""
+    def _time(self, request: BoundedRequest, after: int) -> LeastTime | None:
+        """Return the known time of a request; None if it has none: then note it in `missing`, timed after `after`."""
         name = request.name
         found = self.times.get(name)
         if found is None:

@@ -42,7 +42,7 @@ _NOTHING = 1e-3  # share of the step below which a coordinate is negligible
 
 
 class TimingEffort(NamedTuple):
-    """How much work is put into the time of one step."""
+    """The limits of the work that is put into the time of one step."""
 
     most_events: int = 2**21  # events of all ranks, up to which the whole graph is timed; a step with more is composed
     most_steps: int = 160  # steps that are composed to choose algorithms for one
@@ -58,20 +58,20 @@ DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
-class StepToServe:
-    """A step whose algorithms are to be chosen.
+class AlgorithmSearch:
+    """The search for the algorithms of one training step.
 
     Args:
-        standing: The ranks that represent their places of the pipeline.
+        representatives: The ranks that represent their places of the pipeline.
         choice: The choice where nothing is changed; its chooser takes the fastest algorithm for each request alone.
         others: Other choosers by name, such as libraries of collectives, at which descents start, too.
         topology: The topology on which the step runs.
         npus: [ranks] the NPU of each rank.
-        device: The device that computes.
+        device: The device that computes, with the costs of the software.
         most_steps: The most steps that are composed to choose.
     """
 
-    standing: Representatives
+    representatives: Representatives
     choice: Choice
     others: Mapping[str, Chooser]
     topology: Topology
@@ -105,7 +105,7 @@ class StepToServe:
         together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
         options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
         weights = {c: self.weight_s(c) for c in options}
-        most = min(self.most_steps, max(LEAST, _EVENTS // sum(map(len, self.standing.events))))
+        most = min(self.most_steps, max(LEAST, _EVENTS // sum(map(len, self.representatives.events))))
 
         def judge(served: OptionByCoordinate) -> StepTime:
             return self._time_of({c: option.name for c, option in served.items()})
@@ -124,15 +124,15 @@ class StepToServe:
         return replace(self.choice, chooser=step_chooser(self.choice.chooser, options)) if options else self.choice
 
     @cached_property
-    def asked(self) -> PlaceRequests:
-        """All requests of the step."""
-        return place_requests(self.standing)
+    def place_requests(self) -> PlaceRequests:
+        """The requests of the step, as its representatives make them."""
+        return place_requests(self.representatives)
 
     @cached_property
     def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
-        """Requests by their coordinate."""
+        """Requests whose algorithm may be chosen, by their coordinate."""
         found: dict[Coordinate, list[DistinctRequest]] = {}
-        for asked in self.asked.requests:
+        for asked in self.place_requests.requests:
             if is_open(asked, self.choice):
                 found.setdefault(Coordinate.of(asked.of_group(0)), []).append(asked)
         return found
@@ -161,8 +161,8 @@ class StepToServe:
         return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
 
     def _shares(self) -> dict[int, float]:
-        """Return the least share of its time by the present choice that a request takes, by the request's number."""
-        number, found = {id(q): i for i, q in enumerate(self.asked.requests)}, dict[int, float]()
+        """Return the least time that any algorithm gives each request, as a share of its present time, by its number."""
+        number, found = {id(q): i for i, q in enumerate(self.place_requests.requests)}, dict[int, float]()
         for coordinate in self.coordinates:
             requests = self.by_coordinate[coordinate]
             heaviest = {q.kind[1]: q for q in sorted(requests, key=lambda q: q.size_bytes)}
@@ -174,12 +174,12 @@ class StepToServe:
     @cached_property
     def _times(self) -> Mapping[int, int]:
         """The number of times that each of the Q requests is asked, by its identity."""
-        counts = np.bincount(self.asked.request_of_call, minlength=len(self.asked.requests)).tolist()
-        return {id(request): n for request, n in zip(self.asked.requests, counts, strict=True)}
+        counts = np.bincount(self.place_requests.request_of_call, minlength=len(self.place_requests.requests)).tolist()
+        return {id(request): n for request, n in zip(self.place_requests.requests, counts, strict=True)}
 
     @kept_by(lambda _, asked: asked.kind)
     def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
-        """Return the ranks of the first of equal groups that choose; requests of one kind have equal groups."""
+        """Return the ranks of groups for which a request's algorithm is chosen, without those equal to another by symmetry."""
         first: dict[tuple[int, ...], tuple[int, ...]] = {}
         for group in map(tuple, asked.choosing.tolist()):
             first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
@@ -203,7 +203,7 @@ class StepToServe:
         return {c: self.fabric.options(self.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
-        """Return by each option's name the first option that serves all requests of a coordinate in the same way."""
+        """Return by each option's name the first of the options that serve a coordinate's requests in the same way as it."""
         first = dict[tuple[AlgorithmOnDims, ...], Option]()
         return {
             each.name: first.setdefault(self.served(coordinate, self.choice_of({coordinate: each.name})), each)
@@ -237,7 +237,7 @@ class StepToServe:
             InputError: a request cannot be timed, as in `composition`.
         """
         launch_fs = self.device.request_overhead_fs
-        found = composition(self.standing, choice, self.topology, launch_fs, self.npus, most_tasks=0).judged(self._frame)
+        found = composition(self.representatives, choice, self.topology, launch_fs, self.npus, most_tasks=0).judged(self._frame)
         return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
 
     def _unshared_s(self, shares: Mapping[int, float]) -> float:
@@ -249,7 +249,7 @@ class StepToServe:
         Raises:
             InputError: a request cannot be timed, as in `composition`.
         """
-        asked = self.asked
+        asked = self.place_requests
         once = self.fabric.times(asked.requests)
         for number, share in shares.items():
             ticks = round(once[number].ticks * share)
@@ -263,4 +263,4 @@ class StepToServe:
     @cached_property
     def _frame(self) -> StepFrame:
         """The part of the step that no choice of algorithms changes."""
-        return StepFrame.of(self.asked, self.device.over(len(self.standing.place_of_rank)))
+        return StepFrame.of(self.place_requests, self.device.over(len(self.representatives.place_of_rank)))
