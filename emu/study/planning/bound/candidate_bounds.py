@@ -202,7 +202,7 @@ class CandidateBounds:
     _rates: list[Rates] = field(init=False)
     _known: list[dict[Hashable, LeastTime]] = field(init=False)  # times of requests by name, of each topology
     _groups: LRUCache[Hashable, PlacedGroups] = field(
-        default_factory=lambda: LRUCache(_RANKS, lambda groups: groups.plan.world)
+        default_factory=lambda: LRUCache(_RANKS, lambda groups: min(groups.plan.world, _RANKS))
     )
     _timed: set[Candidate] = field(default_factory=set)  # candidates whose own requests all have known times
 

@@ -23,9 +23,10 @@ from emu.topology.topology import CHANNELS, Topology, cached_by_topology
 from emu.units import seconds
 
 _MOST_NPUS = 1024  # of a job, whose pairs are all routed; some seconds
-_KEYS = tuple(number * CHANNELS + channel for number in range(4) for channel in (number, number + 1))  # of each pair
+# Keys by which each pair is routed: where routes take turns by channel, or are drawn by a hash, these see all that leave apart.
+_KEYS = (*range(16), *(number * CHANNELS + number for number in range(1, 9)))
 _TOGETHER = 2**17  # pairs that are routed at one time
-_FACTOR = 10_007  # of the names of routes, so that two routes between the same NPUs have different names
+_SEED = 1  # of the numbers of links, whose sum names a route: other links have another sum
 
 
 class LeastTime(NamedTuple):
@@ -94,9 +95,10 @@ class _Side(NamedTuple):
             far: [L] the other ends.
             npus: [J] the NPUs of the job.
         """
-        tier, tiers = topology.links.dimension, int(topology.links.dimension.max(initial=0)) + 1
+        tier = topology.links.dimension.astype(np.int64)
         to = np.where(far < topology.n_npus, far, topology.n_nodes + tier)
-        names, of_link = np.unique(near.astype(np.int64) * (topology.n_nodes + tiers) + to, return_inverse=True)
+        most = int(to.max(initial=0)) + 1
+        names, of_link = np.unique(near.astype(np.int64) * most + to, return_inverse=True)
         rate = np.bincount(of_link, topology.links.bandwidth_Bps, len(names))
         whole = np.bincount(near, topology.links.bandwidth_Bps, topology.n_nodes)[npus].max()
         return _Side(of_link, np.concatenate((rate, (0.0, whole))), np.full((len(npus), len(npus)), len(names)))
@@ -147,12 +149,12 @@ class Ports:
         src, dst = (side.ravel() for side in np.meshgrid(npus, every, indexing="ij"))
         src, dst = src[src != dst], dst[src != dst]
         here, ends, names = (self.at[src], self.at[dst]), [np.empty((len(_KEYS), len(src)), np.int64) for _ in range(2)], []
+        number = np.random.default_rng(_SEED).integers(0, 2**40, len(topology.links))
         for k, key in enumerate(_KEYS):
             ways = topology.routes(src, dst, np.full(len(src), key))
-            hop = np.arange(len(ways.link)) - np.repeat(ways.start[:-1], ways.hops)
             ends[0][k] = self.out.of_link[ways.link[ways.start[:-1]]]
             ends[1][k] = self.into.of_link[ways.link[ways.start[1:] - 1]]
-            names.append(np.add.reduceat((ways.link + 1) * (_FACTOR + hop) ** 2, ways.start[:-1]))
+            names.append(np.add.reduceat(number[ways.link], ways.start[:-1]))
         self.varies[here] = (np.array(names) != names[0]).any(axis=0)
         for side, at, port in zip((self.out, self.into), (here, here[::-1]), ends, strict=True):
             side.port[at] = np.where((port == port[0]).all(axis=0), port[0], len(side.rate) - 1)

@@ -62,6 +62,22 @@ def test_messages_to_a_group_leave_and_come_by_its_ports_whatever_their_key(line
             assert np.bincount(own[crossed], links.bandwidth_Bps[crossed]).max() <= rate * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("line", ["ub-mesh:pod", "railx:hyperx:m=4,n=9", "hpn", "fat-tree:radix=8", TORUS])
+def test_a_pair_has_the_rate_of_any_port_by_which_some_key_leaves(line):
+    """A port counts as fixed only if all channels of many communicators take it."""
+    topology, draw = build_topology(line), random.Random(3)
+    n = min(topology.n_npus, 96)
+    ports, links = ports_of(topology, n), topology.links
+    src, dst = np.array([draw.sample(range(n), 2) for _ in range(200)]).T
+    keys = [draw.randrange(64) * CHANNELS + channel for channel in range(64)]
+    ways = [topology.routes(src, dst, np.full(len(src), key)) for key in keys]
+    first = np.array([ports.out.of_link[way.link[way.start[:-1]]] for way in ways])
+    for pair, left in zip(zip(src.tolist(), dst.tolist(), strict=True), first.T, strict=True):
+        rate = ports.rates(np.array([pair]), Rates.of(topology)).out
+        leaves = np.isin(ports.out.of_link, left)
+        assert np.bincount(links.src[leaves], links.bandwidth_Bps[leaves]).max() <= rate * (1 + 1e-12)
+
+
 @pytest.mark.parametrize(("line", "ranks"), [("servers:nodes=2,gpus=4,adds=yes", 8), ("ub-mesh:rack", 1)])
 def test_ports_are_not_known_where_ranks_send_to_switches_or_there_is_one(line, ranks):
     assert ports_of(build_topology(line), ranks) is None
