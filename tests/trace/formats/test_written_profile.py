@@ -2,19 +2,24 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import emu
+from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.trace.formats.kineto.profile_writer import rank_path, write_profile
 from emu.trace.formats.kineto.profiled_trace import read_kineto
+from emu.trace.formats.trace_formats import read_foreign, write_trace
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import computes
-from emu.trace.trace import Kind
+from emu.trace.trace import Group, Kind
+from tests.trace.laid import DEVICE, star_of, trace_of
 
 FABRIC = "switch:n=8,bandwidth=50GB/s,latency=1us"
+ALL_OF_16 = Group("world", tuple(range(16)))
 RING = ("all_reduce=ring", "all_gather=ring", "reduce_scatter=ring")
 
 
@@ -130,3 +135,16 @@ def test_what_is_read_is_the_profile_alone(written):
     trace = read_kineto(written[1] / "prof")
     assert trace.n_ranks == 8
     assert dict(trace.meta)["command"] == "run"
+
+
+@pytest.mark.parametrize("name", ["step.et", "step.goal", "prof/step.json"])
+def test_computations_last_until_the_slowest_of_many_ranks_is_done(words, tmp_path, name):
+    """A step of 16 ranks waits for the slowest of them in every format, as where the trace itself is timed."""
+    trace = trace_of(words.events(words.compute(3), words.collective(8)), role_of_rank=(0,) * 16, groups=(ALL_OF_16,))
+    device = replace(DEVICE, spread=0.05)
+    (tmp_path / "prof").mkdir()
+    write_trace(TraceLayout(trace, Choice({"all_reduce": "ring"}), star_of(16), device, "float32"), tmp_path / name)
+    back = read_foreign((tmp_path / name).parent if name.startswith("prof") else tmp_path / name)
+    lasts = back.events[0].lasts_s[computes(back.events[0])][0]
+    assert lasts == pytest.approx(device.over(16).seconds(trace.events[0], "float32")[0], rel=0, abs=1e-6)
+    assert lasts > 1.01 * device.seconds(trace.events[0], "float32")[0]

@@ -7,7 +7,7 @@ are microseconds: a start to a billionth of one, which is a tick.
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,6 @@ def write_profile(layout: TraceLayout, path: Path) -> None:
     if trace.n_ranks > MOST_RANKS:
         mend = "save it as a .trace, which has each role once"
         raise must_be("trace", "ranks of a profile", f"at most {MOST_RANKS:,}, as each has a file", trace.n_ranks, mend)
-    layout = replace(layout, device=layout.device.over(trace.n_ranks))
     for rank, profile in enumerate(_profiles(layout)):
         text = profile.encode()
         target = path if trace.n_ranks == 1 else rank_path(path, rank)
