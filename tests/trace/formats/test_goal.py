@@ -160,6 +160,9 @@ REFUSED = {
     "from 0": ("from -1", "line 8: .*takes a message from any rank"),
     "to 1 tag 5": ("to 0 tag 5", "line 4: rank 0 sends to itself"),
     "calc 100": ("kalc 100", "line 9: must be num_ranks, .* got 'l2: kalc 100'"),
+    "rank 0 {": ("num_ranks 3\nrank 0 {", "line 2: 'num_ranks 3' comes after num_ranks 2; say the number of ranks once"),
+    "8b to 1": ("8b to " + "0" * 40 + "7", "line 4: peer must be 0 or more and below 2, got 7"),
+    "num_ranks 2": ("num_ranks 16777217", "line 1: num_ranks must be 1 or more and below 16777216, got 16777217"),
     "cpu 1": ("cpu 256", "line 3: cpu must be 0 or more and below 256, got 256"),
     "requires l1\n}\n": ("requires l1\n", "line 6: 'rank 1 {' is within a rank"),
 }

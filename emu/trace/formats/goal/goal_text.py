@@ -85,6 +85,8 @@ class _Reader:
         if self.open is not None:
             raise BareError(f"{said[0]!r} is within a rank; close its block by `}}` first")
         if said["ranks"]:
+            if self.n_ranks:
+                raise BareError(f"{said[0]!r} comes after num_ranks {self.n_ranks}; say the number of ranks once")
             self.n_ranks = _number("num_ranks", said["ranks"], 1, 2**24)
             return
         rank = _number("rank", said["rank"], 0, self.n_ranks)
@@ -110,9 +112,10 @@ class _Reader:
 def _number(name: str, text: str, least: int, below: int) -> int:
     if not below:
         raise BareError("num_ranks comes before the first rank; begin with `num_ranks N`")
-    if not least <= int(text[:30]) < below:
-        raise must_be("", name, f"{least} or more and below {below}", int(text[:30]))
-    return int(text)
+    value = int(text.lstrip("0")[:30] or "0")  # 30 digits are beyond any limit
+    if not least <= value < below:
+        raise must_be("", name, f"{least} or more and below {below}", value)
+    return value
 
 
 def parse_text(text: str, file: str) -> GoalOps:
