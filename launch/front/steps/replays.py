@@ -26,7 +26,7 @@ TraceLike = str | Path | Trace
 
 
 def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
-    """Return the trace in a file of Emu's own, in a profile of PyTorch, or in execution traces of Chakra.
+    """Return the trace in a file of Emu's own, a profile of PyTorch, execution traces of Chakra, or a GOAL schedule.
 
     Args:
         path: The file, or a folder with a file of each rank.
