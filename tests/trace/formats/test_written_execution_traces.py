@@ -221,10 +221,28 @@ def test_of_many_ranks_a_file_of_each_role_and_a_map(words, tmp_path, monkeypatc
         read_foreign(tmp_path)
 
 
+def test_a_trace_over_an_older_one_leaves_none_of_it(trace, words, tmp_path, monkeypatch):
+    two = trace_of(words.events(words.collective(10)))
+    for kept in ("run.extra.3.et", "other.3.et", "other.map.json"):
+        (tmp_path / kept).write_bytes(b"mine")
+    for most in (4, 3, 4):  # a file a rank, then a map, then a file a rank
+        monkeypatch.setattr(chakra_writer, "MOST_FILES", most)
+        assert read_foreign(written(trace, tmp_path / "run.et")).n_ranks == 4
+        assert (tmp_path / "run.map.json").is_file() == (most == 3)
+        assert len(list(tmp_path.glob("run.[0-9].et"))) == (0 if most == 3 else 4)
+    assert read_foreign(written(two, tmp_path / "run.et")).n_ranks == 2
+    assert sorted(path.name for path in tmp_path.glob("*.[0-9].et")) == ["other.3.et", "run.0.et", "run.1.et", "run.extra.3.et"]
+    assert (tmp_path / "other.map.json").read_bytes() == b"mine"
+
+
 def test_files_of_other_runs_and_ranks_are_refused(trace, words, tmp_path):
-    written(trace, tmp_path / "run.et")
     two = trace_of(words.events(words.collective(10)))
     written(two, tmp_path / "run.et")
+    written(trace, tmp_path / "other.et")
+    for rank in (2, 3):
+        (tmp_path / f"other.{rank}.et").rename(tmp_path / f"run.{rank}.et")
+    for left in tmp_path.glob("other.*"):
+        left.unlink()
     with pytest.raises(InputError, match=r"must be of one run, but 'run.0.et' is of 2 ranks and 'run.2.et' of 4 ranks"):
         read_foreign(tmp_path)
     for rank in (2, 3):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.errors import InputError
+from emu.errors import InputError, WriteError
 from emu.files import read_input
 from emu.trace.formats.chakra.chakra_node import WHAT, NodeFile
 from emu.trace.formats.chakra.chakra_schema import NodeType
@@ -75,6 +75,27 @@ def _numbered(folder: Path) -> dict[str, dict[int, Path]]:
                     f"{WHAT}: {other.name!r} and {file.name!r} are both of rank {int(match[2])}; remove one of them"
                 )
     return found
+
+
+def remove_older(what: str, name: Path, ranks: int) -> None:
+    """Remove the files of an older trace that a new one of its name would not replace: its map, and those of more ranks.
+
+    Args:
+        what: The option that names the trace.
+        name: The path of the trace without its ending.
+        ranks: The number of ranks that have a file each; 0: the new trace has a map.
+
+    Raises:
+        WriteError: one cannot be removed.
+    """
+    written = re.compile(re.escape(name.name) + r"\.(\d+)\.et")
+    numbers = {file: int(found[1]) for file in name.parent.iterdir() if (found := written.fullmatch(file.name))}
+    maps = [name.with_name(name.name + MAP)] if ranks else []
+    for file in (*maps, *(file for file, number in numbers.items() if number >= ranks)):
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise WriteError(f"{what}: cannot remove {str(file)!r}, of an older trace: {error.strerror}") from None
 
 
 def groups_beside(files: TraceFiles) -> Groups:

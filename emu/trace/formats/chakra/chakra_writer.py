@@ -18,7 +18,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import InputError
 from emu.files import make_folder, write_file
-from emu.trace.formats.chakra.chakra_files import ENDING, GROUPS, MAP
+from emu.trace.formats.chakra.chakra_files import ENDING, GROUPS, MAP, remove_older
 from emu.trace.formats.chakra.chakra_schema import CommType, NodeType, chakra_messages
 from emu.trace.formats.chakra.exact_columns import COLUMNS, DTYPE, EXACT, FLOPS, RankAbout, exact_values
 from emu.trace.formats.chakra.rank_rows import BY_SHARE
@@ -55,6 +55,7 @@ def write_chakra(layout: TraceLayout, path: Path) -> None:
     roles = [_RoleNodes(layout, role) for role in range(len(trace.events))]
     if trace.n_ranks > MOST_FILES:
         _write_roles(layout, roles, path.with_name(prefix))
+        remove_older(_FLAG, path.with_name(prefix), 0)
         return
     for rank in range(trace.n_ranks):
         own = tuple(trace.groups[number].ranks for number in trace.group_of[rank])
@@ -64,6 +65,7 @@ def write_chakra(layout: TraceLayout, path: Path) -> None:
         write_file(_FLAG, path.with_name(f"{prefix}.{rank}{ENDING}"), role.file(head, names, own, rank))
     groups = {str(number): list(group.ranks) for number, group in enumerate(trace.groups, 1)}
     write_file(_FLAG, path.with_name(prefix + GROUPS), json.dumps(groups).encode())
+    remove_older(_FLAG, path.with_name(prefix), trace.n_ranks)
 
 
 def _write_roles(layout: TraceLayout, roles: list["_RoleNodes"], prefix: Path) -> None:
