@@ -148,3 +148,10 @@ def test_computations_last_until_the_slowest_of_many_ranks_is_done(words, tmp_pa
     lasts = back.events[0].lasts_s[computes(back.events[0])][0]
     assert lasts == pytest.approx(device.over(16).seconds(trace.events[0], "float32")[0], rel=0, abs=1e-6)
     assert lasts > 1.01 * device.seconds(trace.events[0], "float32")[0]
+
+
+def test_a_rank_that_does_nothing_has_a_file_like_the_others(words, tmp_path):
+    trace = trace_of(words.events(words.compute(3), words.collective(8)), words.events(), role_of_rank=(0, 0, 1))
+    write_profile(TraceLayout(trace, Choice({"all_reduce": "ring"}), star_of(3), DEVICE, "float32"), tmp_path / "step.json")
+    files = [json.loads(rank_path(tmp_path / "step.json", rank).read_text()) for rank in range(3)]
+    assert [sum(event.get("cat") == "kernel" for event in each["traceEvents"]) for each in files] == [2, 2, 0]

@@ -140,7 +140,7 @@ def _host(role: RoleLayout, times: _RankTimes) -> Iterator[Event]:
     numbers, first = np.unique(steps, return_index=True)
     begins = times.call_us[first].tolist()
     end = float(times.call_us.max(initial=0.0)) + 2 * _CALL_US
-    for number, begin, until in zip(numbers.tolist(), begins, [*begins[1:], end], strict=True):
+    for number, begin, until in zip(numbers.tolist(), begins, [*begins, end][1:], strict=True):
         yield _span("user_annotation", f"ProfilerStep#{number}", _THREAD, (begin, until - begin), {})
     yield from _calls(role, times)
 
