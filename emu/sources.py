@@ -166,7 +166,10 @@ def _imported(path: Path) -> set[Path]:
 
 
 def _modules(name: str, folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files in any of the folders that a dotted name may mean: the packages on the way, and the module."""
+    """Yield the files of users that a dotted name may mean in any of the folders: those of packages on the way, and the module.
+
+    Files of Emu, of Python and of installed packages are left out.
+    """
     parts = name.split(".")
     for folder in folders if parts[0] != _EMU.name else ():
         for upto in range(1, len(parts) + 1):

@@ -80,7 +80,14 @@ class ClusterOptions:
     def record(
         self, n_ranks: int, choice: Choice, program: Callable[[int], T], pace: Pace | None = None
     ) -> tuple[list[T], Trace]:
-        """Run the program on every rank, and return the results and the trace."""
+        """Run a program on every rank, and return its results in the order of ranks, and the trace.
+
+        Args:
+            n_ranks: The number of ranks.
+            choice: The algorithm of each operation.
+            program: A function that is called with the number of each rank.
+            pace: The fabric and its clock, for a paced run; None: not paced.
+        """
         with self.open_cluster(pace=pace) as ranks:
             return ranks.record(n_ranks, choice, program)
 

@@ -144,7 +144,10 @@ def _terms(search: _LimitSearch) -> Iterator[Term]:
 
 
 def _exchange(search: _LimitSearch) -> Iterator[Term]:
-    """Yield the bounds of an exchange of blocks among all ranks, over all paths at once."""
+    """Yield the bounds of an all_to_all by the capacity of all links: on shortest paths, and on any paths.
+
+    A bound whose search is beyond the effort is left out.
+    """
     net, alike, least_fs = search.net, search.alike, message_fs(search.net, helpers=search.helpers)
     if _search_work(search) * count_price_lists(net) <= search.effort.arcs:
         yield Term(net.seconds(best_simple_price(net, alike)), least_fs, CROSSED)

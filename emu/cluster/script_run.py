@@ -300,7 +300,10 @@ def _split_group(
 
 @contextmanager
 def _free_names(packages: Sequence[str]) -> Iterator[None]:
-    """Free the names of packages, and of the catalogue's, for the script's own modules until the script has ended."""
+    """Free the names of packages for the script's own modules while the context lasts.
+
+    The catalogue is imported before. Its own names are freed only if they are among `packages`.
+    """
     points = entry_points(group="emu.catalogue")
     for point in points:
         load_catalogue(point.name)

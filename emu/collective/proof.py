@@ -264,7 +264,7 @@ class _State:
         return ProofError(f"proof: {fault.said(self.schedule.n_ranks)} sums {both}, it must have each once", fault)
 
     def _written(self, row: int) -> ScheduleFault:
-        """Return the fault at the cell that a row writes."""
+        """Return the place that a row writes, its round, participant and slot, as the place of a fault."""
         return ScheduleFault(self.schedule.round_of(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
     def _named(self, slot: int, held: U64) -> str:

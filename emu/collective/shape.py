@@ -134,7 +134,7 @@ def grids(n: int) -> Iterator[tuple[int, ...]]:
 
 
 def planes(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the grids of n places with two dims of 2 or more, the most even first."""
+    """Yield the grids of n places with exactly two dims, each of 2 or more; the most even come first."""
     return (dims for dims in grids(n) if len(dims) == 2)
 
 

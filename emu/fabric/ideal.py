@@ -193,9 +193,17 @@ class _Keys:
 
 
 def _ports(src: I64, dst: I64, key: I64, hub: int, keys: _Keys) -> tuple[I64, I64, I64, Router]:
-    """Return the links and the router of a fabric with one port out of and one port into each (participant, key).
+    """Return a fabric with one port out of and one port into each (participant, key), all joined by one node.
 
-    Node P joins all ports.
+    Args:
+        src: [P] the sender of each pair.
+        dst: [P] the receiver of each pair.
+        key: [P] the key of each pair, which says which of a participant's ports it takes.
+        hub: The number of the node that joins all ports.
+        keys: The rule that gives each message its key.
+
+    Returns:
+        The node where each link begins, the node where it ends, the class of each link, and the router.
     """
     out, into = np.unique(src * keys.span + key), np.unique(dst * keys.span + key)
 

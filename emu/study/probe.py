@@ -126,7 +126,7 @@ class _OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class LayerStep(NamedTuple):
-    """A step of such a model: every kernel in order with the seconds of one call, and the seconds of the whole step."""
+    """A step of a model of one layer: every kernel in order with the seconds of one call, and the seconds of the whole step."""
 
     kernels: list[tuple[Operator, float]]
     step_s: float

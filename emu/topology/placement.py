@@ -182,6 +182,12 @@ def in_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
 
     The other NPUs of a unit can still be used if one fails. A larger group takes whole units without a faulty NPU.
 
+    Args:
+        name: The name of the system, for errors.
+        unit: The number of NPUs of a unit.
+        group: The number of NPUs of a group.
+        faulty: [E, NPUs] whether each NPU is faulty, in each of E states of the machine.
+
     Raises:
         InputError: A group is larger than a unit, and no multiple of it.
     """

@@ -137,7 +137,7 @@ class PublishedSum(NamedTuple):
 
 @cache
 def published_sums() -> tuple[PublishedSum, ...]:
-    """Return all published times of sums of rows, in the order of the file."""
+    """Return all published times of kernels that add rows to those of their tokens, in the order of the file."""
     return tuple(_figure(PublishedSum, row, seconds=float(row["us"]) / 1e6) for row in rows_of(KERNELS / "sums.csv"))
 
 

@@ -202,7 +202,7 @@ def check_figure(source: str, figure: str | None) -> None:
 
 
 def _drawn(paper: Paper, figure: str) -> "Figure":
-    """Return a figure of a paper."""
+    """Return the picture of a figure of a paper, drawn from Emu's values and from printed ones that the paper's module has."""
     drawn: Figure = late("chart.paper_chart:picture")(paper.figures[figure](paper))
     return drawn
 

@@ -351,7 +351,14 @@ def _verdict(target: Target, answer: Answer, difference: float | None, base: flo
 
 
 def _holds(target: Target, answer: Answer, difference: float | None) -> bool | None:
-    """Return whether the answer is within the tolerance; None if the tolerance does not apply to it."""
+    """Return whether the answer is within the row's tolerance; None if the tolerance says nothing of such an answer.
+
+    Args:
+        target: The row.
+        answer: Emu's answer.
+        difference: The answer's difference from the printed value, relative if the tolerance is, else in the row's unit; None:
+            there is none.
+    """
     if target.tolerance.kind == EXACT and isinstance(answer.ours, str):
         return answer.ours == target.value
     span, most = target.span, target.largest_difference

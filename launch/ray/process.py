@@ -56,10 +56,10 @@ class RayOptions:
 
 
 def read_options(path: Path | None, brings: Path | None = None) -> RayOptions:
-    """Return the options in a file, or the defaults if there is no file.
+    """Return Ray's options from a file, or the defaults.
 
     Args:
-        path: The file.
+        path: The file, which must exist; None: the defaults.
         brings: A folder that Ray copies to its nodes, unless the file names another.
 
     Raises:

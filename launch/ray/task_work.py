@@ -26,11 +26,12 @@ _FILED = (
 
 
 class TaskWork:
-    """A work with all that a process of another machine needs to do it.
+    """The function of a pool's jobs, in a form that a process of another machine can run, with all that users have filed.
 
     Args:
-        work: The function of a job.
-        kept: The table to which it writes what it keeps; None: it keeps nothing.
+        work: The function that does one job.
+        kept: The table in which the function keeps values. It begins empty there; its new values come back with each result.
+            None: the function keeps none.
 
     Raises:
         InputError: a thing of the user's cannot be sent.

@@ -53,7 +53,7 @@ def _corners(plan: MeshPlan) -> F64:
 
 
 def _npus(plan: MeshPlan) -> F64:
-    """Return [NPUs of a rack, 2] the positions of the NPUs of a rack; each board is a row."""
+    """Return [NPUs of a rack, 2] the positions of a rack's NPUs in the drawing, 1 apart; each board is a row."""
     y, x = np.divmod(np.arange(plan.rack), plan.dims[-1])
     return np.stack((x, -y), axis=-1).astype(np.float64)
 

@@ -46,7 +46,14 @@ def buffer_addresses(
 def _address_table(
     n_participants: int, ranks: tuple[int, ...], steps: tuple[int | None, ...], in_place: tuple[int, ...]
 ) -> I64:
-    """Return [regions, P] the addresses; where buffers do not lie at a constant stride, each has a memory of its own."""
+    """Return [regions, P] the address of each region of each participant, as `MEMORY` in `schedule_cells` defines addresses.
+
+    Args:
+        n_participants: The number of participants, P.
+        ranks: The ranks whose buffers these are.
+        steps: The elements from one rank's buffer to the next, of inputs and of outputs; None: each is a memory of its own.
+        in_place: The ranks whose output is their input.
+    """
     where = np.tile(np.arange(REGIONS)[:, None] * MEMORY, n_participants)
     n_memories = REGIONS
     for region, step in zip((INPUT, OUTPUT), steps, strict=True):

@@ -149,7 +149,11 @@ def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _
 
 
 def _form_of(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> int | _TensorForm:
-    """Return the number of the input that the result is, or a description of the result."""
+    """Return the number of the input that the result itself is, else a description of a new tensor or of a view of an input.
+
+    Raises:
+        TypeError: The result cannot be made again from a description.
+    """
     if type(out) is not FakeTensor or not _is_plain(out, mode) or out.is_conj() or out.is_neg() or out.requires_grad:
         raise TypeError("nothing is cached")
     for i, tensor in enumerate(given):

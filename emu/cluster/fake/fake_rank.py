@@ -142,7 +142,12 @@ class FakeRanks(Ranks):
         return []
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
-        """Make PyTorch's default group."""
+        """Make PyTorch's default group for the one rank that runs.
+
+        Args:
+            rank: Not used: the rank is that of the constructor.
+            n_ranks: The number of members of the group, the first ranks; None: all ranks of the job.
+        """
         init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks or self.n_ranks)
 
     def submit(self, call: RankRequest) -> RequestWork:

@@ -222,7 +222,15 @@ def _with_data(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _own_vote(stage: Any, has_backward: bool, received_acc: object = None) -> torch.Tensor:
-    """Return this stage's own vote on given shapes; the other stages are assumed to vote the same."""
+    """Return this stage's vote in one element: 1 if the user gave all its shapes, 0 if PyTorch must find them by a run.
+
+    PyTorch multiplies the votes of all stages; here the others are assumed to vote the same.
+
+    Args:
+        stage: PyTorch's pipeline stage.
+        has_backward: Whether the schedule has backward passes.
+        received_acc: Not used: the product of the votes of the stages before.
+    """
     return torch.tensor([0 if InferenceMode.needs_dynamic(stage._user_meta, has_backward) else 1], dtype=torch.int32)
 
 

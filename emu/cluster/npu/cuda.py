@@ -259,7 +259,11 @@ _UNCHANGED = (torch.cuda.CudaError, torch.cuda.DeferredCudaCallError, torch.cuda
 
 
 def _tables(node: Node) -> dict[Any, Table]:
-    """Return the answers of each module; all its other names are refused."""
+    """Return, for each module, the replacements by name; `cuda_replacements` refuses what else it exports.
+
+    Args:
+        node: The NPUs that the ranks see.
+    """
     off = dict.fromkeys(("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled"), lambda: False)
     both = _common_answers(node)
     return {
@@ -324,7 +328,13 @@ class _Names:
 
 
 def cuda_replacements(node: Node) -> Iterator[Replacement]:
-    """Yield the replacements of all names by which `torch.cuda`, its modules and `torch.accelerator` describe the device."""
+    """Yield the replacements of all names by which `torch.cuda`, its modules and `torch.accelerator` describe the device.
+
+    What has no meaning here is replaced by a refusal.
+
+    Args:
+        node: The NPUs that the ranks see.
+    """
     for module, table in _tables(node).items():
         for word in exported_names(module):
             replacement = table.get(word, _refusal_of(f"{module.__name__}.{word}", getattr(module, word)))

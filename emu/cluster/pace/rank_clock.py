@@ -204,7 +204,13 @@ class PacedClock(RankClock):
         self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Report a request to the fabric, which gets only its key."""
+        """Report a request to the fabric, with the key of its work in place of the work; do nothing if the coordinator has it.
+
+        Args:
+            arrival: The request with its rank.
+            step: The training step of the rank.
+            at_s: The time, by this host's clock, at which the rank made it.
+        """
         if self.pacer is not None:
             self.pacer.arrived(replace(arrival, made=arrival.made.key), step, at_s)
 

@@ -77,7 +77,7 @@ class RankWorld(RankLocal):
 
     @property
     def pg_config_info(self) -> Any:
-        """The value of this name in PyTorch's own world."""
+        """The configuration of the running rank's process groups, as PyTorch's own class computes it."""
         return distributed_c10d._World.pg_config_info.fget(self)  # type: ignore[attr-defined]
 
 

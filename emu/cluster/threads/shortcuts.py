@@ -50,9 +50,9 @@ def share_shapes() -> Iterator[None]:
 
 
 def _of_dynamo(name: str) -> Any:
-    """Return the value of a name in `torch._dynamo`.
+    """Return the value of a name in `torch._dynamo`, which is imported for it.
 
-    Until something imports that module, the value that DDP would get without it.
+    The name `utils` imports nothing: until something else does, it is a stand-in with the one function that DDP calls.
     """
     if name == "utils" and _DYNAMO not in sys.modules:
         return _UTILS

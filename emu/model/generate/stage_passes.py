@@ -94,7 +94,10 @@ class StagePasses(NamedTuple):
         self._copy_or_write(BACKWARD, pass_, self.once_backward)
 
     def backward_input(self, pass_: int) -> None:
-        """Write the input gradients of one microbatch; the first stage has none, because tokens have no gradients."""
+        """Write the input gradients of one microbatch; do nothing on the first stage, because tokens have no gradients.
+
+        There `backward_weight` writes the whole backward.
+        """
         if self.stage:
             self._copy_or_write(INPUT, pass_, self._backward_input)
 

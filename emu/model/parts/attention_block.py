@@ -237,7 +237,7 @@ def _joined_gradients(n: int, c: LatentSizes) -> tuple[ModelOperator, ModelOpera
 
 
 def attention_block(c: Heads | LatentSizes, tokens: int) -> nn.Module:
-    """Return the attention module of some sizes."""
+    """Return the attention module of these sizes, for sequences of at most `tokens` tokens."""
     return LatentAttention(c, tokens) if isinstance(c, LatentSizes) else Attention(c, tokens)
 
 

@@ -49,7 +49,7 @@ _On = Callable[[tuple[Fault, ...]], tuple[MachineState, Sequence[float]]]
 
 @dataclass(frozen=True, slots=True)
 class LiveStep:
-    """A step of a job with faults."""
+    """A step of a job with faults: its time, what failed or came back as it began, and what the system did about it."""
 
     step: int
     time_s: float  # with the mending

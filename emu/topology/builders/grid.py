@@ -122,7 +122,14 @@ def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> tuple[I64, I64, I64, I6
 
 
 def _route(digits: Sequence[_Digit], src: I64, dst: I64, key: I64) -> Routes:
-    """Return all routes by one cumulative sum: each hop's link is the one before it plus a difference."""
+    """Return the route of each pair over the grid, the last dimension first.
+
+    Args:
+        digits: The dimensions, each with its stride and its first link.
+        src: [P] the NPU where each route begins.
+        dst: [P] the NPU where it ends.
+        key: [P] the key of each pair; of two equal ways round a cycle an even key goes up, an odd key down.
+    """
     runs = [_run(digit, src, dst, key) for digit in reversed(digits)]
     steps, first, step, turn, jump = (np.stack(c, axis=-1).ravel() for c in zip(*runs, strict=True))
     hop = np.repeat(step.astype(np.int32), steps)

@@ -134,14 +134,14 @@ def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
 
 
 def shares(topology: Topology, found: MachineState, faults: Sequence[Fault]) -> F64:
-    """Return [L] the share of its bandwidth that each link of a machine has left under faults that it does not include.
+    """Return [L] the share of its bandwidth that faults leave to each link of the machine after a reaction.
 
     A link that has failed, or that leads to a failed node, has 0.
 
     Args:
         topology: The whole machine.
-        found: The machine after a reaction.
-        faults: The faults of the moment.
+        found: The machine after a reaction, whose links are meant; slow links must not be slowed in its topology yet.
+        faults: All faults of the moment, those that were reacted to as well.
     """
     links = found.topology.links
     src, dst = found.of[links.src], found.of[links.dst]

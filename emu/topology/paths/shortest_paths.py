@@ -135,9 +135,10 @@ class ShortestPaths:
         return np.stack([self.kept[target] for target in targets.tolist()])
 
     def grades(self, targets: I64) -> I64:
-        """Return [D, nodes] the grade of the best path from each node to each target.
+        """Return [D, nodes] the grade of the best path from each node to each target; the best path has the lowest grade.
 
-        A grade of `UNREACHED * rates` or more means that there is no path.
+        A grade is the path's cost times `rates`, plus the number of rates above that of its slowest link. A grade of
+        `UNREACHED * rates` or more means that there is no path.
         """
         n = len(self.passes)
         found = np.full(len(targets) * n, UNREACHED * self.rates)

@@ -144,7 +144,15 @@ class _GroupCollectives(NamedTuple):
         return packed_blocks(self._call_text(int(first.name[at]), int(first.instance[at])), op, given, int(first.elements[at]))
 
     def _asks(self, first: RequestColumns, blocks: list[bytes]) -> tuple[I64, tuple[CallSpec, ...]]:
-        """Return [I] the index of each call's specification, and the specifications, as the first member states them."""
+        """Return the different specifications of calls, which all members state alike, and which of them each call has.
+
+        Args:
+            first: The first member's requests, one for each call.
+            blocks: The sizes of each call's blocks in packed form; b"" if no member gave sizes.
+
+        Returns:
+            [I] the index of each call's specification, and the specifications.
+        """
         number = {block: i for i, block in enumerate(dict.fromkeys(blocks))}
         packed = np.array([number[block] for block in blocks], np.int64)
         different = first.name, first.root, first.size_bytes, first.elements, first.dtype, packed

@@ -187,7 +187,16 @@ def _connected_links(delays: Iterable[Delay], n_links: int) -> tuple[I64, Bool]:
 
 
 def _crossings(graph: Graph, timeline: Timeline, where: I64, crossed: Bool) -> I64:
-    """Return [4, any] the messages on links that delays cross: the link's number, the start, the end, and 0 (not exclusive)."""
+    """Return [4, any] when messages are on links that delays cross: the four arguments of `_exclusive`.
+
+    Each message has a column for each such link. Its place is the link's number in `where`, and it may overlap other messages.
+
+    Args:
+        graph: The graph of all tasks.
+        timeline: The times of all tasks.
+        where: [L] a number for each link, equal for links that groups connect.
+        crossed: [L] whether any delay crosses each link.
+    """
     hop = np.flatnonzero(crossed[graph.hop_link])
     task = np.searchsorted(graph.hop_start, hop, side="right") - 1
     return np.stack((where[graph.hop_link[hop]], timeline.start_fs[task], timeline.left_fs[task], np.zeros_like(hop)))

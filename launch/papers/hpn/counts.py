@@ -61,7 +61,7 @@ def npus_if_down(word: str, ports: float) -> float:
 
 
 def pod_npus(word: str) -> float:
-    """Return the number of GPUs in a pod."""
+    """Return the number of GPUs in a pod of a topology, which `word` names as in `hpn:dcn-plus`."""
     return npus(word) / build_once(word).dims[0]
 
 

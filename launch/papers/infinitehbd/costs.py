@@ -46,7 +46,12 @@ def network_cost(name: str) -> Cost:
 
 
 def _value(name: str, what: str) -> float:
-    """Return a cost or a power for each GPU; for each GPU and GB/s where `what` ends in `gb`."""
+    """Return the dollars or the watts of a network for each GPU.
+
+    Args:
+        name: The network, a key of `NETWORKS`.
+        what: `cost` for dollars or `watts`; `costgb` and `wattsgb` are divided by the GB/s of a GPU, too.
+    """
     of = network_cost(name)
     each = of.watts_per_npu if what.startswith("watts") else of.dollars_per_npu
     return each / of.injection_GBps if what.endswith("gb") else each

@@ -126,7 +126,10 @@ def _job_and_faults(target: Target) -> tuple[float, float]:
 
 
 def _best(paper: Any, target: Target) -> Answer:
-    """Answer the traffic that leaves ToRs with the paper's placement, and what it is in other clusters."""
+    """Answer how many per cent of all traffic leave a ToR with the paper's placement.
+
+    The notes have the same for other placements, and for machines with other sizes of nodes, ToRs and domains.
+    """
     at = _job_and_faults(target)
     others = "; ".join(f"{crossing('Optimized', *at, cluster=other):.2f} % with {other}" for other in OTHERS)
     notes = (f"the mean of {_DRAWS} draws", _others_text(*at), _USED, _RACK, f"in other clusters: {others}")

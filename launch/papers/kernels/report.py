@@ -252,7 +252,10 @@ def _attention() -> Iterator[KernelComparison]:
 
 
 def _attention_rate(of: PublishedAttention) -> float:
-    """FLOP/s by the table without the row itself; 0 where no other row tells."""
+    """Return the FLOP/s that a device's table predicts for a published kernel of attention, without the kernel's own rate.
+
+    The result is 0 if no other rate of the table serves for this kernel.
+    """
     peaks = DEVICES[of.device].peak_flops
     own = {*rates_of(of, peaks[of.dtype])} if of.use == USED else set()
     table = tuple(rate for rate in attention_of(of.device, peaks) if rate not in own)

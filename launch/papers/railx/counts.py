@@ -286,7 +286,10 @@ def value(name: str, what: str) -> float:
 
 
 def _global(name: str) -> float:
-    """Return the share of injection at which half of the chips can send to the other half at once."""
+    """Return the global bandwidth of a line of the cost table as a share of its injection bandwidth.
+
+    Global bandwidth is what half of the chips can send to the other half at once, for each of them.
+    """
     found = line_cost(name)
     assert found.global_GBps is not None
     return found.global_GBps / found.injection_GBps

@@ -61,7 +61,7 @@ _DIGITS = 4  # decimals in which the rates of switches are equal
 
 
 def _share(paper: Any, target: Target) -> float:
-    """Return the share of some axes in all bytes of table 1, in per cent."""
+    """Return the share in all bytes of table 1 that the axes of a target have together, in per cent."""
     volume = {each.id.split("-")[2]: paper.value(each) for each in paper.targets if each.id.endswith("-vol")}
     share: float = 100 * sum(volume[axis] for axis in target.given["axis"].split("+")) / sum(volume.values())
     return share

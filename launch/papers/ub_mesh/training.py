@@ -60,7 +60,7 @@ def _against(steps: UBMeshSteps, of: Fabric, fabric: Fabric, model: str, seqs: I
 
 
 def mean_relative(steps: UBMeshSteps, rack: str, seqs: Sequence[int]) -> float:
-    """Return the performance of a rack in per cent of the Clos's, as a mean over all models."""
+    """Return the performance of a rack in per cent of the Clos's, as a mean over all models and the lengths of sequences."""
     return float(np.mean([relative(steps, rack, model, seqs) for model in MODELS]))
 
 
@@ -148,7 +148,14 @@ def gains_of_lanes(steps: UBMeshSteps, less: int, more: int, seqs: Sequence[int]
 
 
 def _wider(less: int, more: int, seqs: Sequence[int], paper: Any, _: object) -> Answer:
-    """Answer with the mean gain from more lanes."""
+    """Answer with the gain of performance in per cent from more lanes of cables out of a rack, as a mean over models.
+
+    Args:
+        less: The smaller number of such lanes for each NPU of the rack.
+        more: The larger number.
+        seqs: The lengths of sequences in tokens; the gain of a model is the mean over them.
+        paper: The paper, which has the times of training steps.
+    """
     found = gains_of_lanes(paper.steps, less, more, seqs)
     wide = "all links out of a rack are as many times as wide; x32 would take 88 lanes of an NPU, which has 72"
     return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}", wide))

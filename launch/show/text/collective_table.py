@@ -84,7 +84,13 @@ def compare_lines(asked: PlacedBench, rows: Iterable[BenchRow | UntimedRow]) -> 
 
 
 def _line(name: str, cells: Iterable[tuple[str, str]], width: int) -> str:
-    """Return a line of the table."""
+    """Return a line of the table that compares algorithms: a name, then two texts for each size.
+
+    Args:
+        name: The algorithm, or the title of the first column.
+        cells: For each size its time and its of_bound; in the line of titles the size and "".
+        width: The width of the first column in characters.
+    """
     return "  ".join([name.ljust(width), *(f"{time:>12} {of:<5}" for time, of in cells)]).rstrip()
 
 

@@ -143,7 +143,14 @@ def _rack_hops(known: _RouteTables, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
 
 
 def _relay(known: _RouteTables, rack: I64, here: I64, there: I64) -> I64:
-    """Return [P] the link from an NPU of a rack to another NPU of its board, or to the NPU at its place on another board."""
+    """Return [P] the link from an NPU of a rack to another NPU of its board, or to the NPU at its place on another board.
+
+    Args:
+        known: The tables of the router.
+        rack: [P] the number of the rack.
+        here: [P] the number, within the rack, of the NPU where the link begins.
+        there: [P] that of the NPU where it ends; if it is equal, the link is -1.
+    """
     y, x = known.plan.dims[-2:]
     along_x = (rack * y + here // x) * (x * (x - 1) // 2) + pair(x, here % x, there % x)
     along_y = (rack * x + here % x) * (y * (y - 1) // 2) + pair(y, here // x, there // x)

@@ -119,7 +119,13 @@ def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
 
 
 def _add_copies(tape: Tape, part: Share, elements: int) -> None:
-    """Write the request that sums the gradients of copied parameters over tp."""
+    """Write the request that sums, over tp, the gradients of parameters of which each rank of tp has a whole copy.
+
+    Args:
+        tape: The tape of the rank.
+        part: Any part of the model on this rank; it gives the precision.
+        elements: The number of elements of all these gradients; 0: nothing is written.
+    """
     if elements:
         tape.compute(gradient_work(part.stack.precision, 4 * elements))  # into one buffer, and out of it
         run(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])

@@ -201,7 +201,7 @@ def crossing_codes(crossed: Iterable[I64], n_links: int) -> NDArray[np.uint64]:
 
 
 def undominated(rows: F64 | Bool) -> list[int]:
-    """Return the numbers of the rows that are kept: none that is kept before has entries that are all as large."""
+    """Return the numbers of the kept rows; a row is dropped if one kept before it is as large or larger in every entry."""
     kept = list[int]()
     for i, row in enumerate(rows):
         if not (rows[kept] >= row).all(axis=1).any():

@@ -21,7 +21,7 @@ _WHOLE = ".metadata"  # the file that DCP writes last
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFolder:
-    """The folder in which a job saves its checkpoints, and how often it saves one."""
+    """The folder in which a job saves a checkpoint after every `every` steps, with a description of the job and its losses."""
 
     folder: str
     every: int  # steps between two checkpoints

@@ -51,7 +51,10 @@ class RankAbout(NamedTuple):
 
 
 class NodeEvent(NamedTuple):
-    """One event: the columns of `Events` up to the tag, and what follows them."""
+    """One event of a rank, as it is read from a node of an execution trace.
+
+    It has the columns of `Events` from `step` to `tag`, then the rows that it waits for, its split sizes and its seconds.
+    """
 
     columns: tuple[Any, ...]
     waits: tuple[int, ...]  # the rows that it waits for

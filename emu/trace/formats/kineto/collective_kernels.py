@@ -151,7 +151,17 @@ def _with_root(asked: ProfiledRequest, operator: _Host) -> ProfiledRequest:
 
 
 def _enclosing(profile: RankProfile, spans: ProfileSpans, rows: I64, word: str) -> Mapping[int, _Host]:
-    """Return, by row, the innermost span in which a kernel was launched and whose name begins with `word`."""
+    """Return, for each kernel, the innermost span in which the host launched it and whose name begins with `word`.
+
+    Args:
+        profile: The profile.
+        spans: The spans that are searched, of operators or of annotations.
+        rows: The rows of the kernels.
+        word: The beginning of the names.
+
+    Returns:
+        The spans by row of the kernel; a kernel without such a span is left out.
+    """
     launch = profile.launch
     wanted = [n for n, name in enumerate(profile.names) if name.startswith(word)]
     found: dict[int, _Host] = {}
