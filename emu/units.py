@@ -10,6 +10,8 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from emu.errors import BareError, must_be
 
 TICKS_PER_S = 10**15
+TICKS_PER_US = TICKS_PER_S // 10**6
+TICKS_PER_NS = TICKS_PER_S // 10**9
 MAX_TICKS = 2**63 - 1
 
 _MOST_DIGITS = 400  # before or after the point; a float has 324 at most

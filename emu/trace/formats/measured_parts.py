@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import F64
 from emu.trace.report.spans import Spans, covered
-from emu.units import TICKS_PER_S
+from emu.units import TICKS_PER_S, TICKS_PER_US
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def measured_parts(
     """
 
     def spans(pairs: F64) -> Spans:
-        start, end = np.rint((np.clip(pairs.reshape(-1, 2), low_us, high_us) - low_us) * _TICKS_PER_US).astype(np.int64).T
+        start, end = np.rint((np.clip(pairs.reshape(-1, 2), low_us, high_us) - low_us) * TICKS_PER_US).astype(np.int64).T
         return covered(Spans(start, end))
 
     busy = spans(computed)
@@ -48,12 +48,8 @@ def measured_parts(
         more = covered(busy, spans(np.array(of_axis, np.float64)))
         exposed[axis] = (more.ticks - busy.ticks) / TICKS_PER_S
         busy = more
-    idle_s = (high_us - low_us) / _US_PER_S - busy.ticks / TICKS_PER_S
+    idle_s = (high_us - low_us) / 10**6 - busy.ticks / TICKS_PER_S
     return MeasuredParts(compute_s=compute_fs / TICKS_PER_S, exposed_comm_by_axis_s=exposed, idle_s=max(0.0, idle_s))
-
-
-_US_PER_S = 10**6
-_TICKS_PER_US = TICKS_PER_S // _US_PER_S
 
 
 def mean_of_ranks(ranks: Iterable[MeasuredParts]) -> MeasuredParts:

@@ -26,12 +26,11 @@ from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import COMMAND, Events, Kind
 from emu.trace.trace_file import check_trace
-from emu.units import TICKS_PER_S
+from emu.units import TICKS_PER_US
 
 MOST_FILES = 1024  # limit of the ranks that have a file each
 _FLAG = "--trace"
 _VERSION = "1.0.0"
-_TICKS_PER_US = TICKS_PER_S // 10**6
 _TYPES = {Kind.COLLECTIVE: NodeType.COMM_COLL, Kind.SEND: NodeType.COMM_SEND, Kind.RECV: NodeType.COMM_RECV}
 # Operations by their number; tokens that go to experts and back are exchanged by all.
 _COMM_TYPES = {of.name.lower(): of for of in CommType} | {"dispatch": CommType.ALL_TO_ALL, "combine": CommType.ALL_TO_ALL}
@@ -185,7 +184,7 @@ def _whole_us(events: Events, ticks: I64) -> I64:
     for stream in np.unique(events.stream).tolist():
         own = np.flatnonzero((events.stream == stream) & computes(events))
         ends = np.cumsum(ticks[own])
-        found[own] = np.diff((ends + _TICKS_PER_US // 2) // _TICKS_PER_US, prepend=0)
+        found[own] = np.diff((ends + TICKS_PER_US // 2) // TICKS_PER_US, prepend=0)
     return found
 
 

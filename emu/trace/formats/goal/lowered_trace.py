@@ -27,8 +27,8 @@ from emu.trace.matching.call_batch import CallBatch
 from emu.trace.replay.delay import members_of
 from emu.trace.replay.replay import ReplayGraph, TraceLayout
 from emu.trace.steps import computes
+from emu.units import TICKS_PER_NS
 
-_NS_TICKS = 10**6  # ticks of a nanosecond
 _ENTER, _WORK, _LEAVE = range(3)  # the order of the tasks of one event
 
 
@@ -139,7 +139,7 @@ def _operations(layout: TraceLayout, graph: Graph, tasks: _Tasks) -> tuple[GoalO
     )
     tag = np.zeros(graph.n_tasks, np.int64)
     tag[message] = turns(rank[message] * layout.trace.n_ranks + peer[message])
-    size = np.where(talks, graph.size_bytes[task], np.rint(graph.alpha_fs[task] / _NS_TICKS).astype(np.int64))
+    size = np.where(talks, graph.size_bytes[task], np.rint(graph.alpha_fs[task] / TICKS_PER_NS).astype(np.int64))
     kind = np.where(talks, np.where(second, Op.RECV, Op.SEND), Op.CALC)
     order = np.lexsort((task, tasks.phase[task], event))
     first = np.searchsorted(rank[order], np.arange(layout.trace.n_ranks + 1))

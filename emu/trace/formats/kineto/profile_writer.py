@@ -27,10 +27,10 @@ from emu.trace.formats.kineto.request_arguments import (
 from emu.trace.replay.replay import TraceLayout, brief_replay
 from emu.trace.report.request_times import Arrivals
 from emu.trace.trace import Trace
+from emu.units import TICKS_PER_US
 
 MOST_RANKS = 1024  # limit of the ranks, which have a file each
 _CALL_US = 0.01  # time between two calls of the host
-_TICKS_PER_US = 10**9
 _HOST = 100_000  # the number of the host's process
 _THREAD = _HOST, _HOST  # its only thread
 _KEPT = 16  # limit of the texts that are kept for other ranks with the same events
@@ -105,10 +105,10 @@ def _texts(events: Iterable[Event]) -> str:
 def _times(role: RoleLayout, came_fs: I64, left_fs: I64) -> _RankTimes:
     """Return a rank's times; each call is as late as the events that it and later calls launch allow."""
     rows = np.array([call.row for call in role.calls], np.int64)
-    least = np.minimum.accumulate(came_fs[rows][::-1])[::-1] / _TICKS_PER_US
+    least = np.minimum.accumulate(came_fs[rows][::-1])[::-1] / TICKS_PER_US
     ahead = _CALL_US * len(rows)
     calls = least + _CALL_US * np.arange(len(rows))
-    return _RankTimes(calls, came_fs / _TICKS_PER_US + ahead, (left_fs - came_fs) / _TICKS_PER_US)
+    return _RankTimes(calls, came_fs / TICKS_PER_US + ahead, (left_fs - came_fs) / TICKS_PER_US)
 
 
 def _head(trace: Trace, rank: int, device: str) -> Event:
