@@ -233,11 +233,12 @@ class Search:
 
     def _look(self, entries: Sequence[Entry]) -> None:
         """Compute the next, better bound of each entry, and add the entries to the frontier again."""
-        leaves = [entry for entry in entries if self._leaves(entry)]
+        leaves, goes_on = list[Entry](), list[Entry]()
+        for entry in entries:
+            (leaves if self._leaves(entry) else goes_on).append(entry)
         self.left += leaves
         self.left_s = min((self.left_s, *(entry.bound_s for entry in leaves)))
-        entries = [entry for entry in entries if not self._leaves(entry)]
-        for entry in entries:
+        for entry in goes_on:
             if entry.kind == PLAN:
                 works_s = self.bounds.quick.seconds(entry.candidate.plan)
                 self.frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
@@ -247,7 +248,7 @@ class Search:
                 self._place(entry)
             elif entry.kind != PLACED:
                 self._bound(entry)
-        self._time_requests([entry for entry in entries if entry.kind == PLACED])
+        self._time_requests([entry for entry in goes_on if entry.kind == PLACED])
 
     def _leaves(self, entry: Entry) -> bool:
         """Return whether an entry without a placement is left out because a limit of the search's work is reached."""
