@@ -219,6 +219,7 @@ OPERATIONS = (
 )
 ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce", "combine"})
+GATHERING = frozenset({"all_gather", "gather"})  # operations whose result is what all ranks give, one behind another
 ROUTED = frozenset({"dispatch", "combine"})  # operations whose blocks are tokens, all of one size
 SLOTS_ARE_RANKS = frozenset({"scatter", "gather"})  # rooted operations whose blocks are numbered by rank: blocks rotate too
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import I64
+from emu.collective.operation import GATHERING
 from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.trace.formats.chakra.chakra_files import ENDING, GROUPS, MAP, remove_older
 from emu.trace.formats.chakra.chakra_schema import CommType, NodeType, chakra_messages
 from emu.trace.formats.chakra.exact_columns import COLUMNS, DTYPE, EXACT, FLOPS, RankAbout, exact_values
-from emu.trace.formats.chakra.rank_rows import BY_SHARE
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import COMMAND, Events, Kind
@@ -157,7 +157,7 @@ class _RoleNodes:
         operation = events.name[row]
         if operation not in _COMM_TYPES:
             raise InputError(f"{_FLAG}: an execution trace has no {operation!r}; write the trace in another format")
-        size = -(-size // len(ranks)) if operation in BY_SHARE else size
+        size = -(-size // len(ranks)) if operation in GATHERING else size
         called = {"comm_type": int(_COMM_TYPES[operation]), "comm_size": size, "pg_name": name}
         return self._node(row, _TYPES[kind], is_cpu_op=False, **called)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from emu.collective.operation import GATHERING
 from emu.errors import InputError
 from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile
 from emu.trace.formats.chakra.chakra_schema import CommType, NodeType
@@ -24,7 +25,6 @@ OPERATIONS = {of: of.name.lower() for of in CommType} | {
     CommType.REDUCE_SCATTER_BLOCK: "reduce_scatter",
     CommType.BARRIER: "all_reduce",  # of one element
 }
-BY_SHARE = ("all_gather", "gather")  # operations whose comm_size is what one rank gives; of others it is the whole
 TYPED_AS = "bfloat16"  # the dtype of FLOPs, as nodes of other programs name none
 _COMPUTATIONS = (NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE)
 _MOST_TAG = 2**31 - 1
@@ -149,9 +149,7 @@ class _Rows:
             ValueError: the node lacks what its type needs.
         """
         waits = self._waits(node, row_of)
-        if (
-            node.attrs.get("is_cpu_op") and self.on_device
-        ):  # an operator that calls a collective is among them, beside its kernel
+        if node.attrs.get("is_cpu_op") and self.on_device:  # also an operator that calls a collective, beside its kernel
             self.host_operators += 1
             lasts_us = node.lasts_us * self.job.host_time
             return NodeEvent(self._mark("host", node.attrs.get("tid") or 0, node), waits, (), lasts_us * US)
@@ -178,9 +176,7 @@ class _Rows:
         """Return the rows with the number of each stream: those of devices come first."""
         words = dict.fromkeys(row.stream for row in rows)
         number = {word: i for i, word in enumerate(sorted(words, key=lambda word: (word[0] != "device", word)))}
-        return tuple(
-            row._replace(columns=(*row.columns[:2], number[row.stream], *row.columns[3:])) for row in rows
-        )  # fmt: skip
+        return tuple(row._replace(columns=(*row.columns[:2], number[row.stream], *row.columns[3:])) for row in rows)
 
     def _mark(self, place: str, number: object, node: ChakraNode) -> tuple[Any, ...]:
         return (1, Kind.MARK, (place, str(number)), node.name, "", 0.0, 0, 0, *MOVES, -1, 0, 0, 0)
@@ -200,7 +196,8 @@ class _Rows:
         if size is None:
             raise ValueError("lacks comm_size, its bytes; convert the trace again")
         operation = OPERATIONS[CommType(kind)]
-        whole = max(size, 1) * (len(ranks) if operation in BY_SHARE else 1)  # members of a call of nothing meet, too
+        # The size of these is what one rank gives, of others the whole. Members of a call of nothing meet, too.
+        whole = max(size, 1) * (len(ranks) if operation in GATHERING else 1)
         return self._request(Kind.COLLECTIVE, operation, ranks, ("uint8", whole, whole))
 
     def _ranks(self, node: ChakraNode) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from emu.collective.operation import GATHERING
 from emu.dtypes import DTYPES
 from emu.errors import BareError
 
@@ -42,7 +43,6 @@ _OPERATIONS = {
     "send": "send",
     "recv": "recv",
 }
-_BY_SHARE = ("all_gather", "gather")  # operations whose size is that of all ranks' inputs
 _BY_RESULT = ("reduce_scatter", "scatter")  # operations whose size is that of all ranks' outputs
 # The places of an operator's arguments: its input, output, root (or peer), tag, and split sizes of the input; -1: none.
 PLACES = {
@@ -183,7 +183,7 @@ def _elements(operation: str, given: int, made: int, size: int) -> int:
         made: The elements that it gets.
         size: The number of ranks of the group.
     """
-    if operation in _BY_SHARE:
+    if operation in GATHERING:
         return max(made, given * size)
     if operation in _BY_RESULT:
         return made * size if operation == "scatter" else max(given, made * size)

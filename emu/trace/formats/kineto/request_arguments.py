@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from emu.collective.operation import GATHERING
 from emu.dtypes import DTYPES
 from emu.trace.formats.kineto.profiled_request import NAMED, PLACES, axis_label
 from emu.trace.kernel_shape import Kernel
@@ -22,7 +23,6 @@ _NAMES = {  # of NCCL's calls in PyTorch, and of its kernels
     "send": ("send", "SendRecv"),
     "recv": ("recv", "SendRecv"),
 }
-_SHARES = ("all_gather", "gather")  # operations to which a rank gives a share
 _PARTS = ("reduce_scatter", "scatter")  # operations of which a rank gets a share
 _DTYPES = {
     "float32": "Float",
@@ -59,7 +59,7 @@ def request_arguments(events: Events, row: int, dtype: str, number: int, group: 
     peer = {_PEERS[operation]: int(events.root[row])} if operation in _PEERS else {}
     return {
         NAMED: _NAMES[operation][0],
-        "In msg nelems": sum(splits) if splits else elements // (size if operation in _SHARES else 1),
+        "In msg nelems": sum(splits) if splits else elements // (size if operation in GATHERING else 1),
         "Out msg nelems": elements // (size if operation in _PARTS else 1),
         "Group size": size,
         "dtype": _dtype_name(timed_as(ran, dtype)),
