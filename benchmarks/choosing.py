@@ -13,10 +13,11 @@ from statistics import quantiles
 
 from benchmarks.composed.drawn import Drawn, several
 from emu.errors import InputError
+from emu.study.choice.chooser import is_automatic
 from emu.study.training.composed.software_costs import device_under
 from emu.study.training.estimate import prepare
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, AlgorithmSearch
-from emu.study.training.step_choice.options import Coordinate
+from emu.study.training.step_choice.options import Coordinate, OpenRequests
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -44,31 +45,32 @@ class Compared:
 
 def compare(drawn: Drawn) -> Compared | None:
     """A step that was drawn; None where words name all that serves it."""
-    step = to_serve(drawn)
-    if step is None:
+    search = to_serve(drawn)
+    if search is None:
         return None
     began = time.process_time()
-    _, found_s, _ = step.find()
+    _, found_s, _ = search.find()
     between = time.process_time()
-    fastest = {c: _fastest(step, c) for c in sorted(step.coordinates, key=step.weight_s, reverse=True)[:MOST]}
+    fastest = {c: _fastest(search.open, c) for c in sorted(search.coordinates, key=search.open.weight_s, reverse=True)[:MOST]}
     every = [dict(zip(fastest, names, strict=True)) for names in product(*fastest.values())]
-    brute_s = min(step.composed_s(names) for names in every)
+    brute_s = min(search.composed_s(names) for names in every)
     taken = between - began, time.process_time() - between
-    by_others = [step.composed_s(dict.fromkeys(step.by_coordinate, name)) for name in step.others]
-    return Compared(found_s, step.composed_s({}), min(by_others), brute_s, len(every), taken)
+    by_others = [search.composed_s(dict.fromkeys(search.open.by_coordinate, name)) for name in search.others]
+    return Compared(found_s, search.composed_s({}), min(by_others), brute_s, len(every), taken)
 
 
 def to_serve(drawn: Drawn) -> AlgorithmSearch | None:
     """The step as one to choose for."""
     request, stack = drawn.request, drawn.request.stack
     device = find_device("h100", stack.precision.activation).over(request.plan.world)
-    step = prepare(request, build_topology(drawn.topology), replace(device, memory_bytes=0), ALWAYS_COMPOSED)
-    return step.algorithm_search(device_under(stack, device))
+    prepared = prepare(request, build_topology(drawn.topology), replace(device, memory_bytes=0), ALWAYS_COMPOSED)
+    step = prepared.on_fabric(device_under(stack, device))
+    return AlgorithmSearch(step) if is_automatic(step.choice.chooser) else None
 
 
-def _fastest(step: AlgorithmSearch, coordinate: Coordinate) -> list[str]:
+def _fastest(requests: OpenRequests, coordinate: Coordinate) -> list[str]:
     """The algorithms that take least for its heaviest request."""
-    asked, fabric = step.heaviest(coordinate), step.fabric
+    asked, fabric = requests.heaviest(coordinate), requests.fabric
     names = [bound.name for bound in fabric.bounds(asked, float("inf")) if bound.messages <= _MESSAGES]
     times = [(fabric.served_by(asked, fabric.algorithm(name)).isolated(asked).ticks, name) for name in names]
     return [name for _, name in sorted(times)[:FASTEST]]

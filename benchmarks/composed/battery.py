@@ -7,20 +7,21 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from benchmarks.composed.drawn import Drawn, several
 from emu.collective.algorithm import Choice
-from emu.model.generate.generate import trace_of
 from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of, with_axes
-from emu.study.training.composed.composed import MOST_TASKS, composition
+from emu.study.training.composed.composed import MOST_TASKS, StepOnFabric
 from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
-from emu.study.training.estimate import representatives_of, roles_of
+from emu.study.training.estimate import EstimateRequest
 from emu.study.training.step.step import TimedTrace, time_trace
+from emu.study.training.timed_step import GeneratedStep, generated_step
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.replay.replay import TraceLayout
@@ -89,20 +90,22 @@ def both_ways(number: int, drawn: Drawn, most_tasks: int = MOST_TASKS) -> Both:
 def _composed(drawn: Drawn, topology: Topology, choice: Choice, most_tasks: int) -> tuple[TimedTrace, float, float]:
     """The step, and the CPU seconds that it took once its algorithms were chosen, and that their choice took."""
     request, device, npus = drawn.request, find_device("h100", "bfloat16"), npus_of(topology, drawn.plan, drawn.axes)
-    of, began = representatives_of(find_model(request.model), request.plan, request.stack), time.process_time()
-    parts_by_algorithm(place_requests(of).requests, choice, topology)
-    place_requests.cache_clear()
+    asked, began = _step(request).requests, time.process_time()
+    parts_by_algorithm(asked.requests, choice, topology)
     chosen = time.process_time()
-    found = composition(of, choice, topology, device.request_overhead_fs, npus, most_tasks).timed(device)
+    again = partial(place_requests, asked.representatives)
+    found = StepOnFabric.of(again, choice, topology, npus, device, most_tasks=most_tasks).composed()
     return found, time.process_time() - chosen, chosen - began
 
 
 def _whole(drawn: Drawn, topology: Topology, choice: Choice, perturb: int = 0) -> TimedTrace:
     request, device = drawn.request, find_device("h100", "bfloat16")
-    model, plan, stack = find_model(request.model), request.plan, request.stack
-    trace = trace_of(roles_of(model, plan, stack), model, plan, stack)
-    placed = with_axes(topology, plan, request.axes)
-    return time_trace(TraceLayout(trace, choice, placed, device, "float32"), delays=not perturb, perturb=perturb)
+    placed = with_axes(topology, request.plan, request.axes)
+    return time_trace(TraceLayout(_step(request).trace, choice, placed, device, "float32"), delays=not perturb, perturb=perturb)
+
+
+def _step(request: EstimateRequest) -> GeneratedStep:
+    return generated_step(find_model(request.model), request.plan, request.stack)
 
 
 def _told(name: str, found: Sequence[Both]) -> str:

@@ -7,18 +7,22 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from emu.collective.algorithm import AUTO
-from emu.model.generate.generate import meta_of, roles_by_place, trace_of
+from emu.model.generate.generate import meta_of
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, find_software
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.composed import composition, representative_tapes
+from emu.study.training.composed.composed import StepOnFabric
+from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.representatives import representatives_of_plan
 from emu.study.training.step.step import Step, time_trace
+from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology
+from emu.topology.placement import place
 from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
 
@@ -106,13 +110,12 @@ def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
         Stack(find_software(case.software)),
     )
     topology, device = build_topology(case.topology), find_device("h100", stack.precision.activation)
-    roles, choice = roles_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")
+    step, choice = GeneratedStep(found, plan, stack), choice_on(topology, (AUTO,), "float32")
+    few, npus = representatives_of_plan(step.roles, plan, meta_of(found, plan, stack)), place(topology, plan.world)
     began = time.process_time()
-    asks = representatives_of_plan(representative_tapes(roles), plan, meta_of(found, plan, stack))
-    known = composition(asks, choice, topology, device.request_overhead_fs)
-    composed = known.timed(device)
+    composed = StepOnFabric.of(partial(place_requests, few), choice, topology, npus, device).composed()
     between = time.process_time()
-    whole = time_trace(TraceLayout(trace_of(roles, found, plan, stack), choice, topology, device, "float32"))
+    whole = time_trace(TraceLayout(step.trace, choice, topology, device, "float32"))
     taken = between - began, time.process_time() - between
     return Compared(composed.step(), whole.step(), whole.how, taken)
 

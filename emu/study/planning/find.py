@@ -17,7 +17,7 @@ from typing import Any
 from emu.collective.algorithm import operation_of
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError, must_be
-from emu.model.generate.generate import members, memory_by_part
+from emu.model.generate.generate import members, memory_by_part, roles_by_place
 from emu.model.layer_on_rank import padding_note
 from emu.model.model import find_model
 from emu.model.operator import ModelOperator, Tokens
@@ -38,7 +38,6 @@ from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed import composed
 from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.estimate import roles_of
 from emu.study.training.room import parts_text
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.study.training.step.step import shared_fields
@@ -134,7 +133,7 @@ def _check_operation(operation: str, axis: str, search: Search, plans: Sequence[
     found: set[str] = set()
     for plan in {_kind(plan): plan for plan in sorted(plans, key=lambda plan: -plan.passes)}.values():
         with suppress(InputError):  # a plan that cannot be generated asks for nothing
-            tapes = [role.tape for roles in roles_of(search.model, plan, search.request.stack) for role in roles]
+            tapes = [role.tape for roles in roles_by_place(search.model, plan, search.request.stack) for role in roles]
             found |= operations_by_axis((tape.events(), tuple(tape.axes)) for tape in tapes).get(axis, set())
         if operation in found:
             return

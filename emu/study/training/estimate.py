@@ -3,17 +3,14 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import gcd, lcm
 from typing import Any
-
-import numpy as np
 
 from emu.arrays import F64, I64
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
-from emu.model.generate.generate import certain, members, meta_of, roles_by_place, trace_of
-from emu.model.generate.states import Role
+from emu.model.generate.generate import certain
 from emu.model.layer_on_rank import padding_note
 from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
@@ -21,21 +18,17 @@ from emu.model.plan.plan_checks import check_fits, check_world
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack, spell_stack
 from emu.study.choice.chooser import choice_on, is_automatic
-from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, operations_by_axis, with_axes
-from emu.study.training.composed.composed import composition, representative_tapes
-from emu.study.training.composed.representatives import Representatives, representatives_of_plan
+from emu.study.training.axes import axes_of, npus_of, with_axes
+from emu.study.training.composed.composed import StepOnFabric
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.room import check_room
-from emu.study.training.step.rate import with_work, work_of
-from emu.study.training.step.step import Step, TimedTrace, shared_fields, time_trace, time_whole_or_composed
+from emu.study.training.step.step import Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
-from emu.study.training.step_choice.options import other_choosers
-from emu.study.training.timed_step import choices_for, fastest_step
+from emu.study.training.timed_step import GeneratedStep, generated_step
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
-from emu.trace.trace import Trace
 
 DEFAULT = Stack()
 DEFAULT_EFFORT = TimingEffort()
@@ -96,32 +89,17 @@ class StepEstimate(Step):
     wall_s: float  # seconds that the estimate took
 
 
-@lru_cache(maxsize=1)  # the placements of one plan are asked for one after another
-def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
-    """Return the roles at each place of a pipeline.
-
-    Those of the last plan are kept, as its placements are asked for one by one.
-    """
-    return roles_by_place(model, plan, stack)
-
-
-@lru_cache(maxsize=1)
-def representatives_of(model: Model, plan: Plan, stack: Stack) -> Representatives:
-    """Return one rank of each place with its events; those of the last plan are kept."""
-    return representatives_of_plan(
-        representative_tapes(roles_of(model, plan, stack)), plan, (*meta_of(model, plan, stack), *work_of(model, plan))
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class PreparedEstimate:
     """An estimate of which all is known but the times of computations: any device can be tried; see `prepare`."""
 
     request: EstimateRequest
-    model: Model
+    generated: GeneratedStep
     topology: Topology  # with the costs of the software, as `topology_under` returns it
+    npus: I64  # [ranks] the NPU of each rank
     memory: Mapping[str, int]  # bytes by part on the rank that holds most
     effort: TimingEffort
+    is_whole: bool  # whether the graph of all ranks has few enough events to be timed
     speed: F64 | None  # [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed
     wall_s: float  # seconds that it took to prepare
 
@@ -141,7 +119,7 @@ class PreparedEstimate:
         plan, stack = self.request.plan, self.request.stack
         return StepEstimate(
             **self._of_step(timed.step(briefly=briefly)),
-            model=self.model.name,
+            model=self.generated.model.name,
             plan=spell(plan),
             dp=plan.dp,
             global_batch=plan.global_batch,
@@ -154,20 +132,6 @@ class PreparedEstimate:
             wall_s=wall_s,
         ), timed
 
-    def _of_step(self, step: Step) -> dict[str, Any]:
-        """Return the estimate's fields that a step has too, with the memory, the dtypes and the assumptions of the estimate."""
-        plan, stack = self.request.plan, self.request.stack
-        said = {f.name: getattr(stack.precision, f.name) for f in fields(stack.precision)}
-        own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
-        told = *padding_note(plan, self.model, stack), _memory_text(plan, stack)
-        return {
-            **shared_fields(step, Step),
-            "dtype": stack.precision.activation,
-            "memory_by_part_bytes": dict(self.memory),
-            "peak_memory_bytes": sum(self.memory.values()),
-            "assumptions": (*(s for s in step.assumptions if "peak memory" not in s), own, *told),
-        }
-
     def timed(self, device: Device) -> TimedTrace:
         """Return the step timed with a device; algorithms that no word names are chosen for the whole step.
 
@@ -177,72 +141,45 @@ class PreparedEstimate:
         Raises:
             InputError: A request cannot be timed, or a step is composed while ranks compute at several speeds.
         """
-        step = self.algorithm_search(device)
-        if step is None:
-            return self._timed(self.choice, device)
-        request = self.request
-        asked = self.model.digest(), repr(request.plan), request.stack, replace(device, memory_bytes=0), request.algorithms
-        choices = choices_for(step, *asked, self._npus)
-        return fastest_step(choices, lambda choice: self._timed(choice, device), self.effort.near)
+        step, request = self.on_fabric(device), self.request
+        if not is_automatic(self.choice.chooser):
+            return step.timed()
+        timed_on = replace(device, memory_bytes=0)
+        asked = self.generated.model.digest(), repr(request.plan), request.stack, timed_on, request.algorithms, self.npus
+        search = AlgorithmSearch(step, self.effort.most_steps)
+        return search.fastest(search.choices(*asked), self.effort.near)
 
-    def algorithm_search(self, device: Device) -> AlgorithmSearch | None:
-        """Return the search for the algorithms of the step; None: words name all algorithms.
+    def on_fabric(self, device: Device) -> StepOnFabric:
+        """Return the step by the algorithms that words name, and for all other requests by the fastest of each alone.
 
         Args:
             device: The device with the costs of the software, as `device_under` returns it.
         """
-        if not is_automatic(self.choice.chooser):
-            return None
-        by = other_choosers(self.topology, "float32", self._npus)
-        return AlgorithmSearch(
-            self._representatives, self.choice, by, self.topology, self._npus, device, self.effort.most_steps
-        )
+        on = self.choice, self.topology, self.npus, device
+        step = StepOnFabric.of(lambda: self.generated.requests, *on, speed=self.speed)
+        if not self.is_whole:
+            return step
+        placed = with_axes(self.topology, self.request.plan, self.request.axes)
+        return replace(step, whole=TraceLayout(self.generated.trace, self.choice, placed, device, "float32", self.speed))
 
     @cached_property
     def choice(self) -> Choice:
         """The algorithms that words name; for all other requests, the fastest algorithm of each alone."""
-        return choice_on(self.topology, self.request.algorithms, "float32", npus=self._npus)
+        return choice_on(self.topology, self.request.algorithms, "float32", npus=self.npus)
 
-    @cached_property
-    def _npus(self) -> I64:
-        """Array [ranks] of the NPU of each rank."""
-        return npus_of(self.topology, self.request.plan, self.request.axes)
-
-    @property
-    def _representatives(self) -> Representatives:
-        """One rank of each place of a pipeline, with its events."""
-        return representatives_of(self.model, self.request.plan, self.request.stack)
-
-    @property
-    def _roles(self) -> list[list[Role]]:
-        """The roles at each place of a pipeline."""
-        return roles_of(self.model, self.request.plan, self.request.stack)
-
-    @cached_property
-    def _trace(self) -> Trace:
-        """The trace of all ranks."""
-        model, plan = self.model, self.request.plan
-        return with_work(trace_of(self._roles, model, plan, self.request.stack), model, plan)
-
-    def _timed(self, choice: Choice, device: Device) -> TimedTrace:
-        """Return the step timed with a choice of algorithms.
-
-        By a graph of all ranks, or composed if that graph is too large.
-        """
-
-        def whole() -> TimedTrace:
-            placed = with_axes(self.topology, self.request.plan, self.request.axes)
-            return time_trace(TraceLayout(self._trace, choice, placed, device, "float32", self.speed), delays=True)
-
-        events = self.request.plan.stage_ranks * sum(len(of_place[0].tape) for of_place in self._roles)
-        return time_whole_or_composed(events, self.effort.most_events, whole, lambda: self._composed(choice, device))
-
-    def _composed(self, choice: Choice, device: Device) -> TimedTrace:
-        """Return the composed step with a choice of algorithms; refuse ranks that compute at several speeds."""
-        if self.speed is not None and (self.speed != 1).any():
-            what = "one, as the step is composed of one rank a stage"
-            raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
-        return composition(self._representatives, choice, self.topology, device.request_overhead_fs, self._npus).timed(device)
+    def _of_step(self, step: Step) -> dict[str, Any]:
+        """Return the estimate's fields that a step has too, with the memory, the dtypes and the assumptions of the estimate."""
+        plan, stack = self.request.plan, self.request.stack
+        said = {f.name: getattr(stack.precision, f.name) for f in fields(stack.precision)}
+        own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
+        told = *padding_note(plan, self.generated.model, stack), _memory_text(plan, stack)
+        return {
+            **shared_fields(step, Step),
+            "dtype": stack.precision.activation,
+            "memory_by_part_bytes": dict(self.memory),
+            "peak_memory_bytes": sum(self.memory.values()),
+            "assumptions": (*(s for s in step.assumptions if "peak memory" not in s), own, *told),
+        }
 
 
 def estimate(
@@ -275,7 +212,7 @@ def estimate_and_times(
         InputError: Also as `check_axes`.
     """
     prepared = prepare(request, topology, device, effort, speed)
-    check_words(prepared.request, prepared.model, prepared.topology)
+    prepared.generated.check_words(request.algorithms, prepared.npus, prepared.topology)
     return prepared.estimate(device)
 
 
@@ -303,26 +240,12 @@ def prepare(
     model, plan = find_model(request.model), request.plan
     topology = topology_under(request.stack, topology)
     check_world(plan, model, topology.n_npus, topology.name, request.stack)
-    npus_of(topology, plan, request.axes)
+    npus = npus_of(topology, plan, request.axes)
     check_fits(plan, model, request.stack)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
-    roles_of(model, plan, request.stack)
-    return PreparedEstimate(request, model, topology, memory, effort, speed, time.perf_counter() - began)
-
-
-def check_words(request: EstimateRequest, model: Model, topology: Topology) -> None:
-    """Refuse words for what a plan lacks, and algorithms that no group of their axis can use.
-
-    Raises:
-        InputError: As `check_axes`.
-    """
-    if not axes_named(request.algorithms):
-        return
-    plan, npus = request.plan, npus_of(topology, request.plan, request.axes)
-    tapes = [role.tape for roles in roles_of(model, plan, request.stack) for role in roles]
-    groups = {axis: npus[members(plan, axis)] for tape in tapes for axis in tape.axes}
-    operations = operations_by_axis((tape.events(), tuple(tape.axes)) for tape in tapes)
-    check_axes(request.algorithms, groups, operations, topology)
+    step = generated_step(model, plan, request.stack)
+    on, is_whole = (request, step, topology, npus, memory), step.events <= effort.most_events
+    return PreparedEstimate(*on, effort, is_whole, speed, time.perf_counter() - began)
 
 
 def _memory_text(plan: Plan, stack: Stack) -> str:

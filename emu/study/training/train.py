@@ -14,13 +14,15 @@ from emu.model.model import Model, anywhere, find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_runs, check_world
 from emu.model.plan.plan_text import spell
+from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.estimate import EstimateRequest, check_words
+from emu.study.training.axes import npus_of
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program, check_text, read_text
 from emu.study.training.step.choices import with_choice, with_words
 from emu.study.training.step.rate import with_work
 from emu.study.training.step.step import Step, TimedTrace, shared_fields, time_trace
+from emu.study.training.timed_step import GeneratedStep
 from emu.topology.fault_injection.machine_state import RankLoss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -113,8 +115,9 @@ def program_of(request: TrainRequest, topologies: Sequence[Topology], device: De
         place(topology, request.plan.world)
     _check(request, model, device)
     choice = choice_on(topologies[0], request.algorithms, request.dtype)
+    generated = GeneratedStep(model, request.plan, Stack())
     for topology in topologies:
-        check_words(EstimateRequest(model, request.plan, algorithms=request.algorithms), model, topology)
+        generated.check_words(request.algorithms, npus_of(topology, request.plan, ()), topology)
     spoken = anywhere(request.model), request.plan, request.text, request.steps, request.seed, request.learning_rate
     return Program(*spoken), choice
 

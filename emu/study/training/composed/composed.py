@@ -10,28 +10,28 @@ P places, Q distinct requests, M calls, X events, L links, T stretches.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.collective.algorithm import Choice
+from emu.errors import must_be
 from emu.fabric.graph import Timeline
-from emu.model.generate.states import Role
-from emu.model.generate.tape import Tape
+from emu.memo import kept_by
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s, crossing_codes, undominated
 from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, composed_and_run
 from emu.study.training.composed.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, IsolatedRequest, time_requests
-from emu.study.training.composed.place_requests import PlaceRequests, place_requests
-from emu.study.training.composed.representatives import Representatives
-from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
-from emu.study.training.step.step import TimedTrace
-from emu.topology.placement import place
+from emu.study.training.composed.place_requests import PlaceRequests
+from emu.study.training.composed.request_parts import RequestMessages, RequestPart, parts_by_algorithm
+from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import Service, services_of
+from emu.trace.replay.replay import SizeError, TraceLayout, services_of
 from emu.trace.report.report import StepReport, report
 from emu.trace.report.spans import Spans, covered, joined
 from emu.units import format_time
@@ -188,111 +188,176 @@ COMPOSED_ASSUMED = (
 )
 
 
-def representative_tapes(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
-    """Return [P] the tape of the rank that represents each place, given the roles of each place.
+@dataclass(frozen=True, eq=False)
+class StepOnFabric:
+    """A step on a fabric with a device, by one choice of algorithms: how long it takes, in three ways.
 
-    Ranks of a place may differ in their optimizers: the rank with most work is taken. The first rank of a ring of cp represents
-    all of the ring.
+    `timed` is the step as it is reported. `quick` compares choices of algorithms; none of them takes less than `unshared`.
     """
-    return [max((role.tape for role in roles if not role.at), key=Tape.own_bytes) for roles in of_places]
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Composition:
-    """A composed step of which everything is known but the times of its computations: it can be timed with any device."""
-
-    place_requests: PlaceRequests
-    services: tuple[Service, ...]
-    bodies: Callable[[Sharing], Bodies]  # a function of how links are shared; it computes once
-    busy_s: F64  # [L] seconds that each link of the topology needs in the step at full rate
-    sending: RequestMessages
-    stretches: Callable[[], StretchChoice]  # a function that computes once
-    most_tasks: int  # the most tasks of stretches that are laid with all ranks
+    frame: Callable[[], StepFrame]  # a function that computes once; its result is equal for all choices
     choice: Choice
     topology: Topology
-    wall_s: float  # seconds that it took to make this
+    npus: I64  # [N] the NPU of each rank
+    device: Device  # with the costs of the software, over the ranks of the step
+    whole: TraceLayout | None = None  # the trace of all ranks on the fabric; None: it has too many events to be timed
+    speed: F64 | None = None  # [N] the share of the device's speed at which each rank computes; None: all ranks have full speed
+    most_tasks: int = MOST_TASKS  # limit of the messages and computations of stretches; 0: no stretch is laid
 
-    def timed(self, device: Device) -> TimedTrace:
-        """Return the step timed on a device.
+    @staticmethod
+    def of(
+        requests: Callable[[], PlaceRequests], choice: Choice, topology: Topology, npus: I64, device: Device, **other: Any
+    ) -> "StepOnFabric":
+        """Return a step on a fabric, whose device is taken over all ranks of the step.
 
-        The time to launch a request was given to `composition` and is not taken from the device.
+        Args:
+            requests: A function that gives the requests of the representatives, when they are first needed.
+            choice: The choice of algorithms.
+            topology: The topology on which the step runs.
+            npus: [N] the NPU of each rank.
+            device: The device that computes.
+            other: Other fields, by their names.
+        """
+        over = device.over(len(npus))
+        return StepOnFabric(cache(lambda: StepFrame.of(requests(), over)), choice, topology, npus, over, **other)
+
+    def by(self, choice: Choice) -> "StepOnFabric":
+        """Return the same step by another choice of algorithms."""
+        return replace(self, choice=choice)
+
+    def timed(self) -> TimedTrace:
+        """Return the step timed by the graph of all its ranks; composed, if that graph has too many events or tasks.
 
         Raises:
-            InputError: The step ends beyond the clock.
+            InputError: As `time_trace` and `composed`.
         """
-        began, representatives = time.perf_counter(), self.place_requests.representatives
-        device = device.over(len(representatives.place_of_rank))
-        frame = StepFrame.of(self.place_requests, device)
-        composed, timeline, first = self._closest(frame)
-        replayed = composed.replayed(timeline, self.services, device.assumptions)
-        found = report(self.place_requests.trace, replayed, timeline)
-        shares = self.busy_s / (found.step_time_s or 1.0)
-        low, high = self._between(frame, composed, timeline, first)
+        if self.whole is not None:
+            with suppress(SizeError):
+                return time_trace(replace(self.whole, choice=self.choice), delays=True)
+        return self.composed()
+
+    def composed(self) -> TimedTrace:
+        """Return the composed step.
+
+        Raises:
+            InputError: The places do not make matching requests, a request cannot be timed, ranks compute at several speeds, or
+                the step ends beyond the clock.
+        """
+        if self.speed is not None and (self.speed != 1).any():
+            what = "one, as the step is composed of one rank a stage"
+            raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
+        began, once = time.perf_counter(), self._once
+        composed, timeline, first = self._closest()
+        services = services_of((part.what, part.request) for of_request in self._parts for part in of_request)
+        replayed = composed.replayed(timeline, services, self.device.assumptions)
+        found = report(self.asked.trace, replayed, timeline)
+        shares = busy_s(once, self.asked.times, len(self.topology.links)) / (found.step_time_s or 1.0)
+        low, high = self._between(composed, timeline, first)
         between_s = found.step_time_s * low, found.step_time_s * high
+        dtype = self.asked.representatives.dtype
         return TimedTrace(
-            self.place_requests.trace, self.topology, device, representatives.dtype, self.choice, replayed, timeline, found,
-            shares, None,
-            wall_fabric_s=self.wall_s + time.perf_counter() - began,
-            place_requests=self.place_requests,
+            self.asked.trace, self.topology, self.device, dtype, self.choice, replayed, timeline, found, shares, None,
+            wall_fabric_s=time.perf_counter() - began,
+            place_requests=self.asked,
             between_s=between_s,
             composing=(COMPOSED_ASSUMED, _between_text(*between_s)),
         )  # fmt: skip
 
-    def judged(self, frame: StepFrame) -> StepReport:
-        """Return the figures without any laid stretch: a quick way to compare choices of algorithms.
+    def quick(self) -> StepReport:
+        """Return the figures of the composed step without any laid stretch; errors as in `composed`."""
+        composed, timeline = self._composed(Sharing.FLOWS)
+        return report(self.asked.trace, composed.replayed(timeline, (), ()), timeline)
+
+    def unshared(self, shares: Mapping[int, float]) -> StepReport:
+        """Return the figures of the composed step if its requests shared no link; errors as in `composed`.
 
         Args:
-            frame: The frame of this step, which is the same for all choices of algorithms.
-
-        Raises:
-            InputError: As `timed`.
+            shares: The share of its time that a request takes, by its number among the different requests; 1 if it has none.
         """
-        composed, timeline = self._composed(frame, Sharing.FLOWS)
-        return report(self.place_requests.trace, composed.replayed(timeline, self.services, ()), timeline)
+        once = [each._replace(apart_mean=0) for each in self._once]
+        for number, share in shares.items():
+            ticks = round(once[number].ticks * share)
+            once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
+        bandwidth_Bps = self.topology.links.bandwidth_Bps
+        bodies = bodies_of(once, [0] * len(once), self.asked.times, bandwidth_Bps, Sharing.NOTHING)
+        composed, timeline = composed_and_run(self.frame(), bodies)
+        return report(self.asked.trace, composed.replayed(timeline, (), ()), timeline)
 
-    def _closest(self, frame: StepFrame) -> tuple[ComposedGraph, Timeline, Timeline]:
+    @property
+    def asked(self) -> PlaceRequests:
+        """The requests of the step, as its representatives make them."""
+        return self.frame().place_requests
+
+    @cached_property
+    def _parts(self) -> list[list[RequestPart]]:
+        """The parts of each request by algorithm, [Q]."""
+        return parts_by_algorithm(self.asked.requests, self.choice, self.topology)
+
+    @cached_property
+    def _once(self) -> list[IsolatedRequest]:
+        """The time of each request by itself, [Q]."""
+        launch_fs = self.device.request_overhead_fs
+        return time_requests(self.asked.requests, self._parts, self.topology, self.npus, launch_fs)
+
+    @kept_by(lambda _, sharing: sharing)
+    def _bodies(self, sharing: Sharing) -> Bodies:
+        """Return the bodies of all requests, given what share of links they need."""
+        kinds, bandwidth_Bps = [each.kind for each in self.asked.requests], self.topology.links.bandwidth_Bps
+        return bodies_of(self._once, kinds, self.asked.times, bandwidth_Bps, sharing)
+
+    @cached_property
+    def _sending(self) -> RequestMessages:
+        """The messages of all requests."""
+        return RequestMessages(self._parts, self.topology, self.npus, self.device.request_overhead_fs)
+
+    @cached_property
+    def _stretches(self) -> StretchChoice:
+        """The choice of the stretches that are laid with all ranks."""
+        return StretchChoice.of(self.asked, self._once, len(self.topology.links))
+
+    def _closest(self) -> tuple[ComposedGraph, Timeline, Timeline]:
         """Return the step with those stretches laid with all ranks that need it.
+
+        Groups wait for one another where a switch turns, so that no stretch is laid there.
 
         Returns:
             The graph, the times of its tasks, and the times of the graph before, in which no stretch is laid.
         """
-        composed, timeline = self._composed(frame, Sharing.FLOWS)
+        composed, timeline = self._composed(Sharing.FLOWS)
         first = timeline
-        for _ in range(_CLOSER):
-            by_rank = self.stretches().closer(composed, timeline, self.most_tasks) if self.most_tasks else None
+        for _ in range(0 if self.topology.circuits or not self.most_tasks else _CLOSER):
+            by_rank = self._stretches.closer(composed, timeline, self.most_tasks)
             if by_rank is None:
                 break
-            composed, timeline = self._composed(frame, Sharing.FLOWS, by_rank)
+            composed, timeline = self._composed(Sharing.FLOWS, by_rank)
         return composed, timeline, first
 
-    def _between(self, frame: StepFrame, composed: ComposedGraph, timeline: Timeline, first: Timeline) -> tuple[float, float]:
+    def _between(self, composed: ComposedGraph, timeline: Timeline, first: Timeline) -> tuple[float, float]:
         """Return the least and the most that the step may take, as shares of its time.
 
         If no stretch is left that is worth laying, both bounds allow for the full length of all that is left. Else bodies that
         need less of links and bodies that need more are timed too, and the times with bodies alone count as well.
 
         Args:
-            frame: The frame of the step.
             composed: The graph of the step.
             timeline: The times of its tasks.
             first: The times of the tasks of the graph in which no stretch is laid.
         """
-        if not self.stretches().worth(composed, timeline).ticks:
-            left = self.stretches().unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
+        if not self._stretches.worth(composed, timeline).ticks:
+            left = self._stretches.unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
             return (1 - left) * (1 - WORTH), (1 + left) * (1 + WORTH)
-        others = [self._composed(frame, sharing, composed.by_rank)[1] for sharing in (Sharing.NOTHING, Sharing.ALL)]
+        others = [self._composed(sharing, composed.by_rank)[1] for sharing in (Sharing.NOTHING, Sharing.ALL)]
         shares = [1.0, *(other.end_s / timeline.end_s for other in (*others, first))]
         return min(shares) * (1 - WORTH), max(shares) * (1 + WORTH)
 
-    def _composed(self, frame: StepFrame, sharing: Sharing, by_rank: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
+    def _composed(self, sharing: Sharing, by_rank: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
         """Return the graph of the step and the times of its tasks.
 
         Args:
-            frame: The frame of the step.
             sharing: The share of links that bodies need.
             by_rank: [X] whether each rank has its own task of an event; None: no rank.
         """
-        return composed_and_run(frame, self.bodies(sharing), by_rank, self.sending)
+        return composed_and_run(self.frame(), self._bodies(sharing), by_rank, self._sending)
 
 
 def _between_text(least_s: float, most_s: float) -> str:
@@ -302,38 +367,3 @@ def _between_text(least_s: float, most_s: float) -> str:
         "that are not laid cost one another nothing, and end when their ranks leave on average; most, where each needs every "
         "link that it crosses all the time"
     )
-
-
-def composition(
-    representatives: Representatives,
-    choice: Choice,
-    topology: Topology,
-    launch_fs: int,
-    npus: I64 | None = None,
-    most_tasks: int = MOST_TASKS,
-) -> Composition:
-    """Return a step with each distinct request timed on the fabric.
-
-    Args:
-        representatives: The representatives of all places.
-        choice: The choice of algorithms.
-        topology: The topology on which the step runs.
-        launch_fs: Ticks that each rank takes to enter a request.
-        npus: [ranks] the NPU of each rank; None: the first NPUs, in the topology's own order.
-        most_tasks: The most messages and computations of stretches in which every rank has its own messages; 0: there is none.
-
-    Raises:
-        InputError: The places do not make matching requests, or a request cannot be timed.
-    """
-    began = time.perf_counter()
-    asked = place_requests(representatives)
-    parts = parts_by_algorithm(asked.requests, choice, topology)
-    placement = column(place(topology, len(representatives.place_of_rank)) if npus is None else npus, np.int64)
-    once = time_requests(asked.requests, parts, topology, placement, launch_fs)
-    services = services_of((part.what, part.request) for of_request in parts for part in of_request)
-    times, kinds = np.bincount(asked.request_of_call, minlength=len(once)), [each.kind for each in asked.requests]
-    bodies = cache(partial(bodies_of, once, kinds, times, topology.links.bandwidth_Bps))
-    laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(parts, topology, placement, launch_fs)
-    most_tasks = 0 if topology.circuits else most_tasks  # groups wait for one another there, where a switch turns
-    close = cache(partial(StretchChoice.of, asked, once, len(topology.links))), most_tasks
-    return Composition(asked, services, *laid, *close, choice, topology, time.perf_counter() - began)

@@ -6,7 +6,7 @@ collective, or a send and its receive, as the representatives see it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -56,17 +56,10 @@ class PlaceRequests:
     request_of_call: I64  # [M] which of the distinct requests each call is for
     requests: tuple[DistinctRequest, ...]  # [Q] the distinct requests
     representatives: Representatives
+    times: I64  # [Q] how often each of the distinct requests is made
     axis_of_group: tuple[int, ...]  # the number of the axis of each group of the trace
-
-    @cached_property
-    def first_event(self) -> I64:
-        """Array [P + 1] of the first event of each place among those of all places, and at last the number of events."""
-        return np.cumsum([0, *map(len, self.trace.events)]).astype(np.int64)
-
-    @cached_property
-    def place_of_event(self) -> I64:
-        """Array [X] of the place of each event of all places."""
-        return np.repeat(np.arange(len(self.trace.events)), np.diff(self.first_event))
+    first_event: I64  # [P + 1] the first event of each place among those of all places, and at last the number of events
+    place_of_event: I64  # [X] the place of each event of all places
 
     @cached_property
     def turn_in_place(self) -> I64:
@@ -85,7 +78,6 @@ class PlaceRequests:
         return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
 
 
-@lru_cache(maxsize=1)  # of one plan several placements are asked for one after another
 def place_requests(representatives: Representatives) -> PlaceRequests:
     """Return the requests of the representatives of all places.
 
@@ -109,10 +101,12 @@ def place_requests(representatives: Representatives) -> PlaceRequests:
     different = (
         _distinct(representatives, meets, asked.names, kind, RequestColumns(*own), splits[i]) for kind, own, i in examples
     )
+    times = np.bincount(request, minlength=len(at))
     axis_of_group = tuple(i for i, of in enumerate(meets) for _ in np.unique(of))
-    return PlaceRequests(
-        trace, each.row, each.kind == Kind.SEND, call, request, tuple(different), representatives, axis_of_group
-    )
+    sizes = [len(events) for events in trace.events]
+    of_events = np.cumsum([0, *sizes]).astype(np.int64), np.repeat(np.arange(len(sizes)), sizes)
+    asks = each.row, each.kind == Kind.SEND, call, request, tuple(different)
+    return PlaceRequests(trace, *asks, representatives, times, axis_of_group, *of_events)
 
 
 def _together(places: I64, n_places: int) -> I64:

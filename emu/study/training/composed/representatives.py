@@ -11,6 +11,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.model.generate.generate import members
+from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
 from emu.model.plan.plan import Plan
 from emu.trace.trace import Events
@@ -60,14 +61,20 @@ class Representatives:
         return int(np.flatnonzero(self.place_of_rank == place)[0])
 
 
-def representatives_of_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Representatives:
+def representatives_of_plan(
+    of_places: Sequence[Sequence[Role]], plan: Plan, meta: tuple[tuple[str, str], ...] = ()
+) -> Representatives:
     """Return one rank of each stage of a plan.
 
+    Ranks of a place may differ in their optimizers: the rank with most work is taken. The first rank of a ring of cp represents
+    all of the ring.
+
     Args:
-        tapes: [P] the tape of one rank of each place.
+        of_places: [P] the roles of each place.
         plan: The plan, which gives the groups of ranks.
         meta: The meta data of the trace.
     """
+    tapes = [max((role.tape for role in roles if not role.at), key=Tape.own_bytes) for roles in of_places]
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
     return Representatives(
         tuple(tape.events() for tape in tapes),

@@ -6,6 +6,7 @@ The meta of a trace notes the work of a step, so that a trace is judged without 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.trace.device.device import Device
 from emu.trace.device.step_error import RunKind
-from emu.trace.steps import computes
+from emu.trace.steps import computes, is_whole
 from emu.trace.timed_dtype import AS_RAN, FLOAT_BYTES, TF32, timed_as
 from emu.trace.trace import Events, Kind, Trace
 from emu.units import format_flops
@@ -124,6 +125,14 @@ def with_work(trace: Trace, model: Model, plan: Plan) -> Trace:
 def has_work(trace: Trace) -> bool:
     """Return whether a trace notes the work of a step."""
     return _TOKENS in dict(trace.meta)
+
+
+def judged(trace: Trace, device: Device, ranks: int, step_s: float, products: Sequence[Products]) -> dict[str, Any]:
+    """Return the rate of a step, the error that it may have, and whether it is the whole script; arguments as in `rate`."""
+    whole = is_whole(trace)
+    off = None if whole else device.step_error(kind_of(trace, products))
+    reached = rate(trace, ranks, step_s, products)
+    return {**reached, "whole_script": whole, "either_way": off and off.share, "either_way_by": off and off.text}
 
 
 def kind_of(trace: Trace, products: Sequence[Products]) -> RunKind:

@@ -2,8 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -18,12 +17,12 @@ from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
-from emu.study.training.step.rate import Products, dtype_notes, kind_of, messages_of, peak_notes, products_of, rate
+from emu.study.training.step.rate import Products, dtype_notes, judged, messages_of, peak_notes, products_of
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.formats.measured_parts import MeasuredParts
 from emu.trace.formats.reading import reading_of
-from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, brief_replay, event_name, replay_timeline
+from emu.trace.replay.replay import ReplayGraph, Service, TraceLayout, brief_replay, event_name, replay_timeline
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.collective_times import CollectiveTimes, collective_times
 from emu.trace.report.critical_path import PathPart, critical_path
@@ -31,7 +30,6 @@ from emu.trace.report.kernel_times import KernelTimes, kernel_times
 from emu.trace.report.mean_parts import MeanParts, mean_parts
 from emu.trace.report.report import StepReport, report
 from emu.trace.report.request_times import Arrivals, requests_of
-from emu.trace.steps import is_whole
 from emu.trace.trace import PARTS, Trace
 from emu.units import format_size
 
@@ -193,20 +191,20 @@ class TimedTrace:
             dtype=self.dtype,
             products=products,
             messages_in=messages_of(self.trace, self.dtype),
+            **judged(self.trace, self.device, self.ranks, self.report.step_time_s, products),
             ranks=self.ranks,
             **self._parts(),
             critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, self.report),
             busiest_links=() if briefly else busiest(self.shares, self.topology),
-            **self._judged(products),
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
             auto=self.auto,
+            **self._profiled(briefly=briefly),
             assumptions=(*self.assumptions(), *peak_notes(self.trace, self.device, products)),
             between_s=self.between_s,
             spread=self.spread,
             wall_fabric_s=self.wall_fabric_s,
-            **self._profiled(briefly=briefly),
         )
 
     def _profiled(self, *, briefly: bool) -> dict[str, Any]:
@@ -224,13 +222,6 @@ class TimedTrace:
         if not briefly and self.device.keeps_unknown:
             found["kernels"] = kernel_times(self.trace, self.device, self.dtype, step)
         return found
-
-    def _judged(self, products: Sequence[Products]) -> dict[str, Any]:
-        """Return the rate of the step, the error that it may have, and whether it is the whole script."""
-        whole = is_whole(self.trace)
-        off = None if whole else self.device.step_error(kind_of(self.trace, products))
-        reached = rate(self.trace, self.ranks, self.report.step_time_s, products)
-        return {**reached, "whole_script": whole, "either_way": off and off.share, "either_way_by": off and off.text}
 
     def _parts(self) -> dict[str, Any]:
         """Return the parts of the step, by the numbers of the ranks of the run."""
@@ -309,23 +300,6 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
     shares = busy_shares(replayed, timeline, found.began_fs, found.ended_fs)
     on = trace, laying.topology, laying.device, laying.dtype, laying.choice
     return TimedTrace(*on, replayed, timeline, found, shares, apart, wall_s)
-
-
-def time_whole_or_composed(
-    events: int, most_events: int, whole: Callable[[], TimedTrace], composed: Callable[[], TimedTrace]
-) -> TimedTrace:
-    """Return a step timed by the whole graph of its ranks; composed, if that graph has too many events or tasks.
-
-    Args:
-        events: The events of all ranks.
-        most_events: The most events of a whole graph.
-        whole: A function that times the whole graph.
-        composed: A function that composes the step.
-    """
-    if events <= most_events:
-        with suppress(SizeError):
-            return whole()
-    return composed()
 
 
 def algorithms_of(services: Sequence[Service]) -> dict[str, str]:

@@ -4,34 +4,37 @@ Steps are composed to compare them (`emu.study.training.composed`). The descent 
 each request alone, the choices of libraries of collectives, and the fastest algorithm where all groups of a request ask at
 once.
 
-The requests whose algorithm may be chosen, as the user names none, are grouped by coordinate.
-
-Q is the number of different requests of a step.
+A choice for a step is searched once, and kept in a cache between commands. Each choice lists how it differs from the one that
+takes the fastest algorithm for each request alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from emu.arrays import I64
+from emu.arrays import digest
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
 from emu.errors import InputError
 from emu.memo import kept_by
+from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import canonical_group
-from emu.study.training.composed.bodies import Sharing, bodies_of
-from emu.study.training.composed.composed import composition
-from emu.study.training.composed.composed_graph import StepFrame, composed_and_run
-from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests, place_requests
-from emu.study.training.composed.representatives import Representatives
+from emu.study.training.composed.composed import StepOnFabric
+from emu.study.training.composed.place_requests import DistinctRequest
+from emu.study.training.step.choices import AlgorithmChange, StepChoice
+from emu.study.training.step.step import TimedTrace
 from emu.study.training.step_choice.descent import NEVER, WORTH, Descent, OptionByCoordinate, StepTime
-from emu.study.training.step_choice.options import FEW, MANY, Coordinate, Option, ServedFabric, is_open, step_chooser
-from emu.topology.topology import Topology
-from emu.trace.device.device import Device
-from emu.trace.report.report import report
-from emu.units import seconds
+from emu.study.training.step_choice.options import (
+    FEW,
+    MANY,
+    Coordinate,
+    OpenRequests,
+    Option,
+    ServedFabric,
+    other_choosers,
+    step_chooser,
+)
 
 LEAST = 4  # steps that are composed to choose for one
 _EVENTS = 2**23  # limit of events of these steps together, unless LEAST asks for more
@@ -57,27 +60,67 @@ ALWAYS_COMPOSED = TimingEffort(most_events=0)
 DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 
+class ServedStep(NamedTuple):
+    """One choice of algorithms for a step, with the time of the composed step."""
+
+    choice: Choice
+    time_s: float  # seconds of the composed step
+    changed: tuple[AlgorithmChange, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class AlgorithmSearch:
     """The search for the algorithms of one training step.
 
     Args:
-        representatives: The ranks that represent their places of the pipeline.
-        choice: The choice where nothing is changed; its chooser takes the fastest algorithm for each request alone.
-        others: Other choosers by name, such as libraries of collectives, at which descents start, too.
-        topology: The topology on which the step runs.
-        npus: [ranks] the NPU of each rank.
-        device: The device that computes, with the costs of the software.
+        step: The step by the choice where nothing is changed; its chooser takes the fastest algorithm for each request alone.
         most_steps: The most steps that are composed to choose.
+        ran: The chooser of the recorded run; None if there is none, or if it is not known.
     """
 
-    representatives: Representatives
-    choice: Choice
-    others: Mapping[str, Chooser]
-    topology: Topology
-    npus: I64
-    device: Device
+    step: StepOnFabric
     most_steps: int = TimingEffort().most_steps
+    ran: Chooser | None = None
+
+    def choices(self, *key: object) -> list[ServedStep]:
+        """Return the best choice, the choice of the fastest alone, and those of other choosers; each different one once.
+
+        They are read from the cache if the step was searched before.
+
+        Args:
+            key: Everything that decides the choice, besides the topology and the code.
+
+        Raises:
+            InputError: the step cannot be composed.
+        """
+        name = digest(("step", self.most_steps, *key))
+        found = _read(recall_entry(self.step.topology, name))
+        if found is None:
+            found = self.find()
+            named, time_s, times_s = found
+            names = [[*coordinate, option] for coordinate, option in named.items()]
+            keep_entry(self.step.topology, name, [names, time_s, dict(times_s)])
+        return self._served_steps(found)
+
+    def fastest(
+        self,
+        choices: Sequence[ServedStep],
+        near: float = TimingEffort().near,
+        timed: Callable[[Choice], TimedTrace] | None = None,
+    ) -> TimedTrace:
+        """Return the step timed by the choice with the shortest step; of equal ones by the choice that changes least.
+
+        Args:
+            choices: The result of `choices`.
+            near: Times the best composed time, up to which choices are timed.
+            timed: A function that times what is reported by a choice; None: the step itself.
+        """
+        worth = [each for each in choices if each.time_s <= choices[0].time_s * near]
+        found = [(each, timed(each.choice) if timed else self.step.by(each.choice).timed()) for each in worth]
+        times_s = {each.changed: each.time_s for each in choices}
+        times_s |= {each.changed: step.report.step_time_s for each, step in found}
+        chosen, step = min(found, key=lambda each: (each[1].report.step_time_s, len(each[0].changed)))
+        return replace(step, auto=StepChoice(alone_step_time_s=times_s[()], changed=chosen.changed))
 
     def find(self) -> DescentResult:
         """Search for the best options of the step and return them with the times of the step.
@@ -87,14 +130,15 @@ class AlgorithmSearch:
         """
         alone_s = self._alone_step.time_s
         # The time of the step if its requests shared no link, each with the fastest algorithm for it.
-        floor_s = self._unshared_s(self._shares())
+        shares = self.open.least_shares(self.coordinates, [*self.others.values()])
+        floor_s = self.step.unshared(shares).step_time_s
         if alone_s <= floor_s * (1 + WORTH):
             return {}, alone_s, {ALONE: alone_s}
         names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descent_result(floor_s * (1 + _ENOUGH))
-        times_s = {name: self.composed_s(dict.fromkeys(self.by_coordinate, name)) for name in self._choosers}
+        times_s = {name: self.composed_s(dict.fromkeys(self.open.by_coordinate, name)) for name in self._choosers}
         first = min(times_s, key=lambda name: times_s[name])
         if times_s[first] < time_s:  # it also serves the requests of negligible coordinates
-            return {c: first for c in self.by_coordinate if first != ALONE}, times_s[first], times_s
+            return {c: first for c in self.open.by_coordinate if first != ALONE}, times_s[first], times_s
         return names, time_s, times_s
 
     def _descent_result(self, floor_s: float) -> tuple[dict[Coordinate, str], float]:
@@ -104,8 +148,8 @@ class AlgorithmSearch:
         starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._choosers]
         together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
         options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
-        weights = {c: self.weight_s(c) for c in options}
-        most = min(self.most_steps, max(LEAST, _EVENTS // sum(map(len, self.representatives.events))))
+        weights = {c: self.open.weight_s(c) for c in options}
+        most = min(self.most_steps, max(LEAST, _EVENTS // len(self.step.asked.place_of_event)))
 
         def judge(served: OptionByCoordinate) -> StepTime:
             return self._time_of({c: option.name for c, option in served.items()})
@@ -113,94 +157,35 @@ class AlgorithmSearch:
         best, time_s = Descent(options, weights, judge, most, floor_s).best([*starts, together])
         return {c: option.name for c, option in best.items() if option.name != ALONE}, time_s
 
-    def composed_s(self, names: Mapping[Coordinate, str]) -> float:
-        """Return the time of the composed step with options of these names; `NEVER` if it cannot be timed."""
-        return self._time_of(names).time_s
-
-    def choice_of(self, names: Mapping[Coordinate, str]) -> Choice:
-        """Return the choice that gives coordinates the options of these names."""
-        own = {c: name for c, name in names.items() if name != ALONE}
-        options = {c: self._choosers.get(name) or self.fabric.algorithm(name) for c, name in own.items()}
-        return replace(self.choice, chooser=step_chooser(self.choice.chooser, options)) if options else self.choice
-
     @cached_property
-    def place_requests(self) -> PlaceRequests:
-        """The requests of the step, as its representatives make them."""
-        return place_requests(self.representatives)
-
-    @cached_property
-    def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
-        """Requests whose algorithm may be chosen, by their coordinate."""
-        found: dict[Coordinate, list[DistinctRequest]] = {}
-        for asked in self.place_requests.requests:
-            if is_open(asked, self.choice):
-                found.setdefault(Coordinate.of(asked.of_group(0)), []).append(asked)
-        return found
-
-    def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
-        """Return the request of a coordinate that moves most bytes in the whole step."""
-        return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._times[id(q)])
-
-    def weight_s(self, coordinate: Coordinate) -> float:
-        """Return the time of a coordinate's requests at its busiest place, one after another, in seconds.
-
-        The time of each byte is taken to be the time of a byte of the heaviest request.
-        """
-        heaviest, of_place = self.heaviest(coordinate), dict[int, int]()
-        for q in self.by_coordinate[coordinate]:
-            of_place[q.kind[1]] = of_place.get(q.kind[1], 0) + max(1, q.size_bytes) * self._times[id(q)]
-        return seconds(self.fabric.isolated(heaviest).ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
-
-    def served(self, coordinate: Coordinate, choice: Choice) -> tuple[AlgorithmOnDims, ...]:
-        """Return the algorithms by which a choice serves the requests of a coordinate, group by group."""
-        return tuple(served for q in self.by_coordinate[coordinate] for served in self.algorithms_of(q, choice))
-
-    def algorithms_of(self, asked: DistinctRequest, choice: Choice) -> list[AlgorithmOnDims]:
-        """Return the algorithm of a request in each group that chooses; groups equal by symmetry count once."""
-        request = asked.of_group(0)
-        return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
-
-    def _shares(self) -> dict[int, float]:
-        """Return the least time that any algorithm gives each request, as a share of its present time, by its number."""
-        number, found = {id(q): i for i, q in enumerate(self.place_requests.requests)}, dict[int, float]()
-        for coordinate in self.coordinates:
-            requests = self.by_coordinate[coordinate]
-            heaviest = {q.kind[1]: q for q in sorted(requests, key=lambda q: q.size_bytes)}
-            least = {place: self.fabric.least_ticks(q, self.others.values()) for place, q in heaviest.items()}
-            shares = {place: ticks / max(1, self.fabric.isolated(heaviest[place]).ticks) for place, ticks in least.items()}
-            found |= {number[id(q)]: shares[q.kind[1]] for q in requests}
-        return found
-
-    @cached_property
-    def _times(self) -> Mapping[int, int]:
-        """The number of times that each of the Q requests is asked, by its identity."""
-        counts = np.bincount(self.place_requests.request_of_call, minlength=len(self.place_requests.requests)).tolist()
-        return {id(request): n for request, n in zip(self.place_requests.requests, counts, strict=True)}
-
-    @kept_by(lambda _, asked: asked.kind)
-    def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
-        """Return the ranks of groups for which a request's algorithm is chosen, without those equal to another by symmetry."""
-        first: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for group in map(tuple, asked.choosing.tolist()):
-            first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
-        return list(first.values())
-
-    @cached_property
-    def fabric(self) -> ServedFabric:
-        """The topology with the choice where nothing is changed."""
-        return ServedFabric(self.choice, self.topology, self.npus, self.device.request_overhead_fs)
+    def open(self) -> OpenRequests:
+        """The requests of the step whose algorithm may be chosen."""
+        step = self.step
+        fabric = ServedFabric(step.choice, step.topology, step.npus, step.device.request_overhead_fs)
+        return OpenRequests(step.asked, fabric)
 
     @cached_property
     def coordinates(self) -> list[Coordinate]:
         """Coordinates whose requests take more than a negligible share of the step."""
         least_s = _NOTHING * self._alone_step.time_s
-        return [c for c in self.by_coordinate if self.weight_s(c) >= least_s]
+        return [c for c in self.open.by_coordinate if self.open.weight_s(c) >= least_s]
+
+    @cached_property
+    def others(self) -> Mapping[str, Chooser]:
+        """Other choosers by name, such as libraries of collectives, at which descents start, too."""
+        return other_choosers(self.step.topology, self.step.asked.representatives.dtype, self.step.npus, self.ran)
+
+    @cached_property
+    def _choosers(self) -> Mapping[str, Option]:
+        """Options that are choosers, which can serve the requests of any coordinate, by name."""
+        every = {ALONE: self.step.choice.chooser, **self.others}
+        return {name: Option(name, chooser) for name, chooser in every.items() if chooser}
 
     def _algorithms(self) -> dict[Coordinate, list[Option]]:
         """Return the algorithms to try for each coordinate; coordinates with a large share of the step get more."""
         heavy_s = _HEAVY * self._alone_step.time_s
-        fastest = {c: MANY if self.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
-        return {c: self.fabric.options(self.heaviest(c), n) for c, n in fastest.items()}
+        fastest = {c: MANY if self.open.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
+        return {c: self.open.fabric.options(self.open.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
         """Return by each option's name the first of the options that serve a coordinate's requests in the same way as it."""
@@ -210,57 +195,97 @@ class AlgorithmSearch:
             for each in options
         }
 
+    def composed_s(self, names: Mapping[Coordinate, str]) -> float:
+        """Return the time of the composed step with options of these names; `NEVER` if it cannot be timed."""
+        return self._time_of(names).time_s
+
     def _time_of(self, names: Mapping[Coordinate, str]) -> StepTime:
         """Return the time of the step with options of these names; `NEVER` where a request cannot be timed."""
         if set(names.values()) <= {ALONE}:
             return self._alone_step
         try:
-            return self._step_time(self.choice_of(names))
+            return _step_time(self.step.by(self.choice_of(names)))
         except InputError:
             return StepTime(NEVER, {})
 
     @cached_property
     def _alone_step(self) -> StepTime:
         """The time of the step with the fastest algorithm for each request alone."""
-        return self._step_time(self.choice)
+        return _step_time(self.step)
 
-    @cached_property
-    def _choosers(self) -> Mapping[str, Option]:
-        """Options that are choosers, which can serve the requests of any coordinate, by name."""
-        every = {ALONE: self.choice.chooser, **self.others}
-        return {name: Option(name, chooser) for name, chooser in every.items() if chooser}
+    def choice_of(self, names: Mapping[Coordinate, str]) -> Choice:
+        """Return the choice that gives coordinates the options of these names."""
+        own = {c: name for c, name in names.items() if name != ALONE}
+        options = {c: self._choosers.get(name) or self.open.fabric.algorithm(name) for c, name in own.items()}
+        alone = self.step.choice
+        return replace(alone, chooser=step_chooser(alone.chooser, options)) if options else alone
 
-    def _step_time(self, choice: Choice) -> StepTime:
-        """Return the time of the composed step.
+    def served(self, coordinate: Coordinate, choice: Choice) -> tuple[AlgorithmOnDims, ...]:
+        """Return the algorithms by which a choice serves the requests of a coordinate, group by group."""
+        return tuple(served for q in self.open.by_coordinate[coordinate] for served in self.algorithms_of(q, choice))
 
-        Raises:
-            InputError: a request cannot be timed, as in `composition`.
-        """
-        launch_fs = self.device.request_overhead_fs
-        found = composition(self.representatives, choice, self.topology, launch_fs, self.npus, most_tasks=0).judged(self._frame)
-        return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
+    def algorithms_of(self, asked: DistinctRequest, choice: Choice) -> list[AlgorithmOnDims]:
+        """Return the algorithm of a request in each group that chooses; groups equal by symmetry count once."""
+        request = asked.of_group(0)
+        return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
 
-    def _unshared_s(self, shares: Mapping[int, float]) -> float:
-        """Return the time of the step in seconds if its requests shared no link.
+    @kept_by(lambda _, asked: asked.kind)
+    def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
+        """Return the ranks of groups for which a request's algorithm is chosen, without those equal to another by symmetry."""
+        first: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for group in map(tuple, asked.choosing.tolist()):
+            npus = tuple(self.step.npus[list(group)].tolist())
+            first.setdefault(canonical_group(self.step.topology, npus), group)
+        return list(first.values())
 
-        Args:
-            shares: The share of its time that a request takes, by its number among the different requests; 1 if it has none.
+    def _served_steps(self, found: DescentResult) -> list[ServedStep]:
+        """Return the choice that a descent found, then the others of `choices`; each different one once."""
+        every, (names, found_s, times_s) = self.open.by_coordinate, found
+        by_names = [(names, found_s), *((dict.fromkeys(every, name), each_s) for name, each_s in times_s.items())]
+        choices = [(self.choice_of(names), time_s) for names, time_s in by_names if time_s < NEVER]
+        first = {
+            tuple(self.served(coordinate, choice) for coordinate in every): (choice, time_s)
+            for choice, time_s in reversed(choices)
+        }
+        return [ServedStep(choice, time_s, self.changes(choice)) for choice, time_s in reversed(first.values())]
 
-        Raises:
-            InputError: a request cannot be timed, as in `composition`.
-        """
-        asked = self.place_requests
-        once = self.fabric.times(asked.requests)
-        for number, share in shares.items():
-            ticks = round(once[number].ticks * share)
-            once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
-        times = np.bincount(asked.request_of_call, minlength=len(once))
-        together = [each._replace(apart_mean=0) for each in once]
-        bodies = bodies_of(together, [0] * len(once), times, self.topology.links.bandwidth_Bps, Sharing.NOTHING)
-        composed, timeline = composed_and_run(self._frame, bodies)
-        return report(asked.trace, composed.replayed(timeline, (), ()), timeline).step_time_s
+    def changes(self, choice: Choice) -> tuple[AlgorithmChange, ...]:
+        """Return how a choice differs from the fastest algorithm for each request alone, coordinate by coordinate."""
+        found = (self._change(coordinate, choice) for coordinate in self.open.by_coordinate)
+        return tuple(each for each in found if each is not None)
 
-    @cached_property
-    def _frame(self) -> StepFrame:
-        """The part of the step that no choice of algorithms changes."""
-        return StepFrame.of(self.place_requests, self.device.over(len(self.representatives.place_of_rank)))
+    def _change(self, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
+        """Return how a choice differs for the requests of one coordinate; None if it does not."""
+        pairs = [
+            (q.size_bytes, str(now), str(before))
+            for q in self.open.by_coordinate[coordinate]
+            for now, before in zip(self.algorithms_of(q, choice), self.algorithms_of(q, self.step.choice), strict=True)
+            if now != before
+        ]
+        if not pairs:
+            return None
+        sizes, *names = zip(*pairs, strict=True)
+        now, before = (" or ".join(dict.fromkeys(each)) for each in names)
+        return AlgorithmChange(
+            axis=coordinate.axis,
+            operation=coordinate.operation,
+            least_bytes=min(sizes),
+            most_bytes=max(sizes),
+            algorithm=now,
+            instead_of=before,
+        )
+
+
+def _step_time(step: StepOnFabric) -> StepTime:
+    """Return the time of the composed step, as it is compared with others; errors as in `StepOnFabric.composed`."""
+    found = step.quick()
+    return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
+
+
+def _read(kept: Any) -> DescentResult | None:
+    """Return the result of a descent from a cache entry; None if there is none, or if it cannot be read."""
+    with suppress(ValueError, TypeError, AttributeError):
+        named, time_s, times_s = kept
+        names = {Coordinate(*coordinate): option for *coordinate, option in named}
+        return names, float(time_s), {name: float(each_s) for name, each_s in times_s.items()}
+    return None

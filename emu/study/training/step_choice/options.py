@@ -7,9 +7,11 @@ message of another request on that link gets a share of 1 / (n + 1). An algorith
 both its time and this number, or if it is one of the few fastest.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple, Self
 
@@ -22,10 +24,11 @@ from emu.study.choice.chooser import ChooserOnNpus, is_automatic
 from emu.study.choice.fastest import Entrant, bounds
 from emu.study.choice.site import Requirement, Site, canonical_group
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
-from emu.study.training.composed.place_requests import DistinctRequest
+from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests
 from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.topology.topology import Topology
 from emu.trace.matching.role_requests import MESSAGE
+from emu.units import seconds
 
 _CLASS_BITS = 4  # sizes of one class differ by less than a factor of 2**4
 DEFAULTS, RAN = "defaults", "as it ran"
@@ -153,6 +156,61 @@ class ServedFabric:
             if bound.messages <= _MESSAGES:
                 least = min(least, self.served_by(asked, self.algorithm(bound.name)).isolated(asked).ticks)
         return least
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRequests:
+    """The requests of a step whose algorithm may be chosen, as the user names none, with the fabric that serves them now."""
+
+    asked: PlaceRequests
+    fabric: ServedFabric
+
+    @cached_property
+    def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
+        """These requests by their coordinate."""
+        found: dict[Coordinate, list[DistinctRequest]] = {}
+        for request in self.asked.requests:
+            if is_open(request, self.fabric.choice):
+                found.setdefault(Coordinate.of(request.of_group(0)), []).append(request)
+        return found
+
+    def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
+        """Return the request of a coordinate that moves most bytes in the whole step."""
+        return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._times(q))
+
+    def weight_s(self, coordinate: Coordinate) -> float:
+        """Return the time of a coordinate's requests at its busiest place, one after another, in seconds.
+
+        The time of each byte is taken to be the time of a byte of the heaviest request.
+        """
+        heaviest, of_place = self.heaviest(coordinate), Counter[int]()
+        for q in self.by_coordinate[coordinate]:
+            of_place[q.kind[1]] += max(1, q.size_bytes) * self._times(q)
+        return seconds(self.fabric.isolated(heaviest).ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
+
+    def least_shares(self, coordinates: Iterable[Coordinate], others: Sequence[Chooser]) -> dict[int, float]:
+        """Return the least time of each request by any algorithm, as a share of its present time, by its number.
+
+        Args:
+            coordinates: The coordinates of these requests.
+            others: Choosers that may serve a request, as in `least_ticks`.
+        """
+        found: dict[int, float] = {}
+        for requests in map(self.by_coordinate.__getitem__, coordinates):
+            heaviest = {q.kind[1]: q for q in sorted(requests, key=lambda q: q.size_bytes)}
+            least = {place: self.fabric.least_ticks(q, others) for place, q in heaviest.items()}
+            shares = {place: ticks / max(1, self.fabric.isolated(heaviest[place]).ticks) for place, ticks in least.items()}
+            found |= {self._number[id(q)]: shares[q.kind[1]] for q in requests}
+        return found
+
+    def _times(self, asked: DistinctRequest) -> int:
+        """Return how often a request is made in the step."""
+        return int(self.asked.times[self._number[id(asked)]])
+
+    @cached_property
+    def _number(self) -> Mapping[int, int]:
+        """The number of each request of the step, by its identity."""
+        return {id(request): i for i, request in enumerate(self.asked.requests)}
 
 
 def is_open(asked: DistinctRequest, choice: Choice) -> bool:

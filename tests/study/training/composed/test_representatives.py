@@ -9,16 +9,16 @@ import pytest
 
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.model.generate.generate import roles_by_place, trace_of
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.composed import composition, representative_tapes
-from emu.study.training.composed.representatives import Axis, Representatives, representatives_of_plan
+from emu.study.training.composed.composed import StepOnFabric
+from emu.study.training.composed.representatives import Axis, Representatives
 from emu.study.training.step.step import time_trace
-from emu.study.training.timed_step import time_step
+from emu.study.training.timed_step import GeneratedStep, time_step
 from emu.topology.catalogue import build_topology
+from emu.topology.placement import place
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Group
 from launch.data.devices import find_device
@@ -33,14 +33,10 @@ SLOW = replace(find_device("h100", "bfloat16"), hbm_Bps=1e9)  # an optimizer mov
 def test_a_composed_step_has_the_optimizer_of_the_rank_that_owns_most(dp):
     model, stack, topology = find_model(str(NARROW)), Stack(), build_topology("ub-mesh:board")
     plan = parse_plan(f"dp={dp},sharding=zero1", global_batch=12, seq=8)
-    roles, choice = roles_by_place(model, plan, stack), choice_on(topology, ("auto",), "float32")
-    whole = time_trace(TraceLayout(trace_of(roles, model, plan, stack), choice, topology, SLOW, "float32")).step()
-    few = (
-        composition(representatives_of_plan(representative_tapes(roles), plan), choice, topology, SLOW.request_overhead_fs)
-        .timed(SLOW)
-        .step()
-    )
-    least, *_, most = sorted(role.tape.own_bytes() for (own,) in [roles] for role in own)
+    step, choice = GeneratedStep(model, plan, stack), choice_on(topology, ("auto",), "float32")
+    whole = time_trace(TraceLayout(step.trace, choice, topology, SLOW, "float32")).step()
+    few = StepOnFabric.of(lambda: step.requests, choice, topology, place(topology, dp), SLOW).composed().step()
+    least, *_, most = sorted(role.tape.own_bytes() for (own,) in [step.roles] for role in own)
     assert least < most / 2
     assert few.step_time_s == pytest.approx(whole.step_time_s, rel=5e-3)
     assert (most - least) / SLOW.hbm_Bps > 0.02 * whole.step_time_s  # which the step then tells

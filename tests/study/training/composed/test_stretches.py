@@ -11,10 +11,10 @@ from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
-from emu.study.training.composed.composed import Composition, _crossed, composition
-from emu.study.training.composed.composed_graph import StepFrame
-from emu.study.training.estimate import representatives_of
+from emu.study.training.composed.composed import StepOnFabric, _crossed
+from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology
+from emu.topology.placement import place
 from emu.trace.report.report import report
 from emu.trace.report.spans import Spans, covered
 from tests.study.training.composed.composed_and_whole import H100, both_ways
@@ -27,8 +27,9 @@ QUICK = 10**7  # where the benchmark's draws begin with --seed 1
 def composed(drawn, **most):
     topology, request = build_topology(drawn.topology), drawn.request
     npus = npus_of(topology, drawn.plan, drawn.axes)
-    of = representatives_of(find_model(request.model), request.plan, request.stack)
-    return composition(of, choice_on(topology, drawn.algorithms, "float32", npus=npus), topology, 0, npus, **most)
+    step = GeneratedStep(find_model(request.model), request.plan, request.stack)
+    choice = choice_on(topology, drawn.algorithms, "float32", npus=npus)
+    return StepOnFabric.of(lambda: step.requests, choice, topology, npus, H100, **most)
 
 
 @pytest.mark.parametrize("number", FAR)
@@ -41,26 +42,26 @@ def test_where_requests_share_links_a_composed_step_takes_what_all_ranks_take(nu
 def test_a_step_with_nothing_left_to_lay_tells_its_two_times_without_another_run(monkeypatch):
     """With less room the step is run twice more, with bodies of two other kinds."""
     kinds, step = [], composed(wide(QUICK + 45))
-    monkeypatch.setattr(Composition, "_composed", told_to(kinds, Composition._composed))
-    close = step.timed(H100)
+    monkeypatch.setattr(StepOnFabric, "_composed", told_to(kinds, StepOnFabric._composed))
+    close = step.composed()
     assert set(kinds) == {Sharing.FLOWS}
     assert close.between_s[0] < close.report.step_time_s < close.between_s[1]
     assert close.between_s[1] - close.between_s[0] < 6e-3 * close.report.step_time_s
-    composed(wide(QUICK + 45), most_tasks=2**10).timed(H100)
+    composed(wide(QUICK + 45), most_tasks=2**10).composed()
     assert set(kinds) == set(Sharing)
 
 
 def told_to(kinds, run):
-    def ran(step, frame, sharing, each=None):
+    def ran(step, sharing, each=None):
         kinds.append(sharing)
-        return run(step, frame, sharing, each)
+        return run(step, sharing, each)
 
     return ran
 
 
 def test_a_call_of_a_composed_step_begins_with_its_first_task():
     """By the first tasks the critical path tells to which call a task belongs."""
-    found = composed(wide(QUICK + 45), most_tasks=0).timed(H100).replayed
+    found = composed(wide(QUICK + 45), most_tasks=0).composed().replayed
     asks = found.instance >= 0
     assert (found.firsts[found.instance[asks]] == found.begins[asks]).all()
     assert len(found.firsts) == len(np.unique(found.instance[asks]))
@@ -69,7 +70,7 @@ def test_a_call_of_a_composed_step_begins_with_its_first_task():
 @pytest.mark.parametrize("number", FAR[:3])
 def test_bodies_alone_are_further_off_and_say_so(number):
     drawn = wide(QUICK + number)
-    close, far = composed(drawn).timed(H100), composed(drawn, most_tasks=0).timed(H100)
+    close, far = composed(drawn).composed(), composed(drawn, most_tasks=0).composed()
     step_s = close.report.step_time_s
     assert abs(far.report.step_time_s / step_s - 1) > 0.01
     assert far.between_s[0] < step_s < far.between_s[1]
@@ -79,15 +80,15 @@ def test_bodies_alone_are_further_off_and_say_so(number):
 @pytest.mark.parametrize("share", [0.7, 0.2])
 def test_with_less_room_fewer_events_are_laid_for_every_rank(share):
     step = composed(wide(QUICK + 45))
-    bodies, timeline = step._composed(StepFrame.of(step.place_requests, H100.over(32)), Sharing.FLOWS)
-    stretches = step.stretches()
+    bodies, timeline = step._composed(Sharing.FLOWS)
+    stretches = step._stretches
     every = stretches.closer(bodies, timeline)
     most = round(share * stretches._tasks(every))
     some = stretches.closer(bodies, timeline, most)
     assert 0 < some.sum() < every.sum()
     assert stretches._tasks(some) <= most
-    of = step.place_requests.event[np.argsort(step.place_requests.call, kind="stable")]
-    met = np.sort(step.place_requests.call)
+    of = step.asked.event[np.argsort(step.asked.call, kind="stable")]
+    met = np.sort(step.asked.call)
     assert all(len({*some[of[met == m]].tolist()}) == 1 for m in np.unique(met))
 
 
@@ -95,9 +96,10 @@ def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
     """Megatron-LM's ranks of a stage do the same; the step is told of the ranks that end last, of which none is the first."""
     words, stack = "tp=2,dp=4,pp=2,clip=0,sharding=zero1", "software=megatron,dp=overlapped"
     few, whole = both_ways("fat-tree:radix=8", words, "llama-tiny", stack, global_batch=16, seq=64)
-    step = composition(few.place_requests.representatives, few.choice, few.topology, 0)
+    npus = place(few.topology, few.ranks)
+    step = StepOnFabric.of(lambda: few.place_requests, few.choice, few.topology, npus, H100)
     every = np.ones(sum(map(len, few.place_requests.trace.events)), np.bool_)
-    laid, timeline = step._composed(StepFrame.of(step.place_requests, H100.over(16)), Sharing.FLOWS, every)
+    laid, timeline = step._composed(Sharing.FLOWS, every)
     assert laid.by_rank.all()
     assert timeline.end_s == pytest.approx(whole.timeline.end_s, rel=1e-9)
     told = report(laid.place_requests.trace, laid.replayed(timeline, (), ()), timeline)

@@ -10,10 +10,8 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
 from emu.store import ValueTable
 from emu.study.choice import algorithm_cache
-from emu.study.training import timed_step
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_and_times
-from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, AlgorithmSearch
-from emu.study.training.timed_step import algorithm_changes
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, AlgorithmSearch, _read
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -87,7 +85,7 @@ def test_a_choice_is_kept_and_gives_the_same_bits_without_a_search(served, tmp_p
 
 @pytest.mark.parametrize("damaged", [None, 3, [], [[], 1.0], [[["dp", "all_gather"]], 1.0, {}], [[], 1.0, 5]])
 def test_what_is_kept_and_cannot_be_read_is_found_again(damaged):
-    assert timed_step._read(damaged) is None
+    assert _read(damaged) is None
 
 
 def test_a_word_for_an_axis_is_not_changed_and_nothing_is_chosen_where_words_name_all():
@@ -102,14 +100,14 @@ def test_options_that_serve_the_first_group_alike_are_told_apart_by_the_others()
     """On a rack of lanes groups of cp have other routes: two of four take `multipath` alone, the first takes `at-once`."""
     words = "tp=4,cp=4,dp=1,pp=2,clip=0,order=zbv,vp=2,recompute=full"
     fabric, axes = "ub-mesh:rack-1d-fm-a", ("tp", "cp", "pp")
-    step = to_serve(Drawn(fabric, words, "benchmarks/composed/dense.toml", "software=pytorch", 2, 2048, axes))
-    [exchange] = [c for c in step.coordinates if (c.axis, c.operation) == ("cp", "all_to_all")]
-    at_once = step.choice_of({exchange: "at-once"})
-    first, *others = zip(step.served(exchange, step.choice), step.served(exchange, at_once), strict=True)
+    search = to_serve(Drawn(fabric, words, "benchmarks/composed/dense.toml", "software=pytorch", 2, 2048, axes))
+    [exchange] = [c for c in search.coordinates if (c.axis, c.operation) == ("cp", "all_to_all")]
+    at_once = search.choice_of({exchange: "at-once"})
+    first, *others = zip(search.served(exchange, search.step.choice), search.served(exchange, at_once), strict=True)
     assert first[0] == first[1]
     assert any(alone != now for alone, now in others)
-    assert step.find()[1] <= step.composed_s({exchange: "at-once"}) < 0.99 * step.composed_s({})
-    [told] = algorithm_changes(step, at_once)
+    assert search.find()[1] <= search.composed_s({exchange: "at-once"}) < 0.99 * search.composed_s({})
+    [told] = search.changes(at_once)
     assert (told.axis, told.algorithm) == ("cp", "at-once")
 
 
