@@ -1,9 +1,13 @@
 """Experts in Megatron-LM's list of requests, against closed forms: h hidden, s tokens, b sequences at once."""
 
+from collections import Counter
+
+import numpy as np
 import pytest
 
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
+from emu.trace.trace import Kind
 from tests.model.counts import sequence_flops
 from tests.model.generate.megatron_steps import B, H, L, S, asked, flops, traced
 
@@ -31,6 +35,26 @@ def test_rows_are_sorted_by_expert_where_a_rank_has_several(tp, ep, etp):
     moved = [int(events.bytes[i]) for i in range(len(events)) if events.name[i] == "sorted"]
     each, passes = 2 * 2 * etp * MOE.top_k * S // tp * H, B // 4
     assert moved == ([] if ep == MOE.experts else [each] * (4 * L * passes))
+
+
+@pytest.mark.parametrize(("words", "beside"), [("dp=2,ep=2", "ep"), ("dp=4,ep=2,etp=2", "etp"), ("tp=2,sp,dp=4,ep=2", "etp")])
+def test_of_what_travels_to_experts_and_back_only_what_is_next_to_them_runs_beside_them(words, beside):
+    """Once there and once back, in both directions: their computation begins at once, the other exchange was waited for."""
+    exposed, overlapped = (traced(f"{words},microbatch=1", f"ep={how}", MOE) for how in ("exposed", "overlapped"))
+    assert asked(exposed) == asked(overlapped)
+    passes = parse_plan(words, global_batch=B, seq=S, microbatch=1).passes
+    assert besides(exposed) == {}
+    assert besides(overlapped) == {beside: 4 * L * passes}
+
+
+def besides(trace):
+    """How many requests for experts are not waited for by the event that follows them, by their axis."""
+    events, groups = trace.events_of(0), trace.group_of[0]
+    found = Counter()
+    for row in np.flatnonzero(events.kind == Kind.COLLECTIVE).tolist():
+        axis, after = trace.groups[groups[events.group[row]]].axis, slice(*events.wait_start[row + 1 : row + 3].tolist())
+        found[axis] += axis in ("ep", "etp") and row not in events.wait[after]
+    return +found
 
 
 def test_nobody_is_told_how_many_rows_come_where_a_capacity_says_it():
