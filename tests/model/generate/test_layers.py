@@ -149,7 +149,7 @@ def test_shards_of_which_some_ranks_have_more_are_as_they_run(name, words):
     ],
 )
 def test_a_shared_block_beside_experts_asks_of_tp_what_a_dense_block_does(words, reduces, gathers, scatters, tmp_path):
-    """Of n h elements: it gathers tokens and scatters sums, and of gradients the reverse; rows of experts go another way."""
+    """It gathers tokens and scatters sums, and of gradients the reverse, of n h elements; rows of experts go another way."""
     text = (SMALL / "deepseek.toml").read_text()
     (tmp_path / "dense.toml").write_text(text.replace("dense_layers = 1", "dense_layers = 2"))
     plan = parse_plan(words, global_batch=2, seq=16, microbatch=1)
