@@ -149,7 +149,7 @@ def test_shards_of_which_some_ranks_have_more_are_as_they_run(name, words):
     ],
 )
 def test_a_shared_block_beside_experts_asks_of_tp_what_a_dense_block_does(words, reduces, gathers, scatters, tmp_path):
-    """It gathers tokens and scatters sums, and of gradients the reverse, of n h elements; rows of experts go another way."""
+    """Tokens are gathered and sums are scattered, and of gradients the reverse, each of n h elements."""
     text = (SMALL / "deepseek.toml").read_text()
     (tmp_path / "dense.toml").write_text(text.replace("dense_layers = 1", "dense_layers = 2"))
     plan = parse_plan(words, global_batch=2, seq=16, microbatch=1)

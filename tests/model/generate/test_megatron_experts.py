@@ -2,14 +2,12 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.trace.trace import Kind
 from tests.model.counts import sequence_flops
-from tests.model.generate.megatron_steps import B, H, L, S, asked, flops, traced
+from tests.model.generate.megatron_steps import B, H, L, S, asked, besides, flops, traced
 
 MOE = MODELS.find("mixtral-tiny")  # 4 experts, of which a token sees 2, in each of 8 layers
 
@@ -23,8 +21,19 @@ def test_rows_travel_to_their_experts_and_back_in_both_directions(tp, ep, etp):
     assert found["ep", "all_to_all", rows, "bfloat16"] == (4 * L * passes if ep > 1 else 0)
     for operation in ("all_gather", "reduce_scatter"):
         assert found["etp", operation, etp * rows, "bfloat16"] == (2 * L * passes if etp > 1 else 0)
-    counts = [n for (_, _, _, dtype), n in found.items() if dtype == "int64"]
-    assert counts == ([L * passes] if ep * etp > 1 else [])
+    counts = {elements: n for (_, _, elements, dtype), n in found.items() if dtype == "int64"}
+    assert counts == ({ep * etp * MOE.experts: L * passes} if ep * etp > 1 else {})  # of each expert, on every rank
+
+
+@pytest.mark.parametrize("how", ["exposed", "overlapped"])
+def test_rows_are_sorted_between_their_way_and_the_first_and_the_last_product(how):
+    events = traced("dp=2,ep=2,microbatch=1", f"ep={how}", model=MOE).events_of(0)
+    names = [name for name in events.name if name == "sorted" or ".experts." in name]
+    assert len(names) == 2 * L * B // 2 * 5 + L * B // 2 * 2  # backward, the gradients of both weights too
+    first = names.index("sorted")
+    assert names[first : first + 5] == ["sorted", *(f"sparse.experts.{what}" for what in ("w1", "silu_gate", "w2")), "sorted"]
+    last = len(names) - 1 - names[::-1].index("sorted")
+    assert [each.rpartition(".")[2] for each in names[last - 6 : last + 1]].count("sorted") == 2
 
 
 @pytest.mark.parametrize(("tp", "ep", "etp"), [(1, 2, 1), (1, 4, 1), (2, 2, 2), (2, 1, 1), (2, 4, 2)])
@@ -43,18 +52,8 @@ def test_of_what_travels_to_experts_and_back_only_what_is_next_to_them_runs_besi
     exposed, overlapped = (traced(f"{words},microbatch=1", f"ep={how}", MOE) for how in ("exposed", "overlapped"))
     assert asked(exposed) == asked(overlapped)
     passes = parse_plan(words, global_batch=B, seq=S, microbatch=1).passes
-    assert besides(exposed) == {}
-    assert besides(overlapped) == {beside: 4 * L * passes}
-
-
-def besides(trace):
-    """How many requests for experts are not waited for by the event that follows them, by their axis."""
-    events, groups = trace.events_of(0), trace.group_of[0]
-    found = Counter()
-    for row in np.flatnonzero(events.kind == Kind.COLLECTIVE).tolist():
-        axis, after = trace.groups[groups[events.group[row]]].axis, slice(*events.wait_start[row + 1 : row + 3].tolist())
-        found[axis] += axis in ("ep", "etp") and row not in events.wait[after]
-    return +found
+    assert besides(exposed, "ep", "etp") == {}
+    assert Counter(axis for axis, *_ in besides(overlapped, "ep", "etp").elements()) == {beside: 4 * L * passes}
 
 
 def test_nobody_is_told_how_many_rows_come_where_a_capacity_says_it():
