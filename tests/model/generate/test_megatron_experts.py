@@ -87,6 +87,14 @@ def test_gradients_of_experts_are_reduced_over_those_that_have_copies():
     assert [axis for axis, _, n, _ in found.elements() if n == 1] == ["dp", "tp"]  # all ranks, once
 
 
+def test_squares_of_the_gradients_of_experts_are_added_up_apart_from_those_of_dense_weights():
+    """optimizer/__init__.py: each norm reads its own gradients once, in float32; then all of them are read and scaled."""
+    here, own = MOE.parameters(2, 2, 1), 3 * 64 * 96 * 2 * L
+    events = traced("tp=2,sp,dp=4,ep=2,etp=1", model=MOE).events[0]
+    moved = [int(events.bytes[row]) for row in range(len(events)) if events.name[row] == "gradients"]
+    assert moved[-3:] == [4 * (here - own), 4 * own, 8 * here]
+
+
 @pytest.mark.parametrize("words", ["tp=2", "tp=4,dp=2"])
 def test_without_sp_experts_that_all_ranks_of_tp_share_are_added_up_as_any_block(words):
     """InfiniteHBD, table 3: an all_reduce of b s h a layer and direction, whatever k is; and no row travels."""
