@@ -1,4 +1,4 @@
-"""What Megatron-LM's ranks wait for, and what runs beside a request, against counts by layer: L layers, n tokens, h hidden."""
+"""The waits of Megatron-LM's ranks, and what runs beside a request, against counts by layer: L layers, h hidden."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_a_deferred_gradient_asks_for_its_input_once_as_one_that_is_not_deferred
 
 
 def test_weights_are_there_before_a_layer_reads_them_and_not_all_at_once():
-    """As a layer begins, what was waited for holds the table and all layers up to it; the next bucket is on its way."""
+    """A layer begins when the table and all layers up to it were waited for; the next bucket is on its way."""
     model = MODELS.find("llama3-8b")
     trace = traced("dp=8,sharding=zero1", "dp=overlapped", model, global_batch=8, seq=512)
     events, layers, there = trace.events[0], 0, set[int]()
