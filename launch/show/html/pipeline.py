@@ -10,7 +10,7 @@ from emu.study.training.step.step import TimedTrace
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.report import RankTimes, rank_times
 from emu.trace.report.request_times import Arrivals
-from emu.trace.report.spans import Spans, merged
+from emu.trace.report.spans import Spans, covered
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
 from launch.show.blocks import Block, ColouredPart, drawing_block, table_block
@@ -97,12 +97,8 @@ def _path(lanes: Sequence[Lane], total: int, top: float, high: float) -> str:
         top: The upper edge of the spans in the row.
         high: The height of the spans.
     """
-    start, end = (np.concatenate([getattr(lane, name) for lane in lanes]) for name in Spans._fields)
-    order = np.argsort(start, kind="stable")
-    near = int(_NEAR * total / _WIDE)
-    spans = merged(start[order], end[order] + near) if len(order) else Spans(start, end)
-    boxes = zip(spans.start.tolist(), (spans.end - near).tolist(), strict=True)
-    return "".join(_box(*box, total, top, high) for box in boxes)
+    spans = covered(*(Spans(lane.start, lane.end) for lane in lanes), gap=int(_NEAR * total / _WIDE))
+    return "".join(_box(*box, total, top, high) for box in zip(spans.start.tolist(), spans.end.tolist(), strict=True))
 
 
 def _box(start: int, end: int, total: int, top: float, high: float) -> str:

@@ -30,3 +30,14 @@ def asked(trace, rank=0):
 
 def flops(trace):
     return sum(trace.events_of(rank).flops.sum() for rank in range(trace.n_ranks))
+
+
+def besides(trace, *axes, rank=0):
+    """How often the event after a request does not wait for it: axis, operation, elements; that event runs beside it."""
+    events, groups = trace.events_of(rank), trace.group_of[rank]
+    found = Counter()
+    for row in np.flatnonzero((events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK)).tolist():
+        axis, after = trace.groups[groups[events.group[row]]].axis, slice(*events.wait_start[row + 1 : row + 3].tolist())
+        if axis in axes and row not in events.wait[after]:
+            found[axis, events.name[row], int(events.count[row])] += 1
+    return found

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from emu.model.generate.generate import generate
+from emu.model.model import find_model
+from emu.model.plan.plan_text import parse_plan
+from emu.model.stack.stack import Stack
 from tests.model.generate.executed import compared
+from tests.model.generate.megatron_steps import asked
 
 SMALL = Path(__file__).parents[2] / "data" / "small"
 DENSE = ("gpt", "nemotron")
@@ -133,3 +138,25 @@ def test_a_step_of_an_architecture_is_what_runs(name, words):
 def test_shards_of_which_some_ranks_have_more_are_as_they_run(name, words):
     """And some have none: two experts on three ranks."""
     assert compared(words, str(SMALL / f"{name}.toml"), global_batch=6).first is None
+
+
+@pytest.mark.parametrize(
+    ("words", "reduces", "gathers", "scatters"),
+    [
+        ("tp=2", 0, 0, 0),  # the blocks' outputs, and the gradients of their inputs, are added up together, as a dense block's
+        ("tp=2,etp=1", -2, 4, 2),  # without sp also what each rank routes itself is gathered, in both directions
+        ("tp=2,sp,etp=1", 0, 0, 0),
+    ],
+)
+def test_a_shared_block_beside_experts_asks_of_tp_what_a_dense_block_does(words, reduces, gathers, scatters, tmp_path):
+    """Tokens are gathered and sums are scattered, and of gradients the reverse, each of n h elements."""
+    text = (SMALL / "deepseek.toml").read_text()
+    (tmp_path / "dense.toml").write_text(text.replace("dense_layers = 1", "dense_layers = 2"))
+    plan = parse_plan(words, global_batch=2, seq=16, microbatch=1)
+    sparse, dense = (
+        asked(generate(find_model(str(f)), plan, Stack())) for f in (SMALL / "deepseek.toml", tmp_path / "dense.toml")
+    )
+    more = {"all_reduce": reduces, "all_gather": gathers, "reduce_scatter": scatters}
+    for operation, each in more.items():
+        of = "tp", operation, plan.seq * 32, "bfloat16"
+        assert sparse[of] - dense[of] == each * plan.passes, operation

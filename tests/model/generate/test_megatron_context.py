@@ -1,8 +1,10 @@
 """Context parallelism in Megatron-LM's list of requests, against closed forms: h hidden, s tokens, b sequences at once."""
 
+import numpy as np
 import pytest
 
 from emu.model.plan.plan_text import parse_plan
+from emu.trace.kernel_shape import Kernel
 from emu.trace.trace import Kind
 from tests.model.counts import sequence_flops
 from tests.model.generate.megatron_steps import LLAMA, B, H, L, S, asked, flops, traced
@@ -46,3 +48,21 @@ def test_a_ring_of_exposed_messages_takes_longer_than_one_beside_attention():
     first = [min(i for i in range(len(e)) if e.name[i] == "attention.attention") for e in waits]
     before = [set(e.wait[e.wait_start[i] : e.wait_start[i + 1]].tolist()) for e, i in zip(waits, first, strict=True)]
     assert [len(rows & got) for rows, got in zip(before, received, strict=True)] == [1, 0]
+
+
+@pytest.mark.parametrize("words", ["cp=4", "cp=2,tp=2,sp"])
+def test_a_block_of_another_rank_has_half_the_keys_and_no_mask(words):
+    """A device times each by its shape: m queries and n keys of all heads, 4 or 10 FLOPs for each of a head's elements."""
+    plan, events = parse_plan(words, global_batch=B, seq=S), traced(words).events[0]
+    rows = np.flatnonzero((events.kernel == Kernel.CAUSAL) | (events.kernel == Kernel.ATTENTION))
+    queries, turns = S // plan.cp, [0, *[1] * (plan.cp - 1)]
+    assert events.kernel[rows].tolist() == [(Kernel.CAUSAL, Kernel.ATTENTION)[turn] for turn in turns * (L * plan.passes)]
+    assert events.m[rows].tolist() == [queries] * len(rows)
+    assert events.n[rows].tolist() == [queries // (1 + turn) for turn in turns * (L * plan.passes)]
+    own, other = events.bytes[rows[:2]].tolist()
+    assert own / 2 <= other <= 3 * own / 4  # half of the keys and values, and at most all queries and outputs
+    behind = np.isin(events.kernel, (Kernel.CAUSAL_BACKWARD, Kernel.ATTENTION_BACKWARD))
+    assert behind.sum() == len(rows)
+    for of, each in ((rows, 4), (np.flatnonzero(behind), 10)):
+        sizes = [getattr(events, name)[of].astype(np.int64) for name in ("batch", "m", "n", "k")]
+        assert events.flops[of].tolist() == (each * np.prod(sizes, axis=0)).tolist()

@@ -1,11 +1,13 @@
 """Experts in Megatron-LM's list of requests, against closed forms: h hidden, s tokens, b sequences at once."""
 
+from collections import Counter
+
 import pytest
 
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from tests.model.counts import sequence_flops
-from tests.model.generate.megatron_steps import B, H, L, S, asked, flops, traced
+from tests.model.generate.megatron_steps import B, H, L, S, asked, besides, flops, traced
 
 MOE = MODELS.find("mixtral-tiny")  # 4 experts, of which a token sees 2, in each of 8 layers
 
@@ -19,8 +21,19 @@ def test_rows_travel_to_their_experts_and_back_in_both_directions(tp, ep, etp):
     assert found["ep", "all_to_all", rows, "bfloat16"] == (4 * L * passes if ep > 1 else 0)
     for operation in ("all_gather", "reduce_scatter"):
         assert found["etp", operation, etp * rows, "bfloat16"] == (2 * L * passes if etp > 1 else 0)
-    counts = [n for (_, _, _, dtype), n in found.items() if dtype == "int64"]
-    assert counts == ([L * passes] if ep * etp > 1 else [])
+    counts = {elements: n for (_, _, elements, dtype), n in found.items() if dtype == "int64"}
+    assert counts == ({ep * etp * MOE.experts: L * passes} if ep * etp > 1 else {})  # of each expert, on every rank
+
+
+@pytest.mark.parametrize("how", ["exposed", "overlapped"])
+def test_rows_are_sorted_between_their_way_and_the_first_and_the_last_product(how):
+    events = traced("dp=2,ep=2,microbatch=1", f"ep={how}", model=MOE).events_of(0)
+    names = [name for name in events.name if name == "sorted" or ".experts." in name]
+    assert len(names) == 2 * L * B // 2 * 5 + L * B // 2 * 2  # backward, the gradients of both weights too
+    first = names.index("sorted")
+    assert names[first : first + 5] == ["sorted", *(f"sparse.experts.{what}" for what in ("w1", "silu_gate", "w2")), "sorted"]
+    last = len(names) - 1 - names[::-1].index("sorted")
+    assert [each.rpartition(".")[2] for each in names[last - 6 : last + 1]].count("sorted") == 2
 
 
 @pytest.mark.parametrize(("tp", "ep", "etp"), [(1, 2, 1), (1, 4, 1), (2, 2, 2), (2, 1, 1), (2, 4, 2)])
@@ -31,6 +44,16 @@ def test_rows_are_sorted_by_expert_where_a_rank_has_several(tp, ep, etp):
     moved = [int(events.bytes[i]) for i in range(len(events)) if events.name[i] == "sorted"]
     each, passes = 2 * 2 * etp * MOE.top_k * S // tp * H, B // 4
     assert moved == ([] if ep == MOE.experts else [each] * (4 * L * passes))
+
+
+@pytest.mark.parametrize(("words", "beside"), [("dp=2,ep=2", "ep"), ("dp=4,ep=2,etp=2", "etp"), ("tp=2,sp,dp=4,ep=2", "etp")])
+def test_of_what_travels_to_experts_and_back_only_what_is_next_to_them_runs_beside_them(words, beside):
+    """Once there and once back, in both directions: their computation begins at once, the other exchange was waited for."""
+    exposed, overlapped = (traced(f"{words},microbatch=1", f"ep={how}", MOE) for how in ("exposed", "overlapped"))
+    assert asked(exposed) == asked(overlapped)
+    passes = parse_plan(words, global_batch=B, seq=S, microbatch=1).passes
+    assert besides(exposed, "ep", "etp") == {}
+    assert Counter(axis for axis, *_ in besides(overlapped, "ep", "etp").elements()) == {beside: 4 * L * passes}
 
 
 def test_nobody_is_told_how_many_rows_come_where_a_capacity_says_it():
@@ -62,6 +85,14 @@ def test_gradients_of_experts_are_reduced_over_those_that_have_copies():
     assert (dense, experts) == (-(-(here - own) // 128) * 128, own)
     assert (found["dp", "all_gather", dense, "bfloat16"], found["edp", "all_gather", experts, "bfloat16"]) == (1, 1)
     assert [axis for axis, _, n, _ in found.elements() if n == 1] == ["dp", "tp"]  # all ranks, once
+
+
+def test_squares_of_the_gradients_of_experts_are_added_up_apart_from_those_of_dense_weights():
+    """optimizer/__init__.py: each norm reads its own gradients once, in float32; then all of them are read and scaled."""
+    here, own = MOE.parameters(2, 2, 1), 3 * 64 * 96 * 2 * L
+    events = traced("tp=2,sp,dp=4,ep=2,etp=1", model=MOE).events[0]
+    moved = [int(events.bytes[row]) for row in range(len(events)) if events.name[row] == "gradients"]
+    assert moved[-3:] == [4 * (here - own), 4 * own, 8 * here]
 
 
 @pytest.mark.parametrize("words", ["tp=2", "tp=4,dp=2"])

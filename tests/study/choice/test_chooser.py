@@ -17,7 +17,7 @@ from emu.errors import InputError
 from emu.study.choice.chooser import ChooserOnNpus, choice_on
 from emu.study.choice.site import Site, candidates
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
-from emu.study.training.step.step import algorithms_of, time_trace
+from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service, TraceLayout
@@ -190,17 +190,6 @@ def test_auto_of_a_replay_chooses_for_its_own_fabric_and_a_run_served_otherwise_
 
 def on(topology: str):
     return build_topology(topology), DEVICE, "bfloat16"
-
-
-def test_sizes_are_told_where_what_serves_differs() -> None:
-    def asked(name: str, size: int, by: str) -> Service:
-        return Service(Request(name, (0, 1), 0, size // 4), size, AlgorithmOnDims.parse(name, by))
-
-    rows = [asked("all_reduce", s, "ring" if s > 100 else "direct") for s in (4, 64, 1024)]
-    assert algorithms_of([*rows, asked("all_gather", 8, "ring")]) == {
-        "all_gather": "ring",
-        "all_reduce": "direct 4 B to 64 B, ring 1 KiB",
-    }
 
 
 def test_a_choice_travels_between_processes_with_its_table(ran) -> None:

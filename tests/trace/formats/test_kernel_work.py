@@ -88,6 +88,22 @@ def test_kernels_beside_collectives_are_left_aside_where_others_are_known(tmp_pa
     assert seen.kernel.seconds == pytest.approx(6e-6)
 
 
+def test_operators_that_move_as_many_bytes_keep_times_of_their_own(tmp_path):
+    """Each row has its operator's name, so that a device times an event by the operator that it is."""
+    sizes = [[512, 1024], [512, 1024]]
+    events = [step(1, 0, 900)]
+    for name, start, lasts in (("add", 10, 6.0), ("mul", 40, 30.0)):
+        events += [
+            operator(f"aten::{name}", start, 4, sizes, ["float", "float"]),
+            *kernel(f"vectorized_{name}", start + 1, start + 5, lasts, start),
+        ]
+    found = emu.calibrate("h100", profile=write(tmp_path, "rank0.json", profile_of(0, events, world=1)))
+    told = {each.kernel.name: (each.kernel.dtype, each.kernel.bytes, each.kernel.seconds) for each in found}
+    moved = 3 * 4 * 512 * 1024
+    assert told == {"add": ("float32", moved, pytest.approx(6e-6)), "mul": ("float32", moved, pytest.approx(30e-6))}
+    assert [each.kernel.name for each in found] == ["mul", "add"]  # what took longest in all comes first
+
+
 @pytest.mark.parametrize(
     ("name", "dims", "inputs", "shape"),
     [

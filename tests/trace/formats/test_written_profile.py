@@ -155,3 +155,37 @@ def test_a_rank_that_does_nothing_has_a_file_like_the_others(words, tmp_path):
     write_profile(TraceLayout(trace, Choice({"all_reduce": "ring"}), star_of(3), DEVICE, "float32"), tmp_path / "step.json")
     files = [json.loads(rank_path(tmp_path / "step.json", rank).read_text()) for rank in range(3)]
     assert [sum(event.get("cat") == "kernel" for event in each["traceEvents"]) for each in files] == [2, 2, 0]
+
+
+def test_a_request_of_every_operation_comes_back_with_all_that_it_is(words, tmp_path):
+    """Roots, blocks of unlike sizes, dtypes and groups are among it."""
+    asked = [
+        words.collective(12, "all_reduce", dtype="float32"),
+        words.collective(12, "broadcast", root=2),
+        words.collective(12, "reduce", root=1),
+        words.collective(12, "all_gather", dtype="int32"),
+        words.collective(12, "reduce_scatter"),
+        words.collective(12, "all_to_all"),
+        words.collective(12, "all_to_all", splits=(3, 4, 5)),
+        words.collective(12, "gather", root=2),
+        words.collective(12, "scatter", root=1),
+    ]
+    asked = [{**each, "instance": number} for number, each in enumerate(asked)]
+    three = Group("tp", (0, 1, 2))
+    trace = trace_of(words.events(words.compute(3), *asked), role_of_rank=(0, 0, 0), groups=(three,))
+    (tmp_path / "prof").mkdir()
+    write_trace(TraceLayout(trace, Choice({}), star_of(3), DEVICE, "float32"), tmp_path / "prof" / "step.json")
+    back = read_foreign(tmp_path / "prof")
+    for rank in range(3):
+        mine, theirs = trace.events_of(rank), back.events_of(rank)
+        rows = [np.flatnonzero(of.kind == Kind.COLLECTIVE) for of in (mine, theirs)]
+        assert [mine.name[i] for i in rows[0]] == [theirs.name[i] for i in rows[1]]
+        assert [mine.dtype[i] for i in rows[0]] == [theirs.dtype[i] for i in rows[1]]
+        for name in ("bytes", "count", "root"):
+            assert getattr(mine, name)[rows[0]].tolist() == getattr(theirs, name)[rows[1]].tolist(), name
+        splits = [
+            [of.split[of.split_start[i] : of.split_start[i + 1]].tolist() for i in own]
+            for of, own in zip((mine, theirs), rows, strict=True)
+        ]
+        assert splits[0] == splits[1]
+        assert [(back.groups[g].axis, back.groups[g].ranks) for g in back.group_of[rank]] == [("tp", (0, 1, 2))]

@@ -1,6 +1,7 @@
 """Which line of a script its communication comes from, and what that costs."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +14,8 @@ from emu.study.choice.chooser import choice_on
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.learn.program import Program, read_text
-from emu.study.training.step.costly_requests import with_costliest
-from emu.study.training.step.step import time_trace
+from emu.study.training.step.costly_requests import hints, with_costliest
+from emu.study.training.step.step import CostlyRequest, time_trace
 from emu.study.training.timed_step import time_step
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.replay import TraceLayout
@@ -94,3 +95,45 @@ def test_a_program_of_no_user_s_has_no_lines():
     step = found(LocalCluster().record(2, Choice(), program)[1])
     assert step.costliest is None
     assert step.hints is None
+
+
+def request(**told):
+    """A request of a line of a program, with what is told of it."""
+    usual = {
+        "line": "a.py:1",
+        "operation": "all_reduce",
+        "axis": "dp",
+        "ranks": 4,
+        "times": 8,
+        "size_bytes": 2**20,
+        "time_s": 1.0,
+    }
+    names = ("algorithm", "alone_s", "busbw_Bps", "of_bound", "next_algorithm", "next_s")
+    return CostlyRequest(**{**usual, **dict.fromkeys(names), **told})
+
+
+@pytest.mark.parametrize(
+    ("told", "hinted"),
+    [
+        ({}, True),
+        ({"times": 7}, False),
+        ({"size_bytes": 2**20 + 1}, False),
+        ({"operation": "message"}, False),
+        ({"times": 99}, True),
+    ],
+)
+def test_eight_requests_of_a_line_that_are_small_are_worth_a_hint(told, hinted):
+    hidden = SimpleNamespace(step_time_s=1.0, exposed_comm_s=0.0, total_comm_s=1.0)
+    assert len(hints(hidden, [request(**told)])) == hinted
+
+
+@pytest.mark.parametrize(
+    ("exposed_s", "total_s", "hinted"),
+    [(0.1, 0.1, True), (0.09, 0.09, False), (0.45, 0.5, True), (0.44, 0.5, False), (0, 0, False)],
+)
+def test_communication_is_worth_a_hint_where_it_is_a_tenth_of_the_step_and_hardly_hidden(exposed_s, total_s, hinted):
+    told = hints(SimpleNamespace(step_time_s=1.0, exposed_comm_s=exposed_s, total_comm_s=total_s), [request(times=1)])
+    assert len(told) == hinted
+    if told:
+        share = f"{100 * exposed_s / total_s:.0f} % of the communication is exposed, {100 * exposed_s:.0f} % of the step"
+        assert told[0].startswith(share)

@@ -7,9 +7,10 @@ from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
-from emu.study.training.step.rate import Products, messages_of, peak_notes, products_of, rate, work_of
+from emu.study.training.step.rate import Products, kind_of, messages_of, peak_notes, products_of, rate, work_of
 from emu.trace.device.device import Device
 from emu.trace.timed_dtype import AS_RAN
+from emu.trace.trace import Group
 from tests.trace.laid import Words, trace_of
 
 NPU = Device("npu", {"float32": 1e12, "bfloat16": 4e12}, hbm_Bps=1e12)
@@ -63,3 +64,20 @@ def test_messages_are_told_by_their_dtypes_in_the_order_of_their_names():
     plan, stack = parse_plan("dp=2,ep=2", global_batch=2, seq=16), parse_stack("software=megatron,dispatch=float8_e4m3fn")
     trace = generate(MODELS.find("mixtral-tiny"), plan, stack)
     assert messages_of(trace, AS_RAN) == ("bfloat16", "float32", "float8_e4m3fn", "int64")
+
+
+@pytest.mark.parametrize(
+    ("meta", "axis"), [(("experts of a layer", "8"), "dp"), (("another", "note"), "ep"), (("another", "note"), "dp")]
+)
+@pytest.mark.parametrize("dtypes", [("bfloat16",), ("bfloat16", "float8_e4m3fn"), ()])
+def test_a_step_is_of_the_kind_of_its_experts_and_of_the_narrowest_of_its_products(meta, axis, dtypes):
+    """A trace of a model notes its experts; a script is known by the axis of a group."""
+    words = Words()
+    trace = trace_of(
+        words.events(words.collective(4)),
+        role_of_rank=(0, 0),
+        groups=(Group(axis, (0, 1)), Group("world", (0, 1))),
+        meta=(meta,),
+    )
+    products = [Products(dtype, 1 / len(dtypes), 1e12) for dtype in dtypes]
+    assert kind_of(trace, products) == (meta[0] != "another" or axis == "ep", "float8_e4m3fn" in dtypes)

@@ -10,13 +10,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import Threads
-from emu.collective.algorithm import Choice
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
-from emu.study.training.step.step import TimedTrace, time_trace
+from emu.study.training.step.step import TimedTrace, algorithms_of, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.replay import Service, TraceLayout
 from emu.trace.trace import Trace
 from emu.units import seconds
 from tests.trace.laid import Words
@@ -187,3 +187,16 @@ def test_a_checkpoint_and_a_reference_beside_are_not_the_step_of_a_run() -> None
     assert step.step_groups == ((3, 4), (1,), (2,), (5,), (6, 7, 8, 9, 10, 11))
     assert step.step_time_s == min(step.step_times_s[2:4]) == step.step_times_s[step.step - 1]
     assert step.total_comm_s > 0
+
+
+def test_sizes_are_told_where_what_serves_differs_smallest_first_in_whatever_order_they_were_asked() -> None:
+    """A step asks for a large bucket before a small one, and for an all_reduce before an all_gather."""
+
+    def asked(name: str, size: int, by: str) -> Service:
+        return Service(Request(name, (0, 1), 0, size // 4), size, AlgorithmOnDims.parse(name, by))
+
+    rows = [asked("all_reduce", s, "ring" if s > 100 else "direct") for s in (1024, 64, 16, 4)]
+    assert [*algorithms_of([*rows, asked("all_gather", 8, "ring")]).items()] == [
+        ("all_gather", "ring"),
+        ("all_reduce", "direct 4 B to 64 B, ring 1 KiB"),
+    ]
