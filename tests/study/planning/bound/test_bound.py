@@ -12,7 +12,7 @@ from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import CHUNKED, MEGATRON, OVERLAPPED
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound.candidate_bounds import MemoryFloors
+from emu.study.planning.bound.memory_floors import MemoryFloors
 from emu.study.planning.bound.rates import Rates
 from emu.study.planning.search.row import Candidate
 from emu.topology.description.networkx_graph import topology_of
