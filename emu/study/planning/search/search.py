@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import NamedTuple
 
 from emu.errors import InputError
 from emu.memo import kept_by
@@ -30,19 +29,10 @@ from emu.study.planning.bound.memory_floors import MemoryFloors
 from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
 from emu.study.planning.search.results import FULL, REFUSED, THOROUGH, JobResult, Progress, RequestJob, SearchState, StepJob
-from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
+from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow, Work
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-
-
-class Work(NamedTuple):
-    """The amounts of work of a search, which limits count."""
-
-    steps: int  # steps that are composed by the quick way
-    requests: int  # requests whose least time is computed
-    plans: int  # plans whose passes are generated
-
 
 # Of a search, so that it ends where bounds say little; plans count where their passes are long.
 MOST = Work(1_000, 6_000, 5_000)
@@ -255,7 +245,7 @@ class Search:
                 works_s = self.bounds.quick.seconds(entry.candidate.plan)
                 self.frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
             elif entry.kind == WORKS and self.bounds.reduces:
-                self._reduce(entry)
+                self.frontier.add(max(entry.bound_s, self.bounds.reduced_s(entry.candidate.plan)), REDUCED, entry.candidate)
             elif entry.kind == ANYWHERE:
                 self._place(entry)
             elif entry.kind != PLACED:
@@ -268,10 +258,6 @@ class Search:
             return False
         most = self._most
         return self.generated >= most.plans or self.requests >= most.requests
-
-    def _reduce(self, entry: Entry) -> None:
-        """Bound a plan by its reductions of gradients."""
-        self.frontier.add(max(entry.bound_s, self.bounds.reduced_s(entry.candidate.plan)), REDUCED, entry.candidate)
 
     def _place(self, entry: Entry) -> None:
         """Bound a plan on one topology in each of its placements, if the first places of its pipelines fit."""
