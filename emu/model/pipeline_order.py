@@ -10,7 +10,7 @@ places of sends and receives (torch/distributed/pipelining/schedules.py).
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 FORWARD, BACKWARD = "F", "B"
@@ -280,8 +280,7 @@ def with_weights(own: Sequence[TurnGroup], microbatches: int) -> list[TurnGroup]
     found: list[TurnGroup] = []
     active: list[int] = []
     done: Counter[int] = Counter()
-    for number, together in enumerate(own):
-        near = _next_stages(own, number)
+    for near, together in zip(_next_stages(own), own, strict=True):
         found += [(Turn(stage, DROP),) for stage in active if stage not in near]
         found += [(Turn(stage, GATHER),) for stage in near if stage not in active]
         active = [stage for stage in active if stage in near] + [stage for stage in near if stage not in active]
@@ -293,11 +292,16 @@ def with_weights(own: Sequence[TurnGroup], microbatches: int) -> list[TurnGroup]
     return [*found, *((Turn(stage, DROP),) for stage in active)]
 
 
-def _next_stages(own: Sequence[TurnGroup], number: int) -> list[int]:
-    """Return the stages of the turns from turn `number` on, at most as many as may have whole weights at a time (`_ACTIVE`)."""
-    near: list[int] = []
-    for together in islice(own, number, None):
-        near += [turn.stage for turn in together if turn.stage not in near]
-        if len(near) >= _ACTIVE:
-            break
-    return near
+def _next_stages(own: Sequence[TurnGroup]) -> list[list[int]]:
+    """Return for each group of turns the stages that come next, from this group on, in their order.
+
+    There are as many as may have whole weights at a time (`_ACTIVE`), and those that are in one group with the last of them.
+    """
+    found, order, at = list[list[int]](), list[int](), dict[int, int]()  # all stages from a group on, and where each is next
+    for number, together in reversed([*enumerate(own)]):
+        stages = list(dict.fromkeys(turn.stage for turn in together))
+        order = [*stages, *(stage for stage in order if stage not in stages)]
+        at.update(dict.fromkeys(stages, number))
+        last = at[order[:_ACTIVE][-1]]
+        found.append([stage for stage in order if at[stage] <= last])
+    return found[::-1]

@@ -72,7 +72,7 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
     """
     silent, known = known is not None, {} if known is None else known
     tape = Tape(rank.stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
-    stages = {number: _passes(tape, rank, number) for number in rank.stages}
+    stages = {number: _passes(tape, rank, number, parts) for number, parts in rank.stages.items()}
     run_stages(tape, rank, stages)
     return tape, stages
 
@@ -80,7 +80,9 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
 def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
     """Return the requests that a rank makes in any case in a step for a stage's gradients, and for its sharded weights."""
     tape = Tape(rank.stack.precision.activation)
-    passes = _passes(tape, rank, stage)
+    n = rank.plan.passes
+    once = _passes(tape, rank, stage, (rank.of_pass(stage, n - 1),))
+    passes = once._replace(parts=once.parts * n, memory=once.memory * n)  # only the last is written
     if isinstance(passes.gradients, ShardedStates):
         return [*passes.gradients.least()]
     passes.once_backward(passes.last)
@@ -92,9 +94,9 @@ def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
     return [ask for ask in found if ask.axis in ("dp", DATA, "edp") and ask.operation == "all_reduce"]
 
 
-def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
-    """Return the passes of a stage, written on the tape."""
-    parts, plan = rank.stages[stage], rank.plan
+def _passes(tape: Tape, rank: RankParts, stage: int, parts: tuple[tuple[Part, ...], ...]) -> StagePasses:
+    """Return passes of a stage, written on the tape; `parts` are those of the stage in each of the passes."""
+    plan = rank.plan
     memory = tuple(rank.memory.of_pass(stage, memory_of(of_pass)) for of_pass in parts)
     return StagePasses(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))
 

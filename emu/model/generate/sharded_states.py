@@ -67,7 +67,7 @@ class ShardedStates(WholeGradients):
         for group in self._groups:
             self._open_buffer(group)
             self._copy_in(group)
-            self.coming[group] = self._ask(group)
+            self.coming[group] = (self._ask(group),) if self._ranks(group) > 1 else ()
 
     def arrive(self) -> None:
         """Wait for all requested weights."""
@@ -266,7 +266,7 @@ class ShardedStates(WholeGradients):
             return
         self._copy_in(group, copies)
         tape.join(*tape.now(copies), stream=gathers)
-        tape.join(*self._ask(group, gathers), stream=gathers)
+        tape.follow(self._ask(group, gathers), gathers)
         self.coming[group] = tape.now(gathers)
 
     def _copy_in(self, group: WeightGroup, stream: int = 0) -> None:
@@ -278,11 +278,9 @@ class ShardedStates(WholeGradients):
                 self.tape.compute(moving("largest", self.tape.dtype, (own, read)), stream)
             self.tape.compute(moving("copied in", self.tape.dtype, (own, read), (own, written)), stream)
 
-    def _ask(self, group: WeightGroup, stream: int = 0) -> tuple[int, ...]:
-        """Request the weights of a group; return the event of the request, or nothing if no other rank has a part of them."""
-        if self._ranks(group) == 1:
-            return ()
-        return (self.tape.ask(Ask(self._axis(group), "all_gather", self._padded[group], self._dtype(group)), stream),)
+    def _ask(self, group: WeightGroup, stream: int = 0) -> int:
+        """Request the weights of a group, of which other ranks have parts, and return the event of the request."""
+        return self.tape.ask(Ask(self._axis(group), "all_gather", self._padded[group], self._dtype(group)), stream)
 
     def _dtype(self, group: WeightGroup) -> str:
         """Return the dtype in which the weights of a group are gathered; only layers are gathered in FP8."""
@@ -384,7 +382,7 @@ class ShardedStates(WholeGradients):
 
     def _request(self, operation: str, axis: str, elements: int, stream: int) -> None:
         ask = Ask(axis, operation, elements, self.parts[0].stack.precision.gradient)
-        self.tape.join(self.tape.ask(ask, stream), stream=stream)
+        self.tape.follow(self.tape.ask(ask, stream), stream)
 
     def _moved(self, elements: int) -> Computation:
         return gradient_work(self.parts[0].stack.precision, elements)

@@ -148,6 +148,14 @@ class Tape:
         if events and not self.silent:
             self.joined[stream] = tuple(dict.fromkeys((*self.joined.get(stream, ()), *events)))
 
+    def follow(self, request: int, stream: int) -> None:
+        """Let the next event of a stream wait for the request that was made there last, and for nothing else.
+
+        The request itself waits for all that the stream has waited for. So the lists of waits stay short, and passes alike.
+        """
+        if not self.silent:
+            self.joined[stream] = (request,)
+
     def now(self, stream: int = 0) -> tuple[int, ...]:
         """Return the events at which all work so far on a stream has ended, so that another stream can wait for them."""
         joined = self.joined.get(stream, ())

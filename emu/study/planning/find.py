@@ -29,7 +29,8 @@ from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site, choosers
 from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.planning.bound.bound import PATHS
-from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
+from emu.study.planning.bound.candidate_bounds import CandidateBounds
+from emu.study.planning.bound.memory_floors import MemoryFloors
 from emu.study.planning.search.frontier import ANYWHERE
 from emu.study.planning.search.results import FULL, THOROUGH, Progress, ResultCache, SearchState, Timer, kept_result, quiet
 from emu.study.planning.search.row import BY, INTERRUPTED, PROVED, WORKED, Candidate, PlanRequest, PlanRow, PlanTable, reason_of

@@ -42,11 +42,14 @@ def test_entries_near_the_least_bound_are_looked_at_together_and_one_that_is_rea
     assert len(own.together(9.0)) == 1
 
 
-def test_the_most_promising_split_was_tried_least_often_and_has_the_least_bound():
-    own = Frontier()
-    for bound_s, plan in ((3.0, 0), (1.0, 1), (2.0, 2), (5.0, 3)):
-        own.add(bound_s, WORKS, Candidate(0, PLANS[plan], ()))
-    split_of = {entry.candidate.plan: entry.split for entry in own.entries}
-    third, first, second, _ = (split_of[plan] for plan in PLANS[:4])
-    assert own.promising(4.0, Counter()) == [first, second, third]
-    assert own.promising(4.0, Counter({first: 1})) == [second, third, first]
+def test_the_most_promising_split_has_the_least_bound_unless_its_plans_were_timed_or_take_many_turns():
+    """Each plan that was timed, and each doubling of the turns, lets the bound count for 1 % more."""
+    own, words = Frontier(), ("tp=2,dp=4", "dp=4,pp=2,microbatch=1", "dp=8")  # one turn, 4 of 2 places, one
+    for bound_s, plan in zip((1.0, 1.015, 5.0), words, strict=True):
+        own.add(bound_s, WORKS, Candidate(0, parse_plan(plan, global_batch=8, seq=64), ()))
+    first, second, _ = (entry.split for entry in sorted(own.entries))
+    assert own.promising(4.0, Counter()) == first
+    assert own.promising(4.0, Counter({first: 3})) == first
+    assert own.promising(4.0, Counter({first: 4})) == second
+    assert own.promising(1.0, Counter({first: 9})) == first
+    assert own.promising(0.5, Counter()) is None

@@ -2,36 +2,23 @@
 
 In its own placement a candidate is bounded by the rates of the ports that serve its groups, then by the times of its requests.
 
-A quick bound counts the most frequent kind of layer without recomputation. It is not above the bound of
-`emu.study.planning.bound.bound`, which counts all parts and each setting. The quicker of two is for software where one pass
-stands for plans of all microbatches. Where tiles fill all cores, a sequence takes no longer in a pass of more sequences than in
-a pass of fewer: more share the fixed time of a pass (weights read, messages begun). Own requests are timed only as far as is
-needed.
-
-Also here: `MemoryFloors`, a lower bound of the memory of a plan's ranks that needs no tape. It counts place 0: weights, states
-of the optimizer, and the larger of two: what the forwards before the first backward keep, or all gradients at the optimizer. A
-silent tape counts more at these two moments.
+A quick bound counts the most frequent kind of layer. It is not above the bound of `emu.study.planning.bound.bound`, which
+counts all parts. In the quicker of two, one pass stands for plans of all microbatches. Where tiles fill all cores, a sequence
+takes no longer in a pass of more sequences than in a pass of fewer: more share the fixed time of a pass (weights read, messages
+begun). Own requests are timed only as far as is needed.
 """
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import takewhile
 
 import numpy as np
 from cachetools import LRUCache
 
 from emu.arrays import F64
-from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.memo import kept_by
-from emu.model.memory.layer_memory import LayerMemory
-from emu.model.model import Model
-from emu.model.pipeline_order import FORWARD, turns
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
-from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
 from emu.study.planning.bound.least_times import (
     BoundedRequest,
@@ -48,55 +35,6 @@ from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
 
-# Of a part of the model on a rank: the bytes that a forward keeps, the parameters, and the elements of its largest tensor.
-_PartMemory = tuple[int, int, int]
-_PartCount = tuple[str, int, int]  # of a part on place 0: its name, how often it is there, forwards before the first backward
-
-
-@dataclass(eq=False)
-class MemoryFloors:
-    """The lower bounds of the memory that plans of one model by one software take on their fullest rank."""
-
-    model: Model
-    stack: Stack
-
-    def bytes(self, plan: Plan) -> int:
-        """Return the lower bound of the memory of the fullest rank of a plan, in bytes."""
-        own = [(times, forwards, *self._piece(plan, name)) for name, times, forwards in self._of_place(plan)]
-        elements, precision = sum(times * parameters for times, _, _, parameters, _ in own), self.stack.precision
-        shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
-        whole = elements // shards if plan.shards_weights else elements
-        shared = max(largest for *_, largest in own) if self.stack.software.updates_tensors else elements // shards
-        states = shared if plan.shards_only_optimizer else elements // shards if plan.shards_weights else elements
-        kept = sum(forwards * bytes_kept for _, forwards, bytes_kept, *_ in own)
-        beside = max(kept, item_bytes(precision.gradient) * whole)
-        return item_bytes(precision.weight) * whole + precision.kept_bytes * states + beside
-
-    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes))
-    def _of_place(self, plan: Plan) -> Sequence[_PartCount]:
-        """Return the parts of place 0."""
-        stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
-        ahead, every = _ahead(plan), sum(stages, Counter())
-        forwards = {name: sum(n * own[name] for n, own in zip(ahead, stages, strict=True)) for name in every}
-        return [(name, times, forwards[name]) for name, times in every.items()]
-
-    @kept_by(lambda _, plan, name: (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1))
-    def _piece(self, plan: Plan, name: str) -> _PartMemory:
-        """Return the memory of a part, one of the names of `part_names`."""
-        piece = LayerMemory(self.model, plan, self.stack, name)
-        largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
-        return piece.kept, piece.parameters, largest
-
-
-def _ahead(plan: Plan) -> Sequence[int]:
-    """Return the number of forwards of each stage of place 0 before the first backward."""
-    if plan.pp == 1:
-        return (1,)
-    every = (turn for together in turns(plan.pipeline, 0, plan.pp, plan.vp, plan.passes) for turn in together)
-    begun = Counter(turn.stage for turn in takewhile(lambda turn: turn.what == FORWARD, every))
-    return [begun[stage] for stage in plan.stages_of(0)]
-
-
 _CUT = 1e-3  # share by which the time of a sequence is lowered, as operators are rounded
 _RANKS = 2**22  # limit of the ranks of all placements in the cache; 16,384 ranks take a megabyte
 # A function that times requests on the topology of a number.
@@ -111,13 +49,7 @@ class QuickBounds:
     rates: Sequence[Rates]  # of each topology
 
     def quickly_s(self, plan: Plan) -> float:
-        """Return a bound of a plan's step, in seconds, by the least time of a sequence in a pass of any number of sequences.
-
-        The bound is 0 for software where such a time does not hold for all microbatches: `TapePaths.pass_settings` has
-        settings.
-        """
-        if self.paths.pass_settings(plan):
-            return 0.0
+        """Return a bound of a plan's step, in seconds, by the least time of a sequence in a pass of any number of sequences."""
         forward, backward = self._sequence_s(plan)
         return self._step_s(plan, plan.pass_batch * forward, plan.pass_batch * backward)
 
@@ -125,7 +57,7 @@ class QuickBounds:
         """Return a better bound of a plan's step, in seconds, by the time of its own passes."""
         return self._step_s(plan, *self._own_pass_s(plan))
 
-    @kept_by(lambda _, plan: plan.layer_settings)
+    @kept_by(lambda self, plan: (*plan.layer_settings, plan.recompute, *self.paths.pass_settings(plan)))
     def _sequence_s(self, plan: Plan) -> tuple[float, float]:
         """Return the least seconds of one sequence in a layer's forward, and in its backward: those in the largest passes."""
         batch = plan.global_batch  # no pass has more
@@ -137,6 +69,7 @@ class QuickBounds:
         lambda self, plan: (
             plan.pass_batch,
             *plan.layer_settings,
+            plan.recompute,
             plan.pp == 1,
             plan.ends_meet,
             *self.paths.pass_settings(plan),
@@ -167,7 +100,7 @@ class QuickBounds:
     def _pass_s(self, paths: TapePaths, plan: Plan) -> tuple[float, float]:
         """Return the least seconds of a forward and of a backward of a layer on any topology; 0 if it cannot be generated."""
         try:
-            turns = paths.of_layer(replace(plan, recompute="none"), self._kind)
+            turns = paths.of_layer(plan, self._kind)
         except InputError:  # it is told when the plan is looked at
             return 0.0, 0.0
         found = [times_s(turns, LeastTimes(rates, plan), 0) for rates in self.rates]

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
+from emu.memo import kept_by
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
-from emu.model.generate.item import PARAMETER, Computation, Gradient, is_later
+from emu.model.generate.item import PARAMETER, Ask, Computation, Gradient, is_later
 from emu.model.generate.part import Part
 from emu.model.generate.rank_step import reduced_by
 from emu.model.generate.stage_passes import RankParts, StagePasses
@@ -25,7 +26,6 @@ class PytorchPaths(TapePaths):
     """The paths of plans by PyTorch's own pieces."""
 
     reduces: ClassVar[bool] = True
-    _reductions: dict[object, TapePath] = field(default_factory=dict)
 
     def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
         """Return settings on which the passes of a layer depend, too: sharded weights, split backwards, and only one pass."""
@@ -59,17 +59,37 @@ class PytorchPaths(TapePaths):
     def _of_place(self, plan: Plan, place: int, *, last: bool) -> TapePath:
         """Return the path of the requests beside the passes of one place; arguments as in `reductions`."""
         numbers = plan.stages_of(place * plan.stage_ranks)
-        parts = tuple(part_names(plan, self.model, number) for number in numbers)
-        copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.copies > 1, plan.sizes["edp"])
-        key = (last, parts, plan.layer_settings, copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
-        if key not in self._reductions:
-            [(_, routed), *_] = classes(plan, self.model, place, None)
-            tape, rank = Tape(self.dtype), RankParts(self.model, plan, self.stack, routed, place)
-            for number in numbers:
-                asks = reduced_by(rank, number)
-                tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
-            self._reductions[key] = self.path_of(tape)
-        return self._reductions[key]
+        asks = tuple(self._reduced_by(plan, number, part_names(plan, self.model, number), number == 0) for number in numbers)
+        return self._joined(tuple(tuple(ask for ask in own if not last or ask.operation != "all_gather") for own in asks))
+
+    @kept_by(lambda _, asks: asks)
+    def _joined(self, asks: Sequence[Sequence[Ask]]) -> TapePath:
+        """Return the path to the last of the requests of each stage, one stage after another."""
+        tape = Tape(self.dtype)
+        for own in asks:
+            tape.join(*map(tape.ask, own))
+        return self.path_of(tape)
+
+    @kept_by(
+        lambda _, plan, __, names, first: (
+            names,
+            first,
+            plan.layer_settings,
+            plan.sharding,
+            plan.holders,
+            plan.sharded < plan.dp,
+            plan.copies > 1,
+            plan.sizes["edp"],
+            plan.splits,
+            plan.ends_meet,
+            plan.pp > 1,
+        )
+    )
+    def _reduced_by(self, plan: Plan, number: int, names: Sequence[str], first: bool) -> Sequence[Ask]:
+        """Return the requests beside the passes of a stage, with parts of these names; `first`: the first of the model."""
+        place = next(place for place in range(plan.pp) if number in plan.stages_of(place * plan.stage_ranks))
+        [(_, routed), *_] = classes(plan, self.model, place, None)
+        return tuple(reduced_by(RankParts(self.model, plan, self.stack, routed, place), number))
 
     def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Return the number of a part's parameters on a rank; all are copied over dp."""

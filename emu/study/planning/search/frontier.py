@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import log2
 from typing import NamedTuple
 
 from emu.study.planning.search.row import Candidate
@@ -16,6 +17,9 @@ from emu.study.planning.search.row import Candidate
 # all parts of the model, on one topology; PLACED: in one placement; READY: final, so that the step is timed next.
 READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)
 _TOGETHER = 64  # limit of entries that are looked at together
+# Shares by which the bound of a split counts for more where promising plans are looked for.
+_AGAIN = 0.01  # for each of its plans that was timed
+_LONG = 0.01  # each time that the turns of its pipeline are twice as many
 _AS_LEAST = 1.005  # entries up to this times the least bound are looked at together
 
 
@@ -104,15 +108,24 @@ class Frontier:
             self._push(entry)
         return found
 
-    def promising(self, most_s: float, tried: Counter[Hashable]) -> list[Hashable]:
-        """Return the splits with a bound of at most `most_s` seconds: the least often tried first, then by their least bound.
+    def promising(self, most_s: float, tried: Counter[Hashable]) -> Hashable | None:
+        """Return the split whose first plan is to be timed next, of those with a bound of at most `most_s` seconds.
+
+        It is the one with the least bound. The bound counts for more, the more plans of the split were timed, so that plans of
+        other splits come, too; and the more turns a pipeline takes, as such a step takes long to time. None: no split is left.
 
         Args:
             most_s: The limit of the bounds.
-            tried: How often a promising plan of each split was timed.
+            tried: How many promising plans of each split were timed.
         """
         near = {split: heap[0] for split, heap in self.heaps.items() if heap and heap[0].bound_s <= most_s}
-        return sorted(near, key=lambda split: (tried[split], near[split]))
+
+        def counts(split: Hashable) -> tuple[float, Entry]:
+            plan = near[split].candidate.plan
+            more = _AGAIN * tried[split] + _LONG * log2(plan.passes * plan.pp * plan.vp)
+            return near[split].bound_s * (1 + more), near[split]
+
+        return min(near, key=counts, default=None)
 
     def _push(self, entry: Entry) -> None:
         """Add an entry to the heap of its split."""

@@ -38,6 +38,14 @@ class PlanRequest:
     prove_all: bool = False  # whether to go on until all plans of the table are proved, without a limit of work
 
 
+class Work(NamedTuple):
+    """The amounts of work of a search, which limits count."""
+
+    steps: int  # steps that are composed by the quick way
+    requests: int  # requests whose least time is computed
+    plans: int  # plans whose passes are generated
+
+
 class Candidate(NamedTuple):
     """A plan on one topology, with its axes placed in one order; in a search also a plan that is not placed yet."""
 

@@ -11,12 +11,11 @@ of work, which the request can lift. What is done depends neither on the number 
 
 import sys
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import NamedTuple
 
 from emu.errors import InputError
 from emu.memo import kept_by
@@ -24,24 +23,16 @@ from emu.model.generate.generate import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
-from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
+from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.least_times import BoundedRequest
+from emu.study.planning.bound.memory_floors import MemoryFloors
 from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
 from emu.study.planning.search.results import FULL, REFUSED, THOROUGH, JobResult, Progress, RequestJob, SearchState, StepJob
-from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
+from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow, Work
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-
-
-class Work(NamedTuple):
-    """The amounts of work of a search, which limits count."""
-
-    steps: int  # steps that are composed by the quick way
-    requests: int  # requests whose least time is computed
-    plans: int  # plans whose passes are generated
-
 
 # Of a search, so that it ends where bounds say little; plans count where their passes are long.
 MOST = Work(1_000, 6_000, 5_000)
@@ -50,7 +41,8 @@ _ALL = Work(*[sys.maxsize] * 3)
 _AHEAD = 4  # steps that are asked for before the first of them is looked at, whatever the number of processes
 _NEAR = 0.01  # share by which a quickly timed plan may be slower than the last of the table, and is timed once more
 _EVERY = 16  # requests and generated plans after which promising plans are tried again; then twice as many each time
-_LOOKS = 256  # limit of bounds that are computed to find promising plans
+_LOOKS = 16  # limit of plans whose passes are generated to find a promising one
+_SPLITS = 64  # limit of splits among which promising plans are looked for at a time
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
 
 
@@ -101,10 +93,13 @@ class Search:
         return self.device.memory_bytes
 
     def bound_plans(self) -> None:
-        """Add all plans to the frontier with their quickest bounds, before any is placed."""
+        """Add all plans whose memory floor fits to the frontier with their quickest bounds, before any is placed."""
         with self.progress(f"bounding {len(self.plans):,} plans", len(self.plans), None) as advance:
             for plan in self.plans:
-                self.frontier.add(self.bounds.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
+                if self._may_fit(plan):
+                    self.frontier.add(self.bounds.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
+                else:
+                    self.without.append((0.0, len(self.topologies) * len(placements(plan))))
                 advance()
 
     def run(self) -> None:
@@ -113,6 +108,7 @@ class Search:
         A candidate is left out if the lower bound of its time is above the time of the slowest plan of the table.
         """
         label = f"searching {len(self.frontier.entries):,} plans for the best"
+        self._note_bound()
         with self.progress(label, None, self._progress_text) as self.state.advance:
             while self._goes_on() or self._waits():
                 if self._goes_on() and self._tries():
@@ -177,35 +173,41 @@ class Search:
 
     def _tries(self) -> bool:
         """Return whether promising plans are to be timed before more requests are, or more passes are generated."""
-        first = self.frontier.least()
-        return first is not None and first.kind < PLAN and self.requests + self.generated >= self.tries_at
+        return self.requests + self.generated >= self.tries_at
 
     def _try_promising(self) -> None:
-        """Time the step of the plan with the least bound of a split, at first of several splits.
+        """Time the steps of promising plans: as many as fill the table, or one more once it is full.
 
-        So a best plan is known early. Its requests are not timed. The bounds of all other plans stay as they are.
+        So good plans are known early, and what is slower is left out. Their requests are not timed. The bounds of all other
+        plans stay as they are.
         """
         self.tries_at = max(_EVERY, 2 * (self.requests + self.generated))
-        looks, wanted = iter(range(_LOOKS)), len(self.under_way) + (1 if self.best else _AHEAD)
-        for split in self.frontier.promising(self._first_limit_s, self.tried):
-            if len(self.under_way) < wanted:
-                self.under_way.extend(self._promising(split, looks))
+        wanted = len(self.step_bounds_s) + max(1, self.request.best - len(self.best))
+        for _ in range(_SPLITS):
+            if len(self.under_way) == (_AHEAD if self.best else 1):  # a first best comes as soon as can be
+                self._take_next()
+            if len(self.step_bounds_s) < wanted:
+                self.under_way.extend(self._promising())
         while self.under_way:
             self._take_next()
 
-    def _promising(self, split: Hashable, looks: Iterator[int]) -> list[tuple[Candidate, PendingResult[JobResult]]]:
-        """Return the plan with the least bound of a split and its pending step, after so many looks, or an empty list."""
-        asked = list[tuple[Candidate, PendingResult[JobResult]]]()
-        for _ in looks:
-            if (first := self.frontier.first_of(split)) is None or first.bound_s > self._first_limit_s:
-                break
+    def _promising(self) -> list[tuple[Candidate, PendingResult[JobResult]]]:
+        """Return a promising plan and its pending step; an empty list if none is found.
+
+        It is the plan with the least bound of the most promising split; for it, a limited number of plans are generated.
+        """
+        split = self.frontier.promising(self.limit_s if self.worst_s == inf else self._first_limit_s, self.tried)
+        if split is None:
+            return []
+        self.tried[split] += 1
+        most = self.generated + _LOOKS
+        while self.generated < most and self.frontier.first_of(split) is not None:
             first = self.frontier.take(split)
             if first.kind > PLACED:
                 self._look([first])
             elif asked := self._ask_for_step(first):
-                self.tried[split] += 1
-                break
-        return asked
+                return asked
+        return []
 
     def _take_next(self) -> None:
         """Take the result of the step that was asked for first."""
@@ -243,7 +245,7 @@ class Search:
                 works_s = self.bounds.quick.seconds(entry.candidate.plan)
                 self.frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
             elif entry.kind == WORKS and self.bounds.reduces:
-                self._reduce(entry)
+                self.frontier.add(max(entry.bound_s, self.bounds.reduced_s(entry.candidate.plan)), REDUCED, entry.candidate)
             elif entry.kind == ANYWHERE:
                 self._place(entry)
             elif entry.kind != PLACED:
@@ -256,12 +258,6 @@ class Search:
             return False
         most = self._most
         return self.generated >= most.plans or self.requests >= most.requests
-
-    def _reduce(self, entry: Entry) -> None:
-        """Bound a plan by its reductions of gradients, if its memory floor fits."""
-        plan = entry.candidate.plan
-        reduced_s = self.bounds.reduced_s(plan) if self._may_fit(plan) else 0.0
-        self.frontier.add(max(entry.bound_s, reduced_s), REDUCED, entry.candidate)
 
     def _place(self, entry: Entry) -> None:
         """Bound a plan on one topology in each of its placements, if the first places of its pipelines fit."""
@@ -279,12 +275,11 @@ class Search:
             self.frontier.add(max(entry.bound_s, least_s), READY if is_final else PLACED, entry.candidate)
 
     def _bound(self, entry: Entry) -> None:
-        """Bound a plan in any placement on each topology, unless it does not fit the memory."""
+        """Bound a plan in any placement on each topology."""
         plan, bounds = entry.candidate.plan, list[float]()
-        if self._may_fit(plan):
-            self.generated += 1
-            with suppress(InputError):  # it cannot be generated
-                bounds = [max(entry.bound_s, each) for each in self.bounds.anywhere_s(plan)]
+        self.generated += 1
+        with suppress(InputError):  # it cannot be generated
+            bounds = [max(entry.bound_s, each) for each in self.bounds.anywhere_s(plan)]
         for number, bound_s in enumerate(bounds):
             self.frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
         places = len(placements(plan))

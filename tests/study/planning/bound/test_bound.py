@@ -6,13 +6,16 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 
+from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.model.generate.generate import memory_by_part
+from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import find_model
+from emu.model.plan.plan_checks import part_names
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.software import CHUNKED, MEGATRON, OVERLAPPED
+from emu.model.stack.software import CHUNKED, MEGATRON, OVERLAPPED, PYTORCH
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound.candidate_bounds import MemoryFloors
+from emu.study.planning.bound.memory_floors import MemoryFloors
 from emu.study.planning.bound.rates import Rates
 from emu.study.planning.search.row import Candidate
 from emu.topology.description.networkx_graph import topology_of
@@ -185,7 +188,30 @@ def test_a_message_leaves_as_fast_as_an_npu_sends_and_comes_as_fast_as_the_slowe
     assert Rates(out, into, 1.0).message(200) == (left, 1.0 + 4.0, True)
 
 
-def test_the_floor_of_one_rank_is_what_all_its_parameters_take():
-    """2 bytes of bfloat16, 4 of the gradient, 12 of the optimizer; of so few tokens less is kept than gradients take."""
-    model = find_model("llama-tiny")
-    assert MemoryFloors(model, Stack(MEGATRON)).bytes(parse_plan("dp=1", global_batch=1, seq=8)) == 18 * model.parameters()
+def test_the_floor_of_one_rank_is_what_its_parameters_take_and_what_a_forward_keeps():
+    """2 bytes of bfloat16, 4 of the gradient, which Megatron-LM keeps all the time, 12 of the optimizer."""
+    model, plan = find_model("llama-tiny"), parse_plan("dp=1", global_batch=1, seq=8)
+    kept = sum(LayerMemory(model, plan, Stack(MEGATRON), name).kept for name in part_names(plan, model, 0))
+    assert MemoryFloors(model, Stack(MEGATRON)).bytes(plan) == 18 * model.parameters() + kept
+
+
+@pytest.mark.parametrize("words", ["dp=2", "tp=2", "dp=2,sharding=fsdp"])
+def test_with_two_microbatches_the_second_forward_is_kept_beside_the_gradients_of_the_first(words):
+    model, stack = find_model("llama-tiny"), Stack(PYTORCH)
+    one, two = (parse_plan(f"{words},microbatch=1", global_batch=n, seq=1024) for n in ((2, 4) if "dp" in words else (1, 2)))
+    more = MemoryFloors(model, stack).bytes(two) - MemoryFloors(model, stack).bytes(one)
+    dtype = stack.gathered if two.shards_weights else stack.precision.gradient
+    assert (one.passes, two.passes) == (1, 2)
+    assert more == item_bytes(dtype) * model.parameters(two.tp)
+
+
+@pytest.mark.parametrize("model", ["mixtral-tiny", "deepseek-tiny", "qwen3-moe-tiny"])
+def test_no_rank_with_experts_holds_less_than_its_floor(model):
+    """Each expert gets the token rows that come to it, not as many as a rank gives."""
+    request_ = asked(model, 16, 64, 128, "pytorch")
+    plans, floors = (
+        list(dict.fromkeys(each.plan for each in candidates(request_))),
+        MemoryFloors(find_model(model), request_.stack),
+    )
+    for plan in random.Random(3).sample(plans, 60):
+        assert floors.bytes(plan) <= sum(memory_by_part(floors.model, plan, request_.stack).values())

@@ -1,0 +1,121 @@
+"""A lower bound of the memory of a plan's ranks that needs no tape.
+
+It counts place 0 of a pipeline: weights, states of the optimizer, and what lives at one of three moments. At the first backward
+these are what the forwards before it keep; at the optimizer, all gradients; and in between, what the forwards of a later
+microbatch keep beside the gradients that earlier backwards have left. A silent tape counts more at each of these moments.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import NamedTuple
+
+from emu.dtypes import item_bytes
+from emu.memo import kept_by
+from emu.model.layer_on_rank import about_even
+from emu.model.memory.layer_memory import LayerMemory
+from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.pipeline_order import BACKWARD, FORWARD, WEIGHT, turns
+from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
+from emu.model.stack.stack import Stack
+
+_WINDOW = 8  # turns of each stage of all places among which the later moment is looked for
+
+
+class _PartBytes(NamedTuple):
+    """The size of a part of the model on a rank."""
+
+    kept: int  # bytes that a forward keeps
+    parameters: int
+    largest: int  # elements of its largest tensor
+    made: int  # bytes of the gradients that a backward makes
+
+
+class _PartCount(NamedTuple):
+    """How often a part of the model is on place 0 of a pipeline, and its forwards whose backwards are to come."""
+
+    name: str
+    times: int
+    ahead: int  # at the first backward
+    beside: int  # at a later moment, when the gradients of all parts live; 0: there is no such moment
+
+
+@dataclass(eq=False)
+class MemoryFloors:
+    """The lower bounds of the memory that plans of one model by one software take on their fullest rank."""
+
+    model: Model
+    stack: Stack
+
+    def bytes(self, plan: Plan) -> int:
+        """Return the lower bound of the memory of the fullest rank of a plan, in bytes."""
+        own = [(count, self._piece(plan, count.name)) for count in self._of_place(plan)]
+        elements, precision = sum(count.times * part.parameters for count, part in own), self.stack.precision
+        shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
+        whole = elements // shards if plan.shards_weights else elements
+        shared = max(part.largest for _, part in own) if self.stack.software.updates_tensors else elements // shards
+        states = shared if plan.shards_only_optimizer else elements // shards if plan.shards_weights else elements
+        return item_bytes(precision.weight) * whole + precision.kept_bytes * states + self._live(own, whole)
+
+    def _live(self, own: Sequence[tuple[_PartCount, _PartBytes]], whole: int) -> int:
+        """Return the lower bound of the bytes of gradients and of what forwards keep, where they are most.
+
+        Args:
+            own: The parts of place 0.
+            whole: The number of parameters whose gradients live at the end of the step.
+        """
+        kept = sum(count.ahead * part.kept for count, part in own)
+        gradients = item_bytes(self.stack.precision.gradient) * whole
+        if self.stack.software.adds_gradients:  # they always live
+            return kept + gradients
+        together = sum(count.beside * part.kept + count.times * part.made for count, part in own if count.beside)
+        return max(kept, gradients, together)
+
+    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes))
+    def _of_place(self, plan: Plan) -> Sequence[_PartCount]:
+        """Return the parts of place 0."""
+        stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
+        every = sum(stages, Counter())
+        found = _forwards_ahead(plan)
+
+        def forwards(name: str) -> list[int]:
+            return [sum(n * own[name] for n, own in zip(of, stages, strict=True)) for of in found]
+
+        return [_PartCount(name, times, *forwards(name)) for name, times in every.items()]
+
+    @kept_by(
+        lambda _, plan, name: (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1, plan.shards_weights)
+    )
+    def _piece(self, plan: Plan, name: str) -> _PartBytes:
+        """Return the size of a part, one of the names of `part_names`."""
+        routed = (
+            about_even(plan, self.model, name) if name in self.model.kinds and not self.stack.software.adds_gradients else None
+        )
+        piece = LayerMemory(self.model, plan, self.stack, name, routed)
+        largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
+        summed = self.model.tied and name in (EMBEDDING, HEAD)  # two gradients of one table may be one
+        made = 0 if summed else sum(map(piece.made_bytes, piece.operators))
+        return _PartBytes(piece.kept, piece.parameters, largest, made)
+
+
+def _forwards_ahead(plan: Plan) -> tuple[Sequence[int], Sequence[int]]:
+    """Return for each stage of place 0 its forwards whose backwards are to come, at two moments of a step.
+
+    The first is the first backward. The second is the moment with most of them after each stage has had a backward; there are
+    none at that moment if it does not come soon.
+    """
+    stages = plan.stages_of(0)
+    if plan.pp == 1:
+        return (1,), (int(plan.passes > 1),)
+    order = turns(plan.pipeline, 0, plan.pp, plan.vp, plan.passes)
+    every = [turn for together in islice(order, _WINDOW * plan.pp * plan.vp) for turn in together]
+    begun = Counter(turn.stage for turn in takewhile(lambda turn: turn.what == FORWARD, every))
+    live, ended, most = Counter[int](), set[int](), Counter[int]()
+    for turn in every:
+        live[turn.stage] += {FORWARD: 1, BACKWARD: -1, WEIGHT: -1}.get(turn.what, 0)
+        ended |= {turn.stage} if turn.what in (BACKWARD, WEIGHT) else set()
+        if len(ended) == len(stages) and live.total() > most.total():
+            most = live.copy()
+    return [begun[stage] for stage in stages], [most[stage] for stage in stages]
