@@ -127,6 +127,8 @@ def test_a_job_that_has_ended_waits_for_room_and_starts_from_its_checkpoint() ->
     assert told(found) == [(50, RUNS, 1), (80, DOWN, 0), (90, STARTS, 0), (120, RUNS, 1)]
     assert (found.again_s, found.down_s, found.goodput) == (pytest.approx(10), pytest.approx(30), pytest.approx(70 / 120))
     killed = course(STAR, "rank 2 kill at 50s", "rank 3 kill at 55s", until_s=100, restart_s=10)
+    cut = course(STAR, "rank 2 kill at 50s", "link 0-8 from 55s to 60s", until_s=100, restart_s=10)
+    assert told(cut) == [(50, RUNS, 1), (55, STARTS, 0), (60, DOWN, 0), (70, STARTS, 0), (100, RUNS, 1)]
     assert told(killed) == [(50, RUNS, 1), (55, STARTS, 0), (65, STARTS, 0), (100, RUNS, 1)]
 
 
