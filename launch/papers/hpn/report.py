@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.papers.hpn.counts import WORDS
-from launch.papers.hpn.outages import OUTAGES, over_time
+from launch.papers.hpn.figures import OUTAGES, over_time
 from launch.papers.hpn.times import TIMES, dual_plane
 from launch.papers.hpn.training import ALGORITHMS, DEVICE, STACK, STEPS
 from launch.papers.paper import Curve, Figure, FittedInput, Paper, from_nothing, register

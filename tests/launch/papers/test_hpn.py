@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from launch.papers.hpn import outages, times
-from launch.papers.hpn.outages import OUTAGES, TIMEOUT_S
+from launch.papers.hpn import figures, times
+from launch.papers.hpn.figures import OUTAGES, TIMEOUT_S
 from launch.papers.hpn.training import STEPS, dual_tor
 from launch.papers.networks import collective_s
 
@@ -28,15 +28,15 @@ def steps_of():
 
 def test_a_job_with_one_tor_waits_until_its_message_is_sent_again_and_ends_when_none_is_left():
     """The tries come every 17.2 s, the fourth after a minute; the seventh is the last."""
-    minute, beyond, just = (outages.down(steps_of().steps, outages.single_tor(), s) for s in (60.0, 121.0, 7 * TIMEOUT_S - 0.1))
+    minute, beyond, just = (figures.down(steps_of().steps, figures.single_tor(), s) for s in (60.0, 121.0, 7 * TIMEOUT_S - 0.1))
     assert (minute.waiting_s, minute.stopped) == (pytest.approx(4 * TIMEOUT_S), None)
     assert beyond.stopped.startswith("at 147.4 s: 7 tries")
     assert just.stopped is None
 
 
 def test_a_job_with_two_tors_waits_for_the_routes_alone():
-    """It halts for a second, then steps take 2.5 s in place of 2 s until the link is back."""
-    found = outages.down(steps_of().steps, dual_tor(outages.HOSTS), 60.0)
+    """A halt of a second, then steps take 2.5 s in place of 2 s until the link is back."""
+    found = figures.down(steps_of().steps, dual_tor(figures.HOSTS), 60.0)
     assert (found.waiting_s, found.slower_s) == (pytest.approx(1), pytest.approx(59 * 0.2))
 
 
@@ -44,16 +44,16 @@ def test_the_statements_on_outages_follow_from_the_times(monkeypatch):
     """By NCCL's own default a minute is too long, and a flap is not; with one ToR in place of two neither holds."""
     assert [answer(steps_of(), None).holds for answer in OUTAGES.values()] == [True, True, True]
     with monkeypatch.context() as changed:
-        changed.setattr(outages, "TIMEOUT_S", 4.096e-6 * 2**18)
+        changed.setattr(figures, "TIMEOUT_S", 4.096e-6 * 2**18)
         assert [OUTAGES[row](steps_of(), None).holds for row in ("hpn-s-fail", "hpn-s-flap")] == [False, False]
     with monkeypatch.context() as changed:
-        changed.setattr(outages, "dual_tor", lambda _: outages.single_tor())
+        changed.setattr(figures, "dual_tor", lambda _: figures.single_tor())
         assert [OUTAGES[row](steps_of(), None).holds for row in ("hpn-s-back", "hpn-s-flap")] == [False, False]
 
 
 def test_figure_18_has_a_line_for_each_job_from_0_to_200_s():
     """Lines are steps: two points for each span of one throughput."""
-    failed, flaps = outages.over_time(steps_of())
+    failed, flaps = figures.over_time(steps_of())
     assert [len(figure.curves) for figure in (failed, flaps)] == [3, 2]
     for curve in (*failed.curves, *flaps.curves):
         assert (curve.x[0], curve.x[-1], curve.y[0], len(curve.x) % 2) == (0, 200, 100, 0)
