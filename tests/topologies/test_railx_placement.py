@@ -98,7 +98,7 @@ def test_what_is_left_of_a_hyperx_still_joins_all_nodes_of_a_row():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_sub_networks_share_no_node_and_have_all_without_a_fault(seed):
-    """Every node that works is in exactly one grid, and there are no more grids than rows, or columns, have different faults."""
+    """Every node that works is in one grid, and there are no more grids than rows, or columns, have different faults."""
     rng = np.random.default_rng(seed)
     rows, columns = map(int, rng.integers(2, 9, size=2))
     faults = rng.integers((0, 0), (rows, columns), size=(int(rng.integers(0, 9)), 2))
