@@ -6,7 +6,7 @@ from launch.show.text.table import assumption_lines, table
 
 _HEAD = ("from", "to", "the job", "throughput", "tokens/s", "what happened")
 _UNITS = ("s", "s", "", "%", "", "")
-# The fields of what is lost, in words, and whether a job can gain by it: a smaller grid may have shorter ways.
+# The fields of what is lost, in words; a smaller grid may have shorter ways, so that slower steps may lose less than nothing.
 LOSSES = {
     "slower_s": "slower steps",
     "waiting_s": "waiting",
