@@ -19,7 +19,6 @@ from benchmarks.swap.trial import caches
 from emu.study.faults.waste import Waste
 from emu.study.planning.search.results import ResultCache
 from launch.papers.catalogue import PAPERS
-from launch.papers.hpn.training import Outage
 from launch.papers.infinitehbd.setting import DENSE, plan_of
 from launch.papers.paper import IS, Paper
 from launch.papers.targets import BASES, BUILT, FITTED, MET, OWN_FIT, Answer, Target, number, with_others
@@ -31,7 +30,6 @@ _STEP = SimpleNamespace(step_time_s=1.0, mfu=0.3, peak_memory_bytes=0, plan="any
 SAME: Mapping[str, object] = {
     **{f"networks.{name}": 1e-3 for name in ("collective_s", "plan_s", "time_s", "all_reduces_s")},
     "paper_steps.step_of": _STEP,
-    "hpn.training.outage": Outage(1.0, 0, None),
     "infinitehbd.costs.aggregate": 1e4,
     "infinitehbd.traffic.crossing": 6.0,
     "infinitehbd.training.best_plan": (plan_of(DENSE, 8, 16, 8), _STEP, "any"),

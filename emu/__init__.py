@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from launch.front.proofs import verify as verify
     from launch.front.publications import repro as repro
     from launch.front.steps.estimates import estimate as estimate
+    from launch.front.steps.outages import outage as outage
     from launch.front.steps.replays import compare as compare
     from launch.front.steps.replays import load_trace as load_trace
     from launch.front.steps.replays import replay as replay
@@ -90,6 +91,7 @@ _HOME = {
     "load_trace": "launch.front.steps.replays",
     "lower": "emu.fabric.lower",
     "operation": "emu.collective.operation",
+    "outage": "launch.front.steps.outages",
     "plan": "launch.front.steps.searches",
     "progress": "launch.show.progress",
     "prove": "emu.collective.proof",

@@ -98,6 +98,16 @@ FLAGS = {
         "--prices",  # with --npu: what a network and the NPUs that faults take cost together
         "--npu",
     },
+    "outage": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--axes", "--scale-dp"}
+    | {"--stack", "--fault", "--png"}
+    | {
+        "--until",  # the end of the account: a job has no last step
+        "--detect",  # what no topology knows: durations of detection, of the software's tries, checkpoints and restarts
+        "--resend",
+        "--checkpoint",
+        "--checkpoint-every",
+        "--restart",
+    },
     "cost": {"--topology", "--prices", "--across", "--years", "--kwh"}
     | {
         "--all-to-all",  # dollars for each GB/s of the traffic that experts make

@@ -6,7 +6,8 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from topologies.railx.rail_repair import largest_grid
+from emu.topology.placement import usable_npus
+from topologies.railx.rail_repair import largest_grid, subnetworks
 
 
 def _size(rows, columns, faults):
@@ -93,3 +94,36 @@ def test_what_is_left_of_a_hyperx_still_joins_all_nodes_of_a_row():
     nodes = nx.Graph((a // 4, b // 4) for a, b in zip(topology.links.src, topology.links.dst, strict=True) if a // 4 != b // 4)
     left = nodes.subgraph(np.unique(npus // 4).tolist())
     assert nx.diameter(left) == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sub_networks_share_no_node_and_have_all_without_a_fault(seed):
+    """Every node that works is in one grid, and there are no more grids than rows, or columns, have different faults."""
+    rng = np.random.default_rng(seed)
+    rows, columns = map(int, rng.integers(2, 9, size=2))
+    faults = rng.integers((0, 0), (rows, columns), size=(int(rng.integers(0, 9)), 2))
+    if not seed:  # rows have four kinds of faults, columns three
+        rows, columns, faults = 4, 5, np.array([(0, 0), (1, 1), (2, 0), (2, 1)])
+    found = subnetworks(rows, columns, faults)
+    nodes = [(r, c) for grid in found for r in grid[0].tolist() for c in grid[1].tolist()]
+    faulty = set(map(tuple, faults.tolist()))
+    assert sorted(nodes) == sorted(set(itertools.product(range(rows), range(columns))) - faulty)
+    patterns = [
+        {frozenset(f[1 - axis] for f in faulty if f[axis] == i) for i in range(n)} for axis, n in ((0, rows), (1, columns))
+    ]
+    whole = [len(kinds - {frozenset(range(other))}) for kinds, other in zip(patterns, (columns, rows), strict=True)]
+    assert len(found) == min(whole)
+
+
+def test_jobs_beside_the_largest_take_what_a_fault_cuts_off_from_it():
+    """One faulty node of 5 x 5, each of four chips: one job loses its row, several lose the node alone."""
+    faulty = np.zeros((2, 100), np.bool_)
+    faulty[1, 4 * 7 + 1] = True
+    left = {
+        jobs: usable_npus(build_topology(f"railx:torus:m=2,n=2,nodes=5x5,jobs={jobs}"), 4, faulty)
+        for jobs in ("one", "several")
+    }
+    assert left["one"].tolist() == [100, 80]
+    assert left["several"].tolist() == [100, 96]
+    wide = usable_npus(build_topology("railx:torus:m=2,n=2,nodes=5x5,jobs=several"), 20, faulty)
+    assert wide.tolist() == [100, 80]  # a group of a whole row finds no place in the row with the fault

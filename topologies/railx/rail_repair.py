@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64, Bool, column
 from emu.errors import InputError, must_be
 from emu.topology.fault_injection.machine_state import detour
 from emu.topology.placement import without
@@ -70,6 +70,46 @@ def _largest_grid(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
 
 
 _Grid = tuple[I64, I64]  # the rows and the columns of nodes that rails join
+
+
+def subnetworks(rows: int, columns: int, faults: I64) -> list[_Grid]:
+    """Return grids of rows and columns that share no node and together have all nodes without a fault (A.5, Figure 20).
+
+    Rows whose faults are in the same columns make a grid with all other columns; or columns with rows, if that is fewer.
+    Optical switches can join each grid by itself: no two share a node, so no two need the same port.
+
+    Args:
+        rows: The number of rows.
+        columns: The number of columns.
+        faults: [F, 2] the row and the column of each faulty node.
+    """
+    faulty = np.zeros((rows, columns), np.bool_)
+    faulty[tuple(faults.reshape(-1, 2).T)] = True
+    by_row = _alike(faulty)
+    by_column = [(across, along) for along, across in _alike(faulty.T)]
+    return min(by_row, by_column, key=len)
+
+
+def _alike(faulty: Bool) -> list[_Grid]:
+    """Return, for rows whose faults are in the same columns, these rows and all other columns; rows of faults are left out."""
+    patterns, of = np.unique(faulty, axis=0, return_inverse=True)
+    found = [(np.flatnonzero(of.ravel() == i), np.flatnonzero(~pattern)) for i, pattern in enumerate(patterns)]
+    return [grid for grid in found if len(grid[1])]
+
+
+def several_jobs(system: System, group: int, faulty: Bool) -> I64:
+    """Return [E] the chips that groups of a size can use in each state if jobs on all sub-networks share the machine.
+
+    Args:
+        system: The system.
+        group: The number of chips of a group.
+        faulty: [E, N] whether each chip is faulty; a faulty chip makes its node faulty.
+    """
+    columns, rows = system.sizes
+    chips = system.m**2
+    nodes = np.asarray(faulty.reshape(len(faulty), rows, columns, chips).any(axis=3))
+    grids = (subnetworks(rows, columns, np.argwhere(state)) for state in nodes)
+    return column([sum(len(r) * len(c) * chips // group * group for r, c in of) for of in grids], np.int64)
 
 
 def place(system: System, n_ranks: int, faulty: I64) -> I64:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from emu.decompose import MOST, NONE, directed_cycles
 from emu.equivalence import shift
 from emu.errors import InputError, must_be
 from emu.topology.builders.wiring import Cables, wire
-from emu.topology.catalogue import Bandwidth, Count, Latency
+from emu.topology.catalogue import Bandwidth, Count, Latency, one_of
 from emu.topology.topology import Links, check_link_count
 
 NAME = "railx"
@@ -70,9 +70,12 @@ def show_groups(groups: Sequence[RailGroup]) -> str:
     return "+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in groups)
 
 
+Jobs = Annotated[str, one_of("one", "several")]
+
+
 @dataclass(frozen=True)
 class Hardware:
-    """The settings of links and switches that do not depend on the circuits of the switches."""
+    """The settings of links, switches and jobs that do not depend on the circuits of the switches."""
 
     k: Count = 4  # bandwidth between chips of a node over that of n ports: 2 to 4 suffice (6.3); 400 over 100 GB/s in 6.4
     radix: Count = 128  # R: ports of an optical switch (3.2)
@@ -80,6 +83,7 @@ class Hardware:
     latency: Latency = 10_000_000  # latency of a hop inside a node: 10 ns (6.4)
     optical: Latency = 300_000_000  # latency of a hop between nodes: 300 ns (6.4)
     turning: Latency = 6_000_000_000_000  # time of an OCS's turn: at most the 6 ms between two uses (5.2, A.4)
+    jobs: Jobs = "one"  # several: further jobs take the nodes that faults cut off from the largest (A.5)
 
 
 @dataclass(frozen=True)

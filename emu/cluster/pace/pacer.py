@@ -19,7 +19,8 @@ from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.errors import LostError, RunError
 from emu.fabric.engine.state_layout import NEVER
-from emu.topology.fault_injection.machine_state import MachineMoment, why_stopped
+from emu.topology.fault_injection.machine_history import MachineMoment
+from emu.topology.fault_injection.machine_state import why_stopped
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.timed_dtype import item_as

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from emu.cluster.pace.traffic import Traffic
 from emu.errors import must_be
 from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.machine_state import MachineHistory
+from emu.topology.fault_injection.machine_history import MachineHistory
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.timed_dtype import AS_RAN, check_dtype

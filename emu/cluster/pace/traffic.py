@@ -16,7 +16,8 @@ from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.state_layout import NEVER
 from emu.fabric.graph import Graph
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
-from emu.topology.fault_injection.machine_state import MachineHistory, MachineMoment, why_stopped
+from emu.topology.fault_injection.machine_history import MachineHistory, MachineMoment
+from emu.topology.fault_injection.machine_state import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey, communicators

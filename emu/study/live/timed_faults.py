@@ -17,7 +17,8 @@ from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_reason
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.machine_state import MachineHistory, MachineMoment, MachineState, why_stopped
+from emu.topology.fault_injection.machine_history import MachineHistory, MachineMoment
+from emu.topology.fault_injection.machine_state import MachineState, why_stopped
 from emu.trace.replay.replay import ReplayGraph, TraceLayout
 from emu.trace.report.report import step_ends
 from emu.trace.trace import Trace

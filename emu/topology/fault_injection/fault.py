@@ -208,7 +208,7 @@ def check_before_end(faults: Iterable[Fault], ended_s: float) -> None:
 def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
     """Check that a fault at a time has a clock, and that a fault at a step is within the job's steps."""
     if fault.timed and not clock:
-        mend = "take a step, such as `at step 1`; `emu replay` and --pace have a clock"
+        mend = "take a step, such as `at step 1`; `emu outage`, `emu replay` and --pace have a clock"
         when = format_time(seconds(fault.first))
         raise must_be("fault", f"the moment of {str(fault)!r}", "a step, as there is no clock here", when, mend)
     if not fault.timed and fault.first > steps:

@@ -4,6 +4,8 @@ A file has `faults = ["link 3-7 at step 2", ...]`. Random faults are `random lin
 rate is the probability of a fault of each part in each step. `slow` is the share of faults that only slow a part down. `repair`
 is the number of steps that a fault lasts. With `every=1ms` the faults are at times, and each such span of time counts as a
 step.
+
+A part that comes and goes is `link 3-7 flaps 100ms every 2s from 10s to 20s`: a fault for each time that it is down.
 """
 
 import re
@@ -23,6 +25,10 @@ from emu.units import parse_time
 RANDOM = "random"
 _RATES = ("link", "npu", "switch", "rank")  # kinds of parts that have a rate
 _WORDS = (*_RATES, "slow", "repair", "steps", "seed", "every")
+_FLAPS = re.compile(
+    r"(?P<part>.+?) +flaps +(?P<down>\S+) +every +(?P<every>\S+) +from +(?P<first>(step +)?\S+) +to +(?P<last>\S+)"
+)
+_MOST_FLAPS = 10_000  # of one text; each is a change of the machine and its return
 _STEPS = 20  # number of steps of a job whose faults are random
 _SHARES = (0.25, 0.5, 0.75)  # shares of speed that a slow part may have left
 
@@ -38,7 +44,7 @@ def read_faults(words: Iterable[str]) -> tuple[str, ...]:
         if _is_drawn(text):
             _rates(text)
         else:
-            parse_fault(text)
+            _named_faults(text)
     return tuple(found)
 
 
@@ -81,7 +87,29 @@ def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, 
 
 def given_faults(texts: Sequence[str]) -> tuple[Fault, ...]:
     """Return the faults of those texts that name their faults; texts of random faults are skipped."""
-    return tuple(parse_fault(text) for text in texts if not _is_drawn(text))
+    return tuple(fault for text in texts if not _is_drawn(text) for fault in _named_faults(text))
+
+
+def _named_faults(text: str) -> tuple[Fault, ...]:
+    """Return the faults that a text names: one, or those of a part that flaps.
+
+    Raises:
+        InputError: The text is neither; or a part flaps at steps, is never back, or comes and goes too often.
+    """
+    flaps = _FLAPS.fullmatch(text.strip())
+    if flaps is None:
+        return (parse_fault(text),)
+    down_fs, every_fs = (parse_time(flaps[name], f"fault: {name} of {text!r}") for name in ("down", "every"))
+    if not 0 < down_fs < every_fs:
+        what = f"a time above 0 and below the {flaps['every']} from one time to the next"
+        raise must_be("fault", f"how long {text!r} is down", what, flaps["down"])
+    whole = parse_fault(f"{flaps['part']} from {flaps['first']} to {flaps['last']}")
+    if not whole.timed or whole.last is None or whole.part == "rank":
+        raise InputError(f"fault: {text!r} must be of a link, an NPU, a NIC or a switch, from a time to a time such as 10s")
+    begins = range(whole.first, whole.last, every_fs)
+    if len(begins) > _MOST_FLAPS:
+        raise must_be("fault", f"the flaps of {text!r}", f"at most {_MOST_FLAPS}", len(begins), "take a longer `every`")
+    return tuple(replace(whole, first=begin, last=min(begin + down_fs, whole.last)) for begin in begins)
 
 
 def at_times(texts: Sequence[str]) -> bool:

@@ -2,11 +2,7 @@
 
 Also here: NPUs that work, but that no links join to the others any more, so that no rank can be on them.
 
-Also here: the change from one moment of a machine with faults to the next: events, lost ranks, and the system's reaction, and
-the state of a machine from moment to moment, where parts fail, slow down and come back while messages are under way.
-
-A failed part carries nothing from then on, and a slow part carries less. Messages take other routes once the system has
-reacted.
+Also here: the change from one moment of a machine with faults to the next: events, lost ranks, and the system's reaction.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +19,6 @@ from emu.topology.fault_injection.fault import Fault, nic_of
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Topology
-from emu.units import MAX_TICKS
 
 _SHOWN = 3  # NPUs that a message lists
 WHOLE = FailedParts()
@@ -300,99 +295,3 @@ def lost_ranks(before: Sequence[Fault], now: Sequence[Fault], npus: I64, out: Co
 def _cause(faults: Sequence[Fault], npu: int) -> Fault:
     """Return the fault because of which an NPU is lost: a fault of the NPU, its NIC or its links, else the first fault."""
     return next((fault for fault in faults if fault.part != "switch" and npu in fault.at), faults[0])
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class MachineMoment:
-    """The state of a machine from one tick on."""
-
-    time_fs: int
-    found: MachineState  # the machine whose routes messages take; it does not include slower parts
-    share: F64  # [L] share of each of its links' bandwidth that is left
-    speed: F64  # [ranks] share of each NPU's speed that is left
-    events: tuple[str, ...]  # what failed, slowed down or came back
-    states: tuple[str, ...]  # the state of each part that is not whole
-    mended_fs: int  # ticks that the system's reaction took, if it ends at this moment; else 0
-    told: str  # what the system did; "": nothing
-    taken: tuple[LostRank, ...]  # ranks that faults take
-    stops: str  # why the job cannot go on; "": it can
-
-
-class MachineHistory:
-    """The sequence of states of a machine with faults.
-
-    Args:
-        topology: The whole machine.
-        faults: Faults that are all at steps, or all at times.
-        ranks: The number of ranks of the job.
-    """
-
-    def __init__(self, topology: Topology, faults: Sequence[Fault], ranks: int) -> None:
-        self._topology, self._faults, self._ranks = topology, tuple(faults), ranks
-        self._timed = bool(faults) and faults[0].timed
-        at = {moment for fault in faults for moment in (fault.first, fault.last) if moment is not None}
-        self._turns = sorted(at) if self._timed else []  # ticks at which parts change
-        self._step = 0
-        self._now: tuple[Fault, ...] = ()
-        self._found = machine_state(topology, (), ranks)
-        self._out: tuple[int, ...] = ()  # nodes that no longer serve
-        self._mended: tuple[int, int, str] | None = None  # the reaction under way: its end, its ticks, what it does
-        self.whole = self._moment(0, (), (0, ""), "")  # before anything has happened
-
-    @property
-    def next_fs(self) -> int:
-        """The tick of the next change that is known at present; the last tick of the clock: there is none."""
-        mended_fs = self._mended[0] if self._mended else MAX_TICKS
-        return min([*self._turns[:1], mended_fs])
-
-    def step(self, number: int, now_fs: int) -> None:
-        """Begin a step of the job: from now on, the faults of the last step and of this one count."""
-        if not self._timed and number > self._step:
-            self._step = number
-            if self._holding(number) != self._now:
-                self._turns = [now_fs]
-
-    def turn(self) -> MachineMoment:
-        """Go to the next change, and return the state of the machine from then on."""
-        time_fs, before, stops, took = self.next_fs, self._now, "", (0, "")
-        if self._turns and self._turns[0] == time_fs:
-            del self._turns[0]
-            self._now = self._holding(time_fs if self._timed else self._step)
-            stops = self._mend(time_fs, before)
-        hit = lost_ranks(before, self._now, self._found.npus, self._out)
-        if self._mended is not None and self._mended[0] == time_fs and not stops:
-            took, self._mended = self._mended[1:], None
-            self._found = machine_state(self._topology, total_faults(self._now), self._ranks)
-        return self._moment(time_fs, events_of(before, self._now), took, stops, hit)
-
-    def _moment(
-        self, time_fs: int, events: tuple[str, ...], took: tuple[int, str], stops: str, hit: tuple[LostRank, ...] = ()
-    ) -> MachineMoment:
-        """Return the present state of the machine as a moment that begins at a tick.
-
-        Args:
-            time_fs: The tick.
-            events: The failures, slowdowns and returns of parts at this tick, in words.
-            took: The ticks and the words of a system's reaction that ends at this tick; (0, ""): none ends.
-            stops: The reason why the job cannot go on; "": it can.
-            hit: The ranks that the faults of this tick take from the job.
-        """
-        share, speed = shares(self._topology, self._found, self._now), speeds(self._found.npus, self._now)
-        return MachineMoment(time_fs, self._found, share, speed, events, states_of(self._now), *took, hit, stops)
-
-    def _mend(self, time_fs: int, before: tuple[Fault, ...]) -> str:
-        """Start the system's reaction to the change of faults at a tick; return why it cannot react, or "" if it does."""
-        if total_faults(before) == total_faults(self._now):
-            return ""
-        try:
-            took_fs, told = repair_action(self._topology, before, self._now, self._ranks)
-            self._out = machine_state(self._topology, total_faults(self._now), self._ranks).broken.nodes
-        except InputError as error:
-            return str(error)
-        ready_fs = max(time_fs + took_fs, self._mended[0] if self._mended else 0)
-        self._mended = ready_fs, took_fs, told
-        return ""
-
-    def _holding(self, moment: int) -> tuple[Fault, ...]:
-        """Return the faults that are present at a step or at a time."""
-        return tuple(fault for fault in self._faults if fault.holds(moment))

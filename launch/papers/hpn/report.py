@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from launch.papers.hpn.counts import WORDS
+from launch.papers.hpn.figures import OUTAGES, over_time
 from launch.papers.hpn.times import TIMES, dual_plane
-from launch.papers.hpn.training import ALGORITHMS, DEVICE, OUTAGES, STACK, STEPS
+from launch.papers.hpn.training import ALGORITHMS, DEVICE, STACK, STEPS
 from launch.papers.paper import Curve, Figure, FittedInput, Paper, from_nothing, register
 from launch.papers.paper_steps import PaperSteps
 
@@ -34,10 +35,10 @@ PAPER = register(
         Path(__file__).parent,
         title="Alibaba HPN",
         source="Qian et al., Alibaba HPN: A Data Center Network for Large Language Model Training (SIGCOMM 2024).",
-        answers={**STEPS, **from_nothing({**TIMES, **OUTAGES})},
+        answers={**STEPS, **OUTAGES, **from_nothing(TIMES)},
         fitted=dict.fromkeys(_BY_PAIRS, _PAIRS),
         words=WORDS,
-        figures={"19": _dual_plane},
+        figures={"18": over_time, "19": _dual_plane},
         assumptions=lambda: (
             "counts are made on the built topologies `hpn`, `hpn:pod`, `hpn:segment`, `hpn:clos`, `hpn:rail-only` and "
             "`hpn:dcn-plus`",

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, permutations
+from itertools import combinations, pairwise, permutations
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from launch.data.presets import find_book
 from launch.papers.networks import build_once, parts
 from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.targets import Answer
-from topologies.railx.rail_repair import largest_grid
+from topologies.railx.rail_repair import largest_grid, subnetworks
 
 HYPERX = "railx:hyperx:m=4,n=2"
 _PORT, _OCS = 50e9, 128  # bytes per second one way: 400 Gb/s; ports of an optical switch
@@ -167,6 +167,21 @@ def largest_job_nodes(side: int, faults: np.ndarray) -> int:
     return len(kept[0]) * len(kept[1])
 
 
+def _beside() -> Answer:
+    """Answer how many sub-networks take all nodes where four faults cost one job two rows or columns, at most."""
+    side, counts = 5, Counter[int]()
+    for places in combinations(range(side**2), 4):
+        faults = np.stack(np.divmod(places, side), 1)
+        rows, columns = largest_grid(side, side, faults)
+        if len(rows) + len(columns) == 2 * side - 2:
+            grids = subnetworks(side, side, faults)
+            used = sum(len(along) * len(across) for along, across in grids)
+            counts[len(grids) if used == side**2 - 4 else 0] += 1
+    words = ", ".join(f"{count} take {number} sub-networks" for number, count in sorted(counts.items()))
+    found = max(counts) if 0 not in counts else 0  # none where nodes are left over
+    return Answer(float(found), (f"places of four faults on {side} x {side} nodes, which use all others: {words}",))
+
+
 def _worst() -> Iterator[FormulaCase]:
     """Yield the nodes of the largest job with the worst faults."""
     for a in (1, 2, 5):
@@ -227,6 +242,7 @@ COUNTS: Mapping[str, Callable[[], Answer]] = {
     "rx-t2-df-bw": _dragonfly_throughput,
     "rx-d-hx": _most_inside,
     "rx-a2": _grids,
+    "rx-a5": _beside,
     "rx-worst": lambda: check_formula(_worst()),
     "rx-avail": _available,
     "rx-avail-s1": _falls,

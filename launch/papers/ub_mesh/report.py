@@ -12,7 +12,10 @@ import numpy as np
 
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
+from emu.topology.facts.notices import direct_notices, flooded_notices
+from emu.topology.facts.routing_tables import table_size
 from emu.topology.paths.path_check import cycle
+from emu.units import format_time, seconds
 from launch.papers.networks import build_once, parts
 from launch.papers.paper import AnswerFunction, FittedInput, Paper, check_formula, from_nothing, register
 from launch.papers.targets import Answer, Target
@@ -57,6 +60,53 @@ def _lanes() -> Answer:
     return Answer(float(lanes), (words,), holds=lanes == 2 and cycle(routes, routes.virtual) == [])
 
 
+_HANDLING_FS = 10**9  # a node acts on a notice in 1 us, for which no source has a number
+
+
+def _tables() -> Answer:
+    """Answer how many entries a routing table has by structured addresses, and with one for each destination."""
+    words = {"a rack": "ub-mesh:rack", "a pod": "ub-mesh:pod", "a SuperPod": SUPERPOD}
+    sizes = {name: table_size(build_once(word), 0) for name, word in words.items()}
+    found = ", ".join(f"{of.structured} of {of.flat} in {name}" for name, of in sizes.items())
+    how = "segments are those to which the built routes leave NPU 0 by the same links, by the order of digits with the fewest"
+    return Answer(
+        found, (how, "significantly: to less than a quarter"), holds=all(4 * of.structured < of.flat for of in sizes.values())
+    )
+
+
+def _notices() -> Answer:
+    """Answer when all whose paths change know of a failed link of a rack, hop by hop and by direct notices."""
+    rack, told, holds = build_once("ub-mesh:rack:routing=detour"), [], True
+    for name, cable in (("X", (0, 1)), ("Y", (0, 8))):
+        direct, flooded = (way(rack, cable, _HANDLING_FS) for way in (direct_notices, flooded_notices))
+        times = (format_time(seconds(of.last_fs)) for of in (direct, flooded))
+        told.append(f"a link of {name}: {' for '.join(times)}, {direct.sent} for {flooded.sent} notices")
+        holds &= direct.last_fs < flooded.last_fs and direct.sent < flooded.sent
+    how = (
+        "a node acts on a notice in 1 us, which is assumed; a hop takes 300 ns; all NPUs of a rack have detours over each link"
+    )
+    without = "without detours (routing=shortest) those to be told are next to the link, and hear as soon hop by hop"
+    return Answer("; ".join(told), (how, without), holds=holds)
+
+
+def _experts() -> Answer:
+    """Answer how many tokens of experts go between boards, and over all links, if a board's copies are made on the board."""
+    rack, plans = build_once("ub-mesh:rack"), (("flat", 64), ("hierarchical", (8, 8)))
+    between, over = [], []
+    for name, shape in plans:
+        sends = algorithm("dispatch", name).schedule(shape).expand()
+        src, dst = sends.src.astype(np.int64), sends.dst.astype(np.int64)
+        between.append(int((src // 8 != dst // 8).sum()))
+        over.append(int(rack.routes(src, dst, np.zeros_like(src)).hops.sum()))
+    words = (
+        f"between boards {between[1]} for {between[0]} copies, over all links {over[1]} for {over[0]}",
+        "8 experts of 64 for a token, 16 tokens a rank; a combine goes the same ways back",
+    )
+    saved = [100 * (1 - hierarchical / flat) for flat, hierarchical in (between, over)]
+    found = f"{saved[0]:.0f} % less between boards, {saved[1]:.0f} % less over all links"
+    return Answer(found, words, holds=min(saved) > 0)
+
+
 _DIGITS = 4  # decimals in which the rates of switches are equal
 
 
@@ -97,6 +147,9 @@ _TIMES: Mapping[str, Callable[[], Answer | float | str]] = {
     "ub-mr-opt": _rings,
     "ub-backup": _backup,
     "ub-vl": _lanes,
+    "ub-table": _tables,
+    "ub-notice": _notices,
+    "ub-moe": _experts,
 }
 _ANSWERS: Mapping[str, AnswerFunction] = {
     "ub-t1-": _share,

@@ -11,7 +11,7 @@ from emu.fabric.lower import lower_placed
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
-from emu.topology.fault_injection.machine_state import MachineHistory
+from emu.topology.fault_injection.machine_history import MachineHistory
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -36,7 +36,7 @@ OPEN = {
 LONG = (
     *("rx-f14", "rx-f15", "rx-n-", "rx-t2-df-n", "rx-t2-torus", "rx-a2"),
     *("rx-t3-Hx7-2ft", "rx-t6-Tap49", "rx-eq13-vs8", "rx-eq13-lat", "hpn-ar", "hpn-dp"),
-    *("hpn-625", "hpn-s-fail", "hpn-s-flap", "ub-7pct"),
+    *("hpn-625", "hpn-s-fail", "hpn-s-back", "hpn-s-flap", "ub-7pct"),
     *("hpn-149", "hpn-l7", "hpn-l13", "hpn-g175", "ub-f17", "ub-f19", "ub-f20", "ub-lin"),
 )
 

@@ -8,7 +8,8 @@ from emu.model.plan.plan import Plan
 from emu.study.live.faulty_job import check_room_for_job, job_ends, losses, time_faulty_job
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import check_faults, parse_fault
-from emu.topology.fault_injection.machine_state import MachineHistory, machine_state
+from emu.topology.fault_injection.machine_history import MachineHistory
+from emu.topology.fault_injection.machine_state import machine_state
 from emu.units import MAX_TICKS
 
 RACK = "ub-mesh:rack-full:dims=2x4"  # node 40 is the backup NPU

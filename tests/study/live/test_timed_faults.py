@@ -16,7 +16,8 @@ from emu.study.live.timed_faults import ends_fs, laid, run_through_timed_faults
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import check_before_end, parse_fault
 from emu.topology.fault_injection.fault_script import faults_of
-from emu.topology.fault_injection.machine_state import MachineHistory, machine_state
+from emu.topology.fault_injection.machine_history import MachineHistory
+from emu.topology.fault_injection.machine_state import machine_state
 from emu.topology.topology import Topology
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace

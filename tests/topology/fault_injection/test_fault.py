@@ -135,3 +135,27 @@ def test_random_faults_are_drawn_by_their_rates_and_their_seed():
 def test_random_faults_that_cannot_be_are_one_line(text, said):
     with pytest.raises(InputError, match=said):
         read_faults([text])
+
+
+def test_a_part_that_flaps_has_a_fault_for_each_time_that_it_is_down():
+    """A flap of 100 ms every 2 s, from 10 s to before 15 s, comes three times."""
+    found = faults_of(["link 3-7 flaps 100ms every 2s from 10s to 15s"], BOARD, 8, 1, clock=True)
+    assert list(map(str, found)) == [f"link 3-7 from {10 + 2 * i}s to {10 + 2 * i}.1s" for i in range(3)]
+    slow = faults_of(["npu 3 slow 0.5 flaps 1s every 3s from 1s to 1.5s"], BOARD, 8, 1, clock=True)
+    assert list(map(str, slow)) == ["npu 3 slow 0.5 from 1s to 1.5s"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("link 3-7 flaps 2s every 2s from 10s to 15s", "below the 2s"),
+        ("link 3-7 flaps 1s every 2s from step 1 to 15", "from a time to a time"),
+        ("rank 3 kill flaps 1s every 2s from 1s to 2s", "must be of a link"),
+        ("link 3-7 flaps 1us every 2us from 0s to 1000s", "at most 10000"),
+        ("link 3-7 flaps often", "PART at step S"),
+    ],
+)
+def test_a_flap_that_cannot_be_is_refused_in_one_line(text, said):
+    """Each message says what is wrong with the text."""
+    with pytest.raises(InputError, match=said):
+        read_faults([text])

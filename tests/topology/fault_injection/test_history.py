@@ -4,7 +4,7 @@ import pytest
 
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
-from emu.topology.fault_injection.machine_state import MachineHistory, MachineMoment
+from emu.topology.fault_injection.machine_history import MachineHistory, MachineMoment
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS
 
@@ -13,8 +13,8 @@ BOARD = build_topology("ub-mesh:board")
 RACK = build_topology("ub-mesh:rack-full:dims=2x4")
 
 
-def moments(topology: Topology, *texts: str, ranks: int = 8) -> list[MachineMoment]:
-    course = MachineHistory(topology, [parse_fault(text) for text in texts], ranks)
+def moments(topology: Topology, *texts: str, ranks: int = 8, detect_fs: int = 0) -> list[MachineMoment]:
+    course = MachineHistory(topology, [parse_fault(text) for text in texts], ranks, detect_fs)
     found = []
     while course.next_fs < MAX_TICKS:
         found.append(course.turn())
@@ -73,6 +73,21 @@ def test_the_ranks_that_faults_take_are_named_once() -> None:
 def test_where_the_system_cannot_the_moment_says_why() -> None:
     (only,) = moments(BOARD, *(f"link 0-{i} at 1ms" for i in range(1, 8)))
     assert only.stops.startswith("NPU 0 is cut off, as no links join it to the others: ")
+
+
+def test_where_the_system_could_not_it_can_again_once_a_part_is_back() -> None:
+    """A job that waits for a repair runs then on the fabric that it had before; what follows is met as anything else."""
+    cut = [f"link 0-{i} from 1ms to 2ms" for i in range(1, 8)]
+    stopped, still, back, failed, mended = moments(BOARD, *cut, "npu 3 slow 0.5 at 1.5ms", "link 0-1 at 3ms")
+    assert stopped.stops == still.stops != ""
+    assert (back.time_fs, back.stops, back.share.min()) == (2 * MS, "", 1)
+    assert (share_of(failed, 0, 1), share_of(mended, 0, 1)) == ([0], [])
+
+
+def test_a_system_that_notices_late_mends_itself_as_much_later() -> None:
+    """The time until a fault is detected comes before the time that the reaction takes, at a return too."""
+    found = moments(BOARD, "link 0-1 from 1ms to 5ms", detect_fs=2 * MS)
+    assert [moment.time_fs for moment in found] == [MS, 3 * MS + 300 * NS, 5 * MS, 7 * MS + 300 * NS]
 
 
 def test_steps_come_when_they_begin() -> None:

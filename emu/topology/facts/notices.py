@@ -1,0 +1,84 @@
+"""How a network hears of a link that has failed: hop by hop, or by notices sent directly to those whose paths change.
+
+Hop by hop every node that hears of it acts on the notice, and passes it on to all its neighbours. A notice that is sent
+directly goes along the routes that are left, and only the node for which it is meant acts on it (UB-Mesh 4.2, Figure 12).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import dijkstra
+
+from emu.arrays import F64, I64, column
+from emu.topology.fault_injection.machine_state import rows_of
+from emu.topology.removal import remove_parts
+from emu.topology.topology import Topology
+
+_CHANNELS = 16  # of each pair, whose paths count
+
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """The notices of one failed link."""
+
+    last_fs: int  # ticks until the last NPU whose paths change has acted on its notice
+    sent: int  # notices on links, each hop of each notice
+    acting: int  # nodes that act on one
+
+
+def hearers(topology: Topology, cable: tuple[int, int]) -> I64:
+    """Return the NPUs of which a message, on any channel and to any NPU, goes over a cable."""
+    n = topology.n_npus
+    src, dst = (np.repeat(each, _CHANNELS) for each in np.nonzero(~np.eye(n, dtype=np.bool_)))
+    routes = topology.routes(src, dst, np.arange(len(src)) % _CHANNELS)
+    over = np.isin(routes.link, rows_of(topology, [(min(cable), max(cable))]))
+    return column(np.unique(np.repeat(src, routes.hops)[over]), np.int64)
+
+
+def direct_notices(topology: Topology, cable: tuple[int, int], handling_fs: int) -> Notices:
+    """Return the notices that the ends of a failed cable send directly, each to the NPUs that are nearest to it.
+
+    Args:
+        topology: The whole topology.
+        cable: The two nodes that the links of the cable join.
+        handling_fs: Ticks in which a node acts on a notice.
+    """
+    told, left = _told(topology, cable), _without(topology, cable)
+    routes = [left.router(np.full_like(told, end), told, np.zeros_like(told)) for end in cable]
+    delays = [np.add.reduceat(np.append(left.links.latency_fs[of.link], 0), of.start[:-1]) * (of.hops > 0) for of in routes]
+    nearest = np.argmin(np.stack(delays), axis=0)
+    hops = np.choose(nearest, [of.hops for of in routes])
+    last_fs = int(np.min(np.stack(delays), axis=0).max(initial=0))
+    return Notices(last_fs + handling_fs * bool(len(told)), int(hops.sum()), len(told))
+
+
+def flooded_notices(topology: Topology, cable: tuple[int, int], handling_fs: int) -> Notices:
+    """Return the notices that nodes pass on hop by hop; arguments as `direct_notices` has them."""
+    told, left = _told(topology, cable), _without(topology, cable)
+    heard_fs = _hop_by_hop(left, cable, handling_fs)
+    pairs = np.unique(np.stack((left.links.src, left.links.dst)), axis=1)
+    acting = int(np.isfinite(heard_fs).sum()) - len(cable)
+    sent = int(np.isfinite(heard_fs)[pairs[0]].sum()) - acting  # a node does not send it back to where it has heard it
+    return Notices(int(heard_fs[told].max(initial=0)), sent, acting)
+
+
+def _told(topology: Topology, cable: tuple[int, int]) -> I64:
+    """Return the NPUs, beside the ends of the cable, whose paths change."""
+    return column(np.setdiff1d(hearers(topology, cable), cable), np.int64)
+
+
+def _without(topology: Topology, cable: tuple[int, int]) -> Topology:
+    """Return the topology without a cable."""
+    return remove_parts(topology, links=rows_of(topology, [(min(cable), max(cable))]))
+
+
+def _hop_by_hop(left: Topology, ends: tuple[int, int], handling_fs: int) -> F64:
+    """Return [n_nodes] the ticks until each node has acted on a notice that all pass on to their neighbours."""
+    links = left.links
+    weight = (links.latency_fs + handling_fs).astype(np.float64)
+    order = np.lexsort((weight, links.dst, links.src))
+    src, dst, weight = links.src[order], links.dst[order], weight[order]
+    first = np.flatnonzero(np.append(True, (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])))  # the fastest of parallel links
+    graph = coo_array((weight[first], (src[first], dst[first])), shape=(left.n_nodes, left.n_nodes)).tocsr()
+    return column(dijkstra(graph, indices=list(ends), min_only=True), np.float64)

@@ -1,0 +1,125 @@
+"""A machine from moment to moment, where parts fail, slow down and come back while messages are under way.
+
+A failed part carries nothing from then on, and a slow part carries less. Messages take other routes once the system has
+reacted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emu.arrays import F64
+from emu.errors import InputError
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.machine_state import (
+    LostRank,
+    MachineState,
+    events_of,
+    lost_ranks,
+    machine_state,
+    repair_action,
+    shares,
+    speeds,
+    states_of,
+    total_faults,
+)
+from emu.topology.topology import Topology
+from emu.units import MAX_TICKS
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MachineMoment:
+    """The state of a machine from one tick on."""
+
+    time_fs: int
+    found: MachineState  # the machine whose routes messages take; it does not include slower parts
+    share: F64  # [L] share of each of its links' bandwidth that is left
+    speed: F64  # [ranks] share of each NPU's speed that is left
+    events: tuple[str, ...]  # what failed, slowed down or came back
+    states: tuple[str, ...]  # the state of each part that is not whole
+    mended_fs: int  # ticks that the system's reaction took, if it ends at this moment; else 0
+    told: str  # what the system did; "": nothing
+    taken: tuple[LostRank, ...]  # ranks that faults take
+    stops: str  # why the job cannot go on; "": it can
+
+
+class MachineHistory:
+    """The sequence of states of a machine with faults.
+
+    Args:
+        topology: The whole machine.
+        faults: Faults that are all at steps, or all at times.
+        ranks: The number of ranks of the job.
+        detect_fs: Ticks from a change of the failed parts to the beginning of the system's reaction.
+    """
+
+    def __init__(self, topology: Topology, faults: Sequence[Fault], ranks: int, detect_fs: int = 0) -> None:
+        self._topology, self._faults, self._ranks, self._detect_fs = topology, tuple(faults), ranks, detect_fs
+        self._timed = bool(faults) and faults[0].timed
+        at = {moment for fault in faults for moment in (fault.first, fault.last) if moment is not None}
+        self._turns = sorted(at) if self._timed else []  # ticks at which parts change
+        self._step = 0
+        self._now: tuple[Fault, ...] = ()
+        self._found = machine_state(topology, (), ranks)
+        self._out: tuple[int, ...] = ()  # nodes that no longer serve
+        self._could: tuple[Fault, ...] = ()  # the last faults that the system could react to
+        self._stops = ""  # why it cannot react to the present ones
+        self._mended: tuple[int, int, str] | None = None  # the reaction under way: its end, its ticks, what it does
+        self.whole = self._moment(0, (), (0, ""))  # before anything has happened
+
+    @property
+    def next_fs(self) -> int:
+        """The tick of the next change that is known at present; the last tick of the clock: there is none."""
+        mended_fs = self._mended[0] if self._mended else MAX_TICKS
+        return min([*self._turns[:1], mended_fs])
+
+    def step(self, number: int, now_fs: int) -> None:
+        """Begin a step of the job: from now on, the faults of the last step and of this one count."""
+        if not self._timed and number > self._step:
+            self._step = number
+            if self._holding(number) != self._now:
+                self._turns = [now_fs]
+
+    def turn(self) -> MachineMoment:
+        """Go to the next change, and return the state of the machine from then on."""
+        time_fs, before, took = self.next_fs, self._now, (0, "")
+        if self._turns and self._turns[0] == time_fs:
+            del self._turns[0]
+            self._now = self._holding(time_fs if self._timed else self._step)
+            self._mend(time_fs, before)
+        hit = lost_ranks(before, self._now, self._found.npus, self._out)
+        if self._mended is not None and self._mended[0] == time_fs:
+            took, self._mended = self._mended[1:], None
+            self._found = machine_state(self._topology, total_faults(self._now), self._ranks)
+        return self._moment(time_fs, events_of(before, self._now), took, hit)
+
+    def _moment(
+        self, time_fs: int, events: tuple[str, ...], took: tuple[int, str], hit: tuple[LostRank, ...] = ()
+    ) -> MachineMoment:
+        """Return the present state of the machine as a moment that begins at a tick.
+
+        Args:
+            time_fs: The tick.
+            events: The failures, slowdowns and returns of parts at this tick, in words.
+            took: The ticks and the words of a system's reaction that ends at this tick; (0, ""): none ends.
+            hit: The ranks that the faults of this tick take from the job.
+        """
+        share, speed = shares(self._topology, self._found, self._now), speeds(self._found.npus, self._now)
+        return MachineMoment(time_fs, self._found, share, speed, events, states_of(self._now), *took, hit, self._stops)
+
+    def _mend(self, time_fs: int, before: tuple[Fault, ...]) -> None:
+        """Start the system's reaction to the change of faults at a tick; note why it cannot react, or that it can."""
+        if total_faults(before) == total_faults(self._now):
+            return
+        try:
+            took_fs, told = repair_action(self._topology, self._could, self._now, self._ranks)
+            self._out = machine_state(self._topology, total_faults(self._now), self._ranks).broken.nodes
+        except InputError as error:
+            self._stops, self._mended = str(error), None
+            return
+        noticed_fs = time_fs + (self._detect_fs if told else 0)
+        ready_fs = max(noticed_fs + took_fs, self._mended[0] if self._mended else 0)
+        self._could, self._stops, self._mended = self._now, "", (ready_fs, took_fs, told)
+
+    def _holding(self, moment: int) -> tuple[Fault, ...]:
+        """Return the faults that are present at a step or at a time."""
+        return tuple(fault for fault in self._faults if fault.holds(moment))
