@@ -1,5 +1,6 @@
 """A device with the kernels that a profile saw: they count before its model, which tells all that was not seen."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -47,11 +48,14 @@ def _place(kernel: MeasuredKernel) -> MeasuredKernel:
 def device_like(names: Iterable[str], devices: Iterable[str]) -> str:
     """Return the name among those of known devices that the devices of a profile have in theirs, the longest; "": none.
 
+    A name counts where a word begins, and where its number ends: `NVIDIA GH200` is no h200.
+
     Args:
         names: The names of known devices; before a dash they are those of products.
         devices: The names that a profile has, with the maker and the memory.
     """
     words = " ".join(devices).lower()
-    return max(
-        (name for name in names if name.partition("-")[0] in words), key=lambda name: len(name.partition("-")[0]), default=""
-    )
+    product = {name: name.partition("-")[0] for name in names}
+    whole = {name: re.escape(of) + r"(?!\d)" * of[-1:].isdigit() for name, of in product.items()}
+    found = (name for name, of in whole.items() if re.search(rf"(?<![a-z0-9]){of}", words))
+    return max(found, key=lambda name: len(product[name]), default="")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from emu.files import has_ending
 from emu.trace.formats.chakra import chakra_trace
 from emu.trace.formats.chakra.chakra_files import ENDING, is_chakra
 from emu.trace.formats.chakra.chakra_writer import write_chakra
@@ -63,7 +64,7 @@ def output_path(given: str | os.PathLike[str]) -> Path:
 
 def is_by_rank(path: Path) -> bool:
     """Return whether a file of this name stands for a file of each rank, beside which there may be others."""
-    return path.name.endswith(ENDING)
+    return has_ending(path, ENDING)
 
 
 def write_trace(layout: TraceLayout, path: Path) -> None:
@@ -77,7 +78,7 @@ def write_trace(layout: TraceLayout, path: Path) -> None:
         InputError: the format cannot hold the trace.
         WriteError: the file cannot be written.
     """
-    named = (each.write for each in FORMATS if each.write and path.name.lower().endswith(each.endings))
+    named = (each.write for each in FORMATS if each.write and has_ending(path, *each.endings))
     write = next(named, None)
     if write is None:
         save(layout.trace, path)

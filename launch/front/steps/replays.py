@@ -30,8 +30,8 @@ def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = 
 
     Args:
         path: The file, or a folder with a file of each rank.
-        host_time: Whether the time of the host between launches counts; of a profile alone.
-        fill_ranks: Whether ranks without a file do what ranks of equal groups do; of a profile alone.
+        host_time: Whether the time of the host between launches counts; of a profile, and of Chakra's operators of the host.
+        fill_ranks: Whether ranks without a file do what ranks of equal groups do; of a profile and of execution traces.
 
     Raises:
         InputError: the file cannot be read, or holds none.
@@ -40,7 +40,9 @@ def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = 
         foreign = read_foreign(Path(path), host_time=host_time, fill_ranks=fill_ranks)
     if foreign is None and (host_time or fill_ranks):
         option = "--host-time" if host_time else "--fill-ranks"
-        raise InputError(f"replay: {option} needs a profile of another program, got {str(path)!r}; leave it out")
+        raise InputError(
+            f"replay: {option} needs a profile or execution traces of another program, got {str(path)!r}; leave it out"
+        )
     return load(Path(path)) if foreign is None else foreign
 
 
@@ -69,17 +71,18 @@ def replay(
     """Time a recorded trace on topologies, without running it again.
 
     Args:
-        trace: The trace: a file, a profile of PyTorch (a file, or a folder with one a rank), or a `Trace`.
+        trace: The trace: a file of Emu's own, a profile of PyTorch or execution traces of Chakra (a file, or a folder with one
+            a rank), a GOAL schedule, or a `Trace`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        ran_on: The network on which a profile was taken; it is timed first, and tells the error of the replay.
-        device: The device: a name, a .toml file, or a `Device`; None: h100, but kernels of a profile last as measured.
+        ran_on: The network on which a trace with measured times was taken; it is timed first, and tells the error of the replay.
+        device: The device: a name, a .toml file, or a `Device`; None: h100, but computations that have times last as measured.
         dtype: The data type as which float32 is timed; `as-ran`: each in its own; None: as the command that recorded the trace.
         algorithm: Words that choose algorithms, such as `all_reduce=ring`; `recorded`: those of the run; empty: `auto`.
         stack: The times that software adds to messages and requests, such as `launch=5us`.
         fault: Parts that fail while the job runs, such as `link 0-1 at step 2`, or files of such texts.
         perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
-        host_time: Keep the time that the host took between launches, of a profile.
-        fill_ranks: Let ranks without a file do what ranks of equal groups do, of a profile.
+        host_time: Keep the time that the host took between launches, of a profile or of execution traces.
+        fill_ranks: Let ranks without a file do what ranks of equal groups do, of a profile or of execution traces.
 
     Returns:
         The step on each topology; with `fault` the steps of a job, one after another.
@@ -200,7 +203,7 @@ def compare(first: TraceLike, second: TraceLike) -> TraceComparison:
     """Compare a step of two traces: requests, their order, bytes, dependencies, FLOPs and memory.
 
     Args:
-        first: A trace: a file, a profile of PyTorch, or a `Trace`.
+        first: A trace: a file of Emu's own or of another program, as `replay` takes it, or a `Trace`.
         second: The other one.
 
     Raises:

@@ -14,16 +14,16 @@ from emu.files import read_input
 from emu.trace.formats.chakra.chakra_files import TraceFiles, groups_beside, groups_in_metadata, ranks_named, trace_files
 from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile, read_nodes
 from emu.trace.formats.chakra.exact_columns import NodeEvent, RankAbout
-from emu.trace.formats.chakra.rank_rows import US, JobRanks, RankGroup, RankRows, rank_rows
-from emu.trace.formats.kineto.missing_ranks import filled_groups
-from emu.trace.formats.kineto.profiled_request import ProfiledGroup
+from emu.trace.formats.chakra.rank_rows import US, JobRanks, RankRows, rank_rows
+from emu.trace.formats.missing_ranks import filled_groups
+from emu.trace.formats.rank_group import RankGroup
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, PARTS, Events, Group, Kind, Trace, typed_events
 
 FORMAT = "Chakra"
 _UNNAMED = "unnamed NPUs"
 _MESSAGES = (Kind.SEND, Kind.RECV)
-Plays = Mapping[int, tuple[int, Sequence[ProfiledGroup]]]  # for each rank the one whose events it has, and its own groups
+Plays = Mapping[int, tuple[int, Sequence[RankGroup]]]  # for each rank the one whose events it has, and its own groups
 
 
 def read_chakra(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
@@ -93,10 +93,10 @@ def _size(ranks: int | None) -> str:
 
 def _plays(ranks: Mapping[int, RankRows], missing: Sequence[int], world: int) -> Plays:
     """Return for each rank the rank whose events it has (itself if it has a file), and its own groups."""
-    found: dict[int, tuple[int, Sequence[ProfiledGroup]]] = {rank: (rank, of.groups) for rank, of in ranks.items()}
+    found: dict[int, tuple[int, Sequence[RankGroup]]] = {rank: (rank, of.groups) for rank, of in ranks.items()}
     if missing:
         talking = {of.groups[row.group].ranks for of in ranks.values() for row in of.rows if row.kind in _MESSAGES}
-        found |= filled_groups({rank: own for rank, (_, own) in found.items()}, missing, world, talking)
+        found |= filled_groups(WHAT, {rank: own for rank, (_, own) in found.items()}, missing, world, talking)
     return found
 
 
@@ -112,7 +112,7 @@ def _trace(ranks: Mapping[int, RankRows], plays: Plays, missing: Sequence[int], 
         tuple(_events(ranks[rank].rows, timed=timed) for rank in firsts),
         column([role_of[plays[rank][0]] for rank in range(len(plays))], np.int32),
         tuple(Group(label.partition("\n")[0], members) for members, label in order),
-        tuple(tuple(number[RankGroup(*group)] for group in plays[rank][1]) for rank in range(len(plays))),
+        tuple(tuple(number[group] for group in plays[rank][1]) for rank in range(len(plays))),
         _peaks([ranks[rank].about for rank in firsts]),
         _meta(next(iter(ranks.values()))),
     )
@@ -130,7 +130,7 @@ def _group_order(ranks: Mapping[int, RankRows], plays: Plays) -> list[RankGroup]
     written = {
         group: int(name) for of in ranks.values() if of.about for name, group in zip(of.about.groups, of.groups, strict=True)
     }
-    every = dict.fromkeys(RankGroup(*group) for rank in range(len(plays)) for group in plays[rank][1])
+    every = dict.fromkeys(group for rank in range(len(plays)) for group in plays[rank][1])
     return sorted(every, key=lambda group: written.get(group, len(written)))
 
 

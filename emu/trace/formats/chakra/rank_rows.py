@@ -17,6 +17,7 @@ from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile
 from emu.trace.formats.chakra.chakra_schema import CommType, NodeType
 from emu.trace.formats.chakra.exact_columns import NodeEvent, RankAbout, exact_row
 from emu.trace.formats.chakra.node_order import Waits, nodes_in_order
+from emu.trace.formats.rank_group import RankGroup
 from emu.trace.kernel_shape import MOVES
 from emu.trace.trace import Kind
 
@@ -28,13 +29,6 @@ OPERATIONS = {of: of.name.lower() for of in CommType} | {
 TYPED_AS = "bfloat16"  # the dtype of FLOPs, as nodes of other programs name none
 _COMPUTATIONS = (NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE)
 _MOST_TAG = 2**31 - 1
-
-
-class RankGroup(NamedTuple):
-    """A group of a rank."""
-
-    ranks: tuple[int, ...]
-    label: str  # its axis, with a number behind it where a rank has several groups of these ranks
 
 
 class RankRows(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.equivalence import turns
 from emu.errors import InputError
-from emu.files import read_input
+from emu.files import has_ending, read_input
 from emu.trace.formats.goal.goal_binary import COOKIE, parse_binary
 from emu.trace.formats.goal.goal_ops import GoalOps, Op
 from emu.trace.formats.goal.goal_text import parse_text
@@ -33,7 +33,7 @@ _EMPTY = "messages of 0 bytes have one byte"
 
 def is_goal(path: Path) -> bool:
     """Return whether a path is a GOAL schedule: a file that is named so, or one that begins as the binary form does."""
-    named = path.name.lower().endswith(GOAL_ENDINGS)
+    named = has_ending(path, *GOAL_ENDINGS)
     if named or not path.is_file():  # a pipe would be waited for
         return named
     try:

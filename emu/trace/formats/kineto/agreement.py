@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from emu.errors import InputError, rank_list
-from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
+from emu.trace.formats.kineto.profiled_request import ProfiledRequest
 from emu.trace.formats.kineto.rank_events import RankEvents
+from emu.trace.formats.rank_group import RankGroup
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _UNEVEN = "all_to_all"  # the operation whose members may have buffers of different sizes
@@ -18,12 +19,12 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
     Raises:
         InputError: a rank is no member of a group that it calls, or members do not make equal calls.
     """
-    calls: defaultdict[ProfiledGroup, dict[int, list[int]]] = defaultdict(dict)
+    calls: defaultdict[RankGroup, dict[int, list[int]]] = defaultdict(dict)
     for rank, of_rank in sorted(ranks.items()):
         for group, rows in of_rank.events.collectives().items():
-            if rank not in group[0]:
+            if rank not in group.ranks:
                 raise InputError(
-                    f"profile: {_named(of_rank, rows[0])} is of ranks {rank_list(group[0])}, without rank {rank} itself"
+                    f"profile: {_named(of_rank, rows[0])} is of ranks {rank_list(group.ranks)}, without rank {rank} itself"
                 )
             calls[group][rank] = rows
     found = {rank: dict(of_rank.events.requests) for rank, of_rank in ranks.items()}

@@ -17,12 +17,12 @@ from emu.trace.formats.kineto.profiled_events import HOST, US, Head, ProfiledEve
 from emu.trace.formats.kineto.profiled_request import (
     MESSAGES,
     Args,
-    ProfiledGroup,
     ProfiledRequest,
     dtype_of,
     request_by_operator,
 )
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
+from emu.trace.formats.rank_group import RankGroup
 
 _BARRIER = "barrier"
 _LOOKED = 8  # how many requests of gloo may have begun before the one that is looked for
@@ -31,7 +31,7 @@ _LOOKED = 8  # how many requests of gloo may have begun before the one that is l
 class _Ran:
     """The requests that gloo ran, each with what the profile says of its tensors and the group of its thread."""
 
-    def __init__(self, profile: RankProfile, groups: Mapping[int, ProfiledGroup]) -> None:
+    def __init__(self, profile: RankProfile, groups: Mapping[int, RankGroup]) -> None:
         ran = profile.annotations
         rows = np.flatnonzero([profile.names[n].startswith(RUNS) for n in ran.name.tolist()])
         self._profile, self._groups = profile, groups
@@ -56,7 +56,7 @@ class _Ran:
                 return row
         return -1
 
-    def group(self, row: int) -> ProfiledGroup:
+    def group(self, row: int) -> RankGroup:
         """Return the group of the request in a row; for row -1, which gloo did not run, the only group.
 
         Raises:
@@ -87,7 +87,7 @@ class _Ran:
 
 
 def host_events(
-    profile: RankProfile, spans: ProfileSpans, steps: I64, host_time: bool, groups: Mapping[int, ProfiledGroup]
+    profile: RankProfile, spans: ProfileSpans, steps: I64, host_time: bool, groups: Mapping[int, RankGroup]
 ) -> ProfiledEvents:
     """Return the events of a rank whose profile has no kernels.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import must_be
-from emu.files import write_file
+from emu.files import has_ending, write_file
 from emu.trace.formats.kineto.profiled_request import axis_label
 from emu.trace.formats.kineto.rank_layout import HostCall, RoleLayout, role_layout
 from emu.trace.formats.kineto.request_arguments import (
@@ -55,14 +55,12 @@ def write_profile(layout: TraceLayout, path: Path) -> None:
     for rank, profile in enumerate(_profiles(layout)):
         text = profile.encode()
         target = path if trace.n_ranks == 1 else rank_path(path, rank)
-        write_file("--trace", target, gzip.compress(text, 6, mtime=0) if path.suffix == ".gz" else text)
+        write_file("--trace", target, gzip.compress(text, 6, mtime=0) if has_ending(path, ".gz") else text)
 
 
 def rank_path(path: Path, rank: int) -> Path:
     """Return the file of a rank: `step.rank3.json.gz` for `step.json.gz`, so that programs still know the ending."""
-    ending = next(
-        end for end in (".pt.trace.json.gz", ".pt.trace.json", ".json.gz", ".json") if path.name.lower().endswith(end)
-    )
+    ending = next(end for end in (".pt.trace.json.gz", ".pt.trace.json", ".json.gz", ".json") if has_ending(path, end))
     return path.with_name(f"{path.name[: -len(ending)]}.rank{rank}{path.name[-len(ending) :]}")
 
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from emu.collective.operation import GATHERING
 from emu.dtypes import DTYPES
 from emu.errors import BareError
+from emu.trace.formats.rank_group import RankGroup
 
 Args = Mapping[str, Any]
-ProfiledGroup = tuple[tuple[int, ...], str]  # ranks, and PyTorch's description
 NAMED = "Collective name"  # the argument that names the operation
 MESSAGES = ("send", "recv")  # operations of two ranks
 
@@ -87,9 +87,9 @@ class ProfiledRequest(NamedTuple):
     label: str  # PyTorch's description of the group
 
     @property
-    def group(self) -> ProfiledGroup:
+    def group(self) -> RankGroup:
         """The ranks and the description of its group."""
-        return self.ranks, self.label
+        return RankGroup(self.ranks, self.label)
 
     @property
     def is_message(self) -> bool:

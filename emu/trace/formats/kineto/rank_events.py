@@ -11,8 +11,8 @@ from emu.trace.formats.kineto.collective_kernels import requests_of_kernels
 from emu.trace.formats.kineto.host_order import host_events, host_works
 from emu.trace.formats.kineto.kernel_order import KernelOrder, issue_times, launches
 from emu.trace.formats.kineto.profiled_events import ProfiledEvents
-from emu.trace.formats.kineto.profiled_request import ProfiledGroup
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
+from emu.trace.formats.rank_group import RankGroup
 
 
 class RankEvents(NamedTuple):
@@ -66,7 +66,7 @@ def rank_work(profile: RankProfile) -> RankWork:
     return RankWork(profile, spans, _steps(profile, spans.start))
 
 
-def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, groups: Mapping[int, ProfiledGroup]) -> RankEvents:
+def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, groups: Mapping[int, RankGroup]) -> RankEvents:
     """Return the events of a rank in the steps that count.
 
     Args:

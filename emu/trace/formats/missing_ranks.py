@@ -3,18 +3,23 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from emu.errors import InputError
-from emu.trace.formats.kineto.profiled_request import ProfiledGroup
+from emu.trace.formats.rank_group import RankGroup
 
 
 def filled_groups(
-    groups: Mapping[int, Sequence[ProfiledGroup]], missing: Sequence[int], world: int, apart: Collection[tuple[int, ...]]
-) -> dict[int, tuple[int, list[ProfiledGroup]]]:
+    what: str,
+    groups: Mapping[int, Sequence[RankGroup]],
+    missing: Sequence[int],
+    world: int,
+    apart: Collection[tuple[int, ...]],
+) -> dict[int, tuple[int, list[RankGroup]]]:
     """Return what each rank without a file does: the rank whose events it has, and its own groups in the order of that rank's.
 
     A group of a missing rank is one of a rank with a file that has it as a member, or that group shifted. A rank that shares a
     group is taken before others, as its members do the same.
 
     Args:
+        what: The beginning of error messages: the kind of the files.
         groups: The groups of each rank that has a file.
         missing: The other ranks.
         world: The number of all ranks.
@@ -24,7 +29,7 @@ def filled_groups(
         InputError: no rank has such groups.
     """
     known = {group for of_rank in groups.values() for group in of_rank}
-    found: dict[int, tuple[int, list[ProfiledGroup]]] = {}
+    found: dict[int, tuple[int, list[RankGroup]]] = {}
     for rank in missing:
         alike = [n for n, own in groups.items() if any(rank in ranks and ranks not in apart for ranks, _ in own)]
         for donor in (*alike, *(n for n in groups if n not in alike)):
@@ -34,13 +39,11 @@ def filled_groups(
                 known.update(found[rank][1])
                 break
         else:
-            raise InputError(f"profile: no rank with a file has groups like those of rank {rank}; add the file of rank {rank}")
+            raise InputError(f"{what}: no rank with a file has groups like those of rank {rank}; add the file of rank {rank}")
     return found
 
 
-def _group_of(
-    rank: int, donor: int, group: ProfiledGroup, known: Collection[ProfiledGroup], world: int
-) -> ProfiledGroup | None:
+def _group_of(rank: int, donor: int, group: RankGroup, known: Collection[RankGroup], world: int) -> RankGroup | None:
     """Return the group of a rank that is like a group of another rank; None: there is none."""
     ranks, label = group
     if rank in ranks:
@@ -50,4 +53,4 @@ def _group_of(
         return min(of_rank)
     shifted = tuple(each + rank - donor for each in ranks)
     taken = any(set(shifted) & set(each[0]) for each in known if each[1] == label and len(each[0]) == len(ranks))
-    return (shifted, label) if min(shifted) >= 0 and max(shifted) < world and not taken else None
+    return RankGroup(shifted, label) if min(shifted) >= 0 and max(shifted) < world and not taken else None
