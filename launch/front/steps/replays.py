@@ -74,7 +74,7 @@ def replay(
         trace: The trace: a file of Emu's own, a profile of PyTorch or execution traces of Chakra (a file, or a folder with one
             a rank), a GOAL schedule, or a `Trace`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        ran_on: The network on which a trace with measured times was taken; it is timed first, and tells the error of the replay.
+        ran_on: The network on which a trace with measured times ran; it is timed first, and tells the error of the replay.
         device: The device: a name, a .toml file, or a `Device`; None: h100, but computations that have times last as measured.
         dtype: The data type as which float32 is timed; `as-ran`: each in its own; None: as the command that recorded the trace.
         algorithm: Words that choose algorithms, such as `all_reduce=ring`; `recorded`: those of the run; empty: `auto`.
