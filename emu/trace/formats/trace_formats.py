@@ -15,7 +15,7 @@ from emu.trace.formats.kineto.profile_writer import write_profile
 from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
-from emu.trace.trace_file import save
+from emu.trace.trace_file import check_trace, save
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,11 @@ def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = Fals
         InputError: it is one by its name, but cannot be read.
     """
     found = next((each for each in FORMATS if each.holds(path)), None)
-    return None if found is None else found.read(path, host_time=host_time, fill_ranks=fill_ranks)
+    if found is None:
+        return None
+    trace = found.read(path, host_time=host_time, fill_ranks=fill_ranks)
+    check_trace(trace)
+    return trace
 
 
 def output_path(given: str | os.PathLike[str]) -> Path:

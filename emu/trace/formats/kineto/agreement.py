@@ -21,11 +21,8 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
     """
     calls: defaultdict[RankGroup, dict[int, list[int]]] = defaultdict(dict)
     for rank, of_rank in sorted(ranks.items()):
+        _check_ends(rank, of_rank)
         for group, rows in of_rank.events.collectives().items():
-            if rank not in group.ranks:
-                raise InputError(
-                    f"profile: {_named(of_rank, rows[0])} is of ranks {rank_list(group.ranks)}, without rank {rank} itself"
-                )
             calls[group][rank] = rows
     found = {rank: dict(of_rank.events.requests) for rank, of_rank in ranks.items()}
     for of_group in calls.values():
@@ -40,6 +37,21 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
             if not asked.dtype:
                 raise InputError(f"profile: {_named(ranks[rank], row)} ({asked.operation}) has a dtype that no profile tells")
     return found
+
+
+def _check_ends(rank: int, of_rank: RankEvents) -> None:
+    """Check that a rank is a member of the group of each of its requests, as is the root, or the peer.
+
+    Raises:
+        InputError: one is not.
+    """
+    for row, asked in of_rank.events.requests.items():
+        if rank not in asked.ranks:
+            what = f"of ranks {rank_list(asked.ranks)}, without rank {rank} itself" if asked.ranks else "of no known ranks"
+            raise InputError(f"profile: {_named(of_rank, row)} is {what}")
+        if not 0 <= asked.root < len(asked.ranks):
+            what = f"must have a root or a peer below {len(asked.ranks)}, the size of its group, got {asked.root}"
+            raise InputError(f"profile: {_named(of_rank, row)} ({asked.operation}) {what}; profile again")
 
 
 def _check_members(ranks: Mapping[int, RankEvents], rows: Mapping[int, Sequence[int]]) -> None:

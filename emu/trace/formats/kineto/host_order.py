@@ -11,7 +11,8 @@ from math import prod
 import numpy as np
 
 from emu.arrays import I64
-from emu.errors import BareError, InputError
+from emu.errors import BareError
+from emu.trace.formats.kineto.event_arguments import UNREADABLE, refusal
 from emu.trace.formats.kineto.gloo_groups import ASKS, RUNS, groups_of
 from emu.trace.formats.kineto.profiled_events import HOST, US, Head, ProfiledEvents, Seen
 from emu.trace.formats.kineto.profiled_request import (
@@ -142,8 +143,8 @@ def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tupl
         told = ran.dtype(row) if row >= 0 else ""
         dtype = "float32" if _BARRIER in name else dtype_of(told) if told else ""  # of a scatter only the root tells it
         found = asked(len(ranks))._replace(dtype=dtype, ranks=ranks, label=label)
-    except BareError as error:
-        raise InputError(f"profile: {profile.where(event, name)} of {profile.file!r} {error}") from None
+    except (BareError, *UNREADABLE) as error:
+        raise refusal(f"{profile.where(event, name)} of {profile.file!r}", error) from None
     times = (profile.annotations, row) if row >= 0 else (spans, at)
     return found, Seen(float(times[0].start[times[1]]), float(times[0].end[times[1]]), event)
 

@@ -53,7 +53,7 @@ def json_entries(path: Path) -> Iterator[tuple[str, Any]]:
                     last, number = f"event {number} ({name})", number + 1
     except EOFError:
         raise InputError(f"profile: {path.name!r} is cut off after {last}; copy the file again") from None
-    except (ValueError, OSError, zlib.error) as error:
+    except (RecursionError, ValueError, OSError, zlib.error) as error:
         told = " ".join(str(error).split())[:80]
         raise InputError(f"profile: {path.name!r} must be JSON, but is not after {last}: {told}; write it again") from None
 

@@ -113,7 +113,7 @@ def _world(ranks: Mapping[int, RankEvents]) -> int:
     if len(named) > 1:
         told = " and ".join(f"{file!r} of {world}" for world, file in list(named.items())[:2])
         raise InputError(f"profile: all files must be of one job, but are of jobs of different sizes: {told} ranks")
-    most = max(max(each.ranks) for of in ranks.values() for each in of.events.requests.values())
+    most = max((rank for of in ranks.values() for group in of.events.groups for rank in group.ranks), default=0)
     world = next(iter(named), 1 + max(most, *ranks))
     if max(most, *ranks) >= world:
         rank = max(ranks)

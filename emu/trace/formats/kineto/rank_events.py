@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.errors import InputError
+from emu.errors import InputError, must_be
 from emu.trace.formats.kineto.collective_kernels import requests_of_kernels
 from emu.trace.formats.kineto.host_order import host_events, host_works
 from emu.trace.formats.kineto.kernel_order import KernelOrder, issue_times, launches
 from emu.trace.formats.kineto.profiled_events import ProfiledEvents
-from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
+from emu.trace.formats.kineto.rank_profile import MOST_STEP_US, ProfileSpans, RankProfile
 from emu.trace.formats.rank_group import RankGroup
 
 
@@ -76,7 +76,7 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
         groups: The group that each of gloo's threads works for, where the host computes.
 
     Raises:
-        InputError: the steps have no collective, or one of which the profile does not say what it sends.
+        InputError: the steps have no collective, or one of which the profile does not say what it sends; or a step is too long.
     """
     profile = work.profile
     if not len(profile.kernels.start):
@@ -93,6 +93,11 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
         raise InputError(
             f"profile: {profile.file!r} has no collective among the {len(step)} kernels and operators of its steps, so that no "
             "fabric changes its time; profile a distributed run"
+        )
+    longest = max(np.diff(events.step_ends_us()).tolist())
+    if longest > MOST_STEP_US:
+        raise must_be(
+            "profile", f"a step of {profile.file!r}", "shorter than an hour", f"{longest / 1e6:.0f} s", "profile again"
         )
     return RankEvents(profile, events, int((step == 0).sum()))
 
