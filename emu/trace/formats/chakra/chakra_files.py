@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.errors import InputError, WriteError, must_be
+from emu.errors import InputError, must_be
 from emu.files import MOST_TEXT_BYTES, has_ending, read_input
 from emu.trace.formats.chakra.chakra_node import WHAT, NodeFile
 from emu.trace.formats.chakra.chakra_schema import NodeType
@@ -73,7 +73,7 @@ def _numbered(folder: Path) -> dict[str, dict[int, Path]]:
     found: dict[str, dict[int, Path]] = {}
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         match = _NUMBERED.fullmatch(file.name)
-        if match and not file.name.startswith("."):
+        if match and not file.name.startswith(".") and file.is_file():
             number = _number(match)
             other = found.setdefault(match[1] or "", {}).setdefault(number, file)
             if other != file:
@@ -99,27 +99,6 @@ def _with_ending(folder: Path, ending: str) -> list[Path]:
         return sorted(each for each in folder.iterdir() if has_ending(each, ending))
     except OSError:
         return []
-
-
-def remove_older(what: str, name: Path, ranks: int) -> None:
-    """Remove the files of an older trace that a new one of its name would not replace: its map, and those of more ranks.
-
-    Args:
-        what: The option that names the trace.
-        name: The path of the trace without its ending.
-        ranks: The number of ranks that have a file each; 0: the new trace has a map.
-
-    Raises:
-        WriteError: one cannot be removed.
-    """
-    written = re.compile(re.escape(name.name) + r"\.(\d+)\.et")
-    numbers = {file: int(found[1]) for file in name.parent.iterdir() if (found := written.fullmatch(file.name))}
-    maps = [name.with_name(name.name + MAP)] if ranks else []
-    for file in (*maps, *(file for file, number in numbers.items() if number >= ranks)):
-        try:
-            file.unlink(missing_ok=True)
-        except OSError as error:
-            raise WriteError(f"{what}: cannot remove {str(file)!r}, of an older trace: {error.strerror}") from None
 
 
 def groups_beside(files: TraceFiles) -> Groups:

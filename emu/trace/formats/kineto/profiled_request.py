@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from emu.collective.operation import GATHERING
+from emu.collective.operation import GATHERING, ROUTED
 from emu.dtypes import DTYPES
 from emu.errors import BareError
 from emu.trace.formats.kineto.event_arguments import whole
@@ -17,6 +17,7 @@ from emu.trace.formats.rank_group import MOST_RANKS, RankGroup, told_ranks
 
 Args = Mapping[str, Any]
 NAMED = "Collective name"  # the argument that names the operation
+OPERATION = "Emu operation"  # the argument that names an operation for which PyTorch has no name, in profiles of Emu
 MESSAGES = ("send", "recv")  # operations of two ranks
 
 # The names of NCCL's calls in PyTorch, without underscores.
@@ -145,6 +146,8 @@ def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> P
         BareError: the operation or the dtype is unknown, or a size is missing.
     """
     operation = operation_of(str(args.get(NAMED, "")))
+    if args.get(OPERATION) in ROUTED:
+        operation = str(args[OPERATION])
     if not operation:
         raise BareError(f"has an unknown collective {args.get(NAMED)!r}")
     if "In msg nelems" not in args or "dtype" not in args:

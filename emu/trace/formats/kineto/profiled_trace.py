@@ -72,7 +72,8 @@ def profiles_of(path: Path) -> dict[int, RankProfile]:
     Raises:
         InputError: a file is damaged, there is none, or two are of one rank.
     """
-    files = sorted(f for f in path.iterdir() if has_ending(f, *_SUFFIXES)) if path.is_dir() else [path]
+    named = (each for each in path.iterdir() if has_ending(each, *_SUFFIXES) and each.is_file()) if path.is_dir() else (path,)
+    files = sorted(named)
     if not files:
         raise InputError(f"profile: {str(path)!r} has no .json and no .json.gz; write one file a rank by export_chrome_trace")
     found: dict[int, RankProfile] = {}
