@@ -6,6 +6,7 @@ from pathlib import Path
 
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.errors import InputError
+from emu.study.training.grown_job import grown_job
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import ReplayError, Step, TimedTrace
 from emu.study.training.timed_step import time_replay
@@ -67,6 +68,7 @@ def replay(
     perturb: int = 0,
     host_time: bool = False,
     fill_ranks: bool = False,
+    ranks: int | None = None,
 ) -> TimedSteps[Step] | FaultyJobs:
     """Time a recorded trace on topologies, without running it again.
 
@@ -83,6 +85,7 @@ def replay(
         perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
         host_time: Keep the time that the host took between launches, of a profile or of execution traces.
         fill_ranks: Let ranks without a file do what ranks of equal groups do, of a profile or of execution traces.
+        ranks: Time a job of so many ranks with more data parallelism, a multiple of those of the trace; None: these.
 
     Returns:
         The step on each topology; with `fault` the steps of a job, one after another.
@@ -91,6 +94,9 @@ def replay(
         InputError: the trace cannot be read, or an argument is impossible; the line says which, and how to mend it.
     """
     name, recorded = named_trace(trace, host_time=host_time, fill_ranks=fill_ranks)
+    if ranks is not None and ran_on is not None:
+        raise InputError("replay: --ran-on compares a step with the measured one, which had fewer ranks; leave --ranks out")
+    recorded = recorded if ranks is None else grown_job(recorded, ranks)
     timing, job = TraceTiming.of_replay(topology, device, dtype, algorithm, stack), JobConditions.of(fault)
     if ran_on is not None:
         timing = _with_origin(timing, recorded, ran_on, job)

@@ -23,6 +23,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.formats.measured_parts import MeasuredParts
 from emu.trace.formats.reading import reading_of
+from emu.trace.growth import growth_notes
 from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, brief_replay, event_name, replay_timeline
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.collective_times import CollectiveTimes, collective_times
@@ -266,6 +267,7 @@ class TimedTrace:
         reading = reading_of(self.trace)
         own = [
             *(() if reading is None else reading.assumptions),
+            *growth_notes(self.trace),
             f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
         ]
         if reading is None:

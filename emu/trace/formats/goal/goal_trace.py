@@ -84,10 +84,12 @@ def trace_of(given: GoalOps, file: str) -> Trace:
         file: The name of the file in error messages.
 
     Raises:
-        InputError: a message is sent or received by one end alone, or the ends state different sizes.
+        InputError: a message is sent or received by one end alone, or the ends state different sizes; or nothing takes time.
     """
     plain = wait_for_ends(given)
     timed = bypass(plain, (plain.kind == Op.CALC) & (plain.size == 0))
+    if not len(timed.kind):
+        raise InputError(f"goal: {file!r} has no operation that takes time; write a send, a recv or a calc")
     early = is_circular(timed, _messages(timed, file))
     ops = _in_columns(post_receives(timed) if early else timed)
     spans = zip(ops.first[:-1].tolist(), ops.first[1:].tolist(), strict=True)

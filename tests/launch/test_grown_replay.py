@@ -1,0 +1,58 @@
+"""`emu replay --ranks` times a recorded step on more ranks: it takes what an estimate of that plan takes."""
+
+import pytest
+
+import emu
+from emu.errors import InputError
+
+JOB = {"model": "llama-tiny", "seq": 64, "algorithm": ("all_reduce=ring", "all_gather=ring")}
+SMALL, LARGE = (f"switch:n={n},bandwidth=50GB/s,latency=1us" for n in (8, 16))
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    """A step on 8 ranks in every format, and the estimate of the plan with twice the data parallelism."""
+    folder = tmp_path_factory.mktemp("grown")
+    small = emu.estimate(**JOB, plan="tp=2,pp=2,dp=2,microbatch=1", topology=SMALL, global_batch=4)
+    for name in ("step.trace", "prof/step.json.gz", "et/step.et"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        small.save_trace(folder / name)
+    large = emu.estimate(**JOB, plan="tp=2,pp=2,dp=4,microbatch=1", topology=LARGE, global_batch=8)
+    return folder, small, large
+
+
+@pytest.mark.parametrize("name", ["step.trace", "prof", "et"])
+def test_a_grown_step_takes_what_the_larger_plan_takes(steps, name):
+    """The same time and parts, whatever format the trace of half the ranks was in, if the device's model times both."""
+    folder, _, large = steps
+    found = emu.replay(folder / name, topology=LARGE, algorithm=JOB["algorithm"], ranks=16, device="h100")
+    assert found.ranks == 16
+    assert found.step_time_s == pytest.approx(large.step_time_s, rel=0, abs=1e-12)
+    assert found.compute_s == pytest.approx(large.compute_s, rel=0, abs=1e-12)
+    assert any("data parallelism grew from the 8 ranks of the trace" in told for told in found.assumptions)
+
+
+def test_the_work_of_a_step_grows_with_it(steps):
+    """Tokens a second and MFU are those of the larger plan."""
+    _, small, large = steps
+    found = emu.replay(small.timed[0].trace, topology=LARGE, algorithm=JOB["algorithm"], ranks=16)
+    assert found.tokens_per_s == pytest.approx(large.tokens_per_s)
+    assert found.mfu == pytest.approx(large.mfu)
+
+
+def test_measured_times_are_of_the_ranks_that_were_profiled(steps):
+    """No step of the larger job was measured: its replay is compared with none, and has no error."""
+    folder = steps[0]
+    found = emu.replay(folder / "prof", topology=LARGE, ranks=16)
+    assert found.measured_step_s is None
+    assert emu.replay(folder / "prof", topology=SMALL, ranks=8).measured_step_s is not None
+    with pytest.raises(
+        InputError, match="ran_on compares a step with the measured one, which had fewer ranks; leave ranks out"
+    ):
+        emu.replay(folder / "prof", topology=LARGE, ran_on=SMALL, ranks=16)
+
+
+def test_a_number_that_is_no_multiple_is_refused(steps):
+    """One line names the argument."""
+    with pytest.raises(InputError, match="replay: ranks must be a multiple of the 8 ranks of the trace, got 12"):
+        emu.replay(steps[0] / "step.trace", topology=LARGE, ranks=12)
