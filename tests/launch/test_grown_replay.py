@@ -23,7 +23,7 @@ def steps(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["step.trace", "prof", "et"])
 def test_a_grown_step_takes_what_the_larger_plan_takes(steps, name):
-    """The same time and parts, whatever format the trace of half the ranks was in, if the device's model times both."""
+    """Give the same time and parts, whatever format the trace of half the ranks was in, if the device's model times both."""
     folder, _, large = steps
     found = emu.replay(folder / name, topology=LARGE, algorithm=JOB["algorithm"], ranks=16, device="h100")
     assert found.ranks == 16
