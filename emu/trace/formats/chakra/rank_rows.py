@@ -29,6 +29,7 @@ OPERATIONS = {of: of.name.lower() for of in CommType} | {
 TYPED_AS = "bfloat16"  # the dtype of FLOPs, as nodes of other programs name none
 _COMPUTATIONS = (NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE)
 _ALL = "0"  # the name of the group of all ranks, where nothing else is named so
+_MOST_BYTES = 2**62
 _MOST_TAG = 2**31 - 1
 
 
@@ -248,9 +249,15 @@ class _Rows:
     def _request(
         self, kind: Kind, name: str, of: RankGroup, sized: tuple[str, int, int], root: int = 0, tag: int = 0
     ) -> tuple[Any, ...]:
-        """Return the columns of a request; `sized` is its dtype, its bytes and its elements."""
+        """Return the columns of a request; `sized` is its dtype, its bytes and its elements.
+
+        Raises:
+            ValueError: all ranks together have too many bytes.
+        """
         group = self.groups.setdefault(of, len(self.groups))
         instance = self.calls[group] if kind == Kind.COLLECTIVE else 0
         self.calls[group] += kind == Kind.COLLECTIVE
         dtype, size, count = sized
+        if size >= _MOST_BYTES:
+            raise ValueError(f"must have a comm_size below 2**62 bytes, of all ranks together, got {size}")
         return (1, kind, ("request", ""), name, dtype, 0.0, size, count, *MOVES, group, instance, root, tag)
