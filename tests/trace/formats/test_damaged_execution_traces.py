@@ -10,7 +10,7 @@ from emu.errors import InputError
 from emu.trace.formats.chakra.chakra_schema import chakra_messages
 from emu.trace.formats.trace_formats import read_foreign
 from tests.trace.formats.test_refused_execution_traces import SUM, refused
-from tests.trace.formats.wire import COLL, COMP, META, SEND, framed, node, unframed, write
+from tests.trace.formats.wire import COLL, META, SEND, framed, node, unframed, write
 
 DEEP = '{"1": ' + "[" * 100_000
 
@@ -104,9 +104,12 @@ def of_emu(tmp_path_factory):
 
 
 def test_capitals_in_the_ending_of_a_name(tmp_path):
-    """One rule holds for all endings."""
-    write(tmp_path, "run.0.ET", node(0, "mm", COMP))
+    """One rule holds for all endings, of files beside the trace, too."""
+    write(tmp_path, "run.0.ET", node(0, "sum", COLL, **SUM, pg_name="7"))
+    (tmp_path / "run.Groups.JSON").write_text('{"7": [0]}')
     assert read_foreign(tmp_path).n_ranks == read_foreign(tmp_path / "run.0.ET").n_ranks == 1
+    (tmp_path / "run.MAP.json").write_text("{}")
+    refused(tmp_path, "'run.MAP.json' is no map of ranks as Emu writes it")
 
 
 MAPS = {

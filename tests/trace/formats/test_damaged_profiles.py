@@ -40,6 +40,7 @@ def refused(folder, events, told):
         (WORK, "m", "many"),
         (WORK, "k", 2**40),
         (WORK, "FLOPs", None),
+        (WORK, "dtype", "turbo"),
         (WORK, "Bytes moved", [1]),
         (WORK, "correlation", {}),
         (WORK, "stream", [7]),

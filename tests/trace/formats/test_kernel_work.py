@@ -82,6 +82,15 @@ def test_the_device_of_a_profile_is_found_by_the_whole_name_of_a_product(device,
     assert device_like(DEVICES, [device]) == name
 
 
+def test_a_product_of_whole_numbers_has_no_work(tmp_path):
+    """No device has a rate for it: it lasts as it was measured, and no table has it."""
+    events = [step(1, 0, 900), operator("aten::mm", 4, 10, [[8, 8], [8, 8]], ["long int", "long int"])]
+    events += [*kernel("gemm_int", 5, 30, 40, 1), *kernel("Memset", 20, 80, 2, 2, bytes=64)]
+    write(tmp_path, "rank0.json", profile_of(0, events, world=1))
+    found = emu.calibrate(profile=tmp_path)
+    assert (len(found), found.unknown) == (1, 1)
+
+
 def test_a_table_of_kernels_comes_from_the_profile(shaped):
     found = emu.calibrate(profile=shaped)
     product, added = (next(each for each in found if each.kernel.kernel == kind) for kind in (Kernel.PRODUCT, Kernel.OTHER))

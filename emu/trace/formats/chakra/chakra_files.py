@@ -32,7 +32,12 @@ class TraceFiles(NamedTuple):
     @property
     def map(self) -> Path:
         """The map of ranks to roles, where there is one."""
-        return self.folder / (self.prefix + MAP)
+        return self.beside(MAP)
+
+    def beside(self, ending: str) -> Path:
+        """Return the file with the name of the trace and an ending, which may have capitals; it may not be there."""
+        named = (each for each in _with_ending(self.folder, ending) if each.name[: -len(ending)] == self.prefix)
+        return next(named, self.folder / (self.prefix + ending))
 
 
 def is_chakra(path: Path) -> bool:
@@ -107,7 +112,7 @@ def groups_beside(files: TraceFiles) -> Groups:
     Raises:
         InputError: the file with the name of the trace has none; or two such files are there, and none has that name.
     """
-    own = files.folder / (files.prefix + GROUPS)
+    own = files.beside(GROUPS)
     if own.is_file():
         return _groups(own)
     known = {file: _groups(file) for file in _with_ending(files.folder, ".json") if _may_have_groups(file)}

@@ -14,7 +14,7 @@ from emu.trace.formats.kineto.event_arguments import MOST, UNREADABLE, whole
 from emu.trace.formats.kineto.profiled_request import dtype_of
 from emu.trace.formats.kineto.request_arguments import BYTES, KERNEL, SIZES
 from emu.trace.kernel_shape import BACKWARD, MOVES, Kernel, Shape
-from emu.trace.timed_dtype import TF32
+from emu.trace.timed_dtype import FLOAT_BYTES, TF32
 
 _PRODUCTS = {  # by operator, the places of both factors
     "aten::mm": (0, 1),
@@ -69,7 +69,7 @@ def work_of_operator(name: str, args: Mapping[str, Any]) -> KernelWork | None:
             return None
         shape, dtype, moved = found
         elements = moved // DTYPES[dtype] if shape != MOVES else sum(prod(dims) for dims, of in tensors if of == dtype)
-        return _possible(KernelWork(name, dtype, shape, _flops(shape), moved, elements))
+        return _timeable(_possible(KernelWork(name, dtype, shape, _flops(shape), moved, elements)))
     except (BareError, *UNREADABLE):  # lists of lists, or scalars in place of dims
         return None
 
@@ -84,6 +84,12 @@ def _possible(work: KernelWork) -> KernelWork:
     for name in sizes:
         whole(sizes, name, below=MOST if name in ("bytes", "elements") else _MOST_SIZE)
     return work
+
+
+def _timeable(work: KernelWork) -> KernelWork | None:
+    """Return a work; None: it is a product of whole numbers, of which no device has a rate."""
+    floats = work.shape.kernel != Kernel.PRODUCT or work.dtype in (*FLOAT_BYTES, TF32)
+    return work if floats else None
 
 
 def _tensors(dims: Sequence[Any], types: Sequence[str]) -> list[tuple[Sequence[int], str]]:
@@ -157,14 +163,16 @@ def work_of_kernel(name: str, args: Mapping[str, Any]) -> KernelWork | None:
     None: it states none. A copy from or to the host takes the time of its bus, which no model of a device has.
 
     Raises:
-        BareError: a size is no number.
+        BareError: a size is no number, or the kernel or its dtype is unknown.
     """
     if KERNEL in args:
         if str(args[KERNEL]).upper() not in Kernel.__members__:
             raise must_be("", f"its {KERNEL!r}", f"one of {', '.join(Kernel.__members__).lower()}", args[KERNEL])
         shape = Shape(Kernel[str(args[KERNEL]).upper()], *(whole(args, size, 0, below=_MOST_SIZE) for size in SIZES))
         dtype, flops = str(args["dtype"]), float(args["FLOPs"])
-        return KernelWork(name, dtype, shape, flops, whole(args, BYTES), whole(args, "Elements"))
+        if dtype not in (*DTYPES, TF32):
+            raise must_be("", "its 'dtype'", "one of torch's", dtype)
+        return _timeable(KernelWork(name, dtype, shape, flops, whole(args, BYTES), whole(args, "Elements")))
     fills = name.lower().startswith("memset")
     if "bytes" in args and (fills or "DtoD" in name):
         moved = whole(args, "bytes", below=MOST // 2) * (1 if fills else 2)  # a copy reads and writes them
