@@ -166,5 +166,5 @@ def test_columns_of_the_wrong_type(tmp_path, of_emu):
         attr.string_list.values.extend(["1"] * 16)
 
     with_exact(tmp_path, of_emu, change)
-    with pytest.raises(InputError, match=r"node \d+ \(\w.*\) of 'run.0.et' must have a step of 0 or more and below"):
+    with pytest.raises(InputError, match=r"node \d+ \(\w.*\) of 'run.0.et' must have whole numbers in 'emu'"):
         read_foreign(tmp_path)

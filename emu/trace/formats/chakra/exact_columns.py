@@ -4,7 +4,8 @@ Other programs pass over both. With them a trace that Emu wrote is read back as 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import le, lt
 from typing import Any, NamedTuple
 
 from emu.trace.formats.chakra.chakra_node import ChakraNode
@@ -130,28 +131,26 @@ def _checked(values: Sequence[Any], sizes: Sequence[int], deps: int) -> Sequence
     Raises:
         ValueError: a value is impossible.
     """
-    for name, value, (least, below) in zip(_NAMES, values, _bounds(values, sizes, deps), strict=False):
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < below:
-            raise ValueError(f"must have a {name} of {least} or more and below {below} in {EXACT!r}, got {str(value)[:40]}")
+    if type(values[0]) is not int:  # all values of a list are of one type
+        raise ValueError(f"must have whole numbers in {EXACT!r}, got {str(values)[:40]}")
+    asks, group = values[1] in _ASKS, values[_GROUP]
+    groups = (0, len(sizes)) if asks else (-1, 0)
+    members = sizes[group] if asks and 0 <= group < len(sizes) else _MOST_OTHER
+    least = (*_LEAST, groups[0], 0, 0, 0, 0)
+    below = (*_BELOW, groups[1], _MOST_OTHER, members, _MOST_OTHER, deps + 1)
+    if not (all(map(le, least, values)) and all(map(lt, values[: len(below)], below))):
+        bad = next(i for i, limit in enumerate(below) if not least[i] <= values[i] < limit)
+        what = f"{_NAMES[bad]} of {least[bad]} or more and below {below[bad]}"
+        raise ValueError(f"must have a {what} in {EXACT!r}, got {str(values[bad])[:40]}")
     named, *splits = values[len(COLUMNS) :]
-    if splits and not 0 <= min(splits) <= max(splits) < _MOST:
+    if splits and not 0 <= min(splits) <= max(splits) < _MOST_BYTES:
         raise ValueError(f"must have split sizes of 0 or more and below 2**62 in {EXACT!r}, got {str(splits)[:40]}")
     return named, *splits
 
 
-_MOST = 2**62
+_MOST_BYTES, _MOST_OTHER = 2**62, 2**31
+_LIMITS = {"kind": len(Kind), "stream": 2**15, "bytes": _MOST_BYTES, "count": _MOST_BYTES, "kernel": len(Kernel)}
 _NAMES = (*COLUMNS, "number of waits")
-_BITS = {"kind": len(Kind), "stream": 2**15, "kernel": len(Kernel), "bytes": _MOST, "count": _MOST}  # others have 31 bits
-
-
-def _bounds(values: Sequence[Any], sizes: Sequence[int], deps: int) -> Iterator[tuple[int, int]]:
-    """Yield the least value of each column and of the number of waits, and the value below which it must be."""
-    asks = values[COLUMNS.index("kind")] in _ASKS
-    for name in COLUMNS[: COLUMNS.index("group")]:
-        yield 0, _BITS.get(name, 2**31)
-    yield (0, len(sizes)) if asks else (-1, 0)
-    group = values[COLUMNS.index("group")]
-    yield 0, 2**31
-    yield 0, sizes[group] if asks else 2**31
-    yield 0, 2**31
-    yield 0, deps + 1
+_GROUP = COLUMNS.index("group")
+_BELOW = tuple(_LIMITS.get(name, _MOST_OTHER) for name in COLUMNS[:_GROUP])  # limits of the columns before the group
+_LEAST = (0,) * _GROUP
