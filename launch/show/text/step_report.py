@@ -203,8 +203,8 @@ def _basis_text(step: Step) -> str | None:
         return None
     told = {
         "measured kernels": of.measured,
-        "the device's model as measured kernels of other sizes correct it": of.near,
-        "that model alone": of.model,
+        "the device's model, corrected by measured kernels of other sizes,": of.near,
+        "the device's model alone": of.model,
     }
     return ", ".join(f"{what} for {share:.1%} of the time" for what, share in told.items() if share)
 

@@ -53,7 +53,7 @@ def write_chakra(layout: TraceLayout, path: Path) -> None:
     check_trace(trace)
     make_folder(_FLAG, path.parent)
     roles = [_RoleNodes(layout, role) for role in range(len(trace.events))]
-    written = list((_of_roles if trace.n_ranks > MOST_FILES else _of_ranks)(layout, roles, name))
+    written = set((_of_roles if trace.n_ranks > MOST_FILES else _of_ranks)(layout, roles, name))
     remove_older(_FLAG, name, written)
 
 

@@ -24,24 +24,25 @@ def remove_older(what: str, name: Path, written: Collection[Path]) -> None:
     Raises:
         WriteError: one cannot be removed.
     """
-    for file in [each for each in _older(name) if each not in written]:
+    for file in list(_older(name, written)):
         try:
             file.unlink(missing_ok=True)
         except OSError as error:
             raise WriteError(f"{what}: cannot remove {str(file)!r}, of an older trace: {error.strerror}") from None
 
 
-def _older(name: Path) -> Iterator[Path]:
-    """Yield the files of this name that Emu wrote."""
+def _older(name: Path, written: Collection[Path]) -> Iterator[Path]:
+    """Yield the files of this name that Emu wrote before."""
     numbered = re.compile(re.escape(name.name) + r"\.(role)?\d+\.et")
-    files = [file for file in name.parent.iterdir() if numbered.fullmatch(file.name)]
+    files = [file for file in name.parent.iterdir() if numbered.fullmatch(file.name) and file not in written]
     own = [file for file in files if EXACT in first_attributes(file)]
     yield from own
     told = name.with_name(name.name + MAP)
-    if told.is_file() and _is_map(told, name.name):
+    if told not in written and told.is_file() and _is_map(told, name.name):
         yield told
-    if own and len(own) == len(files):  # else the groups may be those of another program's files
-        yield name.with_name(name.name + GROUPS)
+    groups = name.with_name(name.name + GROUPS)
+    if groups not in written and own and len(own) == len(files):  # else they may be those of another program's files
+        yield groups
 
 
 def _is_map(path: Path, prefix: str) -> bool:
