@@ -22,6 +22,7 @@ _DATA = {"dp", "edp", "ddp", "fsdp"}  # words in the names of axes whose groups 
 _REPLICATE, _SHARD = "replicate", "shard"  # words of the two halves of data parallelism, of which the first alone grows
 _ALL = ("world", "")  # axes of the group of all ranks
 _WHOLE = ("all_reduce", "broadcast", "reduce")  # operations whose size does not depend on the number of members
+_ROOTED = ("broadcast", "reduce")  # operations by which members that own a share of the states give or take it
 _SHARDED = ("reduce_scatter", "all_gather")  # operations whose size is cut into a shard for each member
 _GROWN = "grown from"  # in the meta of a grown trace: the number of ranks that were recorded
 _TALKS = (Kind.SEND, Kind.RECV)
@@ -43,13 +44,24 @@ def grown(trace: Trace, ranks: int) -> Trace:
     return trace if factor == 1 else _Growth(trace, factor).trace()
 
 
-def growth_notes(trace: Trace) -> tuple[str, ...]:
-    """Return what is assumed of a grown trace; () for any other."""
+def growth_notes(trace: Trace, *, as_measured: bool) -> tuple[str, ...]:
+    """Return what is assumed of a grown trace; () for any other.
+
+    Args:
+        trace: The trace.
+        as_measured: Whether computations last as they were measured on the ranks that were recorded.
+    """
     recorded = dict(trace.meta).get(_GROWN)
     if recorded is None:
         return ()
     rank_has = "each rank has the batch and the shard of states that a rank had there, and does as much with them"
-    return (f"data parallelism grew from the {recorded} ranks of the trace: {rank_has}",)
+    notes = [f"data parallelism grew from the {recorded} ranks of the trace: {rank_has}"]
+    if as_measured:
+        spread = f"they spread as those of the {recorded} ranks that were recorded do"
+        notes.append(
+            f"computations are copied: {spread}, though the slowest of {trace.n_ranks} ranks is slower; --device counts it"
+        )
+    return tuple(notes)
 
 
 class _Growth:
@@ -129,6 +141,7 @@ class _Growth:
             rows = np.flatnonzero((events.kind == Kind.COLLECTIVE) & (events.group == number))
             for row in rows.tolist():
                 self._check(events, row, self._old.groups[self._old.group_of[ranks[0]][number]], ranks[0])
+            _check_owners(events, rows, self._old.groups[self._old.group_of[ranks[0]][number]])
             root[rows] = self._roots(events, rows, number, ranks)
         return replace(events, group=column(group, np.int32), root=column(root, np.int32))
 
@@ -161,6 +174,28 @@ class _Growth:
         if len(found) > 1:
             raise InputError(f"replay: --ranks: roots of {events.name[rows[0]]} have different places in groups of equal ranks")
         return np.array(found.pop(), np.int64)
+
+
+def _check_owners(events: Events, rows: I64, group: Group) -> None:
+    """Check that no more than one member of a group that grows gives to the others, or takes from them, in the steps.
+
+    Args:
+        events: The events of a role.
+        rows: The rows of its collectives on the group.
+        group: The group, for the message.
+
+    Raises:
+        InputError: several do, each for the share of the states that it owns: new ranks would own some, and nobody knows which.
+    """
+    rooted = [row for row in rows.tolist() if events.name[row] in _ROOTED and events.step[row] > 0]
+    if len(roots := np.unique(events.root[rooted])) > 1:
+        what = (
+            f"{events.name[rooted[0]]} on {group.axis or 'all ranks'} has {len(roots)} of its {len(group.ranks)} ranks as roots"
+        )
+        raise InputError(
+            f"replay: --ranks: {what}, which own a share of the states each (ZeRO-1), and nobody knows what new ranks would "
+            "own; record or estimate the larger job"
+        )
 
 
 def _growing(trace: Trace) -> frozenset[int]:

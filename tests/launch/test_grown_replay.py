@@ -45,6 +45,9 @@ def test_measured_times_are_of_the_ranks_that_were_profiled(steps):
     folder = steps[0]
     found = emu.replay(folder / "prof", topology=LARGE, ranks=16)
     assert found.measured_step_s is None
+    assert any("the slowest of 16 ranks is slower; --device counts it" in told for told in found.assumptions)
+    timed = emu.replay(folder / "prof", topology=LARGE, ranks=16, device="h100")
+    assert not any("is slower; --device counts it" in told for told in timed.assumptions)
     assert emu.replay(folder / "prof", topology=SMALL, ranks=8).measured_step_s is not None
     with pytest.raises(
         InputError, match="ran_on compares a step with the measured one, which had fewer ranks; leave ranks out"

@@ -64,14 +64,34 @@ def test_requests_of_sharded_states_are_those_of_more_ranks(model, plan, stack):
         assert own.flops.tolist() == other.flops.tolist()
         assert (own.bytes >= other.bytes).all()
     assert found.group_of == large.group_of
-    assert "the shard of states that a rank had there" in growth_notes(found)[0]
+    assert "the shard of states that a rank had there" in growth_notes(found, as_measured=False)[0]
+
+
+def test_ranks_that_own_a_share_each_do_not_grow(words):
+    """PyTorch's ZeRO-1 broadcasts from each owner: new ranks would own some. One root for all, or owners in set-up, do grow."""
+    with pytest.raises(InputError, match="broadcast on dp has 8 of its 8 ranks as roots, which own a share of the states each"):
+        grown(generated(TINY, "dp=?,sharding=zero1", "", 8), 16)
+    asked = words.events(
+        *({**words.collective(10, "broadcast", root=root), "step": 0} for root in (0, 1, 2)), words.collective(10)
+    )
+    assert grown(trace_of(asked, role_of_rank=(0,) * 4, groups=(FOUR,)), 8).n_ranks == 8
+    asked = words.events(*(words.collective(10, name, root=3) for name in ("broadcast", "reduce")), words.collective(10))
+    assert grown(trace_of(asked, role_of_rank=(0,) * 4, groups=(FOUR,)), 8).events[0].root.tolist() == [3, 3, 0]
+
+
+def test_measured_times_are_of_the_ranks_recorded():
+    """Where computations last as they were measured, a note says that more ranks have a slower one among them."""
+    found = grown(generated(TINY, "dp=?", "", 4), 12)
+    assert len(growth_notes(found, as_measured=False)) == 1
+    told = growth_notes(found, as_measured=True)[1]
+    assert "they spread as those of the 4 ranks that were recorded do, though the slowest of 12 ranks is slower" in told
 
 
 def test_one_times_the_ranks_is_the_trace_itself(words):
     """Nothing grows, so that nothing is said."""
     trace = trace_of(words.events(words.collective(10)))
     assert grown(trace, 2) is trace
-    assert growth_notes(trace) == ()
+    assert growth_notes(trace, as_measured=True) == ()
 
 
 def test_messages_stay_within_a_copy(words):

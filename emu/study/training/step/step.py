@@ -267,7 +267,7 @@ class TimedTrace:
         reading = reading_of(self.trace)
         own = [
             *(() if reading is None else reading.assumptions),
-            *growth_notes(self.trace),
+            *growth_notes(self.trace, as_measured=self.device.as_measured),
             f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
         ]
         if reading is None:
