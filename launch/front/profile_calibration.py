@@ -25,6 +25,7 @@ class ProfileCalibration(Result[SeenKernel], files=(".toml",)):
     device: Device  # with these kernels
     base: Device  # whose model tells what was not seen
     unknown: int  # kernels of the profile whose work it does not tell
+    holds_launch: bool  # whether the times of its kernels hold their launch
 
     def text(self) -> str:
         """Return the table of the kernels, those that took longest in all first."""
@@ -34,11 +35,17 @@ class ProfileCalibration(Result[SeenKernel], files=(".toml",)):
         count = sum(each.seen for each in self.rows)
         lines = [
             f"{self.device.name}: {len(self.rows)} kernels, seen {count:,} times; others are left to {self.base.name}'s model",
-            f"a launch takes {format_time(self.device.launch_overhead_s)}; {self.unknown:,} kernels have no shape there",
+            f"a launch takes {format_time(self.device.launch_overhead_s)}{self._launch_note}; {self.unknown:,} kernels have no "
+            "shape there",
             *("", table(head, rows[:_LISTED])),
             *([f"and {len(rows) - _LISTED} more, which --json has"] if len(rows) > _LISTED else []),
         ]
         return "\n".join(lines)
+
+    @property
+    def _launch_note(self) -> str:
+        """The words on where the launch is from, if the profile does not tell it."""
+        return f" as on {self.base.name}, which the kernels' times hold: there are no gaps between them" * self.holds_launch
 
     def _predicted_s(self) -> list[float]:
         predicted: list[float] = self.base.seconds(events_of([each.kernel for each in self.rows]), AS_RAN).tolist()
@@ -96,4 +103,4 @@ def calibration_of_profile(path: Path, device: str | Device | None, where: str =
         raise must_be(where, "--device", "given, as no known device is of this name", told, "add --device h100")
     base = known if isinstance(known, Device) else find_device(known)
     own = profiled_device(base, seen, path.name.partition(".")[0])
-    return ProfileCalibration(seen.kernels, own, base, seen.unknown)
+    return ProfileCalibration(seen.kernels, own, base, seen.unknown, seen.holds_launch)

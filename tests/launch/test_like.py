@@ -65,6 +65,18 @@ def test_another_plan_rests_on_the_model_where_shapes_differ(profile):
     assert basis.measured == pytest.approx(met / total)
 
 
+def test_a_profile_that_emu_wrote_is_its_device_again(tmp_path):
+    """Without gaps between kernels their times hold their launch: other plans take what they take on that device."""
+    slow, job = "h100:launch_overhead=20us", {**JOB, "plan": "tp=2,dp=4"}
+    emu.estimate(**JOB, plan="dp=8", device=slow).save_trace(tmp_path / "step.json.gz")
+    own, like = emu.estimate(**job, device=slow), emu.estimate(**job, like=tmp_path, device=slow)
+    assert like.compute_basis.measured < 1
+    assert like.compute_s == pytest.approx(own.compute_s, rel=0.001)
+    assert like.timed[0].device.launch_overhead_s == 20e-6
+    assert any("whose times hold their launch, as there are no gaps between them" in told for told in like.assumptions)
+    assert "as on h100, which the kernels' times hold" in emu.calibrate(profile=tmp_path).text()
+
+
 def test_a_device_of_a_table_has_shares_too_and_others_have_none(profile, tmp_path):
     """`emu calibrate --from` makes the same device, so that both ways give one step."""
     _, folder = profile

@@ -13,17 +13,23 @@ from emu.trace.kernel_shape import Kernel
 def profiled_device(base: Device, seen: SeenKernels, name: str) -> Device:
     """Return a device with the kernels of a profile.
 
+    Where kernels follow one another without gaps, as in a profile that Emu wrote, their times hold their launch, which no GPU
+    gives away: the launch of others is the base's.
+
     Args:
         base: The device whose model tells what was not seen.
         seen: The kernels of the profile.
         name: The name of the result.
     """
-    launch_s = base.launch_overhead_s if seen.launch_s is None else seen.launch_s
-    own = [_timed(each.kernel, launch_s) for each in seen.kernels if _is_sized(each.kernel)]
+    launch_s = base.launch_overhead_s if seen.launch_s is None or seen.holds_launch else seen.launch_s
+    own = [_timed(each.kernel, 0.0 if seen.holds_launch else launch_s) for each in seen.kernels if _is_sized(each.kernel)]
     known = {_place(each) for each in own}
     others = [each for each in base.measured if _place(each) not in known]
     count = sum(each.seen for each in seen.kernels)
-    told = f"{count} kernels of a profile of {' and '.join(seen.devices) or 'a device'}; what it did not see on {base.name}"
+    held = ", whose times hold their launch, as there are no gaps between them" * seen.holds_launch
+    told = (
+        f"{count} kernels of a profile of {' and '.join(seen.devices) or 'a device'}{held}; what it did not see on {base.name}"
+    )
     return replace(
         base, name=name, measured=(*own, *others), launch_overhead_s=launch_s, fitted_on=told, step_errors=(),
         source=f"a profile; the rest is of {base.name}",
