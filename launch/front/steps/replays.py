@@ -39,7 +39,7 @@ def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = 
     """
     with progress_bar(f"reading {Path(path).name}"):
         foreign = read_foreign(Path(path), host_time=host_time, fill_ranks=fill_ranks)
-    if foreign is None and (host_time or fill_ranks):
+    if foreign is None and (host_time or fill_ranks) and Path(path).exists():
         option = "--host-time" if host_time else "--fill-ranks"
         raise InputError(
             f"replay: {option} needs a profile or execution traces of another program, got {str(path)!r}; leave it out"

@@ -54,7 +54,7 @@ def rank_work(profile: RankProfile) -> RankWork:
     """Return what a rank does, with the step in which the host asked for it.
 
     Raises:
-        InputError: the profile tells no steps apart.
+        InputError: the profile tells no steps apart, or is of an accelerator that is no GPU.
     """
     if not profile.steps and not profile.updates:
         raise InputError(
@@ -62,6 +62,7 @@ def rank_work(profile: RankProfile) -> RankWork:
         )
     if len(profile.kernels.start):
         return RankWork(profile, profile.kernels, _steps(profile, issue_times(profile)[0]))
+    _check_host(profile)
     spans = host_works(profile)
     return RankWork(profile, spans, _steps(profile, spans.start))
 
@@ -79,8 +80,6 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
         InputError: the steps have no collective, or one of which the profile does not say what it sends; or a step is too long.
     """
     profile = work.profile
-    if not len(profile.kernels.start):
-        _check_host(profile)
     step = np.array([numbers.get(n, 0) for n in work.step.tolist()], np.int64)
     if len(profile.kernels.start):
         whole = tuple(range(profile.world or 0))
