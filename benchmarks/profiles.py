@@ -5,6 +5,7 @@ host has its call in Python, launches a kernel and is linked to it; every fiftie
 """
 
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -63,27 +64,33 @@ def _kernel(number: int, at_us: float) -> Iterator[str]:
         yield json.dumps(link)
 
 
-def write_rank(path: Path, rank: int, kernels: int) -> None:
-    """Write the profile of a rank: three steps with so many kernels in all."""
+def _write_events(path: Path, kernels: int) -> None:
+    """Write the events of a rank as a list: three steps with so many kernels in all."""
     of_step = kernels // STEPS
-    told = {"backend": "nccl", "rank": rank, "world_size": RANKS}
-    head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "distributedInfo": told}
     with path.open("w", encoding="utf-8") as file:
-        file.write(f'{json.dumps(head)[:-1]}, "traceEvents": [\n')
+        file.write("[\n")
         for step in range(STEPS):
             began, lasts = 1000.0 + step * of_step * _KERNEL_US, of_step * _KERNEL_US
             file.write(_span("user_annotation", f"ProfilerStep#{step + 7}", (1, 1), (began - _HOST_US, lasts)) + ",\n")
             for number in range(step * of_step, (step + 1) * of_step):
                 file.write(",\n".join(_kernel(number, 1000.0 + number * _KERNEL_US)) + ",\n")
-        file.write('{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "python"}}\n]}\n')
+        file.write('{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "python"}}\n]')
 
 
 def write_job(folder: Path, size: float) -> int:
-    """Write the profiles of all ranks, of about `size` bytes in all, and return the number of kernels."""
+    """Write the profiles of all ranks, of about `size` bytes in all; return the number of kernels. All ranks do the same."""
     sample = [len(",\n".join(_kernel(100_000 + i, 4e6 + i)) + ",\n") for i in range(BUCKET)]
     kernels = int(size / RANKS / (sum(sample) / BUCKET)) // STEPS * STEPS
+    events = folder / "events"
+    _write_events(events, kernels)
     for rank in range(RANKS):
-        write_rank(folder / f"rank{rank}.json", rank, kernels)
+        told = {"backend": "nccl", "rank": rank, "world_size": RANKS}
+        head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "distributedInfo": told}
+        with (folder / f"rank{rank}.json").open("wb") as file, events.open("rb") as body:
+            file.write(f'{json.dumps(head)[:-1]}, "traceEvents": '.encode())
+            shutil.copyfileobj(body, file)
+            file.write(b"}\n")
+    events.unlink()
     return RANKS * kernels
 
 
