@@ -2,8 +2,8 @@
 
 Groups of data parallelism grow. All other groups are repeated with the ranks of each copy, and messages stay within a copy.
 What all ranks of a grown group have stays as large: an all_reduce, a broadcast and a reduce. What is cut into a shard for each
-member is cut into more. New ranks have the numbers that more data parallelism would have given them, where the old ones lie on
-a grid.
+member is cut into more; but in set-up, where ranks tell one another what they have, the part of each stays as large. New ranks
+have the numbers that more data parallelism would have given them, where the old ones lie on a grid.
 
 N old ranks, F copies of each, the old ones included.
 """
@@ -134,7 +134,7 @@ class _Growth:
             InputError: a request cannot grow.
         """
         events, ranks = self._old.events[role], self._ranks_of(role)
-        group, root = events.group.copy(), events.root.copy()
+        group, root, count, size = (of.copy() for of in (events.group, events.root, events.count, events.bytes))
         for old, new in self._apart[role].items():
             group[np.isin(events.kind, _TALKS) & (events.group == old)] = new
         for number in self._called(role):
@@ -143,7 +143,10 @@ class _Growth:
                 self._check(events, row, self._old.groups[self._old.group_of[ranks[0]][number]], ranks[0])
             _check_owners(events, rows, self._old.groups[self._old.group_of[ranks[0]][number]])
             root[rows] = self._roots(events, rows, number, ranks)
-        return replace(events, group=column(group, np.int32), root=column(root, np.int32))
+            told = [row for row in rows.tolist() if _tells(events, row)]
+            count[told], size[told] = count[told] * self._factor, size[told] * self._factor
+        roots, counts, sizes = column(root, np.int32), column(count, np.int64), column(size, np.int64)
+        return replace(events, group=column(group, np.int32), root=roots, count=counts, bytes=sizes)
 
     def _check(self, events: Events, row: int, group: Group, rank: int) -> None:
         """Check that a collective of a group that grows can have more members.
@@ -153,6 +156,8 @@ class _Growth:
         """
         name, count, members = events.name[row], int(events.count[row]), len(group.ranks)
         what = f"event {row} of rank {rank} ({name} of {count} on {group.axis or 'all ranks'})"
+        if _tells(events, row):
+            return
         if name not in (*_WHOLE, *_SHARDED):
             raise InputError(
                 f"replay: --ranks: {what} has a part for each of {members} ranks, whose sizes nobody knows for more"
@@ -176,25 +181,29 @@ class _Growth:
         return np.array(found.pop(), np.int64)
 
 
+def _tells(events: Events, row: int) -> bool:
+    """Return whether a collective is one of set-up in which each rank has an equal part of its own."""
+    splits = events.split_start[row] < events.split_start[row + 1]
+    return bool(events.step[row] == 0 and events.name[row] not in _WHOLE and not splits)
+
+
 def _check_owners(events: Events, rows: I64, group: Group) -> None:
-    """Check that no more than one member of a group that grows gives to the others, or takes from them, in the steps.
+    """Check that not each member of a group that grows gives to the others, or takes from them, in the steps.
 
     Args:
         events: The events of a role.
         rows: The rows of its collectives on the group.
-        group: The group, for the message.
+        group: The group.
 
     Raises:
-        InputError: several do, each for the share of the states that it owns: new ranks would own some, and nobody knows which.
+        InputError: each does, for the share of the states that it owns: new ranks would own some, and nobody knows which.
     """
     rooted = [row for row in rows.tolist() if events.name[row] in _ROOTED and events.step[row] > 0]
-    if len(roots := np.unique(events.root[rooted])) > 1:
-        what = (
-            f"{events.name[rooted[0]]} on {group.axis or 'all ranks'} has {len(roots)} of its {len(group.ranks)} ranks as roots"
-        )
+    if len(group.ranks) > 1 and len(np.unique(events.root[rooted])) == len(group.ranks):
+        what = f"each of {len(group.ranks)} ranks is a root of {events.name[rooted[0]]} on {group.axis or 'all ranks'}"
         raise InputError(
-            f"replay: --ranks: {what}, which own a share of the states each (ZeRO-1), and nobody knows what new ranks would "
-            "own; record or estimate the larger job"
+            f"replay: --ranks: {what}, as where each owns a share of the states (ZeRO-1), and nobody knows what new ranks "
+            "would own; record or estimate the larger job"
         )
 
 

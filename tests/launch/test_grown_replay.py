@@ -4,6 +4,7 @@ import pytest
 
 import emu
 from emu.errors import InputError
+from emu.trace.growth import grown
 
 JOB = {"model": "llama-tiny", "seq": 64, "algorithm": ("all_reduce=ring", "all_gather=ring")}
 SMALL, LARGE = (f"switch:n={n},bandwidth=50GB/s,latency=1us" for n in (8, 16))
@@ -59,3 +60,34 @@ def test_a_number_that_is_no_multiple_is_refused(steps):
     """One line names the argument."""
     with pytest.raises(InputError, match="replay: ranks must be a multiple of the 8 ranks of the trace, got 12"):
         emu.replay(steps[0] / "step.trace", topology=LARGE, ranks=12)
+
+
+DDP = """import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(2):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_grows_to_what_it_does_on_more_ranks(tmp_path, monkeypatch, request):
+    """Set-up, too: there each rank of DDP tells all others its parameters, and its part is as large among more of them."""
+    run = request.getfixturevalue("emu")  # the command; `emu` is the library here
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ddp.py").write_text(DDP)
+    for n in (2, 4):
+        words = ("--ranks", str(n), "--topology", f"switch:n={n},bandwidth=50GB/s,latency=1us", "--trace", f"{n}.trace")
+        assert run("run", *words, "ddp.py").code == 0
+    found, larger = grown(emu.load_trace("2.trace"), 4), emu.load_trace("4.trace")
+    assert emu.compare(found, larger)[0].equal
+    asked = [[row for row in range(len(of)) if of.group[row] >= 0] for of in (found.events_of(3), larger.events_of(3))]
+    for name in ("step", "name", "bytes", "count", "root"):
+        own, other = (
+            [getattr(of.events_of(3), name)[row] for row in rows] for of, rows in zip((found, larger), asked, strict=True)
+        )
+        assert own == other, name
+    assert "all_gather" in larger.events_of(3).name
