@@ -60,6 +60,11 @@ def read_input(what: str, path: Path, name: str = "", *, most: int | None = MOST
     return data
 
 
+def has_ending(path: Path, *endings: str) -> bool:
+    """Return whether the name of a file has one of some endings, such as `.json`; capitals count as small letters."""
+    return path.name.lower().endswith(endings)
+
+
 def _megabytes(size: int) -> str:
     """Return a number of bytes in words."""
     return f"{size / 1e6:,.1f} MB".replace(".0 MB", " MB")

@@ -8,6 +8,7 @@ E events of a role, W waits, S split sizes.
 import io
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,6 +68,11 @@ def _refuse(bad: Bool, name: str, what: str, values: NDArray[np.generic], events
 
 
 _FORMAT = "emu trace 3"
+# Errors that a damaged file causes: of its zip, of the columns in it, or of its head.
+_UNREADABLE = (
+    *(EOFError, OSError, NotImplementedError, RecursionError, zlib.error, zipfile.BadZipFile),
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+)
 _MEASURED = "lasts_s"  # a column that older files lack
 _WORDS = ("name", "dtype")  # columns of text: each is stored as a table of words and an index into it
 
@@ -108,7 +114,7 @@ def load(path: Path) -> Trace:
     data = read_input("trace", path, most=None)
     try:
         return _parse(io.BytesIO(data))
-    except (EOFError, KeyError, ValueError, zipfile.BadZipFile):
+    except _UNREADABLE:
         raise InputError(f"trace: {str(path)!r} is no trace of this version ({_FORMAT}); record it again by --trace") from None
 
 

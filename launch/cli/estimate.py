@@ -10,6 +10,10 @@ from launch.cli.options.output import check_fault, check_sweep, show
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.estimates import estimate
 
+_DEVICE_HELP = (
+    "The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes. "
+    "[default: h100; with --like the one that its profile names]"
+)
 asked = QuestionOptions(estimate)
 
 
@@ -18,7 +22,8 @@ asked = QuestionOptions(estimate)
 @asked("plan", help="The plan, in the words of `emu train --plan`.", metavar="tp=8,sp,dp=8")
 @common.topology_option
 @asked("global_batch", "seq")
-@common.device_option
+@asked("device", help=_DEVICE_HELP)
+@asked("like")
 @common.algorithm_option
 @asked("axes", "scale_dp")
 @click.option("--png", type=OutputFile(".png"), help="Draw the parts of the step on each topology to this file.")
@@ -36,6 +41,7 @@ def estimate_command(**options: Any) -> int:
     emu estimate --model llama3-8b --plan tp=8,sp,dp=8,microbatch=1 --global-batch 64 --seq 8192 --topology ub-mesh:rack
     emu estimate --config scenario.toml --sweep topology.bandwidth=25GB/s..400GB/s:5 --png sweep.png
     emu estimate --config scenario.toml --fault "npu 5 at step 3" --png steps.png
+    emu estimate --like prof/ --model llama3-8b --plan dp=64,microbatch=1 --global-batch 64 --seq 8192 --topology ub-mesh:rack
     """
     check_sweep("estimate", options, "timeline", "trace", "fault")
     check_fault(options, "timeline", "trace")

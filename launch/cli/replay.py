@@ -17,7 +17,7 @@ asked = QuestionOptions(replay)
 @click.argument("trace", type=click.Path(path_type=Path))
 @common.replay_options
 @asked("ran_on", metavar="NAME[:VARIANT][:key=value,...]|FILE")
-@asked("host_time", "fill_ranks")
+@asked("host_time", "fill_ranks", "ranks")
 @common.fault_option
 @common.job_png_option
 @common.timeline_options
@@ -28,6 +28,7 @@ def replay_command(**options: Any) -> int:
 
     TRACE is a file that --trace wrote, or a profile of PyTorch: a file (.json, .json.gz), or a folder with one of each rank.
     Execution traces of Chakra (.et) are taken in the same way; NAME.et stands for NAME.0.et, NAME.1.et and so on.
+    Schedules in GOAL are taken, too.
     Kernels of a profile last as they were measured there; the answer says how far its step is from the measured one.
 
     With `--algorithm recorded`, operations that no other --algorithm names keep the algorithms of the recorded run.
@@ -36,6 +37,7 @@ def replay_command(**options: Any) -> int:
     emu replay ddp.trace --topology ub-mesh:board --topology switch:n=8,bandwidth=450GB/s,latency=500ns
     emu replay ddp.trace --topology ub-mesh:board --algorithm recorded --algorithm broadcast=binomial
     emu replay prof/ --ran-on dgx-h100:superpod --topology ub-mesh:board --topology mine.toml --host-time
+    emu replay ddp.trace --ranks 64 --topology ub-mesh:rack
     emu replay ddp.trace --topology ub-mesh:board --fault "link 0-1 at step 2" --png steps.png
     """
     check_fault(options, "timeline", "perturb")

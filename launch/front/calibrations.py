@@ -5,19 +5,13 @@ from pathlib import Path
 
 import torch
 
-from emu.errors import must_be
 from emu.study.calibrate import Calibration
 from emu.study.calibrate import calibrate as calibrated
 from emu.study.probe import here, layers, probes
 from emu.trace.device.device import Device
 from emu.trace.device.file import write_device
-from emu.trace.device.measured import events_of
-from emu.trace.formats.kineto.profiled_kernels import SeenKernel, seen_kernels
-from emu.trace.formats.profiled_device import device_like, profiled_device
-from emu.trace.kernel_shape import Kernel
-from emu.trace.timed_dtype import AS_RAN
 from emu.units import format_bandwidth, format_flops, format_time
-from launch.data.devices import DEVICES, find_device
+from launch.front.profile_calibration import ProfileCalibration, calibration_of_profile
 from launch.front.result import Result
 from launch.show.progress import progress_bar
 from launch.show.text.table import table
@@ -59,65 +53,6 @@ class DeviceCalibration(Result[Calibration], files=(".toml",)):
         write_device(self.device, path)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class ProfileCalibration(Result[SeenKernel], files=(".toml",)):
-    """A device with the kernels that a profile saw, and the times that the model of a known device gives for each of them."""
-
-    device: Device  # with these kernels
-    base: Device  # whose model tells what was not seen
-    unknown: int  # kernels of the profile whose work it does not tell
-
-    def text(self) -> str:
-        """Return the table of the kernels, those that took longest in all first."""
-        predicted = self._predicted_s()
-        rows = [[*_seen_words(each), format_time(s), _ratio(s, each)] for each, s in zip(self.rows, predicted, strict=True)]
-        head = ["kernel", "batch x M x N x K", "dtype", "seen", "median", "quartiles", f"by {self.base.name}", "ratio"]
-        count = sum(each.seen for each in self.rows)
-        lines = [
-            f"{self.device.name}: {len(self.rows)} kernels, seen {count:,} times; others are left to {self.base.name}'s model",
-            f"a launch takes {format_time(self.device.launch_overhead_s)}; {self.unknown:,} kernels have no shape there",
-            *("", table(head, rows[:_LISTED])),
-            *([f"and {len(rows) - _LISTED} more, which --json has"] if len(rows) > _LISTED else []),
-        ]
-        return "\n".join(lines)
-
-    def _predicted_s(self) -> list[float]:
-        predicted: list[float] = self.base.seconds(events_of([each.kernel for each in self.rows]), AS_RAN).tolist()
-        return predicted
-
-    def as_json(self) -> object:
-        """Return the device, the kernels, and the times that the model of the base device gives for them."""
-        device = {f.name: getattr(self.device, f.name) for f in fields(self.device)}
-        return {
-            "device": device,
-            "base": self.base.name,
-            "kernels": self.rows,
-            "predicted_s": self._predicted_s(),
-            "unknown": self.unknown,
-        }
-
-    def save_toml(self, path: Path) -> None:
-        """Write the device, for `device` of the other questions."""
-        write_device(self.device, path)
-
-
-_LISTED = 40  # kernels in the text
-_NAME = 40  # letters of the name of an operator
-
-
-def _seen_words(each: SeenKernel) -> list[str]:
-    """Return what a kernel is, how often it was seen, and its times, in words."""
-    kernel, beside = each.kernel, "" if each.alone else ", beside collectives"
-    kind = kernel.name or kernel.kernel.name.lower().replace("_", " ")
-    sizes = f"{kernel.bytes} B" if kernel.kernel == Kernel.OTHER else f"{kernel.batch} x {kernel.m} x {kernel.n} x {kernel.k}"
-    spread = f"{format_time(each.low_s)} to {format_time(each.high_s)}{beside}"
-    return [kind[:_NAME], sizes, kernel.dtype, f"{each.seen:,}", format_time(kernel.seconds), spread]
-
-
-def _ratio(predicted_s: float, each: SeenKernel) -> str:
-    return f"{predicted_s / each.kernel.seconds:.2f}" if each.kernel.seconds else "-"
-
-
 def calibrate(device: str | None = None, *, profile: str | Path | None = None) -> DeviceCalibration | ProfileCalibration:
     """Measure the device that is here, kernel by kernel, and find the constants that tell the times of kernels.
 
@@ -134,7 +69,7 @@ def calibrate(device: str | None = None, *, profile: str | Path | None = None) -
             nobody knows.
     """
     if profile is not None:
-        return _of_profile(Path(profile), device)
+        return calibration_of_profile(Path(profile), device)
     which = here(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     found, ran = [], []
     with progress_bar(f"measuring the {which}") as advance:
@@ -145,20 +80,3 @@ def calibrate(device: str | None = None, *, profile: str | Path | None = None) -
             ran.append(each)
             advance()
     return DeviceCalibration((calibrated(which, found, ran),))
-
-
-def _of_profile(path: Path, device: str | None) -> ProfileCalibration:
-    """Return the device with the kernels that a profile saw.
-
-    Raises:
-        InputError: as `calibrate`.
-    """
-    with progress_bar(f"reading {path.name}"):
-        seen = seen_kernels(path)
-    name = device or device_like(DEVICES, seen.devices)
-    if not name:
-        told = " and ".join(seen.devices) or "a device without a name"
-        raise must_be("calibrate", "--device", "given, as no known device is of this name", told, "add --device h100")
-    base = find_device(name)
-    own = profiled_device(base, seen, path.name.partition(".")[0])
-    return ProfileCalibration(seen.kernels, own, base, seen.unknown)

@@ -202,9 +202,9 @@ def show_timeline(
     """Return when ranks compute and communicate in a recorded step, timed on a topology.
 
     Args:
-        trace: The trace: a file, a profile of PyTorch (a file, or a folder with one a rank), or a `Trace`.
+        trace: The trace: a file of Emu's own or of another program, as `replay` takes it, or a `Trace`.
         topology: The network: a name, a file, a `Topology` or a networkx graph.
-        device: The device: a name, a .toml file, or a `Device`; None: h100, but kernels of a profile last as measured.
+        device: The device: a name, a .toml file, or a `Device`; None: h100, but computations that have times last as measured.
         dtype: The data type as which float32 is timed; None: as the command that recorded the trace.
         algorithm: Words that choose algorithms, such as `all_reduce=ring`; `recorded`: those of the run; empty: `auto`.
         stack: The times that software adds to messages and requests, such as `launch=5us`.

@@ -63,10 +63,12 @@ FLAGS = {
     | FAULTS
     | {"--perturb"}
     | {"--ran-on"}  # only the user knows on which of the networks a profile was taken, and only there is an error one of ours
+    | {"--ranks"}  # how many ranks the job shall have that was recorded on fewer
     | {"--host-time", "--fill-ranks"},  # a profile has gaps of the host, and often not every rank: neither is taken unasked
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | FAULTS
     | WORKERS
+    | {"--like"}  # only a profile knows how long a user's kernels take
     | {"--axes", "--scale-dp", "--trace", "--sweep"}  # an answer holds for more than one value
     | TIMELINE,
     "repro measured": {"--data", "--fit"},

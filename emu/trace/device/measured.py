@@ -6,18 +6,20 @@ distance, so that a shape that was measured has just the ratio that was measured
 E events of a role, R measured kernels, D sizes.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import F64, Bool
+from emu.arrays import F64, I64, Bool
 from emu.registry import unknown
 from emu.trace.kernel_shape import ATTENTIONS, BACKWARD, Kernel
 from emu.trace.timed_dtype import FLOAT_BYTES, TF32, timed_as
 from emu.trace.trace import Events, Kind, typed_events
 
+_SAME = 1e-12  # limit of the square of the distance between equal places
 _ADD = ("all_reduce", "reduce_scatter", "reduce")  # collectives whose ranks add
 
 
@@ -84,6 +86,14 @@ def events_of(rows: Sequence[MeasuredKernel]) -> Events:
     return typed_events([*own, *amounts, *shapes, *no_request, *no_waits_and_splits])
 
 
+class Basis(IntEnum):
+    """The basis of a computation's time."""
+
+    MODEL = 0  # the device's model alone
+    NEAR = 1  # the model, corrected by what measured kernels of other sizes took
+    MEASURED = 2  # a measured kernel of the very shape
+
+
 def corrections(
     measured: Sequence[MeasuredKernel], events: Events, dtype: str, model_s: Callable[[Events], F64], whose: str
 ) -> F64:
@@ -99,18 +109,18 @@ def corrections(
     Raises:
         InputError: a product of a dtype of which no product was measured, where products of others were.
     """
-    found = np.ones(len(events))
-    ran = np.array([timed_as(name, dtype) for name in events.dtype], dtype=str)
-    ratios = np.log([row.seconds for row in measured]) - np.log(model_s(events_of(measured)))
-    for kernel in sorted({row.kernel for row in measured}):
-        here = (events.kind == Kind.COMPUTE) & (events.kernel == kernel) & ((kernel == Kernel.OTHER) | (events.m > 0))
-        for of_dtype in np.unique(ran[here]).tolist():
-            rows = [i for i, row in enumerate(measured) if (row.kernel, row.dtype) == (kernel, of_dtype)]
-            if kernel == Kernel.PRODUCT:
-                check_products(measured, of_dtype, whose)
-            if rows:
-                which = np.flatnonzero(here & (ran == of_dtype))
-                found[which] = _near([measured[i] for i in rows], ratios[rows], events, which)
+    ratios, found = np.log([row.seconds for row in measured]) - np.log(model_s(events_of(measured))), np.ones(len(events))
+    for near in _alike(measured, events, dtype, whose):
+        found[near.which] = _interpolated(near, ratios[near.rows])
+    return found
+
+
+def bases(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> I64:
+    """Return [E] the `Basis` of each computation's time; arguments and errors as in `corrections`."""
+    found = np.full(len(events), int(Basis.MODEL))
+    for near in _alike(measured, events, dtype, whose):
+        met = near.met[near.back].any(axis=1)
+        found[near.which] = np.where(met, int(Basis.MEASURED), int(Basis.NEAR))
     return found
 
 
@@ -129,26 +139,37 @@ def _dtypes(measured: Sequence[MeasuredKernel], kernel: Kernel) -> list[str]:
     return sorted({row.dtype for row in measured if row.kernel == kernel})
 
 
-def _near(rows: Sequence[MeasuredKernel], ratios: F64, events: Events, which: Any) -> F64:
-    """Return the seconds of events of one kind and dtype; operators that were measured by name have rows of their own."""
-    names = np.array([row.name for row in rows])
-    of_events = np.array([events.name[i] for i in which.tolist()])
-    found = np.ones(len(which))
-    for name in np.unique(of_events).tolist():
-        own = names == name if (names == name).any() else names == ""
-        here = of_events == name
-        if own.any():
-            found[here] = _interpolated(_places(rows, own), ratios[own], _sizes(events, which[here]))
-    return found
+class _Near:
+    """Events of one kind and dtype, and the measured kernels that tell their times; their places are logarithms of sizes."""
+
+    def __init__(self, which: I64, rows: I64, measured: Sequence[MeasuredKernel], events: Events) -> None:
+        self.which, self.rows = which, rows  # the events, and the numbers of the measured kernels
+        of = [measured[row] for row in rows.tolist()]
+        at = _logs([(row.batch, row.m, row.n, row.k, row.moved * (row.kernel == Kernel.OTHER)) for row in of])
+        places, back = np.unique(_sizes(events, which), axis=0, return_inverse=True)
+        self.back = back.reshape(-1)  # the number of the place of each event
+        self.square = ((places[:, None, :] - at[None, :, :]) ** 2).sum(axis=2)  # [places, R] distances
+        self.met = self.square < _SAME
 
 
-def _places(rows: Sequence[MeasuredKernel], which: Bool) -> F64:
-    """Return [R, D] the logarithms of the sizes of some measured kernels."""
-    of = [row for row, own in zip(rows, which.tolist(), strict=True) if own]
-    return _logs([(row.batch, row.m, row.n, row.k, row.moved * (row.kernel == Kernel.OTHER)) for row in of])
+def _alike(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> Iterator[_Near]:
+    """Yield events with the measured kernels like them; operators that were measured by name have rows of their own."""
+    ran, names = (np.array(words, dtype=str) for words in ([timed_as(name, dtype) for name in events.dtype], events.name))
+    of_rows = np.array([row.name for row in measured])
+    for kernel in sorted({row.kernel for row in measured}):
+        here = (events.kind == Kind.COMPUTE) & (events.kernel == kernel) & ((kernel == Kernel.OTHER) | (events.m > 0))
+        for of_dtype in np.unique(ran[here]).tolist():
+            if kernel == Kernel.PRODUCT:
+                check_products(measured, of_dtype, whose)
+            rows = np.array([i for i, row in enumerate(measured) if (row.kernel, row.dtype) == (kernel, of_dtype)], np.int64)
+            own = here & (ran == of_dtype)
+            for name in np.unique(names[own]).tolist():
+                alike = rows[of_rows[rows] == name] if (of_rows[rows] == name).any() else rows[of_rows[rows] == ""]
+                if len(alike):
+                    yield _Near(np.flatnonzero(own & (names == name)), alike, measured, events)
 
 
-def _sizes(events: Events, which: Any) -> F64:
+def _sizes(events: Events, which: I64) -> F64:
     """Return [E, D] the logarithms of the sizes of some events."""
     moved = np.where(events.kernel == Kernel.OTHER, events.bytes, 0)
     return _logs(np.stack([column[which] for column in (events.batch, events.m, events.n, events.k, moved)], axis=1))
@@ -158,10 +179,7 @@ def _logs(sizes: ArrayLike) -> F64:
     return np.asarray(np.log(np.maximum(np.asarray(sizes, float), 1)))
 
 
-def _interpolated(at: F64, ratios: F64, wanted: F64) -> F64:
-    """Return [E] the ratio at each place that is wanted."""
-    places, back = np.unique(wanted, axis=0, return_inverse=True)
-    square = ((places[:, None, :] - at[None, :, :]) ** 2).sum(axis=2)  # [places, R]
-    met = square < 1e-12
-    weights = np.where(met.any(axis=1, keepdims=True), met, 1 / np.maximum(square, 1e-12))
-    return np.asarray(np.exp(weights @ ratios / weights.sum(axis=1))[back.reshape(-1)])
+def _interpolated(near: _Near, ratios: F64) -> F64:
+    """Return [E] the ratio of each event."""
+    weights = np.where(near.met.any(axis=1, keepdims=True), near.met, 1 / np.maximum(near.square, _SAME))
+    return np.asarray(np.exp(weights @ ratios / weights.sum(axis=1))[near.back])

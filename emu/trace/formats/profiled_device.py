@@ -1,5 +1,6 @@
 """A device with the kernels that a profile saw: they count before its model, which tells all that was not seen."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,17 +13,23 @@ from emu.trace.kernel_shape import Kernel
 def profiled_device(base: Device, seen: SeenKernels, name: str) -> Device:
     """Return a device with the kernels of a profile.
 
+    Where kernels follow one another without gaps, as in a profile that Emu wrote, their times hold their launch, which no GPU
+    gives away: the launch of others is the base's.
+
     Args:
         base: The device whose model tells what was not seen.
         seen: The kernels of the profile.
         name: The name of the result.
     """
-    launch_s = base.launch_overhead_s if seen.launch_s is None else seen.launch_s
-    own = [_timed(each.kernel, launch_s) for each in seen.kernels if _is_sized(each.kernel)]
+    launch_s = base.launch_overhead_s if seen.launch_s is None or seen.holds_launch else seen.launch_s
+    own = [_timed(each.kernel, 0.0 if seen.holds_launch else launch_s) for each in seen.kernels if _is_sized(each.kernel)]
     known = {_place(each) for each in own}
     others = [each for each in base.measured if _place(each) not in known]
     count = sum(each.seen for each in seen.kernels)
-    told = f"{count} kernels of a profile of {' and '.join(seen.devices) or 'a device'}; what it did not see on {base.name}"
+    held = ", whose times hold their launch, as there are no gaps between them" * seen.holds_launch
+    told = (
+        f"{count} kernels of a profile of {' and '.join(seen.devices) or 'a device'}{held}; what it did not see on {base.name}"
+    )
     return replace(
         base, name=name, measured=(*own, *others), launch_overhead_s=launch_s, fitted_on=told, step_errors=(),
         source=f"a profile; the rest is of {base.name}",
@@ -47,11 +54,14 @@ def _place(kernel: MeasuredKernel) -> MeasuredKernel:
 def device_like(names: Iterable[str], devices: Iterable[str]) -> str:
     """Return the name among those of known devices that the devices of a profile have in theirs, the longest; "": none.
 
+    A name counts where a word begins, and where its number ends: `NVIDIA GH200` is no h200.
+
     Args:
         names: The names of known devices; before a dash they are those of products.
         devices: The names that a profile has, with the maker and the memory.
     """
     words = " ".join(devices).lower()
-    return max(
-        (name for name in names if name.partition("-")[0] in words), key=lambda name: len(name.partition("-")[0]), default=""
-    )
+    product = {name: name.partition("-")[0] for name in names}
+    whole = {name: re.escape(of) + r"(?!\d)" * of[-1:].isdigit() for name, of in product.items()}
+    found = (name for name, of in whole.items() if re.search(rf"(?<![a-z0-9]){of}", words))
+    return max(found, key=lambda name: len(product[name]), default="")

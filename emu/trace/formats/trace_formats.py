@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from emu.files import has_ending
 from emu.trace.formats.chakra import chakra_trace
 from emu.trace.formats.chakra.chakra_files import ENDING, is_chakra
 from emu.trace.formats.chakra.chakra_writer import write_chakra
@@ -14,7 +15,7 @@ from emu.trace.formats.kineto.profile_writer import write_profile
 from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
-from emu.trace.trace_file import save
+from emu.trace.trace_file import check_trace, save
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,11 @@ def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = Fals
         InputError: it is one by its name, but cannot be read.
     """
     found = next((each for each in FORMATS if each.holds(path)), None)
-    return None if found is None else found.read(path, host_time=host_time, fill_ranks=fill_ranks)
+    if found is None:
+        return None
+    trace = found.read(path, host_time=host_time, fill_ranks=fill_ranks)
+    check_trace(trace)
+    return trace
 
 
 def output_path(given: str | os.PathLike[str]) -> Path:
@@ -63,7 +68,7 @@ def output_path(given: str | os.PathLike[str]) -> Path:
 
 def is_by_rank(path: Path) -> bool:
     """Return whether a file of this name stands for a file of each rank, beside which there may be others."""
-    return path.name.endswith(ENDING)
+    return has_ending(path, ENDING)
 
 
 def write_trace(layout: TraceLayout, path: Path) -> None:
@@ -77,7 +82,7 @@ def write_trace(layout: TraceLayout, path: Path) -> None:
         InputError: the format cannot hold the trace.
         WriteError: the file cannot be written.
     """
-    named = (each.write for each in FORMATS if each.write and path.name.lower().endswith(each.endings))
+    named = (each.write for each in FORMATS if each.write and has_ending(path, *each.endings))
     write = next(named, None)
     if write is None:
         save(layout.trace, path)

@@ -19,8 +19,9 @@ from emu.trace.replay.replay import TraceLayout
 from launch.clusters import job_pool
 from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
+from launch.front.profile_calibration import calibration_of_profile
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each
+from launch.front.steps.timed_steps import USUAL_DEVICE, FaultyJobs, TimedSteps, steps_on_each
 from launch.show.progress import itself, with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
 
@@ -66,7 +67,8 @@ def estimate(
     topology: Topologies,
     global_batch: int,
     seq: int,
-    device: DeviceLike = "h100",
+    device: DeviceLike | None = None,
+    like: str | Path | None = None,
     algorithm: Words = (),
     axes: Words = "",
     scale_dp: bool = False,
@@ -84,7 +86,9 @@ def estimate(
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
         global_batch: Sequences in a step, over all ranks.
         seq: Tokens in a sequence.
-        device: The device: a name, a .toml file, or a `Device`.
+        device: The device: a name, a .toml file, or a `Device`; None: h100, or with `like` the one that its profile names.
+        like: Time kernels as this profile of PyTorch saw them, by shape or by operator and bytes, and others by the `device`.
+            It is a file, or a folder with a file of each rank, taken with `record_shapes=True`.
         algorithm: Words that choose algorithms, such as `all_reduce=ring` or `dp.all_gather=ring`; empty: `auto`.
         axes: The placement: axes, with neighbouring NPUs on the first, such as `tp,dp,pp`; empty: tp,cp,dp,pp.
         scale_dp: Where a topology has fewer NPUs than the plan, reduce dp and the global batch with it.
@@ -110,12 +114,15 @@ def estimate(
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
     if inputs.several(sweep) and inputs.several(fault):
         raise InputError("estimate: --sweep and --fault exclude each other; leave one of them out")
+    if inputs.several(sweep) and like is not None:
+        mend = "write the device by `emu calibrate --from`, and name its file by --device"
+        raise must_be("estimate", "--like", "left out where there is a --sweep", str(like), mend)
     if inputs.several(sweep):
-        words = {"model": inputs.model_word(model), "plan": plan, "stack": stack, "device": str(device)}
+        words = {"model": inputs.model_word(model), "plan": plan, "stack": stack, "device": str(device or USUAL_DEVICE)}
         words |= {"seq": str(seq), "global-batch": str(global_batch)}
         timer = PointTimer(partial(_step_at, request), pool, label="estimating the steps")
         return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {model}")
-    built, found = inputs.topologies_of(topology), inputs.device_of(device, software.precision.activation)
+    built, found = inputs.topologies_of(topology), _device_of(device, like, software.precision.activation)
     label = f"estimating a step of {request.model}"
     if inputs.several(fault):
         texts = read_faults(inputs.several(fault))
@@ -126,6 +133,18 @@ def estimate(
     first = rows[0]
     subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
     return StepEstimates(rows, f"A training step of {first.model}", subtitle, steps, request)
+
+
+def _device_of(device: DeviceLike | None, like: str | Path | None, dtype: str) -> Device:
+    """Return the device of an estimate: with `like` the one that `emu calibrate --from` makes of the profile.
+
+    Raises:
+        InputError: as `calibrate` and `device_of`.
+    """
+    if like is None:
+        return inputs.device_of(device or USUAL_DEVICE, dtype)
+    base = None if device is None else inputs.device_of(device)
+    return inputs.device_of(calibration_of_profile(Path(like), base, "estimate").device, dtype)
 
 
 def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> FaultyJob:

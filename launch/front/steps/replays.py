@@ -6,6 +6,7 @@ from pathlib import Path
 
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.errors import InputError
+from emu.study.training.grown_job import grown_job
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import ReplayError, Step, TimedTrace
 from emu.study.training.timed_step import time_replay
@@ -30,17 +31,19 @@ def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = 
 
     Args:
         path: The file, or a folder with a file of each rank.
-        host_time: Whether the time of the host between launches counts; of a profile alone.
-        fill_ranks: Whether ranks without a file do what ranks of equal groups do; of a profile alone.
+        host_time: Whether the time of the host between launches counts; of a profile, and of Chakra's operators of the host.
+        fill_ranks: Whether ranks without a file do what ranks of equal groups do; of a profile and of execution traces.
 
     Raises:
         InputError: the file cannot be read, or holds none.
     """
     with progress_bar(f"reading {Path(path).name}"):
         foreign = read_foreign(Path(path), host_time=host_time, fill_ranks=fill_ranks)
-    if foreign is None and (host_time or fill_ranks):
+    if foreign is None and (host_time or fill_ranks) and Path(path).exists():
         option = "--host-time" if host_time else "--fill-ranks"
-        raise InputError(f"replay: {option} needs a profile of another program, got {str(path)!r}; leave it out")
+        raise InputError(
+            f"replay: {option} needs a profile or execution traces of another program, got {str(path)!r}; leave it out"
+        )
     return load(Path(path)) if foreign is None else foreign
 
 
@@ -65,21 +68,24 @@ def replay(
     perturb: int = 0,
     host_time: bool = False,
     fill_ranks: bool = False,
+    ranks: int | None = None,
 ) -> TimedSteps[Step] | FaultyJobs:
     """Time a recorded trace on topologies, without running it again.
 
     Args:
-        trace: The trace: a file, a profile of PyTorch (a file, or a folder with one a rank), or a `Trace`.
+        trace: The trace: a file of Emu's own, a profile of PyTorch or execution traces of Chakra (a file, or a folder with one
+            a rank), a GOAL schedule, or a `Trace`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        ran_on: The network on which a profile was taken; it is timed first, and tells the error of the replay.
-        device: The device: a name, a .toml file, or a `Device`; None: h100, but kernels of a profile last as measured.
+        ran_on: The network on which a trace with measured times ran; it is timed first, and tells the error of the replay.
+        device: The device: a name, a .toml file, or a `Device`; None: h100, but computations that have times last as measured.
         dtype: The data type as which float32 is timed; `as-ran`: each in its own; None: as the command that recorded the trace.
         algorithm: Words that choose algorithms, such as `all_reduce=ring`; `recorded`: those of the run; empty: `auto`.
         stack: The times that software adds to messages and requests, such as `launch=5us`.
         fault: Parts that fail while the job runs, such as `link 0-1 at step 2`, or files of such texts.
         perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
-        host_time: Keep the time that the host took between launches, of a profile.
-        fill_ranks: Let ranks without a file do what ranks of equal groups do, of a profile.
+        host_time: Keep the time that the host took between launches, of a profile or of execution traces.
+        fill_ranks: Let ranks without a file do what ranks of equal groups do, of a profile or of execution traces.
+        ranks: Time a job of so many ranks with more data parallelism, a multiple of those of the trace; None: these.
 
     Returns:
         The step on each topology; with `fault` the steps of a job, one after another.
@@ -88,6 +94,9 @@ def replay(
         InputError: the trace cannot be read, or an argument is impossible; the line says which, and how to mend it.
     """
     name, recorded = named_trace(trace, host_time=host_time, fill_ranks=fill_ranks)
+    if ranks is not None and ran_on is not None:
+        raise InputError("replay: --ran-on compares a step with the measured one, which had fewer ranks; leave --ranks out")
+    recorded = recorded if ranks is None else grown_job(recorded, ranks)
     timing, job = TraceTiming.of_replay(topology, device, dtype, algorithm, stack), JobConditions.of(fault)
     if ran_on is not None:
         timing = _with_origin(timing, recorded, ran_on, job)
@@ -200,7 +209,7 @@ def compare(first: TraceLike, second: TraceLike) -> TraceComparison:
     """Compare a step of two traces: requests, their order, bytes, dependencies, FLOPs and memory.
 
     Args:
-        first: A trace: a file, a profile of PyTorch, or a `Trace`.
+        first: A trace: a file of Emu's own or of another program, as `replay` takes it, or a `Trace`.
         second: The other one.
 
     Raises:

@@ -36,6 +36,7 @@ def part_facts(step: Step) -> list[Fact]:
     return [
         Fact(what, whole, KeyFigure("step_time_s", what, took, step.step_time_s)),
         Fact("  compute", f"{format_time(step.compute_s)}{_other_ranks_text(step)}", _part(step, "compute_s", "computation")),
+        Fact("    rests on", _basis_text(step)),
         Fact("    optimizer", None if step.optimizer_s is None else format_time(step.optimizer_s)),
         Fact("  exposed comm", exposed, _part(step, "exposed_comm_s", "exposed communication")),
         Fact("  idle", format_time(step.idle_s), idle),
@@ -193,6 +194,19 @@ def path_part_text(part: PathPart) -> str:
     what = f"{part.axis} {part.what}" if part.axis else part.what
     stage = "" if part.stage is None else f" in stage {part.stage}"
     return what + stage + ("" if part.waits_for_rank is None else f" that waits for rank {part.waits_for_rank}")
+
+
+def _basis_text(step: Step) -> str | None:
+    """Return which share of the compute time rests on measured kernels, and which on the model; None: none were measured."""
+    of = step.compute_basis
+    if of is None:
+        return None
+    told = {
+        "measured kernels": of.measured,
+        "the device's model, corrected by measured kernels of other sizes,": of.near,
+        "the device's model alone": of.model,
+    }
+    return ", ".join(f"{what} for {share:.1%} of the time" for what, share in told.items() if share)
 
 
 def _other_ranks_text(step: Step) -> str:

@@ -104,6 +104,7 @@ def test_the_size_of_a_collective_is_that_of_its_whole_data(tmp_path, kind, oper
 def test_a_barrier_is_an_all_reduce_of_one_element(tmp_path):
     (events,) = read_foreign(two_ranks(tmp_path, node(0, "wait", COLL, comm_type=BARRIER))).events
     assert (events.name, events.count.tolist()) == (("all_reduce",), [1])
+    assert "0 computations on 0 streams, 2 collectives" in emu.replay(str(tmp_path), topology=FAST).text()
 
 
 def test_messages_go_from_rank_to_rank(tmp_path):

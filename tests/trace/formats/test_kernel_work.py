@@ -5,7 +5,9 @@ import pytest
 import emu
 from emu.errors import InputError
 from emu.trace.formats.kineto.operator_work import work_of_kernel, work_of_launched, work_of_operator
+from emu.trace.formats.profiled_device import device_like
 from emu.trace.kernel_shape import Kernel, Shape
+from launch.data.devices import DEVICES
 from tests.trace.formats.profiles import HOST, collective, kernel, profile_of, span, step, write
 
 FAST = "switch:n=2,bandwidth=400GB/s,latency=1us"
@@ -61,6 +63,32 @@ def test_a_device_times_what_it_knows_and_keeps_the_rest(shaped):
     assert rows["gemm_bf16_128x128"].work == "product 1 x 512 x 1024 x 256"
     assert on_h100.step_time_s < as_measured.step_time_s
     assert "2 of 8 kernels last as they were measured" in emu.replay(shaped, topology=FAST, device="h100").text()
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("NVIDIA GH200 480GB", ""),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80g"),
+        ("NVIDIA H1000", ""),
+        ("Ascend910B", "ascend-910b-like"),
+    ],
+)
+def test_the_device_of_a_profile_is_found_by_the_whole_name_of_a_product(device, name):
+    """A name within a longer one, or with a longer number, is another product."""
+    assert device_like(DEVICES, [device]) == name
+
+
+def test_a_product_of_whole_numbers_has_no_work(tmp_path):
+    """No device has a rate for it: it lasts as it was measured, and no table has it."""
+    events = [step(1, 0, 900), operator("aten::mm", 4, 10, [[8, 8], [8, 8]], ["long int", "long int"])]
+    events += [*kernel("gemm_int", 5, 30, 40, 1), *kernel("Memset", 20, 80, 2, 2, bytes=64)]
+    write(tmp_path, "rank0.json", profile_of(0, events, world=1))
+    found = emu.calibrate(profile=tmp_path)
+    assert (len(found), found.unknown) == (1, 1)
 
 
 def test_a_table_of_kernels_comes_from_the_profile(shaped):

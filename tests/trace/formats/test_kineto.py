@@ -278,8 +278,10 @@ def test_values_that_lie_in_two_windows_are_whole(tmp_path, monkeypatch, chunk):
 @pytest.mark.parametrize("option", ["host_time", "fill_ranks"])
 def test_options_of_a_profile_are_refused_for_other_traces(tmp_path, option):
     save(emu.load_trace(two_ranks(tmp_path / "prof")), tmp_path / "kept.trace")
-    with pytest.raises(InputError, match=rf"replay: {option} needs a profile of another program"):
+    with pytest.raises(InputError, match=rf"replay: {option} needs a profile or execution traces of another program"):
         emu.replay(tmp_path / "kept.trace", topology=FAST, **{option: True})
+    with pytest.raises(InputError, match=r"trace: cannot read .*nowhere': No such file or directory"):
+        emu.replay(tmp_path / "nowhere", topology=FAST, **{option: True})
 
 
 def test_a_device_is_refused_where_the_profile_has_no_shapes(tmp_path):

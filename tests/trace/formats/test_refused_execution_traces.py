@@ -30,6 +30,10 @@ def refused(path, match):
         (node(3, "sum", COLL, comm_type=10, comm_size=8), "must have a comm_type of 0..9, got 10"),
         (node(3, "sum", COLL, comm_type=0), "node 3 (sum) of 'run.0.et' lacks comm_size"),
         (node(3, "sum", COLL, comm_type=0, comm_size="8"), "comm_size must be a whole number of 0 or more"),
+        (
+            node(3, "all", COLL, comm_type=2, comm_size=2**61),
+            "node 3 (all) of 'run.0.et' must have a comm_size below 2**62 bytes",
+        ),
         (node(3, "give", SEND, comm_size=8), "node 3 (give) of 'run.0.et' lacks comm_dst"),
         (node(3, "give", SEND, comm_size=8, comm_dst=1, comm_tag=2**31), "must have a comm_tag below 2**31"),
         (

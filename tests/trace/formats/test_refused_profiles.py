@@ -150,6 +150,11 @@ def test_another_accelerator(tmp_path):
     events = [step(5, 0, 500), span("cpu_op", "aten::add", 10, 5, HOST), runtime]
     write(tmp_path, "rank0.json", profile_of(0, events, world=1))
     refused(tmp_path, r"'rank0.json' has no kernels of a GPU, but events of 'mtia_runtime'")
+    groups = [{"pg_name": str(number), "pg_desc": "", "ranks": [0]} for number in range(2)]
+    asked = [span("cpu_op", "c10d::allreduce_", 20, 1, HOST), span("user_annotation", "gloo:all_reduce", 21, 2, 900)]
+    told = {"rank": 0, "world_size": 1, "pg_config": groups}  # which of gloo's groups asks is no matter there
+    write(tmp_path, "rank0.json", {"distributedInfo": told, "traceEvents": [*events, *asked]})
+    refused(tmp_path, r"'rank0.json' has no kernels of a GPU, but events of 'mtia_runtime'")
 
 
 def test_gloo_with_several_groups(tmp_path):

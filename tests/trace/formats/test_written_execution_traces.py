@@ -38,9 +38,11 @@ from tests.trace.formats.wire import (
     attrs_of,
     fields,
     framed,
+    node,
     packed,
     unframed,
     without,
+    write,
 )
 from tests.trace.laid import DEVICE, in_ms, replay, star_of, trace_of
 
@@ -233,6 +235,19 @@ def test_a_trace_over_an_older_one_leaves_none_of_it(trace, words, tmp_path, mon
     assert read_foreign(written(two, tmp_path / "run.et")).n_ranks == 2
     assert sorted(path.name for path in tmp_path.glob("*.[0-9].et")) == ["other.3.et", "run.0.et", "run.1.et", "run.extra.3.et"]
     assert (tmp_path / "other.map.json").read_bytes() == b"mine"
+
+
+def test_files_of_others_stay_where_a_smaller_trace_is_written(trace, words, tmp_path, monkeypatch):
+    """Files of another program may have the names of more ranks; only what Emu wrote is removed, files of roles too."""
+    write(tmp_path, "run.7.et", node(0, "mm", COMP))
+    (tmp_path / "run.role9.et").write_bytes(b"mine")
+    monkeypatch.setattr(chakra_writer, "MOST_FILES", 3)
+    written(trace, tmp_path / "run.et")
+    assert (tmp_path / "run.role0.et").is_file()
+    monkeypatch.undo()
+    written(trace_of(words.events(words.collective(10))), tmp_path / "run.et")
+    names = ["run.0.et", "run.1.et", "run.7.et", "run.groups.json", "run.role9.et"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 def test_files_of_other_runs_and_ranks_are_refused(trace, words, tmp_path):

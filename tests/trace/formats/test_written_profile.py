@@ -189,3 +189,34 @@ def test_a_request_of_every_operation_comes_back_with_all_that_it_is(words, tmp_
         ]
         assert splits[0] == splits[1]
         assert [(back.groups[g].axis, back.groups[g].ranks) for g in back.group_of[rank]] == [("tp", (0, 1, 2))]
+
+
+def profile_of_ranks(words, n, path):
+    """Write the profile of a step in which n ranks sum once."""
+    world = Group("world", tuple(range(n)))
+    asked = (words.collective(10),) if n > 1 else (words.compute(1.0),)
+    trace = trace_of(words.events(*asked), role_of_rank=(0,) * n, groups=(world,))
+    write_profile(TraceLayout(trace, Choice(), star_of(max(n, 2)), DEVICE, "float32"), path)
+
+
+def test_a_smaller_trace_over_a_larger_one_leaves_none_of_it(words, tmp_path):
+    """Files of more ranks that Emu wrote are removed, and no others."""
+    for name in ("step.rank9.json.gz", "other.rank9.json", "step.rank9.json"):
+        (tmp_path / name).write_bytes(gzip.compress(b'{"traceEvents": [{"name": "mine"}]}'))
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    for n in (4, 2, 1, 2):
+        profile_of_ranks(words, n, tmp_path / "step.json.gz")
+        own = ["step.json.gz"] if n == 1 else [f"step.rank{rank}.json.gz" for rank in range(n)]
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, *own])
+
+
+@pytest.mark.parametrize("name", ["dispatch", "combine"])
+def test_tokens_for_experts_are_written_and_come_back(words, tmp_path, name):
+    """PyTorch has no name for this operation: others see an exchange of all with all, and Emu what it was."""
+    trace = trace_of(words.events(words.collective(1600, name=name, group=0)))
+    write_profile(TraceLayout(trace, Choice(), star_of(2), DEVICE, "float32"), tmp_path / "step.json")
+    events = json.loads((tmp_path / "step.rank0.json").read_text())["traceEvents"]
+    told = [event["args"] for event in events if event.get("name", "").startswith("nccl")]
+    assert [args["Collective name"] for args in told] == ["all_to_allv"]
+    again = read_foreign(tmp_path).events[0]
+    assert (again.name, again.count.tolist(), again.bytes.tolist()) == ((name,), [1600], [6400])

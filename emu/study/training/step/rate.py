@@ -122,6 +122,12 @@ def with_work(trace: Trace, model: Model, plan: Plan) -> Trace:
     return replace(trace, meta=(*trace.meta, *work_of(model, plan)))
 
 
+def with_more_work(trace: Trace, factor: int) -> Trace:
+    """Return the trace with the work of its step, as far as it is noted, times a factor."""
+    grows = (_TOKENS, _FLOPS, _AGAIN)
+    return replace(trace, meta=tuple((key, str(int(of) * factor) if key in grows else of) for key, of in trace.meta))
+
+
 def has_work(trace: Trace) -> bool:
     """Return whether a trace notes the work of a step."""
     return _TOKENS in dict(trace.meta)

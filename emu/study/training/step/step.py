@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from emu.arrays import F64
+from emu.arrays import F64, I64
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
 from emu.fabric.graph import Timeline, name_tasks
@@ -22,9 +22,11 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.formats.measured_parts import MeasuredParts
 from emu.trace.formats.reading import reading_of
+from emu.trace.growth import growth_notes
 from emu.trace.replay.replay import ReplayGraph, Service, TraceLayout, brief_replay, event_name, replay_timeline
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.collective_times import CollectiveTimes, collective_times
+from emu.trace.report.compute_basis import ComputeBasis, compute_basis
 from emu.trace.report.critical_path import PathPart, critical_path
 from emu.trace.report.kernel_times import KernelTimes, kernel_times
 from emu.trace.report.mean_parts import MeanParts, mean_parts
@@ -88,6 +90,7 @@ class Step:
     other_compute_s: float  # computation of other steps within compute_s
     compute_least_s: float  # the least of any rank: compute_s + early_compute_s - other_compute_s
     compute_most_s: float
+    compute_basis: ComputeBasis | None = field(default=None, metadata=LEFT_OUT)  # None: no kernel was measured on the device
     exposed_comm_s: float
     idle_s: float
     bubble_s: float  # the part of idle_s that the rank waits for other stages of its pipeline
@@ -177,9 +180,14 @@ class TimedTrace:
 
     def mean_over_ranks(self) -> MeanParts:
         """Return the parts of the step as means over all ranks of the run."""
-        one_each = np.ones(self.trace.n_ranks, np.int64)
-        standing = one_each if self.place_requests is None else np.bincount(self.place_requests.representatives.place_of_rank)
-        return mean_parts(self.trace, self.replayed, self.timeline, self.report, standing)
+        return mean_parts(self.trace, self.replayed, self.timeline, self.report, self._standing)
+
+    @property
+    def _standing(self) -> I64:
+        """The number of ranks of the run that each rank of the trace stands for."""
+        if self.place_requests is None:
+            return np.ones(self.trace.n_ranks, np.int64)
+        return np.bincount(self.place_requests.representatives.place_of_rank)
 
     def step(self, *, briefly: bool = False) -> Step:
         """Return the figures of the step; with `briefly` the critical path and the busiest links are left out."""
@@ -194,6 +202,7 @@ class TimedTrace:
             **judged(self.trace, self.device, self.ranks, self.report.step_time_s, products),
             ranks=self.ranks,
             **self._parts(),
+            compute_basis=compute_basis(self.trace, self.device, self.dtype, self.report.step, self._standing),
             critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, self.report),
             busiest_links=() if briefly else busiest(self.shares, self.topology),
             peak_memory_bytes=sum(most),
@@ -249,6 +258,7 @@ class TimedTrace:
         reading = reading_of(self.trace)
         own = [
             *(() if reading is None else reading.assumptions),
+            *growth_notes(self.trace, as_measured=self.device.as_measured),
             f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
         ]
         if reading is None:

@@ -6,14 +6,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.errors import InputError, WriteError
-from emu.files import read_input
+from emu.errors import InputError, must_be
+from emu.files import MOST_TEXT_BYTES, has_ending, read_input
 from emu.trace.formats.chakra.chakra_node import WHAT, NodeFile
 from emu.trace.formats.chakra.chakra_schema import NodeType
+from emu.trace.formats.rank_group import MOST_RANKS, is_count, told_ranks
 
 ENDING = ".et"
 GROUPS, MAP = ".groups.json", ".map.json"  # behind the prefix of the files of ranks
-_NUMBERED = re.compile(r"(?:(.*?)[._-])?(?:rank|npu)?[._-]?(\d+)\.et")  # such as all_gather.0.et or rank_0.et
+_NUMBERED = re.compile(r"(?:(.*?)[._-])?(?:rank|npu)?[._-]?(\d+)\.et", re.IGNORECASE)  # all_gather.0.et, rank_0.et
+_OF_GROUPS = re.compile(rb'\s*\{\s*("\d+"\s*:|\})')  # the beginning of a file of groups
+_HEAD = 4096  # bytes by which a JSON file is known as one of groups
+_MESSAGES, _ENDS = (NodeType.COMM_SEND, NodeType.COMM_RECV), ("comm_src", "comm_dst")
+_MOST_DIGITS = len(str(MOST_RANKS))
 Groups = Mapping[str, tuple[int, ...]]
 
 
@@ -27,12 +32,17 @@ class TraceFiles(NamedTuple):
     @property
     def map(self) -> Path:
         """The map of ranks to roles, where there is one."""
-        return self.folder / (self.prefix + MAP)
+        return self.beside(MAP)
+
+    def beside(self, ending: str) -> Path:
+        """Return the file with the name of the trace and an ending, which may have capitals; it may not be there."""
+        named = (each for each in _with_ending(self.folder, ending) if each.name[: -len(ending)] == self.prefix)
+        return next(named, self.folder / (self.prefix + ending))
 
 
 def is_chakra(path: Path) -> bool:
     """Return whether a path may be an execution trace: a name such as `NAME.et`, or a folder with such a file."""
-    return path.name.endswith(ENDING) or (path.is_dir() and any(path.glob(f"*{ENDING}")))
+    return has_ending(path, ENDING) or bool(_with_ending(path, ENDING))
 
 
 def trace_files(path: Path) -> TraceFiles:
@@ -46,8 +56,8 @@ def trace_files(path: Path) -> TraceFiles:
     folder = path if path.is_dir() else path.parent
     if path.is_file():
         found = _NUMBERED.fullmatch(path.name)
-        return TraceFiles(folder, (found[1] or "") if found else path.stem, {int(found[2]) if found else 0: path})
-    maps = [each.name.removesuffix(MAP) for each in sorted(folder.glob(f"*{MAP}"))]
+        return TraceFiles(folder, (found[1] or "") if found else path.stem, {_number(found) if found else 0: path})
+    maps = [each.name[: -len(MAP)] for each in _with_ending(folder, MAP)]
     numbered = _numbered(folder)
     named = [*dict.fromkeys((*maps, *numbered))]
     if path.is_dir() and len(named) > 1:
@@ -68,63 +78,78 @@ def _numbered(folder: Path) -> dict[str, dict[int, Path]]:
     found: dict[str, dict[int, Path]] = {}
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         match = _NUMBERED.fullmatch(file.name)
-        if match and not file.name.startswith("."):
-            other = found.setdefault(match[1] or "", {}).setdefault(int(match[2]), file)
+        if match and not file.name.startswith(".") and file.is_file():
+            number = _number(match)
+            other = found.setdefault(match[1] or "", {}).setdefault(number, file)
             if other != file:
-                raise InputError(
-                    f"{WHAT}: {other.name!r} and {file.name!r} are both of rank {int(match[2])}; remove one of them"
-                )
+                raise InputError(f"{WHAT}: {other.name!r} and {file.name!r} are both of rank {number}; remove one of them")
     return found
 
 
-def remove_older(what: str, name: Path, ranks: int) -> None:
-    """Remove the files of an older trace that a new one of its name would not replace: its map, and those of more ranks.
-
-    Args:
-        what: The option that names the trace.
-        name: The path of the trace without its ending.
-        ranks: The number of ranks that have a file each; 0: the new trace has a map.
+def _number(found: re.Match[str]) -> int:
+    """Return the rank in the name of a file.
 
     Raises:
-        WriteError: one cannot be removed.
+        InputError: it is too large.
     """
-    written = re.compile(re.escape(name.name) + r"\.(\d+)\.et")
-    numbers = {file: int(found[1]) for file in name.parent.iterdir() if (found := written.fullmatch(file.name))}
-    maps = [name.with_name(name.name + MAP)] if ranks else []
-    for file in (*maps, *(file for file, number in numbers.items() if number >= ranks)):
-        try:
-            file.unlink(missing_ok=True)
-        except OSError as error:
-            raise WriteError(f"{what}: cannot remove {str(file)!r}, of an older trace: {error.strerror}") from None
+    digits = found[2].lstrip("0") or "0"
+    if len(digits) > _MOST_DIGITS or int(digits) >= MOST_RANKS:
+        raise must_be(WHAT, f"the rank in the name {found[0][:60]!r}", f"below {MOST_RANKS}", digits[:20])
+    return int(digits)
+
+
+def _with_ending(folder: Path, ending: str) -> list[Path]:
+    """Return the files of a folder whose names have an ending; none where there is no such folder, or it may not be read."""
+    try:
+        return sorted(each for each in folder.iterdir() if has_ending(each, ending))
+    except OSError:
+        return []
 
 
 def groups_beside(files: TraceFiles) -> Groups:
     """Return the process groups of a trace from the JSON file beside it, as ASTRA-sim takes them; {}: there is none.
 
     Raises:
-        InputError: two such files are there, and none has the name of the trace.
+        InputError: the file with the name of the trace has none; or two such files are there, and none has that name.
     """
-    own = files.folder / (files.prefix + GROUPS)
-    known = {file: groups for file in ([own] if own.is_file() else _others(files)) if (groups := _groups(file))}
+    own = files.beside(GROUPS)
+    if own.is_file():
+        return _groups(own)
+    known = {file: _groups(file) for file in _with_ending(files.folder, ".json") if _may_have_groups(file)}
     if len(known) > 1:
         first, second, *_ = (file.name for file in known)
         raise InputError(f"{WHAT}: {first!r} and {second!r} both have groups; name that of {files.prefix!r} {own.name!r}")
     return next(iter(known.values()), {})
 
 
-def _others(files: TraceFiles) -> list[Path]:
-    return [each for each in sorted(files.folder.glob("*.json")) if not each.name.endswith((GROUPS, MAP))]
+def _may_have_groups(path: Path) -> bool:
+    """Return whether a file that does not have the name of the trace may list its groups, by its first bytes.
+
+    Other files are no concern of the trace: a profile of many GB, the groups of another trace, a pipe that would be waited for.
+    """
+    if has_ending(path, GROUPS, MAP) or not path.is_file() or path.stat().st_size > MOST_TEXT_BYTES:
+        return False
+    try:
+        with path.open("rb") as file:
+            return _OF_GROUPS.match(file.read(_HEAD)) is not None
+    except OSError:
+        return False
 
 
 def _groups(path: Path) -> Groups:
-    """Return the groups of a JSON file: an object with the list of ranks of each number; {}: it holds something else."""
+    """Return the groups of a JSON file: an object with the list of ranks of each number.
+
+    Raises:
+        InputError: it holds something else.
+    """
     try:
         found = json.loads(read_input(WHAT, path))
-        if isinstance(found, dict) and all(str(name).isdecimal() for name in found):
-            return {name: tuple(map(int, ranks)) for name, ranks in found.items()}
-    except (TypeError, ValueError):
-        pass
-    return {}
+        if not isinstance(found, dict) or not all(name.isdecimal() for name in found):
+            raise ValueError("must be an object with a list of ranks for each number of a group")
+        return {name: told_ranks(ranks) for name, ranks in found.items()}
+    except (RecursionError, ValueError) as error:
+        why = str(error) if str(error).startswith("must ") else "must be JSON, and is cut off or damaged"
+        raise InputError(f"{WHAT}: the file of groups {path.name!r} {why}; write it again") from None
 
 
 def groups_in_metadata(file: NodeFile) -> Groups:
@@ -139,14 +164,24 @@ def groups_in_metadata(file: NodeFile) -> Groups:
         if node.type == NodeType.METADATA and at >= 0 and "pg_name" in node.inputs:
             try:
                 entries: list[Any] = json.loads(node.inputs[at : end + 2])
-                found.update({str(each["pg_name"]): tuple(map(int, each["ranks"])) for each in entries})
-            except (TypeError, KeyError, ValueError):
+                found.update({str(each["pg_name"]): told_ranks(each["ranks"]) for each in entries})
+            except (TypeError, KeyError, RecursionError, ValueError):
                 raise file.bad(node, "must have a list of process groups as PyTorch writes it; convert it again") from None
     return found
 
 
 def ranks_named(files: Iterable[NodeFile], groups: Iterable[Groups]) -> int:
-    """Return the number of ranks that the largest rank named in a message or a group implies: one more than this rank."""
-    most = [node.attrs.get(word, 0) for file in files for node in file.nodes for word in ("comm_src", "comm_dst")]
-    listed = [rank for of_file in groups for ranks in of_file.values() for rank in ranks]
-    return 1 + max((*(each for each in most if isinstance(each, int)), *listed), default=-1)
+    """Return the number of ranks that the largest rank named in a message or a group implies: one more than this rank.
+
+    Raises:
+        InputError: a message names a rank that no job has.
+    """
+    most = max((rank for of_file in groups for ranks in of_file.values() for rank in ranks), default=-1)
+    for file in files:
+        for node in file.nodes:
+            for word in _ENDS:
+                named = node.attrs.get(word, 0) if node.type in _MESSAGES else 0
+                if not is_count(named, MOST_RANKS):
+                    raise file.bad(node, f"must have a {word} of 0 or more and below 2**24, got {str(named)[:40]}")
+                most = max(most, named) if word in node.attrs else most
+    return 1 + most

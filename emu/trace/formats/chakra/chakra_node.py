@@ -12,6 +12,7 @@ from emu.trace.formats.chakra.chakra_schema import VALUE, NodeType, chakra_messa
 
 WHAT = "execution trace"  # the beginning of every error message about such a file
 _GZIP = b"\x1f\x8b"
+_MOST_METADATA = 2**24  # bytes within which the metadata of a file end
 _MOST_VARINT = 10  # limit of the bytes of a length
 _MOST_INTEGER = 2**63 - 1
 
@@ -79,6 +80,16 @@ def read_nodes(path: Path, known: dict[bytes, ChakraNode]) -> NodeFile:
     if not nodes:
         raise InputError(f"{WHAT}: {path.name!r} has no node; write the trace of a rank that does something")
     return NodeFile(path.name, _attributes(metadata.attr), nodes)
+
+
+def first_attributes(path: Path) -> Mapping[str, Any]:
+    """Return the attributes of a file's metadata, from its beginning alone; {}: the file is none of Chakra."""
+    try:
+        with path.open("rb") as file:
+            head = next(_split(path.name, file.read(_MOST_METADATA)), b"")
+        return _attributes(chakra_messages().metadata.FromString(head).attr)
+    except (chakra_messages().unreadable, InputError, OSError):
+        return {}
 
 
 def _brief(error: Exception) -> str:

@@ -1,6 +1,5 @@
 """The trace that the execution traces of all ranks make: one file a rank, or one a role with a map of ranks to roles."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,20 +9,20 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import InputError, rank_list
-from emu.files import read_input
 from emu.trace.formats.chakra.chakra_files import TraceFiles, groups_beside, groups_in_metadata, ranks_named, trace_files
 from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile, read_nodes
 from emu.trace.formats.chakra.exact_columns import NodeEvent, RankAbout
-from emu.trace.formats.chakra.rank_rows import US, JobRanks, RankGroup, RankRows, rank_rows
-from emu.trace.formats.kineto.missing_ranks import filled_groups
-from emu.trace.formats.kineto.profiled_request import ProfiledGroup
+from emu.trace.formats.chakra.rank_rows import US, JobRanks, RankRows, rank_rows
+from emu.trace.formats.chakra.role_map import read_map
+from emu.trace.formats.missing_ranks import filled_groups
+from emu.trace.formats.rank_group import RankGroup
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, PARTS, Events, Group, Kind, Trace, typed_events
 
 FORMAT = "Chakra"
 _UNNAMED = "unnamed NPUs"
 _MESSAGES = (Kind.SEND, Kind.RECV)
-Plays = Mapping[int, tuple[int, Sequence[ProfiledGroup]]]  # for each rank the one whose events it has, and its own groups
+Plays = Mapping[int, tuple[int, Sequence[RankGroup]]]  # for each rank the one whose events it has, and its own groups
 
 
 def read_chakra(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
@@ -52,7 +51,21 @@ def read_chakra(path: Path, *, host_time: bool = False, fill_ranks: bool = False
         )
     job = JobRanks(world, beside, host_time)
     ranks = {rank: rank_rows(rank, file, about[rank], job, told[rank]) for rank, file in read.items()}
+    _check_members(ranks, world)
     return _trace(ranks, _plays(ranks, missing, world), missing, host_time=host_time)
+
+
+def _check_members(ranks: Mapping[int, RankRows], world: int) -> None:
+    """Check that each rank is a member of its groups, and that these have ranks of the job alone.
+
+    Raises:
+        InputError: one has not.
+    """
+    for rank, of in ranks.items():
+        for group in of.groups:
+            if rank not in group.ranks or max(group.ranks) >= world:
+                what = f"ranks {rank_list(group.ranks)}; groups of rank {rank} must have it, and ranks below {world} alone"
+                raise InputError(f"{WHAT}: {of.file.file!r} has a group of {what}; give the groups of this run")
 
 
 def _about(file: NodeFile) -> RankAbout | None:
@@ -93,10 +106,10 @@ def _size(ranks: int | None) -> str:
 
 def _plays(ranks: Mapping[int, RankRows], missing: Sequence[int], world: int) -> Plays:
     """Return for each rank the rank whose events it has (itself if it has a file), and its own groups."""
-    found: dict[int, tuple[int, Sequence[ProfiledGroup]]] = {rank: (rank, of.groups) for rank, of in ranks.items()}
+    found: dict[int, tuple[int, Sequence[RankGroup]]] = {rank: (rank, of.groups) for rank, of in ranks.items()}
     if missing:
         talking = {of.groups[row.group].ranks for of in ranks.values() for row in of.rows if row.kind in _MESSAGES}
-        found |= filled_groups({rank: own for rank, (_, own) in found.items()}, missing, world, talking)
+        found |= filled_groups(WHAT, {rank: own for rank, (_, own) in found.items()}, missing, world, talking)
     return found
 
 
@@ -112,7 +125,7 @@ def _trace(ranks: Mapping[int, RankRows], plays: Plays, missing: Sequence[int], 
         tuple(_events(ranks[rank].rows, timed=timed) for rank in firsts),
         column([role_of[plays[rank][0]] for rank in range(len(plays))], np.int32),
         tuple(Group(label.partition("\n")[0], members) for members, label in order),
-        tuple(tuple(number[RankGroup(*group)] for group in plays[rank][1]) for rank in range(len(plays))),
+        tuple(tuple(number[group] for group in plays[rank][1]) for rank in range(len(plays))),
         _peaks([ranks[rank].about for rank in firsts]),
         _meta(next(iter(ranks.values()))),
     )
@@ -130,7 +143,7 @@ def _group_order(ranks: Mapping[int, RankRows], plays: Plays) -> list[RankGroup]
     written = {
         group: int(name) for of in ranks.values() if of.about for name, group in zip(of.about.groups, of.groups, strict=True)
     }
-    every = dict.fromkeys(RankGroup(*group) for rank in range(len(plays)) for group in plays[rank][1])
+    every = dict.fromkeys(group for rank in range(len(plays)) for group in plays[rank][1])
     return sorted(every, key=lambda group: written.get(group, len(written)))
 
 
@@ -191,23 +204,21 @@ def _of_roles(files: TraceFiles, known: dict[bytes, ChakraNode]) -> Trace:
     Raises:
         InputError: the map is not as Emu writes it, or the file of a role is missing.
     """
-    try:
-        told = json.loads(read_input(WHAT, files.map, most=None))
-        groups = {str(i): tuple(map(int, ranks)) for i, (_, ranks) in enumerate(told["groups"], 1)}
-        axes = tuple(str(axis) for axis, _ in told["groups"])
-        role_of_rank = column(told["role_of_rank"], np.int32)
-        group_of = tuple(tuple(map(int, own)) for own in told["group_of"])
-        paths = [files.folder / f"{files.prefix}.role{role}.et" for role in range(int(role_of_rank.max()) + 1)]
-    except (TypeError, KeyError, ValueError):
-        raise InputError(f"{WHAT}: {files.map.name!r} is no map of ranks as Emu writes it; write the trace again") from None
-    job = JobRanks(len(role_of_rank), groups, host_time=False)
-    read = [read_nodes(path, known) for path in paths]
-    ranks = [rank_rows(role, file, _about(file), job, {}) for role, file in enumerate(read)]
+    told = read_map(files)
+    job = JobRanks(len(told.role_of_rank), {str(i): group.ranks for i, group in enumerate(told.groups, 1)}, host_time=False)
+    ranks = []
+    for role, path in enumerate(told.paths):
+        file = read_nodes(path, known)
+        about = _about(file)
+        if about is None or any(int(name) > len(told.groups) for name in about.groups):
+            raise InputError(f"{WHAT}: {file.file!r} has no groups of {files.map.name!r}; write the trace again")
+        ranks.append(rank_rows(role, file, about, job, {}))
+    told.check_groups([len(of.groups) for of in ranks])
     found = Trace(
         tuple(_events(of.rows, timed=True) for of in ranks),
-        role_of_rank,
-        tuple(Group(axis, groups[str(i)]) for i, axis in enumerate(axes, 1)),
-        group_of,
+        column(told.role_of_rank, np.int32),
+        told.groups,
+        told.group_of,
         _peaks([of.about for of in ranks]),
         _meta(ranks[0]),
     )

@@ -19,9 +19,10 @@ from emu.arrays import I64
 from emu.collective.operation import GATHERING
 from emu.errors import InputError
 from emu.files import make_folder, write_file
-from emu.trace.formats.chakra.chakra_files import ENDING, GROUPS, MAP, remove_older
+from emu.trace.formats.chakra.chakra_files import ENDING, GROUPS, MAP
 from emu.trace.formats.chakra.chakra_schema import CommType, NodeType, chakra_messages
 from emu.trace.formats.chakra.exact_columns import COLUMNS, DTYPE, EXACT, FLOPS, RankAbout, exact_values
+from emu.trace.formats.chakra.older_files import remove_older
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import COMMAND, Events, Kind
@@ -48,40 +49,48 @@ def write_chakra(layout: TraceLayout, path: Path) -> None:
         InputError: the trace is impossible, or has an operation that such traces lack.
         WriteError: a file cannot be written.
     """
-    trace, prefix = layout.trace, path.name[: -len(ENDING)]
+    trace, name = layout.trace, path.with_name(path.name[: -len(ENDING)])
     check_trace(trace)
     make_folder(_FLAG, path.parent)
     roles = [_RoleNodes(layout, role) for role in range(len(trace.events))]
-    if trace.n_ranks > MOST_FILES:
-        _write_roles(layout, roles, path.with_name(prefix))
-        remove_older(_FLAG, path.with_name(prefix), 0)
-        return
+    written = set((_of_roles if trace.n_ranks > MOST_FILES else _of_ranks)(layout, roles, name))
+    remove_older(_FLAG, name, written)
+
+
+def _of_ranks(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
+    """Write a file of each rank, and the groups; yield each file."""
+    trace = layout.trace
     for rank in range(trace.n_ranks):
         own = tuple(trace.groups[number].ranks for number in trace.group_of[rank])
         names = tuple(str(number + 1) for number in trace.group_of[rank])  # group 0 is of all ranks in ASTRA-sim
         role = roles[int(trace.role_of_rank[rank])]
         head = role.about(layout, rank, names, trace.group_of[rank])
-        write_file(_FLAG, path.with_name(f"{prefix}.{rank}{ENDING}"), role.file(head, names, own, rank))
+        yield _write(name.with_name(f"{name.name}.{rank}{ENDING}"), role.file(head, names, own, rank))
     groups = {str(number): list(group.ranks) for number, group in enumerate(trace.groups, 1)}
-    write_file(_FLAG, path.with_name(prefix + GROUPS), json.dumps(groups).encode())
-    remove_older(_FLAG, path.with_name(prefix), trace.n_ranks)
+    yield _write(name.with_name(name.name + GROUPS), json.dumps(groups).encode())
 
 
-def _write_roles(layout: TraceLayout, roles: list["_RoleNodes"], prefix: Path) -> None:
-    """Write a file of each role, with group ranks as peers, and the map."""
+def _write(path: Path, data: bytes) -> Path:
+    """Write a file, and return its path."""
+    write_file(_FLAG, path, data)
+    return path
+
+
+def _of_roles(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
+    """Write a file of each role, with group ranks as peers, and the map; yield each file."""
     trace = layout.trace
     for number, role in enumerate(roles):
         first = int((trace.role_of_rank == number).argmax())
         names = tuple(str(group + 1) for group in trace.group_of[first])
         own = tuple(tuple(range(len(trace.groups[group].ranks))) for group in trace.group_of[first])
         head = role.about(layout, number, names, trace.group_of[first])
-        write_file(_FLAG, prefix.with_name(f"{prefix.name}.role{number}{ENDING}"), role.file(head, names, own, number))
+        yield _write(name.with_name(f"{name.name}.role{number}{ENDING}"), role.file(head, names, own, number))
     told = {
         "role_of_rank": trace.role_of_rank.tolist(),
         "groups": [[group.axis, list(group.ranks)] for group in trace.groups],
         "group_of": trace.group_of,
     }
-    write_file(_FLAG, prefix.with_name(prefix.name + MAP), json.dumps(told).encode())
+    yield _write(name.with_name(name.name + MAP), json.dumps(told).encode())
 
 
 class _RoleNodes:

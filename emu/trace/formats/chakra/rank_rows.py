@@ -17,6 +17,7 @@ from emu.trace.formats.chakra.chakra_node import WHAT, ChakraNode, NodeFile
 from emu.trace.formats.chakra.chakra_schema import CommType, NodeType
 from emu.trace.formats.chakra.exact_columns import NodeEvent, RankAbout, exact_row
 from emu.trace.formats.chakra.node_order import Waits, nodes_in_order
+from emu.trace.formats.rank_group import RankGroup
 from emu.trace.kernel_shape import MOVES
 from emu.trace.trace import Kind
 
@@ -27,14 +28,9 @@ OPERATIONS = {of: of.name.lower() for of in CommType} | {
 }
 TYPED_AS = "bfloat16"  # the dtype of FLOPs, as nodes of other programs name none
 _COMPUTATIONS = (NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE)
+_ALL = "0"  # the name of the group of all ranks, where nothing else is named so
+_MOST_BYTES = 2**62
 _MOST_TAG = 2**31 - 1
-
-
-class RankGroup(NamedTuple):
-    """A group of a rank."""
-
-    ranks: tuple[int, ...]
-    label: str  # its axis, with a number behind it where a rank has several groups of these ranks
 
 
 class RankRows(NamedTuple):
@@ -70,7 +66,7 @@ class JobRanks:
             ValueError: no file names the group.
         """
         known = {**self.groups, **told}
-        if name not in known and name not in ("", "0"):
+        if name not in known and name not in ("", _ALL):
             raise ValueError(f"is of process group {name!r}, which neither a file of groups nor the trace names")
         return known.get(name) or tuple(range(self.ranks))
 
@@ -91,17 +87,19 @@ def rank_rows(
         InputError: a node is impossible, or needs what the file lacks.
     """
     ordered = nodes_in_order(file)
+    own = _named_groups(file, about, job) if about else ()
+    sizes = [len(group.ranks) for group in own]
     reader = _Rows(rank, job, told, _computes_on_device(file), ordered.waits)
     row_of: dict[int, int] = {}
     rows = []
     for node in ordered.nodes:
         try:
-            rows.append(exact_row(node, row_of, US) if about else reader.row(node, row_of))
+            rows.append(exact_row(node, sizes, row_of, US) if about else reader.row(node, row_of))
         except ValueError as error:
             raise file.bad(node, str(error)) from None
         row_of[node.id] = len(row_of)
     if about:
-        return RankRows(file, about, tuple(rows), _named_groups(file, about, job), 0, ordered.lost_callers)
+        return RankRows(file, about, tuple(rows), own, 0, ordered.lost_callers)
     groups = tuple(reader.groups)
     return RankRows(file, None, reader.on_streams(rows), groups, reader.host_operators, ordered.lost_callers)
 
@@ -139,6 +137,7 @@ class _Rows:
     waits: Waits
     behind: dict[int, frozenset[int]] = field(default_factory=dict)  # what each row of a receive itself depends on
     groups: dict[RankGroup, int] = field(default_factory=dict)
+    named: dict[str, RankGroup] = field(default_factory=dict)  # by name
     calls: Counter[int] = field(default_factory=Counter)  # numbers of collectives so far, by group
     host_operators: int = 0
 
@@ -190,24 +189,30 @@ class _Rows:
         kind, size = node.whole("comm_type"), node.whole("comm_size")
         if kind is None or kind >= len(CommType):
             raise ValueError(f"must have a comm_type of 0..{len(CommType) - 1}, got {kind}; convert the trace again")
-        ranks = self._ranks(node)
+        group = self._group(node)
+        ranks = group.ranks
         if kind == CommType.BARRIER:
-            return self._request(Kind.COLLECTIVE, "all_reduce", ranks, ("float32", 4, 1))
+            return self._request(Kind.COLLECTIVE, "all_reduce", group, ("float32", 4, 1))
         if size is None:
             raise ValueError("lacks comm_size, its bytes; convert the trace again")
         operation = OPERATIONS[CommType(kind)]
         # The size of these is what one rank gives, of others the whole. Members of a call of nothing meet, too.
         whole = max(size, 1) * (len(ranks) if operation in GATHERING else 1)
-        return self._request(Kind.COLLECTIVE, operation, ranks, ("uint8", whole, whole))
+        return self._request(Kind.COLLECTIVE, operation, group, ("uint8", whole, whole))
 
-    def _ranks(self, node: ChakraNode) -> tuple[int, ...]:
-        """Return the ranks of a collective.
+    def _group(self, node: ChakraNode) -> RankGroup:
+        """Return the group of a collective.
 
         Raises:
             ValueError: nothing tells them, or the rank of the file is none of them.
         """
-        name = str(node.attrs.get("pg_name") or "")
-        if not name and not all(node.attrs.get("involved_dim") or ()):
+        name = node.attrs.get("pg_name") or ""
+        if not isinstance(name, str):
+            raise ValueError(f"must have a word as pg_name, got {str(name)[:40]}; convert the trace again")
+        dims = node.attrs.get("involved_dim")
+        if not isinstance(dims, tuple | None):
+            raise ValueError(f"must have a list as involved_dim, got {str(dims)[:40]}; convert the trace again")
+        if not name and not all(dims or ()):
             raise ValueError(
                 "is of some dimensions of a network (involved_dim), whose sizes no trace tells; give its process group by "
                 "pg_name and a file of groups"
@@ -215,7 +220,19 @@ class _Rows:
         ranks = self.job.named(name, self.told)
         if self.rank not in ranks:
             raise ValueError(f"is of process group {name!r}, which lacks rank {self.rank} itself; give the groups of this run")
-        return ranks
+        if name not in self.named:
+            self.named[name] = RankGroup(ranks, self._label(name or _ALL, ranks))
+        return self.named[name]
+
+    def _label(self, name: str, ranks: tuple[int, ...]) -> str:
+        """Return the label of a group: "", but a number behind the end of a line for groups that share their ranks with others.
+
+        The number counts the names of groups of these ranks, so that it is the same in the files of all members.
+        """
+        every = sorted({*self.job.groups, *self.told, _ALL}, key=lambda of: (len(of), of))
+        alike = [each for each in every if self.job.named(each, self.told) == ranks]
+        at = alike.index(name) if name in alike else 0
+        return f"\n{at + 1}" if at else ""
 
     def _message(self, node: ChakraNode) -> tuple[Any, ...]:
         sends = node.type == NodeType.COMM_SEND
@@ -227,14 +244,20 @@ class _Rows:
             raise ValueError(f"must have a comm_tag below 2**31, got {tag}")
         sized = "uint8", max(size, 1), max(size, 1)
         kind = Kind.SEND if sends else Kind.RECV
-        return self._request(kind, kind.name.lower(), tuple(range(self.job.ranks)), sized, root=peer, tag=tag)
+        return self._request(kind, kind.name.lower(), RankGroup(tuple(range(self.job.ranks)), ""), sized, root=peer, tag=tag)
 
     def _request(
-        self, kind: Kind, name: str, ranks: tuple[int, ...], sized: tuple[str, int, int], root: int = 0, tag: int = 0
+        self, kind: Kind, name: str, of: RankGroup, sized: tuple[str, int, int], root: int = 0, tag: int = 0
     ) -> tuple[Any, ...]:
-        """Return the columns of a request; `sized` is its dtype, its bytes and its elements."""
-        group = self.groups.setdefault(RankGroup(ranks, ""), len(self.groups))
+        """Return the columns of a request; `sized` is its dtype, its bytes and its elements.
+
+        Raises:
+            ValueError: all ranks together have too many bytes.
+        """
+        group = self.groups.setdefault(of, len(self.groups))
         instance = self.calls[group] if kind == Kind.COLLECTIVE else 0
         self.calls[group] += kind == Kind.COLLECTIVE
         dtype, size, count = sized
+        if size >= _MOST_BYTES:
+            raise ValueError(f"must have a comm_size below 2**62 bytes, of all ranks together, got {size}")
         return (1, kind, ("request", ""), name, dtype, 0.0, size, count, *MOVES, group, instance, root, tag)

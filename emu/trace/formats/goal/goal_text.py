@@ -13,6 +13,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import BareError, InputError, must_be
 from emu.trace.formats.goal.goal_ops import MOST_CPUS, GoalOps, Op
+from emu.trace.formats.rank_group import MOST_RANKS
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STATEMENT = re.compile(
@@ -87,7 +88,7 @@ class _Reader:
         if said["ranks"]:
             if self.n_ranks:
                 raise BareError(f"{said[0]!r} comes after num_ranks {self.n_ranks}; say the number of ranks once")
-            self.n_ranks = _number("num_ranks", said["ranks"], 1, 2**24)
+            self.n_ranks = _number("num_ranks", said["ranks"], 1, MOST_RANKS)
             return
         rank = _number("rank", said["rank"], 0, self.n_ranks)
         if rank in self.blocks:

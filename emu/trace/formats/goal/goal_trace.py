@@ -12,7 +12,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.equivalence import turns
 from emu.errors import InputError
-from emu.files import read_input
+from emu.files import has_ending, read_input
 from emu.trace.formats.goal.goal_binary import COOKIE, parse_binary
 from emu.trace.formats.goal.goal_ops import GoalOps, Op
 from emu.trace.formats.goal.goal_text import parse_text
@@ -33,7 +33,7 @@ _EMPTY = "messages of 0 bytes have one byte"
 
 def is_goal(path: Path) -> bool:
     """Return whether a path is a GOAL schedule: a file that is named so, or one that begins as the binary form does."""
-    named = path.name.lower().endswith(GOAL_ENDINGS)
+    named = has_ending(path, *GOAL_ENDINGS)
     if named or not path.is_file():  # a pipe would be waited for
         return named
     try:
@@ -84,10 +84,12 @@ def trace_of(given: GoalOps, file: str) -> Trace:
         file: The name of the file in error messages.
 
     Raises:
-        InputError: a message is sent or received by one end alone, or the ends state different sizes.
+        InputError: a message is sent or received by one end alone, or the ends state different sizes; or nothing takes time.
     """
     plain = wait_for_ends(given)
     timed = bypass(plain, (plain.kind == Op.CALC) & (plain.size == 0))
+    if not len(timed.kind):
+        raise InputError(f"goal: {file!r} has no operation that takes time; write a send, a recv or a calc")
     early = is_circular(timed, _messages(timed, file))
     ops = _in_columns(post_receives(timed) if early else timed)
     spans = zip(ops.first[:-1].tolist(), ops.first[1:].tolist(), strict=True)

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from emu.errors import InputError, rank_list
-from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
+from emu.trace.formats.kineto.profiled_request import ProfiledRequest
 from emu.trace.formats.kineto.rank_events import RankEvents
+from emu.trace.formats.rank_group import RankGroup
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _UNEVEN = "all_to_all"  # the operation whose members may have buffers of different sizes
@@ -18,13 +19,10 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
     Raises:
         InputError: a rank is no member of a group that it calls, or members do not make equal calls.
     """
-    calls: defaultdict[ProfiledGroup, dict[int, list[int]]] = defaultdict(dict)
+    calls: defaultdict[RankGroup, dict[int, list[int]]] = defaultdict(dict)
     for rank, of_rank in sorted(ranks.items()):
+        _check_ends(rank, of_rank)
         for group, rows in of_rank.events.collectives().items():
-            if rank not in group[0]:
-                raise InputError(
-                    f"profile: {_named(of_rank, rows[0])} is of ranks {rank_list(group[0])}, without rank {rank} itself"
-                )
             calls[group][rank] = rows
     found = {rank: dict(of_rank.events.requests) for rank, of_rank in ranks.items()}
     for of_group in calls.values():
@@ -39,6 +37,21 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
             if not asked.dtype:
                 raise InputError(f"profile: {_named(ranks[rank], row)} ({asked.operation}) has a dtype that no profile tells")
     return found
+
+
+def _check_ends(rank: int, of_rank: RankEvents) -> None:
+    """Check that a rank is a member of the group of each of its requests, as is the root, or the peer.
+
+    Raises:
+        InputError: one is not.
+    """
+    for row, asked in of_rank.events.requests.items():
+        if rank not in asked.ranks:
+            what = f"of ranks {rank_list(asked.ranks)}, without rank {rank} itself" if asked.ranks else "of no known ranks"
+            raise InputError(f"profile: {_named(of_rank, row)} is {what}")
+        if not 0 <= asked.root < len(asked.ranks):
+            what = f"must have a root or a peer below {len(asked.ranks)}, the size of its group, got {asked.root}"
+            raise InputError(f"profile: {_named(of_rank, row)} ({asked.operation}) {what}; profile again")
 
 
 def _check_members(ranks: Mapping[int, RankEvents], rows: Mapping[int, Sequence[int]]) -> None:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.errors import BareError, InputError
+from emu.errors import BareError
+from emu.trace.formats.kineto.event_arguments import UNREADABLE, refusal
 from emu.trace.formats.kineto.profiled_request import (
     NAMED,
     Args,
@@ -93,8 +94,8 @@ def _requests(profile: RankProfile, row: int, around: _Around) -> tuple[Profiled
         if not around.before:
             raise BareError("has no 'Collective name', and no operator of c10d around its launch")
         return tuple(_message(profile, each) for each in around.before)
-    except BareError as error:
-        raise InputError(f"profile: {profile.where(event, name)} of {profile.file!r} {error}") from None
+    except (BareError, *UNREADABLE) as error:
+        raise refusal(f"{profile.where(event, name)} of {profile.file!r}", error) from None
 
 
 def _message(profile: RankProfile, operator: _Host) -> ProfiledRequest:

@@ -16,8 +16,9 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import InputError
-from emu.trace.formats.kineto.profiled_request import MESSAGES, ProfiledGroup
+from emu.trace.formats.kineto.profiled_request import MESSAGES
 from emu.trace.formats.kineto.rank_profile import RankProfile
+from emu.trace.formats.rank_group import RankGroup
 
 ASKS, RUNS = "c10d::", "gloo:"  # the beginnings of the names of operators that ask, and of what gloo's threads run
 _A_GROUP = 2  # the threads of each group
@@ -42,10 +43,10 @@ class _Runs(NamedTuple):
         return bool((np.maximum(self.start[:most], other.start[:most]) <= early).all())
 
 
-def groups_of(profile: RankProfile) -> list[ProfiledGroup]:
+def groups_of(profile: RankProfile) -> list[RankGroup]:
     """Return the groups of a rank, in the order in which they were made; one of all ranks where the profile names none."""
-    told = [(ranks, profile.labels.get(name, "")) for name, ranks in profile.groups.items()]
-    return told or [(tuple(range(profile.world or 0)), "default_pg")]
+    told = [RankGroup(ranks, profile.labels.get(name, "")) for name, ranks in profile.groups.items()]
+    return told or [RankGroup(tuple(range(profile.world or 0)), "default_pg")]
 
 
 class _Rank:
@@ -64,7 +65,7 @@ class _Rank:
         self.readings = list(islice(found, _MOST + 1))
         self._known: dict[tuple[int, ...], _Runs] = {}
 
-    def runs_of(self, reading: _Reading, group: ProfiledGroup) -> _Runs:
+    def runs_of(self, reading: _Reading, group: RankGroup) -> _Runs:
         """Return the requests that a group runs, if the threads belong to groups as a reading says."""
         number = self.groups.index(group)
         threads = tuple(place for place, of in zip(self.threads, reading, strict=True) if of == number)
@@ -122,7 +123,7 @@ def _runs(profile: RankProfile, rows: I64) -> _Runs:
     return _Runs(frozenset(often.items()), ran.start[whole], ran.end[whole])
 
 
-def gloo_groups(profiles: Mapping[int, RankProfile]) -> dict[int, dict[int, ProfiledGroup]]:
+def gloo_groups(profiles: Mapping[int, RankProfile]) -> dict[int, dict[int, RankGroup]]:
     """Return, by rank and by the number of a thread, the group that the thread works for.
 
     Args:
@@ -169,7 +170,7 @@ def _agrees(rank: _Rank, reading: _Reading, ranks: Mapping[int, _Rank], together
     """Return whether each member of each group can be read so that it runs the same requests."""
     for group in rank.groups:
         runs = rank.runs_of(reading, group)
-        for other in (ranks[each] for each in group[0] if each in ranks and group in ranks[each].groups):
+        for other in (ranks[each] for each in group.ranks if each in ranks and group in ranks[each].groups):
             theirs = (other.runs_of(each, group) for each in other.readings)
             if not any(each.often == runs.often and (not together or each.meets(runs)) for each in theirs):
                 return False

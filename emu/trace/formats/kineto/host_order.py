@@ -11,18 +11,19 @@ from math import prod
 import numpy as np
 
 from emu.arrays import I64
-from emu.errors import BareError, InputError
+from emu.errors import BareError
+from emu.trace.formats.kineto.event_arguments import UNREADABLE, refusal
 from emu.trace.formats.kineto.gloo_groups import ASKS, RUNS, groups_of
 from emu.trace.formats.kineto.profiled_events import HOST, US, Head, ProfiledEvents, Seen
 from emu.trace.formats.kineto.profiled_request import (
     MESSAGES,
     Args,
-    ProfiledGroup,
     ProfiledRequest,
     dtype_of,
     request_by_operator,
 )
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
+from emu.trace.formats.rank_group import RankGroup
 
 _BARRIER = "barrier"
 _LOOKED = 8  # how many requests of gloo may have begun before the one that is looked for
@@ -31,7 +32,7 @@ _LOOKED = 8  # how many requests of gloo may have begun before the one that is l
 class _Ran:
     """The requests that gloo ran, each with what the profile says of its tensors and the group of its thread."""
 
-    def __init__(self, profile: RankProfile, groups: Mapping[int, ProfiledGroup]) -> None:
+    def __init__(self, profile: RankProfile, groups: Mapping[int, RankGroup]) -> None:
         ran = profile.annotations
         rows = np.flatnonzero([profile.names[n].startswith(RUNS) for n in ran.name.tolist()])
         self._profile, self._groups = profile, groups
@@ -56,7 +57,7 @@ class _Ran:
                 return row
         return -1
 
-    def group(self, row: int) -> ProfiledGroup:
+    def group(self, row: int) -> RankGroup:
         """Return the group of the request in a row; for row -1, which gloo did not run, the only group.
 
         Raises:
@@ -87,7 +88,7 @@ class _Ran:
 
 
 def host_events(
-    profile: RankProfile, spans: ProfileSpans, steps: I64, host_time: bool, groups: Mapping[int, ProfiledGroup]
+    profile: RankProfile, spans: ProfileSpans, steps: I64, host_time: bool, groups: Mapping[int, RankGroup]
 ) -> ProfiledEvents:
     """Return the events of a rank whose profile has no kernels.
 
@@ -142,8 +143,8 @@ def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tupl
         told = ran.dtype(row) if row >= 0 else ""
         dtype = "float32" if _BARRIER in name else dtype_of(told) if told else ""  # of a scatter only the root tells it
         found = asked(len(ranks))._replace(dtype=dtype, ranks=ranks, label=label)
-    except BareError as error:
-        raise InputError(f"profile: {profile.where(event, name)} of {profile.file!r} {error}") from None
+    except (BareError, *UNREADABLE) as error:
+        raise refusal(f"{profile.where(event, name)} of {profile.file!r}", error) from None
     times = (profile.annotations, row) if row >= 0 else (spans, at)
     return found, Seen(float(times[0].start[times[1]]), float(times[0].end[times[1]]), event)
 

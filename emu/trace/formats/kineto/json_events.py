@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from emu.errors import InputError
+from emu.files import has_ending
 
 EVENTS = "traceEvents"  # the key whose list has one entry for each event
 _MAGIC = b"\x1f\x8b"  # the first bytes of a gzip
@@ -25,7 +26,7 @@ def open_json(path: Path) -> IO[str]:
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == _MAGIC
-        if path.suffix == ".gz" and not zipped:
+        if has_ending(path, ".gz") and not zipped:
             raise InputError(f"profile: {path.name!r} must be a gzip, as its name ends in .gz; name it .json if it is plain")
         opened = gzip.open if zipped else open
         return cast("IO[str]", opened(path, "rt", encoding="utf-8", errors="replace"))
@@ -52,7 +53,7 @@ def json_entries(path: Path) -> Iterator[tuple[str, Any]]:
                     last, number = f"event {number} ({name})", number + 1
     except EOFError:
         raise InputError(f"profile: {path.name!r} is cut off after {last}; copy the file again") from None
-    except (ValueError, OSError, zlib.error) as error:
+    except (RecursionError, ValueError, OSError, zlib.error) as error:
         told = " ".join(str(error).split())[:80]
         raise InputError(f"profile: {path.name!r} must be JSON, but is not after {last}: {told}; write it again") from None
 

@@ -9,11 +9,12 @@ from math import prod
 from typing import Any, NamedTuple
 
 from emu.dtypes import DTYPES
-from emu.errors import BareError
+from emu.errors import BareError, must_be
+from emu.trace.formats.kineto.event_arguments import MOST, UNREADABLE, whole
 from emu.trace.formats.kineto.profiled_request import dtype_of
 from emu.trace.formats.kineto.request_arguments import BYTES, KERNEL, SIZES
 from emu.trace.kernel_shape import BACKWARD, MOVES, Kernel, Shape
-from emu.trace.timed_dtype import TF32
+from emu.trace.timed_dtype import FLOAT_BYTES, TF32
 
 _PRODUCTS = {  # by operator, the places of both factors
     "aten::mm": (0, 1),
@@ -43,6 +44,7 @@ _ATTENTIONS = {
     "aten::_scaled_dot_product_cudnn_attention": _Attention(0, 6, 1),
     "aten::_scaled_dot_product_cudnn_attention_backward": _Attention(1, 14, 1),
 }
+_MOST_SIZE = 2**31  # limit of each size of a shape
 _FLOPS = {Kernel.PRODUCT: 2, Kernel.OTHER: 0, Kernel.SCATTER_ADD: 0}
 _OF_ATTENTION = {False: 4, True: 10}  # of the forward and of the backward, for each query, key and element of a head
 
@@ -63,13 +65,31 @@ def work_of_operator(name: str, args: Mapping[str, Any]) -> KernelWork | None:
     try:
         tensors = _tensors(args.get("Input Dims") or (), args.get("Input type") or ())
         found = _sized(name, args) if name in _PRODUCTS or name in _ATTENTIONS else _moving(tensors)
-    except BareError:
+        if found is None:
+            return None
+        shape, dtype, moved = found
+        elements = moved // DTYPES[dtype] if shape != MOVES else sum(prod(dims) for dims, of in tensors if of == dtype)
+        return _timeable(_possible(KernelWork(name, dtype, shape, _flops(shape), moved, elements)))
+    except (BareError, *UNREADABLE):  # lists of lists, or scalars in place of dims
         return None
-    if found is None:
-        return None
-    shape, dtype, moved = found
-    elements = moved // DTYPES[dtype] if shape != MOVES else sum(prod(dims) for dims, of in tensors if of == dtype)
-    return KernelWork(name, dtype, shape, _flops(shape), moved, elements)
+
+
+def _possible(work: KernelWork) -> KernelWork:
+    """Return a work whose sizes a trace can hold.
+
+    Raises:
+        BareError: one is larger, or less than none.
+    """
+    sizes = {"bytes": work.bytes, "elements": work.elements, **dict(zip(SIZES, work.shape[1:], strict=True))}
+    for name in sizes:
+        whole(sizes, name, below=MOST if name in ("bytes", "elements") else _MOST_SIZE)
+    return work
+
+
+def _timeable(work: KernelWork) -> KernelWork | None:
+    """Return a work; None: it is a product of whole numbers, of which no device has a rate."""
+    floats = work.shape.kernel != Kernel.PRODUCT or work.dtype in (*FLOAT_BYTES, TF32)
+    return work if floats else None
 
 
 def _tensors(dims: Sequence[Any], types: Sequence[str]) -> list[tuple[Sequence[int], str]]:
@@ -78,7 +98,8 @@ def _tensors(dims: Sequence[Any], types: Sequence[str]) -> list[tuple[Sequence[i
     Raises:
         BareError: a dtype is unknown, as that of a list of tensors always is.
     """
-    return [(of, dtype_of("unknown" if isinstance(of[0], list) else kind)) for of, kind in zip(dims, types, strict=False) if of]
+    known = (each for each in zip(dims, types, strict=False) if each[0])
+    return [(of, dtype_of("unknown" if isinstance(of[0], list) else str(kind))) for of, kind in known]
 
 
 def _moving(tensors: Sequence[tuple[Sequence[int], str]]) -> tuple[Shape, str, int] | None:
@@ -140,14 +161,21 @@ def work_of_kernel(name: str, args: Mapping[str, Any]) -> KernelWork | None:
     """Return the work that a kernel itself states, as Emu's own profiles have it, and copies and fills on the device.
 
     None: it states none. A copy from or to the host takes the time of its bus, which no model of a device has.
+
+    Raises:
+        BareError: a size is no number, or the kernel or its dtype is unknown.
     """
     if KERNEL in args:
-        kernel = Kernel[str(args[KERNEL]).upper()]
-        shape = Shape(kernel, *(int(args.get(size, 0)) for size in SIZES))
-        return KernelWork(name, str(args["dtype"]), shape, float(args["FLOPs"]), int(args[BYTES]), int(args["Elements"]))
+        if str(args[KERNEL]).upper() not in Kernel.__members__:
+            raise must_be("", f"its {KERNEL!r}", f"one of {', '.join(Kernel.__members__).lower()}", args[KERNEL])
+        shape = Shape(Kernel[str(args[KERNEL]).upper()], *(whole(args, size, 0, below=_MOST_SIZE) for size in SIZES))
+        dtype, flops = str(args["dtype"]), float(args["FLOPs"])
+        if dtype not in (*DTYPES, TF32):
+            raise must_be("", "its 'dtype'", "one of torch's", dtype)
+        return _timeable(KernelWork(name, dtype, shape, flops, whole(args, BYTES), whole(args, "Elements")))
     fills = name.lower().startswith("memset")
     if "bytes" in args and (fills or "DtoD" in name):
-        moved = int(args["bytes"]) * (1 if fills else 2)  # a copy reads and writes them
+        moved = whole(args, "bytes", below=MOST // 2) * (1 if fills else 2)  # a copy reads and writes them
         return KernelWork(name, "uint8", Shape(), 0.0, moved, moved)
     return None
 

@@ -6,6 +6,7 @@ are microseconds: a start to a billionth of one, which is a tick.
 
 import gzip
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.errors import must_be
-from emu.files import write_file
+from emu.errors import InputError, WriteError, must_be
+from emu.files import has_ending, write_file
+from emu.trace.formats.kineto.json_events import EVENTS, json_entries
 from emu.trace.formats.kineto.profiled_request import axis_label
 from emu.trace.formats.kineto.rank_layout import HostCall, RoleLayout, role_layout
 from emu.trace.formats.kineto.request_arguments import (
@@ -40,6 +42,8 @@ Event = dict[str, Any]
 def write_profile(layout: TraceLayout, path: Path) -> None:
     """Write the profile of a trace that is timed on its fabric: one file, or one of each rank, such as `step.rank3.json.gz`.
 
+    What Emu wrote of an older trace of this name is removed, so that the folder has one trace.
+
     Args:
         layout: The trace, with the fabric, the device and the algorithms that time it.
         path: The file; of several ranks each file has the rank before the ending of its name.
@@ -55,14 +59,43 @@ def write_profile(layout: TraceLayout, path: Path) -> None:
     for rank, profile in enumerate(_profiles(layout)):
         text = profile.encode()
         target = path if trace.n_ranks == 1 else rank_path(path, rank)
-        write_file("--trace", target, gzip.compress(text, 6, mtime=0) if path.suffix == ".gz" else text)
+        write_file("--trace", target, gzip.compress(text, 6, mtime=0) if has_ending(path, ".gz") else text)
+    _remove_older(path, trace.n_ranks)
+
+
+def _remove_older(path: Path, ranks: int) -> None:
+    """Remove what Emu wrote of an older trace of this name, and the new one would not replace: files of more ranks.
+
+    Args:
+        path: The file that the user names.
+        ranks: The number of ranks of the new trace.
+
+    Raises:
+        WriteError: one cannot be removed.
+    """
+    head, _, tail = rank_path(path, 0).name.rpartition("rank0")
+    written = re.compile(re.escape(head) + r"rank(\d+)" + re.escape(tail))
+    found = [(int(of[1]), file) for file in path.parent.iterdir() if (of := written.fullmatch(file.name))]
+    stale = [file for rank, file in found if rank >= ranks or ranks == 1] + [path] * (ranks > 1 and path.is_file())
+    for file in filter(_is_own, stale):
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise WriteError(f"--trace: cannot remove {str(file)!r}, of an older trace: {error.strerror}") from None
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether Emu wrote a profile: its first event names its process so."""
+    try:
+        first = next((value for key, value in json_entries(path) if key == EVENTS), None) if path.is_file() else None
+    except InputError:
+        return False
+    return first == next(_tracks())
 
 
 def rank_path(path: Path, rank: int) -> Path:
     """Return the file of a rank: `step.rank3.json.gz` for `step.json.gz`, so that programs still know the ending."""
-    ending = next(
-        end for end in (".pt.trace.json.gz", ".pt.trace.json", ".json.gz", ".json") if path.name.lower().endswith(end)
-    )
+    ending = next(end for end in (".pt.trace.json.gz", ".pt.trace.json", ".json.gz", ".json") if has_ending(path, end))
     return path.with_name(f"{path.name[: -len(ending)]}.rank{rank}{path.name[-len(ending) :]}")
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from emu.arrays import column
 from emu.trace.formats.kineto.operator_work import KernelWork
-from emu.trace.formats.kineto.profiled_request import ProfiledGroup, ProfiledRequest
+from emu.trace.formats.kineto.profiled_request import ProfiledRequest
 from emu.trace.formats.measured_parts import MeasuredParts, measured_parts
+from emu.trace.formats.rank_group import RankGroup
 from emu.trace.kernel_shape import MOVES
 from emu.trace.trace import Events, Kind, typed_events
 
@@ -56,7 +57,7 @@ class ProfiledEvents:
         self.lasts_s: list[float] = []
         self.seen: dict[int, Seen] = {}  # by row; marks have none
         self.works: dict[int, KernelWork] = {}  # by row, of computations whose work the profile tells
-        self.groups: dict[ProfiledGroup, int] = {}
+        self.groups: dict[RankGroup, int] = {}
 
     def compute(self, head: Head, seen: Seen, waits: Iterable[int], work: KernelWork | None = None) -> int:
         """Add a computation, and return its row; its work may be unknown."""
@@ -83,9 +84,9 @@ class ProfiledEvents:
         self.waits.append(tuple(sorted({w for w in waits if w >= 0})))
         return len(self.heads) - 1
 
-    def collectives(self) -> dict[ProfiledGroup, list[int]]:
+    def collectives(self) -> dict[RankGroup, list[int]]:
         """Return the rows of the collectives of each group, in order."""
-        found: dict[ProfiledGroup, list[int]] = {}
+        found: dict[RankGroup, list[int]] = {}
         for row, asked in self.requests.items():
             if not asked.is_message:
                 found.setdefault(asked.group, []).append(row)

@@ -23,6 +23,8 @@ from emu.trace.formats.kineto.profiled_trace import profiles_of
 from emu.trace.formats.kineto.rank_profile import RankProfile
 from emu.trace.kernel_shape import Kernel
 
+_NO_GAP_S = 1e-9  # limit of what is no gap: times of a profile are rounded to it
+
 
 @dataclass(frozen=True, slots=True)
 class SeenKernel:
@@ -43,6 +45,11 @@ class SeenKernels:
     kernels: tuple[SeenKernel, ...]  # those that took longest in all first
     unknown: int  # kernels whose work the profiles do not tell
     launch_s: float | None  # median time between two kernels, the second launched in time; None: there are none
+
+    @property
+    def holds_launch(self) -> bool:
+        """True if there are no gaps between kernels, as in a profile of a virtual run: their times hold their launch."""
+        return self.launch_s is not None and self.launch_s < _NO_GAP_S
 
 
 def seen_kernels(path: Path) -> SeenKernels:

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from emu.collective.operation import GATHERING
+from emu.collective.operation import GATHERING, ROUTED
 from emu.dtypes import DTYPES
 from emu.errors import BareError
+from emu.trace.formats.kineto.event_arguments import whole
+from emu.trace.formats.rank_group import MOST_RANKS, RankGroup, told_ranks
 
 Args = Mapping[str, Any]
-ProfiledGroup = tuple[tuple[int, ...], str]  # ranks, and PyTorch's description
 NAMED = "Collective name"  # the argument that names the operation
+OPERATION = "Emu operation"  # the argument that names an operation for which PyTorch has no name, in profiles of Emu
 MESSAGES = ("send", "recv")  # operations of two ranks
 
 # The names of NCCL's calls in PyTorch, without underscores.
@@ -87,9 +89,9 @@ class ProfiledRequest(NamedTuple):
     label: str  # PyTorch's description of the group
 
     @property
-    def group(self) -> ProfiledGroup:
+    def group(self) -> RankGroup:
         """The ranks and the description of its group."""
-        return self.ranks, self.label
+        return RankGroup(self.ranks, self.label)
 
     @property
     def is_message(self) -> bool:
@@ -144,15 +146,17 @@ def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> P
         BareError: the operation or the dtype is unknown, or a size is missing.
     """
     operation = operation_of(str(args.get(NAMED, "")))
+    if args.get(OPERATION) in ROUTED:
+        operation = str(args[OPERATION])
     if not operation:
         raise BareError(f"has an unknown collective {args.get(NAMED)!r}")
     if "In msg nelems" not in args or "dtype" not in args:
         raise BareError("has no 'In msg nelems' and 'dtype'")
     ranks = _ranks(args, groups)
-    given, made = int(args["In msg nelems"]), int(args.get("Out msg nelems", 0))
-    size = int(args.get("Group size", 0)) or len(ranks)
+    given, made = whole(args, "In msg nelems"), whole(args, "Out msg nelems", 0)
+    size = whole(args, "Group size", 0, below=MOST_RANKS) or len(ranks)
     rows = _numbers(args.get("In split size", "")) if operation == "all_to_all" else ()
-    peer = int(args.get("Dst Rank" if operation == "send" else "Src Rank", 0)) if operation in MESSAGES else 0
+    peer = whole(args, "Dst Rank" if operation == "send" else "Src Rank", 0) if operation in MESSAGES else 0
     return ProfiledRequest(
         operation, _elements(operation, given, made, size), dtype_of(str(args["dtype"])), peer, 0, _splits(rows, given), ranks,
         str(args.get("Process Group Description", "")),
@@ -165,9 +169,22 @@ def _ranks(args: Args, groups: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]
     if name in groups:
         return groups[name]
     if told and "..." not in told:
-        return _numbers(told)
-    first, stride, size = (int(args.get(key, -1)) for key in ("Global rank start", "Global rank stride", "Group size"))
-    return tuple(range(first, first + stride * size, stride)) if first >= 0 and stride > 0 and size > 0 else ()
+        return _checked(_numbers(told))
+    keys = "Global rank start", "Global rank stride", "Group size"
+    first, stride, size = (whole(args, key, -1, -1, MOST_RANKS) for key in keys)
+    return _checked(range(first, first + stride * size, stride)) if first >= 0 and stride > 0 and size > 0 else ()
+
+
+def _checked(ranks: Sequence[int]) -> tuple[int, ...]:
+    """Return the ranks of a group.
+
+    Raises:
+        BareError: they are no different ranks of a job.
+    """
+    try:
+        return told_ranks(tuple(ranks))
+    except ValueError as error:
+        raise BareError(str(error)) from None
 
 
 def _numbers(text: object) -> tuple[int, ...]:
@@ -191,8 +208,14 @@ def _elements(operation: str, given: int, made: int, size: int) -> int:
 
 
 def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
-    """Return the elements of each block that a rank gives, from the rows of each block; () if they are equal."""
+    """Return the elements of each block that a rank gives, from the rows of each block; () if they are equal.
+
+    Raises:
+        BareError: a block has less than none.
+    """
     total = sum(rows)
+    if rows and min(rows) < 0:
+        raise BareError(f"must have split sizes of 0 or more, got {str(rows)[:40]}")
     if not total or len(set(rows)) == 1:
         return ()
     return tuple(given * each // total for each in rows)

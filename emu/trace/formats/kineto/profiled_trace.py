@@ -13,15 +13,17 @@ import numpy as np
 
 from emu.arrays import column
 from emu.errors import InputError, rank_list
+from emu.files import has_ending
 from emu.trace.formats.kineto.agreement import agreed_requests
 from emu.trace.formats.kineto.collective_kernels import collective_rows
 from emu.trace.formats.kineto.gloo_groups import gloo_groups
-from emu.trace.formats.kineto.missing_ranks import filled_groups
 from emu.trace.formats.kineto.profiled_events import US
-from emu.trace.formats.kineto.profiled_request import NAMED, ProfiledGroup, axis_of
+from emu.trace.formats.kineto.profiled_request import NAMED, axis_of
 from emu.trace.formats.kineto.rank_events import RankEvents, RankWork, rank_events, rank_work
 from emu.trace.formats.kineto.rank_profile import RankProfile, read_profile
 from emu.trace.formats.measured_parts import MeasuredParts, mean_of_ranks
+from emu.trace.formats.missing_ranks import filled_groups
+from emu.trace.formats.rank_group import RankGroup
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, PARTS, Group, Kind, Trace
 
@@ -31,7 +33,7 @@ FORMAT = "PyTorch profiler"
 
 def is_profile(path: Path) -> bool:
     """Return whether a path may be a profile of Kineto: a folder, or a file that is named as JSON."""
-    return path.is_dir() or path.name.endswith(_SUFFIXES)
+    return path.is_dir() or has_ending(path, *_SUFFIXES)
 
 
 def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
@@ -56,9 +58,9 @@ def read_kineto(path: Path, *, host_time: bool = False, fill_ranks: bool = False
             f"profile: {path.name!r} has {len(ranks)} of {world} ranks, but not {rank_list(missing)}; add their files, or let "
             "them do what equal ranks do by --fill-ranks"
         )
-    plays: dict[int, tuple[int, Sequence[ProfiledGroup]]] = {n: (n, tuple(of.events.groups)) for n, of in ranks.items()}
+    plays: dict[int, tuple[int, Sequence[RankGroup]]] = {n: (n, tuple(of.events.groups)) for n, of in ranks.items()}
     talking = {each.ranks for of in ranks.values() for each in of.events.requests.values() if each.is_message}
-    plays |= filled_groups({n: own for n, (_, own) in plays.items()}, missing, world, talking)
+    plays |= filled_groups("profile", {n: own for n, (_, own) in plays.items()}, missing, world, talking)
     trace = _trace(ranks, plays)
     reading = replace(_reading(trace, ranks), filled_ranks=tuple(missing), host_time=host_time)
     return replace(trace, meta=(*trace.meta, reading_entry(reading)))
@@ -70,7 +72,8 @@ def profiles_of(path: Path) -> dict[int, RankProfile]:
     Raises:
         InputError: a file is damaged, there is none, or two are of one rank.
     """
-    files = sorted(f for f in path.iterdir() if f.name.endswith(_SUFFIXES)) if path.is_dir() else [path]
+    named = (each for each in path.iterdir() if has_ending(each, *_SUFFIXES) and each.is_file()) if path.is_dir() else (path,)
+    files = sorted(named)
     if not files:
         raise InputError(f"profile: {str(path)!r} has no .json and no .json.gz; write one file a rank by export_chrome_trace")
     found: dict[int, RankProfile] = {}
@@ -111,7 +114,7 @@ def _world(ranks: Mapping[int, RankEvents]) -> int:
     if len(named) > 1:
         told = " and ".join(f"{file!r} of {world}" for world, file in list(named.items())[:2])
         raise InputError(f"profile: all files must be of one job, but are of jobs of different sizes: {told} ranks")
-    most = max(max(each.ranks) for of in ranks.values() for each in of.events.requests.values())
+    most = max((rank for of in ranks.values() for group in of.events.groups for rank in group.ranks), default=0)
     world = next(iter(named), 1 + max(most, *ranks))
     if max(most, *ranks) >= world:
         rank = max(ranks)
@@ -119,7 +122,7 @@ def _world(ranks: Mapping[int, RankEvents]) -> int:
     return world
 
 
-def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Sequence[ProfiledGroup]]]) -> Trace:
+def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Sequence[RankGroup]]]) -> Trace:
     """Return the trace of all ranks.
 
     Args:

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.errors import InputError
+from emu.errors import InputError, must_be
 from emu.trace.formats.kineto.collective_kernels import requests_of_kernels
 from emu.trace.formats.kineto.host_order import host_events, host_works
 from emu.trace.formats.kineto.kernel_order import KernelOrder, issue_times, launches
 from emu.trace.formats.kineto.profiled_events import ProfiledEvents
-from emu.trace.formats.kineto.profiled_request import ProfiledGroup
-from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
+from emu.trace.formats.kineto.rank_profile import MOST_STEP_US, ProfileSpans, RankProfile
+from emu.trace.formats.rank_group import RankGroup
 
 
 class RankEvents(NamedTuple):
@@ -54,7 +54,7 @@ def rank_work(profile: RankProfile) -> RankWork:
     """Return what a rank does, with the step in which the host asked for it.
 
     Raises:
-        InputError: the profile tells no steps apart.
+        InputError: the profile tells no steps apart, or is of an accelerator that is no GPU.
     """
     if not profile.steps and not profile.updates:
         raise InputError(
@@ -62,11 +62,12 @@ def rank_work(profile: RankProfile) -> RankWork:
         )
     if len(profile.kernels.start):
         return RankWork(profile, profile.kernels, _steps(profile, issue_times(profile)[0]))
+    _check_host(profile)
     spans = host_works(profile)
     return RankWork(profile, spans, _steps(profile, spans.start))
 
 
-def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, groups: Mapping[int, ProfiledGroup]) -> RankEvents:
+def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, groups: Mapping[int, RankGroup]) -> RankEvents:
     """Return the events of a rank in the steps that count.
 
     Args:
@@ -76,11 +77,9 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
         groups: The group that each of gloo's threads works for, where the host computes.
 
     Raises:
-        InputError: the steps have no collective, or one of which the profile does not say what it sends.
+        InputError: the steps have no collective, or one of which the profile does not say what it sends; or a step is too long.
     """
     profile = work.profile
-    if not len(profile.kernels.start):
-        _check_host(profile)
     step = np.array([numbers.get(n, 0) for n in work.step.tolist()], np.int64)
     if len(profile.kernels.start):
         whole = tuple(range(profile.world or 0))
@@ -93,6 +92,11 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
         raise InputError(
             f"profile: {profile.file!r} has no collective among the {len(step)} kernels and operators of its steps, so that no "
             "fabric changes its time; profile a distributed run"
+        )
+    longest = max(np.diff(events.step_ends_us()).tolist())
+    if longest > MOST_STEP_US:
+        raise must_be(
+            "profile", f"a step of {profile.file!r}", "shorter than an hour", f"{longest / 1e6:.0f} s", "profile again"
         )
     return RankEvents(profile, events, int((step == 0).sum()))
 

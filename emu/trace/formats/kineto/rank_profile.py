@@ -3,7 +3,6 @@
 K kernels (copies and fills of memory too), C calls of CUDA's (or HIP's) runtime, O operators of the host, A annotations.
 """
 
-import math
 import re
 from array import array
 from collections import Counter
@@ -15,20 +14,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.errors import InputError, must_be
+from emu.errors import BareError, InputError, must_be
+from emu.trace.formats.kineto.distributed_info import distributed_info
+from emu.trace.formats.kineto.event_arguments import UNREADABLE, refusal, whole
 from emu.trace.formats.kineto.json_events import EVENTS, json_entries
 from emu.trace.formats.kineto.operator_work import KernelWork, work_of_kernel, work_of_operator
 from emu.trace.formats.kineto.profiled_request import NAMED
+from emu.units import TICKS_PER_US
 
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")  # categories, in lower case; older profiles have capitals
 _CALLS = ("cuda_runtime", "cuda_driver", "runtime")
 _OPERATORS = ("cpu_op", "operator")
 _ANNOTATIONS = ("user_annotation",)
 _SYNC = "cuda_sync"  # waits, if the profiler was told to keep them
+MOST_STEP_US = 2.0**62 / TICKS_PER_US  # limit of a step: half of what the clock of virtual time holds, over an hour
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 _UPDATE = "Optimizer.step#"
 _COMMUNICATION = ("c10d::", "record_param_comms", "gloo:", "nccl:")
 _SILENT = ("trace", "gpu_user_annotation", "")  # categories that repeat what other events say
+_MOST_US = {"ts": 2.0**53, "dur": MOST_STEP_US}  # limits of times; of starts what a float tells to a microsecond
+_MOST_STEP = 2**31
 MOST_SKEW_US = 1000.0  # how long a kernel may begin before its launch: two clocks are never quite equal
 
 
@@ -119,11 +124,17 @@ class _Reader:
         if not isinstance(event, dict):
             raise must_be("profile", f"event {self.number} of {self.file!r}", "an object", type(event).__name__)
         if event.get("ph") == "X":
-            self._take_span(event, str(event.get("cat", "")).lower(), str(event.get("name", "")))
+            name = str(event.get("name", ""))
+            try:
+                self._take_span(event, str(event.get("cat", "")).lower(), name)
+            except (BareError, *UNREADABLE) as error:
+                raise refusal(f"event {self.number} ({name[:60]}) of {self.file!r}", error) from None
         self.number += 1
 
     def _take_span(self, event: dict[str, Any], category: str, name: str) -> None:
         args = event.get("args") or {}
+        if not isinstance(args, dict):
+            raise must_be("", "its args", "an object", type(args).__name__)
         if category in _KERNELS:
             self._add("kernels", event, self._stream(args, event), name, args)
             self.own_work.append(self._number(work_of_kernel(name, args)))
@@ -132,7 +143,8 @@ class _Reader:
         elif category in _CALLS:
             self._add("calls", event, self._thread(event), name, args)
         elif category == _SYNC:
-            self.syncs[int(args.get("correlation", -1))] = args
+            whole(args, "wait_on_cuda_event_record_corr_id", -1, -1)  # which is looked up when the wait is called
+            self.syncs[whole(args, "correlation", -1, -1)] = args
         elif category in _OPERATORS or category in _ANNOTATIONS:
             self._take_host(event, category, name, args)
         elif category not in _SILENT:
@@ -143,7 +155,7 @@ class _Reader:
         start, lasts = self._times(event, name)
         found = _STEP.match(name)
         if found:
-            self.steps[int(found[1])] = start, start + lasts
+            self.steps[whole({"ProfilerStep": found[1]}, "ProfilerStep", below=_MOST_STEP)] = start, start + lasts
         elif name.startswith(_UPDATE):
             self.updates.append(start + lasts)
         else:
@@ -181,30 +193,29 @@ class _Reader:
         Raises:
             InputError: one is no number, or the event ends before it begins.
         """
-        for key, least in (("ts", -math.inf), ("dur", 0)):
+        for key, least in (("ts", -_MOST_US["ts"]), ("dur", 0)):
             value = event.get(key)
-            if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+            if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value < _MOST_US[key]:
                 where = f"{key} of event {self.number} ({name[:60]}) of {self.file!r}"
                 raise must_be("profile", where, "a time in us" + " of 0 or more" * (least == 0), value, "profile again")
         return float(event["ts"]), float(event["dur"])
 
     def _add(self, kind: str, event: Mapping[str, Any], place: int, name: str, args: Mapping[str, Any]) -> None:
         number = self.names.setdefault(name, len(self.names))
-        row = (*self._times(event, name), place, number, int(args.get("correlation", -1)), self.number)
+        row = (*self._times(event, name), place, number, whole(args, "correlation", -1, -1), self.number)
         self.rows[kind].flat.extend(row)
 
     def profile(self) -> RankProfile:
         """Return all that was read."""
-        told = self.head.get("distributedInfo") or {}
-        labels = {str(g["pg_name"]): str(g.get("pg_desc", "")) for g in told.get("pg_config") or ()}
-        groups = {str(g["pg_name"]): tuple(g["ranks"]) for g in told.get("pg_config") or () if g.get("ranks")}
-        devices = tuple(str(d.get("name", "")) for d in self.head.get("deviceProperties") or () if isinstance(d, dict))
-        rank, world = (told.get(key) for key in ("rank", "world_size"))
+        told, properties = distributed_info(self.head.get("distributedInfo"), self.file), self.head.get("deviceProperties")
+        known = properties if isinstance(properties, list) else ()
+        devices = tuple(str(of.get("name", "")) for of in known if isinstance(of, dict))
         spans = {kind: rows.spans() for kind, rows in self.rows.items()}
         return RankProfile(
-            self.file, rank, world, groups, labels, devices, **spans, launch=_launches(spans["calls"], spans["kernels"]),
-            own_work=np.array(self.own_work, np.int64), works=tuple(work for work in self.works if work is not None),
-            names=tuple(self.names), threads=tuple(self.threads), streams=tuple(self.streams),  # type: ignore[arg-type]
+            self.file, told.rank, told.world, told.groups, told.labels, devices, **spans,
+            launch=_launches(spans["calls"], spans["kernels"]), own_work=np.array(self.own_work, np.int64),
+            works=tuple(work for work in self.works if work is not None), names=tuple(self.names),
+            threads=tuple(self.threads), streams=tuple(self.streams),  # type: ignore[arg-type]
             args=self.args, syncs=self.syncs, steps=self.steps, updates=tuple(sorted(self.updates)), left_out=self.left_out,
         )  # fmt: skip
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from emu.collective.operation import GATHERING
+from emu.collective.operation import GATHERING, ROUTED
 from emu.dtypes import DTYPES
-from emu.trace.formats.kineto.profiled_request import NAMED, PLACES, axis_label
+from emu.trace.formats.kineto.profiled_request import NAMED, OPERATION, PLACES, axis_label
 from emu.trace.kernel_shape import Kernel
 from emu.trace.timed_dtype import timed_as, timed_bytes
 from emu.trace.trace import Events, Group, Kind
@@ -23,6 +23,7 @@ _NAMES = {  # of NCCL's calls in PyTorch, and of its kernels
     "send": ("send", "SendRecv"),
     "recv": ("recv", "SendRecv"),
 }
+_ASKED_AS = dict.fromkeys(ROUTED, "all_to_all")  # operations for which PyTorch has no name: all exchange blocks with all
 _PARTS = ("reduce_scatter", "scatter")  # operations of which a rank gets a share
 _DTYPES = {
     "float32": "Float",
@@ -40,7 +41,7 @@ _PEERS = {"send": "Dst Rank", "recv": "Src Rank"}
 def kernel_name(events: Events, row: int) -> str:
     """Return the name of an event's kernel; that of a request is known to other programs as a kernel of NCCL."""
     asks = events.kind[row] in (Kind.COLLECTIVE, Kind.SEND, Kind.RECV)
-    return f"ncclDevKernel_{_NAMES[events.name[row]][1]}" if asks else events.name[row]
+    return f"ncclDevKernel_{_NAMES[_asked(events, row)][1]}" if asks else events.name[row]
 
 
 def request_arguments(events: Events, row: int, dtype: str, number: int, group: Group) -> dict[str, Any]:
@@ -53,7 +54,8 @@ def request_arguments(events: Events, row: int, dtype: str, number: int, group: 
         number: The number of its group among all of the job.
         group: The group.
     """
-    operation, size = events.name[row], len(group.ranks)
+    operation, size = _asked(events, row), len(group.ranks)
+    own = {OPERATION: events.name[row]} if operation != events.name[row] else {}
     elements, ran = _elements(events, row)
     splits = events.split[events.split_start[row] : events.split_start[row + 1]].tolist()
     peer = {_PEERS[operation]: int(events.root[row])} if operation in _PEERS else {}
@@ -69,7 +71,13 @@ def request_arguments(events: Events, row: int, dtype: str, number: int, group: 
         "Process Group Description": axis_label(group.axis),
         "Process Group Ranks": str(list(group.ranks)),
         **peer,
+        **own,
     }
+
+
+def _asked(events: Events, row: int) -> str:
+    """Return the operation of PyTorch that stands for a request."""
+    return _ASKED_AS.get(events.name[row], events.name[row])
 
 
 def _elements(events: Events, row: int) -> tuple[int, str]:
@@ -87,14 +95,14 @@ def operator_arguments(events: Events, row: int) -> tuple[str, dict[str, Any]] |
 
     This operator alone says the root or the tag; None: the request has neither.
     """
-    *_, root, tag, _ = PLACES[events.name[row]]
+    *_, root, tag, _ = PLACES[_asked(events, row)]
     if not (events.root[row] or events.tag[row]) or root < 0:
         return None
     values = [""] * (1 + max(root, tag))
     values[root] = str(int(events.root[row]))
     if tag >= 0:
         values[tag] = str(int(events.tag[row]))
-    return f"c10d::{_NAMES[events.name[row]][0]}_", {"Concrete Inputs": values}
+    return f"c10d::{_NAMES[_asked(events, row)][0]}_", {"Concrete Inputs": values}
 
 
 def shape_arguments(events: Events, dtype: str) -> list[dict[str, Any]]:

@@ -1,0 +1,83 @@
+"""The ranks that have no file: each does what a rank does that has one, in groups of the same places."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from emu.errors import InputError
+from emu.trace.formats.rank_group import RankGroup
+
+
+def filled_groups(
+    what: str,
+    groups: Mapping[int, Sequence[RankGroup]],
+    missing: Sequence[int],
+    world: int,
+    apart: Collection[tuple[int, ...]],
+) -> dict[int, tuple[int, list[RankGroup]]]:
+    """Return what each rank without a file does: the rank whose events it has, and its own groups in the order of that rank's.
+
+    A group of a missing rank is one of a rank with a file that has it as a member, or that group shifted. A rank that shares a
+    group is taken before others, as its members do the same.
+
+    Args:
+        what: The beginning of error messages: the kind of the files.
+        groups: The groups of each rank that has a file.
+        missing: The other ranks.
+        world: The number of all ranks.
+        apart: The ranks of groups whose members exchange messages, so that they do not do the same.
+
+    Raises:
+        InputError: no rank has such groups.
+    """
+    known, alike = _KnownGroups(groups), _members(groups, apart)
+    found: dict[int, tuple[int, list[RankGroup]]] = {}
+    for rank in missing:
+        first = alike.get(rank, {})
+        for donor in (*first, *(n for n in groups if n not in first)):
+            own = [known.like(group, rank, donor, world) for group in groups[donor]]
+            if all(own):
+                found[rank] = donor, [group for group in own if group is not None]
+                known.add(found[rank][1])
+                break
+        else:
+            raise InputError(f"{what}: no rank with a file has groups like those of rank {rank}; add the file of rank {rank}")
+    return found
+
+
+def _members(
+    groups: Mapping[int, Sequence[RankGroup]], apart: Collection[tuple[int, ...]]
+) -> defaultdict[int, dict[int, None]]:
+    """Return, for each rank, the ranks with a file that share a group with it of which the members do the same."""
+    found: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    for number, own in groups.items():
+        for group in own:
+            for rank in group.ranks if group.ranks not in apart else ():
+                found[rank][number] = None
+    return found
+
+
+class _KnownGroups:
+    """The groups that are known so far, by each of their ranks with the label and the size."""
+
+    def __init__(self, groups: Mapping[int, Sequence[RankGroup]]) -> None:
+        self._of: defaultdict[tuple[int, str, int], set[RankGroup]] = defaultdict(set)
+        self._seen: set[RankGroup] = set()
+        for own in groups.values():
+            self.add(own)
+
+    def add(self, groups: Iterable[RankGroup]) -> None:
+        """Add groups."""
+        for group in (each for each in groups if each not in self._seen):
+            self._seen.add(group)
+            for rank in group.ranks:
+                self._of[rank, group.label, len(group.ranks)].add(group)
+
+    def like(self, group: RankGroup, rank: int, donor: int, world: int) -> RankGroup | None:
+        """Return the group of a rank that is like a group of the rank `donor`; None: there is none."""
+        kind = group.label, len(group.ranks)
+        of_rank = self._of.get((rank, *kind), ())
+        if of_rank:
+            return group if group in of_rank else min(of_rank)
+        shifted = tuple(each + rank - donor for each in group.ranks)
+        fits = min(shifted) >= 0 and max(shifted) < world and not any((each, *kind) in self._of for each in shifted)
+        return RankGroup(shifted, group.label) if fits else None

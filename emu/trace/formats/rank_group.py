@@ -1,0 +1,33 @@
+"""A process group as one file names it: its ranks, and a label that tells groups of equal ranks apart.
+
+Also here: the check of such ranks, which a file may give as anything.
+"""
+
+from typing import NamedTuple
+
+MOST_RANKS = 2**24  # limit of the ranks of a job: a damaged number of a rank is beyond it
+
+
+class RankGroup(NamedTuple):
+    """A group of a rank; two of the ranks of a file are one group if both fields are equal."""
+
+    ranks: tuple[int, ...]
+    label: str  # what its file calls it; each format makes an axis of it
+
+
+def is_count(value: object, most: int) -> bool:
+    """Return whether a value of a file is a whole number of 0 or more and below `most`; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most
+
+
+def told_ranks(values: object) -> tuple[int, ...]:
+    """Return the ranks of a group that a file lists; there may be none.
+
+    Raises:
+        ValueError: they are no list of different ranks.
+    """
+    if not isinstance(values, list | tuple) or not all(is_count(each, MOST_RANKS) for each in values):
+        raise ValueError(f"must have a list of ranks below 2**24, got {str(values)[:40]}")
+    if len(set(values)) < len(values):
+        raise ValueError(f"must have each rank once in a group, got {str(values)[:40]}")
+    return tuple(values)
