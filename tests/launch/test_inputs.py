@@ -29,6 +29,8 @@ LARGE = {
 OWN = ("emu/files.py", "emu/store.py", "emu/sources.py", "emu/model/parallel/checkpoint.py", "emu/cluster/child_processes.py")
 OWN += ("emu/study/training/learn/checkpoints.py", "launch/data", "launch/papers", "launch/ray/process.py")
 OWN += ("emu/trace/formats/kineto/json_events.py",)  # profiles may have gigabytes: they are read event by event
+# The first bytes of a file tell what it is; the rest is read only if it is ours.
+OWN += ("emu/trace/formats/chakra/chakra_files.py", "emu/trace/formats/chakra/chakra_node.py")
 OWN += ("emu/trace/formats/goal/goal_trace.py",)  # a few bytes tell the binary form; the rest goes through `read_input`
 
 
