@@ -6,9 +6,9 @@ microbatch keep beside the gradients that earlier backwards have left. A silent 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
@@ -16,12 +16,12 @@ from emu.memo import kept_by
 from emu.model.layer_on_rank import about_even
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.pipeline_order import BACKWARD, FORWARD, WEIGHT, turns
+from emu.model.pipeline_order import BACKWARD, FORWARD, WEIGHT, Turn, turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 
-_WINDOW = 8  # turns of each stage of all places among which the later moment is looked for
+_WINDOW = 8  # turns of each stage of all places, after the first backward, among which the later moment is looked for
 
 
 class _PartBytes(NamedTuple):
@@ -73,7 +73,7 @@ class MemoryFloors:
         together = sum(count.beside * part.kept + count.times * part.made for count, part in own if count.beside)
         return max(kept, gradients, together)
 
-    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes))
+    @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes, plan.shards_weights))
     def _of_place(self, plan: Plan) -> Sequence[_PartCount]:
         """Return the parts of place 0."""
         stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
@@ -109,13 +109,19 @@ def _forwards_ahead(plan: Plan) -> tuple[Sequence[int], Sequence[int]]:
     stages = plan.stages_of(0)
     if plan.pp == 1:
         return (1,), (int(plan.passes > 1),)
-    order = turns(plan.pipeline, 0, plan.pp, plan.vp, plan.passes)
-    every = [turn for together in islice(order, _WINDOW * plan.pp * plan.vp) for turn in together]
-    begun = Counter(turn.stage for turn in takewhile(lambda turn: turn.what == FORWARD, every))
-    live, ended, most = Counter[int](), set[int](), Counter[int]()
-    for turn in every:
-        live[turn.stage] += {FORWARD: 1, BACKWARD: -1, WEIGHT: -1}.get(turn.what, 0)
-        ended |= {turn.stage} if turn.what in (BACKWARD, WEIGHT) else set()
-        if len(ended) == len(stages) and live.total() > most.total():
+    begun = Counter(turn.stage for turn in takewhile(lambda turn: turn.what == FORWARD, _turns(plan)))
+    live, ended, most = Counter[int](), Counter[int](), Counter[int]()
+    for turn in islice(_turns(plan), begun.total() + _WINDOW * plan.pp * plan.vp):
+        ends = turn.what in (BACKWARD, WEIGHT)
+        live[turn.stage] += int(turn.what == FORWARD) - ends
+        ended[turn.stage] += ends
+        if plan.shards_weights and ended[turn.stage] == plan.passes:  # FSDP scatters the stage's gradients, which live no more
+            break
+        if all(ended[stage] for stage in stages) and live.total() > most.total():
             most = live.copy()
     return [begun[stage] for stage in stages], [most[stage] for stage in stages]
+
+
+def _turns(plan: Plan) -> Iterator[Turn]:
+    """Yield the turns of place 0, in their order."""
+    return chain.from_iterable(turns(plan.pipeline, 0, plan.pp, plan.vp, plan.passes))

@@ -18,7 +18,7 @@ from emu.study.planning.search.row import Candidate
 READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)
 _TOGETHER = 64  # limit of entries that are looked at together
 # Shares by which the bound of a split counts for more where promising plans are looked for.
-_AGAIN = 0.01  # for each of its plans that was timed
+_AGAIN = 0.01  # each time that a promising plan was looked for in it
 _LONG = 0.01  # each time that the turns of its pipeline are twice as many
 _AS_LEAST = 1.005  # entries up to this times the least bound are looked at together
 
@@ -76,6 +76,11 @@ class Frontier:
         least = self.least()
         return least is not None and least.bound_s <= most_s
 
+    def has_in(self, split: Hashable, most_s: float) -> bool:
+        """Return whether a split has an entry whose bound is at most `most_s` seconds."""
+        first = self.first_of(split)
+        return first is not None and first.bound_s <= most_s
+
     def first_of(self, split: Hashable) -> Entry | None:
         """Return the entry of the least bound of a split; None if there is none."""
         heap = self.heaps.get(split)
@@ -111,12 +116,12 @@ class Frontier:
     def promising(self, most_s: float, tried: Counter[Hashable]) -> Hashable | None:
         """Return the split whose first plan is to be timed next, of those with a bound of at most `most_s` seconds.
 
-        It is the one with the least bound. The bound counts for more, the more plans of the split were timed, so that plans of
-        other splits come, too; and the more turns a pipeline takes, as such a step takes long to time. None: no split is left.
+        It is the one with the least bound. The bound counts for more, the more often a plan of the split was looked for, so
+        that other splits come, too; and the more turns a pipeline takes, as such a step takes long to time. None: no split is left.
 
         Args:
             most_s: The limit of the bounds.
-            tried: How many promising plans of each split were timed.
+            tried: How often a promising plan was looked for in each split.
         """
         near = {split: heap[0] for split, heap in self.heaps.items() if heap and heap[0].bound_s <= most_s}
 

@@ -42,7 +42,7 @@ _AHEAD = 4  # steps that are asked for before the first of them is looked at, wh
 _NEAR = 0.01  # share by which a quickly timed plan may be slower than the last of the table, and is timed once more
 _EVERY = 16  # requests and generated plans after which promising plans are tried again; then twice as many each time
 _LOOKS = 16  # limit of plans whose passes are generated to find a promising one
-_SPLITS = 64  # limit of splits among which promising plans are looked for at a time
+_SPLITS = 64  # limit of how often a promising plan is looked for at a time
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
 
 
@@ -68,7 +68,7 @@ class Search:
     pool: OpenPool[StepJob | RequestJob, JobResult] = field(init=False)  # it is set once processes are there
     frontier: Frontier = field(default_factory=Frontier)
     under_way: deque[tuple[Candidate, PendingResult[JobResult]]] = field(default_factory=deque)  # steps that were asked for
-    tried: Counter[Hashable] = field(default_factory=Counter)  # promising plans that were timed, of each split
+    tried: Counter[Hashable] = field(default_factory=Counter)  # how often a promising plan was looked for in each split
     tries_at: int = 0  # requests and generated plans after which promising plans are tried next
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
@@ -196,12 +196,13 @@ class Search:
 
         It is the plan with the least bound of the most promising split; for it, a limited number of plans are generated.
         """
-        split = self.frontier.promising(self.limit_s if self.worst_s == inf else self._first_limit_s, self.tried)
+        limit_s = self.limit_s if self.worst_s == inf else self._first_limit_s
+        split = self.frontier.promising(limit_s, self.tried)
         if split is None:
             return []
         self.tried[split] += 1
         most = self.generated + _LOOKS
-        while self.generated < most and self.frontier.first_of(split) is not None:
+        while self.generated < most and self.frontier.has_in(split, limit_s):
             first = self.frontier.take(split)
             if first.kind > PLACED:
                 self._look([first])
