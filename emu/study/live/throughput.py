@@ -135,11 +135,13 @@ def throughput_over_time(
         job: The job.
 
     Raises:
-        InputError: The time is not above 0 or beyond Emu's clock, or the job cannot be timed without faults.
+        InputError: The time is not above 0 or beyond Emu's clock, a fault comes after it, a checkpoint comes before a step has
+            ended, or the job cannot be timed without faults.
     """
     _check_time(until_s, recourse)
     history = MachineHistory(topology, faults, job.ranks, round(recourse.detect_s * TICKS_PER_S))
     rates = _Rates(job.timed, history.whole)
+    _check_work(until_s, recourse, faults, rates.whole_s)
     course = _Course(history, rates.share, recourse, until_s)
     course.go()
     return course.account(topology, faults, job, rates.whole_s)
@@ -156,6 +158,20 @@ def _check_time(until_s: float, recourse: Recourse) -> None:
         raise must_be("outage", "until", f"above 0 and at most {most}, where Emu's clock ends", format_time(until_s))
     if until_s / recourse.save_every_s > _MOST_SAVES:
         raise must_be("outage", "checkpoint_every", f"{until_s / _MOST_SAVES:g} s or more", f"{recourse.save_every_s:g} s")
+
+
+def _check_work(until_s: float, recourse: Recourse, faults: Sequence[Fault], step_s: float) -> None:
+    """Check that a job has a whole step between two checkpoints, and that all faults come before the account ends.
+
+    Raises:
+        InputError: It has none, or one comes later.
+    """
+    if recourse.save_every_s < step_s:
+        wanted = f"at least {format_time(step_s)}, the time of a step"
+        raise must_be("outage", "checkpoint_every", wanted, format_time(recourse.save_every_s))
+    late = next((fault for fault in faults if fault.timed and seconds(fault.first) >= until_s), None)
+    if late is not None:
+        raise must_be("outage", "until", f"after {late}", format_time(until_s), "the account would end before this fault")
 
 
 # The state in which each kind of time is lost.
@@ -193,7 +209,7 @@ class _Rates:
     def _step_s(self, moment: MachineMoment, share: F64) -> float:
         """Return the seconds of a step if links have shares of their bandwidth; each is timed once."""
         found = moment.found
-        key = (found.topology.name, found.npus.tobytes(), moment.speed.tobytes(), share.tobytes())
+        key = (found.topology.digest(), found.npus.tobytes(), moment.speed.tobytes(), share.tobytes())
         if key not in self._known:
             topology = found.topology
             if (share != 1).any():

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from emu.cluster.pace.timeliness import PaceFigures
-from emu.errors import InputError
+from emu.errors import InputError, must_be
 from emu.study.training.grown_job import grown_job
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import ReplayError, Step, TimedTrace
@@ -96,8 +96,9 @@ def replay(
     name, recorded = named_trace(trace, host_time=host_time, fill_ranks=fill_ranks)
     if ranks is not None and ran_on is not None:
         raise InputError("replay: --ran-on compares a step with the measured one, which had fewer ranks; leave --ranks out")
-    recorded = recorded if ranks is None else grown_job(recorded, ranks)
     timing, job = TraceTiming.of_replay(topology, device, dtype, algorithm, stack), JobConditions.of(fault)
+    if ranks is not None:
+        recorded = grown_job(recorded, _placed(ranks, timing))
     if ran_on is not None:
         timing = _with_origin(timing, recorded, ran_on, job)
     if job.faults:
@@ -105,6 +106,14 @@ def replay(
             return FaultyJobs(tuple(timing.time_with_faults(recorded, job.faults, clock=True)))
     timed = timed_replays(recorded, timing, perturb)
     return steps_of(f"Replay of {name}", timed, f"timing {name}", len(timing.machines), of_profile=ran_on is not None)
+
+
+def _placed(ranks: int, timing: TraceTiming) -> int:
+    """Return the number of ranks if the largest topology has as many NPUs; it is checked before a trace of them is made."""
+    most = max(machine.n_npus for machine in timing.machines)
+    if ranks > most:
+        raise must_be("replay", "ranks", f"at most {most}, the NPUs of the largest topology", ranks)
+    return ranks
 
 
 def _with_origin(timing: TraceTiming, recorded: Trace, ran_on: TopologyLike, job: JobConditions) -> TraceTiming:

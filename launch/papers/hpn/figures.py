@@ -8,7 +8,6 @@ ends the rank. The account is that of `emu outage`, by the steps that the other 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emu.arrays import digest
 from emu.study.live.throughput import JobThroughput, Recourse, TimedJob, throughput_over_time
 from emu.topology.fault_injection.fault import Fault, nic_of
 from emu.topology.fault_injection.machine_state import MachineState
@@ -47,7 +46,7 @@ def down(steps: PaperSteps, word: str, down_s: float, switch: bool = False) -> J
     topology = build_once(word)
 
     def timed(found: MachineState) -> Sequence[float]:
-        on = f"{word}, as {found.topology.name} with rates {digest((found.topology.links.bandwidth_Bps,))}"
+        on = f"{word}, as {found.topology.name} {found.topology.digest()}"
         return (steps.estimate(LLAMA_7B, WITH_TP8, on, lambda: found.topology).step_time_s,)
 
     ends = nic_of(topology, 0)[0]

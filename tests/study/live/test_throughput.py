@@ -176,3 +176,32 @@ def test_what_cannot_be_is_refused_in_one_line(recourse, until_s, said) -> None:
     """Each message names the value and what is expected."""
     with pytest.raises(InputError, match=said):
         course(STAR, "link 0-8 at 1s", until_s=until_s, **recourse)
+
+
+def test_two_machines_that_have_lost_as_many_parts_are_timed_each() -> None:
+    """Their names are equal where many parts have failed."""
+    torus, timed = build_topology("torus:dims=4x4,bandwidth=50GB/s,latency=500ns"), set()
+
+    def step_s(found: MachineState) -> tuple[float, ...]:
+        timed.add((found.topology.links.src.tobytes(), found.topology.links.dst.tobytes()))
+        return (2.0,)
+
+    near, far = (
+        (f"link {a}-{b}" for a, b in ((0, 1), (1, 2), (2, 3), (0, 3))),
+        ("link 8-9", "link 9-10", "link 10-11", "link 8-11"),
+    )
+    faults = (*(f"link {each} from 10s to 20s" for each in near), *(f"link {each} from 30s to 40s" for each in far))
+    course(torus, *faults, until_s=50, timed=step_s)
+    assert len(timed) == 3  # whole, and without either
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "line"),
+    [
+        ("link 0-8 at 60s", {}, "until must be after link 0-8 at 60s, got '50 s'; the account would end before this fault"),
+        ("link 0-8 at 10s", {"save_every_s": 1.5}, "checkpoint_every must be at least 2 s, the time of a step, got '1.5 s'"),
+    ],
+)
+def test_an_account_that_no_fault_or_no_step_fits_is_refused(text, words, line) -> None:
+    with pytest.raises(InputError, match=line):
+        course(STAR, text, until_s=50, **words)

@@ -117,7 +117,7 @@ class Frontier:
         """Return the split whose first plan is to be timed next, of those with a bound of at most `most_s` seconds.
 
         It is the one with the least bound. The bound counts for more, the more often a plan of the split was looked for, so
-        that other splits come, too; and the more turns a pipeline takes, as such a step takes long to time. None: no split is left.
+        that other splits come, too; and the more turns a pipeline takes, as such a step takes long to time. None: none is left.
 
         Args:
             most_s: The limit of the bounds.
