@@ -18,7 +18,7 @@ from emu.arrays import I64, column
 from emu.errors import InputError, must_be
 from emu.trace.trace import Events, Group, Kind, Trace
 
-_DATA = {"dp", "edp", "ddp", "fsdp"}  # words in the names of axes whose groups grow
+_DATA = {"dp", "edp", "ddp", "fsdp", "data"}  # words in the names of axes whose groups grow
 _REPLICATE, _SHARD = "replicate", "shard"  # words of the two halves of data parallelism, of which the first alone grows
 _ALL = ("world", "")  # axes of the group of all ranks
 _WHOLE = ("all_reduce", "broadcast", "reduce")  # operations whose size does not depend on the number of members
@@ -208,7 +208,7 @@ def _check_owners(events: Events, rows: I64, group: Group) -> None:
 
 
 def _growing(trace: Trace) -> frozenset[int]:
-    """Return the numbers of the groups that grow: those of data parallelism, and that of all ranks.
+    """Return the numbers of the groups that grow: those of data parallelism, and that of all ranks beside them or alone.
 
     Raises:
         InputError: no group is of data parallelism by its axis; or groups without an axis may be, or may not.
@@ -224,7 +224,10 @@ def _growing(trace: Trace) -> frozenset[int]:
         raise InputError(
             f"replay: --ranks: {told}, so that nobody knows whether it is of data parallelism; name the axes of groups"
         )
-    found = {i for i, (of, shard, all_of) in enumerate(zip(data, shards, whole, strict=True)) if all_of or (of and not shard)}
+    found = {i for i, (of, shard) in enumerate(zip(data, shards, strict=True)) if of and not shard}
+    apart = [g for g, all_of in zip(trace.groups, whole, strict=True) if len(g.ranks) > 1 and not all_of]
+    if found or not apart:  # else the ranks are told apart by axes of which none is known to be of data parallelism
+        found |= {i for i, all_of in enumerate(whole) if all_of}
     if not found:
         axes = ", ".join(dict.fromkeys(group.axis for group in trace.groups)) or "none"
         raise InputError(f"replay: --ranks: the trace has no group of data parallelism (dp), but {axes}; leave --ranks out")

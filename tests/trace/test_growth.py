@@ -155,3 +155,13 @@ def test_groups_without_an_axis_may_grow_or_not(words):
         grown(trace, 8)
     every = trace_of(words.events(words.collective(12)), role_of_rank=(0,) * 4, groups=(Group("", (0, 1, 2, 3)),))
     assert grown(every, 8).groups[0].ranks == tuple(range(8))
+
+
+def test_the_group_of_all_ranks_does_not_grow_beside_axes_of_which_none_is_known_to_be_of_data(words):
+    """Their gradients would stay as they are in silence."""
+    rows, columns = (Group("rows", (0, 1)), Group("rows", (2, 3))), (Group("columns", (0, 2)), Group("columns", (1, 3)))
+    own = ((0, 1, 3), (0, 1, 4), (0, 2, 3), (0, 2, 4))
+    asked = words.events(words.collective(12), words.collective(12, group=2))
+    trace = trace_of(asked, role_of_rank=(0,) * 4, groups=(FOUR, *rows, *columns), group_of=own)
+    with pytest.raises(InputError, match=r"no group of data parallelism \(dp\), but world, rows, columns"):
+        grown(trace, 8)
