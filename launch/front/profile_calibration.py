@@ -95,12 +95,12 @@ def calibration_of_profile(path: Path, device: str | Device | None, where: str =
     Raises:
         InputError: as `calibrate`.
     """
-    with progress_bar(f"reading {path.name}"):
+    with progress_bar(f"reading {path.resolve().name}"):
         seen = seen_kernels(path)
     known = device or device_like(DEVICES, seen.devices)
     if not known:
         told = " and ".join(seen.devices) or "a device without a name"
         raise must_be(where, "--device", "given, as no known device is of this name", told, "add --device h100")
     base = known if isinstance(known, Device) else find_device(known)
-    own = profiled_device(base, seen, path.name.partition(".")[0])
+    own = profiled_device(base, seen, path.resolve().name.partition(".")[0])
     return ProfileCalibration(seen.kernels, own, base, seen.unknown, seen.holds_launch)

@@ -37,7 +37,7 @@ def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = 
     Raises:
         InputError: the file cannot be read, or holds none.
     """
-    with progress_bar(f"reading {Path(path).name}"):
+    with progress_bar(f"reading {Path(path).resolve().name}"):
         foreign = read_foreign(Path(path), host_time=host_time, fill_ranks=fill_ranks)
     if foreign is None and (host_time or fill_ranks) and Path(path).exists():
         option = "--host-time" if host_time else "--fill-ranks"
@@ -51,7 +51,7 @@ def named_trace(given: TraceLike, *, host_time: bool = False, fill_ranks: bool =
     """Return the name that reports have for a trace, and the trace itself; arguments and errors as in `load_trace`."""
     if isinstance(given, Trace):
         return "a trace", given
-    return Path(given).name, load_trace(given, host_time=host_time, fill_ranks=fill_ranks)
+    return Path(given).resolve().name, load_trace(given, host_time=host_time, fill_ranks=fill_ranks)
 
 
 @question
