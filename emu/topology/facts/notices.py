@@ -11,6 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import F64, I64, column
+from emu.errors import must_be
 from emu.topology.fault_injection.machine_state import rows_of
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
@@ -28,7 +29,14 @@ class Notices:
 
 
 def hearers(topology: Topology, cable: tuple[int, int]) -> I64:
-    """Return the NPUs of which a message, on any channel and to any NPU, goes over a cable."""
+    """Return the NPUs of which a message, on some channel of 16 and to any NPU, goes over a cable.
+
+    Raises:
+        InputError: no cable joins the two nodes.
+    """
+    joined = np.sort(np.stack((topology.links.src, topology.links.dst)), axis=0)
+    if not (sorted(cable) == joined.T).all(axis=1).any():
+        raise must_be("notices", "cable", "two nodes that a cable joins", f"{cable[0]}-{cable[1]}")
     n = topology.n_npus
     src, dst = (np.repeat(each, _CHANNELS) for each in np.nonzero(~np.eye(n, dtype=np.bool_)))
     routes = topology.routes(src, dst, np.arange(len(src)) % _CHANNELS)
@@ -46,11 +54,12 @@ def direct_notices(topology: Topology, cable: tuple[int, int], handling_fs: int)
     """
     told, left = _told(topology, cable), _without(topology, cable)
     routes = [left.router(np.full_like(told, end), told, np.zeros_like(told)) for end in cable]
-    delays = [np.add.reduceat(np.append(left.links.latency_fs[of.link], 0), of.start[:-1]) * (of.hops > 0) for of in routes]
-    nearest = np.argmin(np.stack(delays), axis=0)
-    hops = np.choose(nearest, [of.hops for of in routes])
-    last_fs = int(np.min(np.stack(delays), axis=0).max(initial=0))
-    return Notices(last_fs + handling_fs * bool(len(told)), int(hops.sum()), len(told))
+    took_fs = [np.add.reduceat(np.append(left.links.latency_fs[of.link], 0), of.start[:-1]) for of in routes]
+    delays = np.stack([np.where(of.hops > 0, took, np.inf) for of, took in zip(routes, took_fs, strict=True)])  # inf: cut off
+    hops = np.choose(np.argmin(delays, axis=0), [of.hops for of in routes])
+    last_fs = int(np.min(delays, axis=0).max(initial=0, where=hops > 0))
+    acting = int((hops > 0).sum())
+    return Notices(last_fs + handling_fs * bool(acting), int(hops.sum()), acting)
 
 
 def flooded_notices(topology: Topology, cable: tuple[int, int], handling_fs: int) -> Notices:

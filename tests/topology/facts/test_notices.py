@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.notices import direct_notices, flooded_notices, hearers
 
@@ -39,6 +40,19 @@ def test_nobody_is_told_of_a_link_that_only_its_ends_use() -> None:
     assert hearers(board, (2, 5)).tolist() == [2, 5]
     assert vars_of(direct_notices(board, (2, 5), US)) == (0, 0, 0)
     assert flooded_notices(board, (2, 5), US).last_fs == 0
+
+
+def test_an_end_that_is_cut_off_tells_nobody() -> None:
+    """An NPU whose only cable has failed: the switch tells the other three, a hop away each."""
+    star = build_topology("switch:n=4,bandwidth=50GB/s,latency=500ns")
+    assert vars_of(direct_notices(star, (0, 4), US)) == (500 * NS + US, 3, 3)
+
+
+@pytest.mark.parametrize("cable", [(0, 9), (0, 99)])
+def test_a_cable_that_is_not_there_is_refused(cable: tuple[int, int]) -> None:
+    for way in (direct_notices, flooded_notices):
+        with pytest.raises(InputError, match=f"notices: cable must be two nodes that a cable joins, got '0-{cable[1]}'"):
+            way(RACK, cable, US)
 
 
 def vars_of(found) -> tuple[int, int, int]:
