@@ -34,13 +34,13 @@ def hearers(topology: Topology, cable: tuple[int, int]) -> I64:
     Raises:
         InputError: no cable joins the two nodes.
     """
-    joined = np.sort(np.stack((topology.links.src, topology.links.dst)), axis=0)
-    if not (sorted(cable) == joined.T).all(axis=1).any():
+    ends = min(cable), max(cable)
+    if not 0 <= ends[0] < ends[1] < topology.n_nodes or not len(rows_of(topology, [ends])):
         raise must_be("notices", "cable", "two nodes that a cable joins", f"{cable[0]}-{cable[1]}")
     n = topology.n_npus
     src, dst = (np.repeat(each, _CHANNELS) for each in np.nonzero(~np.eye(n, dtype=np.bool_)))
     routes = topology.routes(src, dst, np.arange(len(src)) % _CHANNELS)
-    over = np.isin(routes.link, rows_of(topology, [(min(cable), max(cable))]))
+    over = np.isin(routes.link, rows_of(topology, [ends]))
     return column(np.unique(np.repeat(src, routes.hops)[over]), np.int64)
 
 
