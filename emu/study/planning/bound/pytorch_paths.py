@@ -59,7 +59,7 @@ class PytorchPaths(TapePaths):
     def _of_place(self, plan: Plan, place: int, *, last: bool) -> TapePath:
         """Return the path of the requests beside the passes of one place; arguments as in `reductions`."""
         numbers = plan.stages_of(place * plan.stage_ranks)
-        asks = tuple(self._reduced_by(plan, number, part_names(plan, self.model, number), number == 0) for number in numbers)
+        asks = tuple(self._reduced_by(plan, place, number, part_names(plan, self.model, number)) for number in numbers)
         return self._joined(tuple(tuple(ask for ask in own if not last or ask.operation != "all_gather") for own in asks))
 
     @kept_by(lambda _, asks: asks)
@@ -71,9 +71,9 @@ class PytorchPaths(TapePaths):
         return self.path_of(tape)
 
     @kept_by(
-        lambda _, plan, __, names, first: (
+        lambda _, plan, __, number, names: (
             names,
-            first,
+            number == 0,
             plan.layer_settings,
             plan.sharding,
             plan.holders,
@@ -85,9 +85,8 @@ class PytorchPaths(TapePaths):
             plan.pp > 1,
         )
     )
-    def _reduced_by(self, plan: Plan, number: int, names: Sequence[str], first: bool) -> Sequence[Ask]:
-        """Return the requests beside the passes of a stage, with parts of these names; `first`: the first of the model."""
-        place = next(place for place in range(plan.pp) if number in plan.stages_of(place * plan.stage_ranks))
+    def _reduced_by(self, plan: Plan, place: int, number: int, names: Sequence[str]) -> Sequence[Ask]:
+        """Return the requests beside the passes of a stage at a place, with parts of these names."""
         [(_, routed), *_] = classes(plan, self.model, place, None)
         return tuple(reduced_by(RankParts(self.model, plan, self.stack, routed, place), number))
 

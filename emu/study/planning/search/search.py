@@ -184,10 +184,11 @@ class Search:
         self.tries_at = max(_EVERY, 2 * (self.requests + self.generated))
         wanted = len(self.step_bounds_s) + max(1, self.request.best - len(self.best))
         for _ in range(_SPLITS):
+            if len(self.step_bounds_s) == wanted:
+                break
             if len(self.under_way) == (_AHEAD if self.best else 1):  # a first best comes as soon as can be
                 self._take_next()
-            if len(self.step_bounds_s) < wanted:
-                self.under_way.extend(self._promising())
+            self.under_way.extend(self._promising())
         while self.under_way:
             self._take_next()
 
