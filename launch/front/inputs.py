@@ -163,6 +163,11 @@ def algorithm_choice(words: Words, stack: Stack) -> tuple[str, ...]:
     return (stack.library or AUTO, *several(words))
 
 
+def placement_order(axes: Words) -> tuple[str, ...]:
+    """Return the axes of a placement, with neighbouring NPUs on the first; () where none are given."""
+    return tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
+
+
 def check_float32(device: Device, dtype: str) -> None:
     """Refuse a device without a peak for float32 where a script is timed as it ran.
 

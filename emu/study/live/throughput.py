@@ -20,6 +20,7 @@ from emu.errors import InputError, must_be
 from emu.study.live.faulty_job import StepTimes
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_history import MachineHistory, MachineMoment
+from emu.topology.fault_injection.machine_state import with_shares
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS, TICKS_PER_S, format_time, seconds
 
@@ -213,8 +214,7 @@ class _Rates:
         if key not in self._known:
             topology = found.topology
             if (share != 1).any():
-                slower = replace(topology.links, bandwidth_Bps=column(topology.links.bandwidth_Bps * share, np.float64))
-                topology = replace(topology, name=f"{topology.name} with slower links", links=slower, symmetry=None)
+                topology = with_shares(topology, share, "slower links")
             self._known[key] = self._timed(replace(found, topology=topology, speed=moment.speed))[0]
         return self._known[key]
 

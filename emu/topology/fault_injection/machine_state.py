@@ -185,7 +185,7 @@ def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
 
 
 def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, int], float]:
-    """Return the topology with slower cables, whose ends `slow` has as nodes of the whole machine, numbered in `of`."""
+    """Return the share of its bandwidth that each slower cable has, by its ends, the smaller first."""
     found: dict[tuple[int, int], float] = {}
     for fault in (fault for fault in faults if fault.share):
         links = topology.links
@@ -200,11 +200,15 @@ def _slowed(topology: Topology, slow: Mapping[tuple[int, int], float], of: I64) 
     """Return the topology with slower cables; the keys of `slow` are nodes of the whole machine, and `of` has their numbers."""
     if not slow:
         return topology
-    links = topology.links
-    share = _share_of(slow, of[links.src], of[links.dst])
+    share = _share_of(slow, of[topology.links.src], of[topology.links.dst])
     words = ", ".join(f"{a}-{b} at {part:g}" for (a, b), part in sorted(slow.items()))
-    slower = replace(links, bandwidth_Bps=column(links.bandwidth_Bps * share, np.float64))
-    return replace(topology, name=f"{topology.name} with links {words}", links=slower, symmetry=None)
+    return with_shares(topology, share, f"links {words}")
+
+
+def with_shares(topology: Topology, share: F64, told: str) -> Topology:
+    """Return a topology whose links have shares [L] of their bandwidth; `told` says in words which, for its name."""
+    slower = replace(topology.links, bandwidth_Bps=column(topology.links.bandwidth_Bps * share, np.float64))
+    return replace(topology, name=f"{topology.name} with {told}", links=slower, symmetry=None)
 
 
 def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:

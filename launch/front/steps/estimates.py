@@ -105,10 +105,8 @@ def estimate(
         InputError: an argument is impossible, or the plan does not fit; the line says which, and how to mend it.
     """
     the_plan, software = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
-    order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
-    request = EstimateRequest(
-        inputs.model_word(model), the_plan, software, inputs.algorithm_choice(algorithm, software), order, scale_dp
-    )
+    algorithms, order = inputs.algorithm_choice(algorithm, software), inputs.placement_order(axes)
+    request = EstimateRequest(inputs.model_word(model), the_plan, software, algorithms, order, scale_dp)
     pool = job_pool("emu estimate", workers, ray_address)
     if workers != "local" and not inputs.several(sweep):
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")

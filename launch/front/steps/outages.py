@@ -93,10 +93,8 @@ def outage(
         InputError: an argument is impossible, or the plan does not fit; the line says which, and how to mend it.
     """
     the_plan, software = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
-    order = tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
-    request = EstimateRequest(
-        inputs.model_word(model), the_plan, software, inputs.algorithm_choice(algorithm, software), order, scale_dp
-    )
+    algorithms, order = inputs.algorithm_choice(algorithm, software), inputs.placement_order(axes)
+    request = EstimateRequest(inputs.model_word(model), the_plan, software, algorithms, order, scale_dp)
     every_s = inf if checkpoint_every is None else _seconds(checkpoint_every, "--checkpoint-every")
     again_s = None if restart is None else _seconds(restart, "--restart")
     tries = _resend(resend)
