@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from benchmarks.mutate.executing_tests import Record, in_order
 from benchmarks.mutate.faults import Fault, drawn
 from benchmarks.mutate.trial import Copy, Outcome, compiled, seeing
 
@@ -38,6 +39,9 @@ def asked(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="another seed draws others (default 1)")
     parser.add_argument("--jobs", type=int, default=1, help="how many at the same time, each in a copy of its own (default 1)")
     parser.add_argument("--tests", nargs="+", metavar="TESTS", help="run these, not those of the same name and of `ALSO`")
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="of these, run the ones that execute the line, by pytest-cov"
+    )
     parser.add_argument("--list", action="store_true", help="print the faults and their tests, and run nothing")
     found = parser.parse_args(words)
     for path, _ in map(split, found.paths):
@@ -134,11 +138,19 @@ def chosen(words: Iterable[str], count: int, seed: int) -> list[Fault]:
     return found
 
 
+def tests_of(fault: Fault, record: Record | None) -> list[str]:
+    """Return the tests to run for a fault: those that execute its line if a record says so, else those chosen by its file."""
+    named = seeing(ROOT, fault.path)
+    executing = record.tests(fault.path, fault.line) if record else []
+    return in_order(executing, named) or named
+
+
 def main(words: list[str]) -> int:
     """Draw, try and print; 1 if any survived."""
     command = asked(words)
+    record = Record(command.record, ROOT) if command.record else None
     found = chosen(command.paths, command.count, command.seed)
-    tests = [command.tests or seeing(ROOT, fault.path) for fault in found]
+    tests = [command.tests or tests_of(fault, record) for fault in found]
     if command.list:
         for fault, names in zip(found, tests, strict=True):
             sys.stdout.write(f"fault {shown(fault)}\n    {' '.join(names)}\n")

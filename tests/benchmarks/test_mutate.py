@@ -1,12 +1,15 @@
 """The faults drawn are such as people make; the tests of a copy tell them, and nothing from before a fault is left there."""
 
+import ast
 from collections import defaultdict
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from coverage import CoverageData
 
 from benchmarks.mutate import __main__ as mutate
+from benchmarks.mutate.executing_tests import Record, in_order, statement_lines
 from benchmarks.mutate.faults import Parsed, drawn
 from benchmarks.mutate.trial import ALSO, Copy, compiled, seeing
 
@@ -239,3 +242,30 @@ def test_a_path_that_is_not_there_is_refused(capsys):
     with pytest.raises(SystemExit):
         mutate.main(["emu/nothing.py"])
     assert "PATH must be a file or folder below" in capsys.readouterr().err
+
+
+NESTED = "def f(a):\n    if (\n        a\n    ):\n        b = [\n            1,\n        ]\n    return b\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"), [(1, [1]), (2, [2, 3, 4]), (4, [2, 3, 4]), (5, [5, 6, 7]), (6, [5, 6, 7]), (8, [8])]
+)
+def test_a_line_stands_for_the_statement_around_it_without_its_body(line, whole):
+    assert list(statement_lines(ast.parse(NESTED), line)) == whole
+
+
+def test_tests_of_other_folders_run_after_those_that_the_file_of_a_fault_names():
+    named = ["tests/a/test_x.py", "tests/a"]
+    mixed = ["tests/b/test_y.py::t", "tests/a/test_z.py::t", "tests/a/test_x.py::t[tests/b]", "tests/ab/test_q.py::t"]
+    assert in_order(mixed, named) == [mixed[2], mixed[1], mixed[0], mixed[3]]
+
+
+def test_a_record_tells_the_tests_that_executed_a_line_unless_an_import_did(tiny):
+    """Line `SEEN` ran in one test, `UNSEEN` in none; the line of a `def` runs at the import."""
+    written = tiny / "data"
+    data = CoverageData(str(written))
+    for context, lines in (("", {4, 8, 12}), ("tests/t.py::a[x|y]|run", {SEEN}), ("tests/t.py::a[x|y]|teardown", {SEEN})):
+        data.set_context(context)
+        data.add_lines({str((tiny / MODULE).resolve()): lines})
+    record = Record(written, tiny)
+    assert [record.tests(MODULE, line) for line in (SEEN, UNSEEN, 4)] == [["tests/t.py::a[x|y]"], [], []]
