@@ -85,6 +85,7 @@ class Copy:
     """A copy of a repository as it stands, without what its `.gitignore` names."""
 
     def __init__(self, root: Path, to: Path) -> None:
+        self._original = root
         self.root = to / "copy"
         self.caches = to / "caches"
         self._warm = self.caches / "warm"
@@ -95,7 +96,8 @@ class Copy:
 
     def run(self, tests: list[str], limit_s: float | None = None, *, afresh: bool = False) -> Outcome:
         """Tests in their order until one fails; `afresh` compiles all machine code again."""
-        words = [sys.executable, "-m", "pytest", *OPTIONS, *tests]
+        here = (test.replace(str(self._original), str(self.root)) for test in tests)  # the name of a test may hold a path
+        words = [sys.executable, "-m", "pytest", *OPTIONS, *here]
         with TemporaryDirectory(dir=self.caches) as fresh:
             kept = fresh if afresh else str(self._warm)  # not the user's: a fault's machine code is of no use to anyone
             env = {**os.environ, "PYTHONPATH": str(self.root), "XDG_CACHE_HOME": kept, "NUMBA_CACHE_DIR": kept}

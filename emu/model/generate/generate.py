@@ -107,15 +107,9 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
 
 def _peaks(of_places: Sequence[Sequence[Role]], plan: Plan, stack: Stack) -> I64:
     """Return [R, P] the bytes of each role at its peak by part of its memory; all are 0 if real ranks may have others."""
-    if not certain(plan, stack) or not all(role.even or not plan.shards_weights for role in chain(*of_places)):
+    if not stack.software.is_executed or not all(role.even or not plan.shards_weights for role in chain(*of_places)):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
     return np.array([role.peak for role in chain(*of_places)])
-
-
-def certain(plan: Plan, stack: Stack) -> bool:
-    """Return whether the peak memory of such plans is proved by a test against real ranks; else it is an estimate."""
-    alone = plan.shards_weights and plan.holders == 1 and plan.dp > 1  # each has a copy of all that is sharded
-    return stack.software.is_executed and not alone
 
 
 def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:

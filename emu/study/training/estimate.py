@@ -10,7 +10,6 @@ from typing import Any
 from emu.arrays import F64, I64
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
-from emu.model.generate.generate import certain
 from emu.model.layer_on_rank import padding_note
 from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
@@ -172,7 +171,7 @@ class PreparedEstimate:
         plan, stack = self.request.plan, self.request.stack
         said = {f.name: getattr(stack.precision, f.name) for f in fields(stack.precision)}
         own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
-        told = *padding_note(plan, self.generated.model, stack), _memory_text(plan, stack)
+        told = *padding_note(plan, self.generated.model, stack), _memory_text(stack)
         return {
             **shared_fields(step, Step),
             "dtype": stack.precision.activation,
@@ -248,10 +247,10 @@ def prepare(
     return PreparedEstimate(*on, effort, is_whole, speed, time.perf_counter() - began)
 
 
-def _memory_text(plan: Plan, stack: Stack) -> str:
+def _memory_text(stack: Stack) -> str:
     """Return the sentence that says what is assumed about memory."""
     kept = f"what {stack.software.keeper} for the backward of the passes under way"
     told = f"memory is the most that lives at once: states, gradients, and {kept}"
-    if certain(plan, stack):
+    if stack.software.is_executed:
         return f"{told}; tests hold it equal to what real ranks have"
     return f"{told}; no run holds it: states are so many bytes a parameter, activations what each kernel is known to keep"

@@ -160,3 +160,12 @@ def test_a_shared_block_beside_experts_asks_of_tp_what_a_dense_block_does(words,
     for operation, each in more.items():
         of = "tp", operation, plan.seq * 32, "bfloat16"
         assert sparse[of] - dense[of] == each * plan.passes, operation
+
+
+@pytest.mark.parametrize(("ep", "experts_here"), [(2, 4), (4, 2)])
+def test_where_the_rows_of_each_expert_end_is_three_counts_and_an_index_an_expert_of_the_rank(ep, experts_here):
+    """A cumulative sum reads and writes a count of 8 bytes, and what follows reads it and writes 4 bytes; once a layer."""
+    model = find_model("qwen3-moe-tiny")
+    events = generate(model, parse_plan(f"ep={ep},dp=4", global_batch=4, seq=16), Stack()).events[0]
+    sizes = [size for name, size in zip(events.name, events.bytes.tolist(), strict=True) if name.endswith("routed rows")]
+    assert sizes.count((3 * 8 + 4) * experts_here) == model.layers

@@ -212,6 +212,34 @@ def test_ranks_that_send_before_they_receive_do_not_wait_for_ever(read):
     assert "for ever" not in reading_of(read(PING)).assumptions[0]
 
 
+def test_messages_of_other_tags_and_peers_and_computations_of_other_cpus_may_overtake(read):
+    """What is written first waits for what is written last, by way of another rank: no circle, for each has its own queue."""
+    text = """num_ranks 3
+rank 0 {
+last: recv 8b from 1 tag 1
+other: recv 8b from 2 tag 1
+late: calc 7 cpu 1
+early: calc 5 cpu 0
+first: recv 8b from 1 tag 2
+back: send 8b to 1 tag 3
+back requires first
+late requires last
+other requires late
+back requires early
+}
+rank 1 {
+answer: send 8b to 0 tag 1
+asks: recv 8b from 0 tag 3
+ask: send 8b to 0 tag 2
+answer requires asks
+}
+rank 2 {
+s: send 8b to 0 tag 1
+}
+"""
+    assert not any("for ever" in said for said in reading_of(read(text)).assumptions)
+
+
 def test_options_of_profiles_are_refused(tmp_path):
     path = tmp_path / "x.goal"
     path.write_text(PING)
