@@ -213,7 +213,7 @@ def test_ranks_that_send_before_they_receive_do_not_wait_for_ever(read):
 
 
 def test_messages_of_other_tags_and_peers_and_computations_of_other_cpus_may_overtake(read):
-    """What is written first waits for what is written last, by way of another rank: no circle, for each has its own queue."""
+    """The first operation waits for the last one by way of another rank. That is no circle, for each has its own queue."""
     text = """num_ranks 3
 rank 0 {
 last: recv 8b from 1 tag 1
