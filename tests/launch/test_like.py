@@ -137,7 +137,7 @@ def test_the_device_has_the_name_of_its_base_and_of_the_profile(profile, tmp_pat
 
 @pytest.mark.parametrize("ask", [lambda: emu.estimate(**JOB, plan="dp=8", like=""), lambda: emu.calibrate(profile="")])
 def test_an_empty_word_is_no_folder(ask):
-    """As a path it would be the current folder."""
+    """The word would be the current folder as a path."""
     with pytest.raises(InputError, match="must be a file or a folder, got ''; name one; a dot is the current folder"):
         ask()
 
@@ -162,7 +162,7 @@ def test_commands_refuse_an_empty_word(request, words):
 
 @pytest.mark.parametrize(("name", "what"), [("et/step.et", "an execution trace of Chakra"), ("step.goal", "a GOAL schedule")])
 def test_traces_that_tell_no_kernels_are_named(profile, tmp_path, name, what):
-    """What the option needs is said, and what is there."""
+    """The line says what the option needs, and what is there."""
     step = emu.estimate(**JOB, plan="dp=8", algorithm="all_reduce=ring")
     (tmp_path / "et").mkdir()
     step.save_trace(tmp_path / name)
