@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from emu.errors import InputError, WriteError
+from emu.errors import InputError, WriteError, must_be
 
 MOST_TEXT_BYTES = 64 * 10**6  # largest file of text: TOML of this size takes a core about a minute
 _TOLD_BYTES = 4 * 10**6  # from this size on, a line on stderr says what is read, as it takes some seconds
@@ -58,6 +58,22 @@ def read_input(what: str, path: Path, name: str = "", *, most: int | None = MOST
         told = _megabytes(size) if size > most else f"more than {_megabytes(most)}"
         raise InputError(f"{what}: {called} must have at most {_megabytes(most)}, got {told}; {mend or 'take a smaller file'}")
     return data
+
+
+def named_path(where: str, name: str, given: str | os.PathLike[str]) -> Path:
+    """Return the path that a word names.
+
+    Args:
+        where: The command, for error messages.
+        name: The option or the argument.
+        given: The word.
+
+    Raises:
+        InputError: The word is empty, which as a path would be the current folder.
+    """
+    if os.fspath(given) == "":
+        raise must_be(where, name, "a file or a folder", "", "name one; a dot is the current folder")
+    return Path(given)
 
 
 def has_ending(path: Path, *endings: str) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import InputError, must_be
+from emu.trace.steps import is_whole
 from emu.trace.trace import Events, Group, Kind, Trace
 
 _DATA = {"dp", "edp", "ddp", "fsdp", "data"}  # words in the names of axes whose groups grow
@@ -24,6 +25,7 @@ _ALL = ("world", "")  # axes of the group of all ranks
 _WHOLE = ("all_reduce", "broadcast", "reduce")  # operations whose size does not depend on the number of members
 _ROOTED = ("broadcast", "reduce")  # operations by which members that own a share of the states give or take it
 _SHARDED = ("reduce_scatter", "all_gather")  # operations whose size is cut into a shard for each member
+_UNTOLD = "the script has no step of an optimizer, so that nothing tells its set-up from its steps"
 _GROWN = "grown from"  # in the meta of a grown trace: the number of ranks that were recorded
 _TALKS = (Kind.SEND, Kind.RECV)
 
@@ -56,6 +58,10 @@ def growth_notes(trace: Trace, *, as_measured: bool) -> tuple[str, ...]:
         return ()
     rank_has = "each rank has the batch and the shard of states that a rank had there, and does as much with them"
     notes = [f"data parallelism grew from the {recorded} ranks of the trace: {rank_has}"]
+    if is_whole(trace):
+        notes.append(
+            f"{_UNTOLD}: what is gathered or scattered in set-up, where the part of each rank stays, grew as in a step"
+        )
     if as_measured:
         spread = f"they spread as those of the {recorded} ranks that were recorded do"
         notes.append(
@@ -158,13 +164,15 @@ class _Growth:
         what = f"event {row} of rank {rank} ({name} of {count} on {group.axis or 'all ranks'})"
         if _tells(events, row):
             return
+        untold = f"; {_UNTOLD}: let it call optimizer.step()" if is_whole(self._old) else ""
         if name not in (*_WHOLE, *_SHARDED):
             raise InputError(
-                f"replay: --ranks: {what} has a part for each of {members} ranks, whose sizes nobody knows for more"
+                f"replay: --ranks: {what} has a part for each of {members} ranks, whose sizes nobody knows for more{untold}"
             )
         more = members * self._factor
         if name in _SHARDED and (events.split_start[row] < events.split_start[row + 1] or count % more):
-            raise InputError(f"replay: --ranks: {what} must divide into {more} equal shards; take fewer ranks")
+            mend = untold or "; take fewer ranks"
+            raise InputError(f"replay: --ranks: {what} must divide into {more} equal shards{mend}")
 
     def _roots(self, events: Events, rows: I64, number: int, ranks: list[int]) -> I64:
         """Return the root of each collective of one group: the place of the old root, in the first copy.

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from launch.cli.options.common import json_option
-from launch.cli.options.files import OutputFile, may_fail, print_text
+from launch.cli.options.files import INPUT, OutputFile, may_fail, print_text
 from launch.cli.options.output import print_answer
 from launch.front.calibrations import calibrate
 
@@ -20,7 +20,7 @@ from launch.front.calibrations import calibrate
 @click.option(
     "--from",
     "profile",
-    type=click.Path(path_type=Path),
+    type=INPUT,
     help="Take the kernels from this profile of PyTorch, a file or a folder, in place of the device that is here.",
 )
 @click.option("--out", type=OutputFile(".toml"), help="Write the device to this file, for --device.")

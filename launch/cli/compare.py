@@ -1,18 +1,18 @@
 """The command `emu compare`: whether a step of two traces is equal."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from launch.cli.options.common import row_options
+from launch.cli.options.files import INPUT
 from launch.cli.options.output import show
 from launch.front.steps.replays import compare
 
 
 @click.command("compare")
-@click.argument("first", metavar="A.trace", type=click.Path(path_type=Path))
-@click.argument("second", metavar="B.trace", type=click.Path(path_type=Path))
+@click.argument("first", metavar="A.trace", type=INPUT)
+@click.argument("second", metavar="B.trace", type=INPUT)
 @row_options
 def compare_command(**options: Any) -> int:
     """Compare a step of two traces: requests, their order, bytes, dependencies, FLOPs and memory.

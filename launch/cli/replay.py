@@ -1,11 +1,11 @@
 """The command `emu replay`: a recorded run, timed on other fabrics."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from launch.cli.options import common
+from launch.cli.options.files import INPUT
 from launch.cli.options.output import check_fault, check_job_picture, show
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.replays import replay
@@ -14,7 +14,7 @@ asked = QuestionOptions(replay)
 
 
 @click.command("replay")
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=INPUT)
 @common.replay_options
 @asked("ran_on", metavar="NAME[:VARIANT][:key=value,...]|FILE")
 @asked("host_time", "fill_ranks", "ranks")

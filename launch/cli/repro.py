@@ -8,7 +8,7 @@ import click
 
 from emu.errors import InputError
 from launch.cli.options.common import answer_options, cache_option, worker_options
-from launch.cli.options.files import FOLDER, OutputFile, write_output
+from launch.cli.options.files import FOLDER, INPUT, OutputFile, write_output
 from launch.cli.options.output import ask_and_print, show
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.publications import check_figure, repro
@@ -41,7 +41,7 @@ def _show(source: str, options: dict[str, Any], **more: Any) -> None:
 @repro_command.command("measured")
 @click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=INPUT,
     help="A CSV of your own runs, with the columns of launch/data/measured/training.csv.",
 )
 @click.option(

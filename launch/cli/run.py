@@ -4,13 +4,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import click
 
 from emu.errors import EmuError
 from launch.cli.options import common
+from launch.cli.options.files import INPUT
 from launch.cli.options.output import check_fault, check_job_picture, keep_trace, show
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.runs import run
@@ -34,7 +34,7 @@ asked = QuestionOptions(run)
 @asked("roles")
 @common.answer_options
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
-@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("script", type=INPUT)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run_command(as_json: bool, **options: Any) -> int:
     """Run an unmodified PyTorch script on emulated NPUs, and time its training step on a fabric.

@@ -1,13 +1,12 @@
 """The command `emu show`: a topology, a collective or a timeline as text or picture."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from emu.errors import must_be
 from launch.cli.options import common
-from launch.cli.options.files import OutputFile
+from launch.cli.options.files import INPUT, OutputFile
 from launch.cli.options.output import show
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.exhibits import show_collective, show_timeline, show_topology
@@ -68,7 +67,7 @@ def _collective(**options: Any) -> int:
 
 
 @show_command.command("timeline")
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=INPUT)
 @common.replay_options
 @common.timeline_options
 @click.option("--png", type=OutputFile(".png"), help="Draw the timeline to this file.")

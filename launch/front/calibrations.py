@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from emu.files import named_path
 from emu.study.calibrate import Calibration
 from emu.study.calibrate import calibrate as calibrated
 from emu.study.probe import here, layers, probes
@@ -69,7 +70,7 @@ def calibrate(device: str | None = None, *, profile: str | Path | None = None) -
             nobody knows.
     """
     if profile is not None:
-        return calibration_of_profile(Path(profile), device)
+        return calibration_of_profile(named_path("calibrate", "--from", profile), device)
     which = here(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     found, ran = [], []
     with progress_bar(f"measuring the {which}") as advance:

@@ -9,6 +9,7 @@ from emu.trace.device.file import write_device
 from emu.trace.device.measured import events_of
 from emu.trace.formats.kineto.profiled_kernels import SeenKernel, seen_kernels
 from emu.trace.formats.profiled_device import device_like, profiled_device
+from emu.trace.formats.trace_formats import format_of
 from emu.trace.kernel_shape import Kernel
 from emu.trace.timed_dtype import AS_RAN
 from emu.units import format_time
@@ -84,17 +85,26 @@ def _ratio(predicted_s: float, each: SeenKernel) -> str:
     return f"{predicted_s / each.kernel.seconds:.2f}" if each.kernel.seconds else "-"
 
 
-def calibration_of_profile(path: Path, device: str | Device | None, where: str = "calibrate") -> ProfileCalibration:
+def calibration_of_profile(
+    path: Path, device: str | Device | None, where: str = "calibrate", option: str = "--from"
+) -> ProfileCalibration:
     """Return the device with the kernels that a profile saw.
 
     Args:
         path: The profile.
         device: The device whose model tells what the profile did not see; None: the one that the profile names.
         where: The command, for error messages.
+        option: Its option that names the profile.
 
     Raises:
         InputError: as `calibrate`.
     """
+    found = format_of(path)
+    if found is not None and not found.tells_kernels:
+        what = "a profile of PyTorch, taken with record_shapes=True"
+        raise must_be(
+            where, option, what, f"{found.noun} in {str(path)!r}", "keep the files of profiles in a folder of their own"
+        )
     with progress_bar(f"reading {path.resolve().name}"):
         seen = seen_kernels(path)
     known = device or device_like(DEVICES, seen.devices)
@@ -102,5 +112,5 @@ def calibration_of_profile(path: Path, device: str | Device | None, where: str =
         told = " and ".join(seen.devices) or "a device without a name"
         raise must_be(where, "--device", "given, as no known device is of this name", told, "add --device h100")
     base = known if isinstance(known, Device) else find_device(known)
-    own = profiled_device(base, seen, path.resolve().name.partition(".")[0])
+    own = profiled_device(base, seen, f"{base.name} as in {path.resolve().name}")
     return ProfileCalibration(seen.kernels, own, base, seen.unknown, seen.holds_launch)

@@ -62,6 +62,12 @@ def test_a_number_that_is_no_multiple_is_refused(steps):
         emu.replay(steps[0] / "step.trace", topology=LARGE, ranks=12)
 
 
+SUM = """import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(8))
+"""
 DDP = """import torch
 import torch.distributed as dist
 
@@ -72,6 +78,22 @@ for _ in range(2):
     model(torch.randn(4, 8)).sum().backward()
     optimizer.step()
 """
+
+
+def test_a_script_without_steps_says_why_it_does_not_grow(tmp_path, monkeypatch, request):
+    """Its only step has the set-up of DDP, too, in which ranks tell one another their parts: nobody knows them from shards."""
+    run = request.getfixturevalue("emu")  # the command; `emu` is the library here
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ddp.py").write_text(DDP.replace("    optimizer.step()\n", ""))
+    (tmp_path / "sum.py").write_text(SUM)
+    for name in ("ddp", "sum"):
+        words = ("--ranks", "2", "--topology", "switch:n=2,bandwidth=50GB/s,latency=1us", "--trace", f"{name}.trace")
+        assert run("run", *words, f"{name}.py").code == 0
+    untold = "no step of an optimizer, so that nothing tells its set-up from its steps"
+    with pytest.raises(InputError, match=rf"all_gather of 2 .* 4 equal shards; the script has {untold}: let it call opt"):
+        emu.replay("ddp.trace", topology="switch:n=4,bandwidth=50GB/s,latency=1us", ranks=4)
+    found = emu.replay("sum.trace", topology="switch:n=4,bandwidth=50GB/s,latency=1us", ranks=4)
+    assert any(untold in told for told in found.assumptions)
 
 
 def test_a_script_grows_to_what_it_does_on_more_ranks(tmp_path, monkeypatch, request):

@@ -119,3 +119,54 @@ def test_a_profile_without_work_is_refused(tmp_path):
     (tmp_path / "rank0.json").write_text('{"traceEvents": [{"ph": "M"}]}')
     with pytest.raises(InputError, match="tells the work of no kernel"):
         emu.estimate(**JOB, plan="dp=8", like=tmp_path)
+
+
+def test_the_device_has_the_name_of_its_base_and_of_the_profile(profile, tmp_path):
+    """A folder alone is no device. The file of `emu calibrate` has the same name, and a profile of such a step the base."""
+    found = emu.estimate(**JOB, plan="dp=8", like=profile[1], device="h100")
+    assert found.device == "h100 as in prof"
+    assert "on 8 h100 as in prof" in found.text()
+    calibrated = emu.calibrate("h100", profile=profile[1])
+    assert calibrated.text().startswith("h100 as in prof: ")
+    calibrated.save_toml(tmp_path / "mine.toml")
+    again = emu.estimate(**JOB, plan="dp=8", device=tmp_path / "mine.toml")
+    assert again.device == "h100 as in prof"
+    again.save_trace(tmp_path / "step.json.gz")
+    assert emu.calibrate(profile=tmp_path / "step.rank0.json.gz").base.name == "h100"
+
+
+@pytest.mark.parametrize("ask", [lambda: emu.estimate(**JOB, plan="dp=8", like=""), lambda: emu.calibrate(profile="")])
+def test_an_empty_word_is_no_folder(ask):
+    """The word would be the current folder as a path."""
+    with pytest.raises(InputError, match="must be a file or a folder, got ''; name one; a dot is the current folder"):
+        ask()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("estimate", "--model", "llama-tiny", "--plan", "dp=8", "--global-batch", "8", "--seq", "64", "--like", ""),
+        ("calibrate", "--from", ""),
+        ("replay", ""),
+        ("compare", "", "."),
+        ("run", "--ranks", "2", ""),
+    ],
+)
+def test_commands_refuse_an_empty_word(request, words):
+    """One line names the option or the argument."""
+    run = request.getfixturevalue("emu")  # the command; `emu` is the library here
+    done = run(*words, *(() if words[0] in ("calibrate", "compare") else ("--topology", SWITCH)))
+    assert done.code == 2
+    assert "must be a file or a folder, got ''" in done.err
+
+
+@pytest.mark.parametrize(("name", "what"), [("et/step.et", "an execution trace of Chakra"), ("step.goal", "a GOAL schedule")])
+def test_traces_that_tell_no_kernels_are_named(profile, tmp_path, name, what):
+    """The line says what the option needs, and what is there."""
+    step = emu.estimate(**JOB, plan="dp=8", algorithm="all_reduce=ring")
+    (tmp_path / "et").mkdir()
+    step.save_trace(tmp_path / name)
+    named = tmp_path / "et" if name.startswith("et") else tmp_path / name
+    told = f"like must be a profile of PyTorch, taken with record_shapes=True, got .{what} in .*{named.name}"
+    with pytest.raises(InputError, match=told):
+        emu.estimate(**JOB, plan="dp=8", like=named)

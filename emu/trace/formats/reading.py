@@ -36,7 +36,7 @@ class Reading:
         """Sentences on what was read, and what was not."""
         on = f" on {', '.join(self.devices)}" if self.devices else ""
         streams = f"{self.streams} stream{'s' * (self.streams != 1)}"
-        steps = f", {len(self.step_times_s)} steps" if self.step_times_s else ""
+        steps = f", {len(self.step_times_s)} step{'s' * (len(self.step_times_s) != 1)}" if self.step_times_s else ""
         waited = f" ({format_time(self.collective_s)} measured, with waiting)" if self.collective_s else ""
         told = [
             f"{self.format}: {self.ranks} ranks{on}{steps}, {self.computations:,} computations on {streams}, "

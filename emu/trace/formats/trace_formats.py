@@ -9,10 +9,10 @@ from emu.files import has_ending
 from emu.trace.formats.chakra import chakra_trace
 from emu.trace.formats.chakra.chakra_files import ENDING, is_chakra
 from emu.trace.formats.chakra.chakra_writer import write_chakra
-from emu.trace.formats.goal.goal_trace import GOAL, GOAL_ENDINGS, is_goal, read_goal
+from emu.trace.formats.goal.goal_trace import GOAL_ENDINGS, is_goal, read_goal
 from emu.trace.formats.goal.lowered_trace import write_goal
 from emu.trace.formats.kineto.profile_writer import write_profile
-from emu.trace.formats.kineto.profiled_trace import FORMAT, is_profile, read_kineto
+from emu.trace.formats.kineto.profiled_trace import is_profile, read_kineto
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
 from emu.trace.trace_file import check_trace, save
@@ -22,19 +22,25 @@ from emu.trace.trace_file import check_trace, save
 class TraceFormat:
     """A format of another program: which paths it may be in, and how they are read and written."""
 
-    name: str
+    noun: str  # what is in such a path, in words
     holds: Callable[[Path], bool]
     read: Callable[..., Trace]  # takes the path, `host_time` and `fill_ranks`
     endings: tuple[str, ...] = ()  # of the names of files that are written in it
     write: Callable[[TraceLayout, Path], None] | None = None  # None: it is not written
+    tells_kernels: bool = False  # whether it says how long kernels of which work took
 
 
 _IN_FOLDER = f"trace{ENDING}"  # the file that stands for a folder: execution traces are a file of each rank
 FORMATS = (  # the first that holds a path reads it
-    TraceFormat(chakra_trace.FORMAT, is_chakra, chakra_trace.read_chakra, (ENDING,), write_chakra),
-    TraceFormat(FORMAT, is_profile, read_kineto, (".json", ".json.gz"), write_profile),
-    TraceFormat(GOAL, is_goal, read_goal, GOAL_ENDINGS, write_goal),
+    TraceFormat("an execution trace of Chakra", is_chakra, chakra_trace.read_chakra, (ENDING,), write_chakra),
+    TraceFormat("a profile of PyTorch", is_profile, read_kineto, (".json", ".json.gz"), write_profile, tells_kernels=True),
+    TraceFormat("a GOAL schedule", is_goal, read_goal, GOAL_ENDINGS, write_goal),
 )
+
+
+def format_of(path: Path) -> TraceFormat | None:
+    """Return the format that reads a path, by its name or by the files in it; None: it is none of another program."""
+    return next((each for each in FORMATS if each.holds(path)), None)
 
 
 def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace | None:
@@ -48,7 +54,7 @@ def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = Fals
     Raises:
         InputError: it is one by its name, but cannot be read.
     """
-    found = next((each for each in FORMATS if each.holds(path)), None)
+    found = format_of(path)
     if found is None:
         return None
     trace = found.read(path, host_time=host_time, fill_ranks=fill_ranks)

@@ -11,7 +11,7 @@ from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.trace.timed_dtype import AS_RAN
-from launch.cli.options.files import FOLDER, OutputFile, TraceFile, remember_input
+from launch.cli.options.files import FOLDER, INPUT, OutputFile, TraceFile, remember_input
 from launch.cli.options.question_options import F, QuestionOptions, options
 from launch.front.steps.sweeps import SWEPT
 from launch.show.lanes import MOST_RANKS
@@ -164,7 +164,7 @@ def imported_algorithms() -> list[Algorithm] | None:
 
 import_option = click.option(
     "--import",
-    type=click.Path(path_type=Path),
+    type=INPUT,
     multiple=True,
     callback=_load,
     is_eager=True,

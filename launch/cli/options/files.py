@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from emu.errors import EmuError, InputError, WriteError, either, must_be
-from emu.files import check_file, check_folder, is_stream
+from emu.files import check_file, check_folder, is_stream, named_path
 from emu.registry import unknown
 from emu.topology.description.values import load_toml
 from emu.trace.formats.trace_formats import is_by_rank, output_path
@@ -24,6 +24,25 @@ from launch.show.row_file import STDOUT
 _FAILURES, _READ = "emu.failures", "emu.read"
 _CONFIG = "config"
 _CONFIG_HELP = "Take options that are not on the command line from this file, such as `global-batch = 64`."
+
+
+class InputPath(click.Path):
+    """The type of an option or an argument that names a file or a folder to read."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path.
+
+        Raises:
+            InputError: the word is empty.
+        """
+        named = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name if param else "the path"
+        return named_path(ctx.info_name or "" if ctx else "", named, value)
+
+
+INPUT = InputPath()
 
 
 class OutputFile(click.ParamType[Path]):

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from launch.cli.options.files import INPUT
 from launch.front.inputs import Words
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,7 +23,7 @@ _KINDS: dict[Any, dict[str, Any]] = {
     int: {"type": int},
     int | None: {"type": int},
     float: {"type": float},
-    str | Path | None: {"type": click.Path(path_type=Path)},
+    str | Path | None: {"type": INPUT},
 }
 _SEVERAL: dict[Any, dict[str, Any]] = {Words: {}, int | Sequence[int]: {"type": int}}  # options that may be repeated
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from emu.errors import InputError, must_be
+from emu.files import named_path
 from emu.model.generate.generate import generate
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
@@ -142,7 +143,9 @@ def _device_of(device: DeviceLike | None, like: str | Path | None, dtype: str) -
     if like is None:
         return inputs.device_of(device or USUAL_DEVICE, dtype)
     base = None if device is None else inputs.device_of(device)
-    return inputs.device_of(calibration_of_profile(Path(like), base, "estimate").device, dtype)
+    return inputs.device_of(
+        calibration_of_profile(named_path("estimate", "--like", like), base, "estimate", "--like").device, dtype
+    )
 
 
 def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> FaultyJob:

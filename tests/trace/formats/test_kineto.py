@@ -53,6 +53,27 @@ def test_kernels_last_as_measured_and_nccl_becomes_requests(tmp_path):
     assert [(g.axis, g.ranks) for g in trace.groups] == [("world", (0, 1))]
 
 
+SENDING = {
+    "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)": True,
+    "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals)": True,
+    "triton_poi_fused_one_shot_all_reduce_wait_tensor_0": False,  # compiled: named by the operators around it
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >()": False,
+}
+
+
+@pytest.mark.parametrize("name", SENDING)
+def test_kernels_that_send_without_nccl_are_told(tmp_path, name):
+    """They count as computations, as measured on the fabric that they ran on: nobody may take them for free of it."""
+    events = [*step_of_ddp(), *kernel(name, 45, 170, 30, 5)]
+    for rank in (0, 1):
+        write(tmp_path, f"rank{rank}.json", profile_of(rank, events))
+    assumed = emu.replay(tmp_path, topology=FAST).assumptions
+    told = [
+        each for each in assumed if "1 kernel that sends data without NCCL" in each and "as measured, on any fabric" in each
+    ]
+    assert len(told) == 2 * SENDING[name]
+
+
 def test_order_comes_from_launches_and_waits_of_streams(tmp_path):
     (events, _) = read_foreign(two_ranks(tmp_path)).events
     waits = rows_of(events)
@@ -68,7 +89,7 @@ def test_the_step_is_timed_on_the_fabric_and_compared_with_the_measured_one(tmp_
     assert slow.measured_step_s == pytest.approx(160e-6)  # from the first kernel's start to the last one's end
     told = emu.replay(tmp_path, topology=FAST).text()
     assert "measured        160 us; the replay takes 25.0% less" in told
-    assert "2 ranks on NVIDIA H100, 1 steps, 6 computations on 2 streams, 2 collectives (200 us measured" in told
+    assert "2 ranks on NVIDIA H100, 1 step, 6 computations on 2 streams, 2 collectives (200 us measured" in told
 
 
 def test_events_of_cuda_order_streams_where_the_profile_has_them(tmp_path):

@@ -131,8 +131,17 @@ def test_a_profile_without_steps(tmp_path):
 
 def test_a_profile_without_a_collective(tmp_path):
     refused(
-        second_rank(tmp_path, [step(5, 0, 500), *kernel("work", 1, 2, 5, 1)]), r"'rank1.json' has no collective among the 1"
+        second_rank(tmp_path, [step(5, 0, 500), *kernel("work", 1, 2, 5, 1)]),
+        r"'rank1.json' has no collective among the 1 .* fabric changes .* or take its kernels by `emu calibrate --from`",
     )
+
+
+def test_kernels_that_send_without_nccl(tmp_path):
+    """DeepEP's dispatch sends, but a profile does not say how much."""
+    sent = kernel("void deep_ep::internode::dispatch<false, 8, true, 8>(int4*, float*)", 10, 20, 5, 1)
+    layout = kernel("void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)", 30, 40, 5, 2)
+    told = r"'rank1.json' has no coll.*, but 1 kernel that sends data without NCCL \(deep_ep::internode::dispatch\), .* not say"
+    refused(second_rank(tmp_path, [step(5, 0, 500), *sent, *layout]), told)
 
 
 def test_a_collective_of_unknown_size(tmp_path):

@@ -114,6 +114,14 @@ def test_a_trace_is_read_back_as_it_was(trace, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [*(f"run.{rank}.et" for rank in range(4)), "run.groups.json"]
 
 
+def test_a_rank_that_does_nothing_is_read_back(words, tmp_path):
+    """Its file has no node, and the trace is the same."""
+    busy, idle = words.events(words.compute(0.5), words.collective(1000)), words.events()
+    groups = (Group("dp", (0, 1)),)
+    trace = trace_of(busy, idle, role_of_rank=(0, 0, 1), groups=groups, group_of=((0,), (0,), ()), meta=(("command", "run"),))
+    assert_equal(read_foreign(written(trace, tmp_path / "run.et")), trace)
+
+
 def test_two_groups_of_the_same_ranks_stay_two(words, tmp_path):
     same = words.events(words.collective(10), words.collective(10, group=1), words.collective(10, instance=1))
     twice = trace_of(same, groups=(Group("", (0, 1)), Group("", (0, 1))), group_of=((0, 1), (0, 1)))

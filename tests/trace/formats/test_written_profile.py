@@ -117,7 +117,7 @@ def test_more_ranks_than_files_are_refused(tmp_path, written):
 
 def test_a_calibration_from_it_has_the_times_of_its_device(written, tmp_path):
     found = emu.calibrate(profile=written[1] / "prof")
-    assert (found.device.name, found.base.name) == ("prof", "h100")
+    assert (found.device.name, found.base.name) == ("h100 as in prof", "h100")
     products = [each for each in found if each.kernel.kernel == 1]
     assert products
     assert found.unknown == 0

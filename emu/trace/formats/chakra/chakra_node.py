@@ -10,6 +10,7 @@ from emu.errors import InputError
 from emu.files import read_input
 from emu.trace.formats.chakra.chakra_schema import VALUE, NodeType, chakra_messages
 
+EXACT = "emu"  # the attribute of a file and of its nodes that Emu alone writes
 WHAT = "execution trace"  # the beginning of every error message about such a file
 _GZIP = b"\x1f\x8b"
 _MOST_METADATA = 2**24  # bytes within which the metadata of a file end
@@ -77,9 +78,10 @@ def read_nodes(path: Path, known: dict[bytes, ChakraNode]) -> NodeFile:
         if body not in known:
             known[body] = _node(path.name, number, body)
     nodes = tuple(known[body] for body in bodies)
-    if not nodes:
+    about = _attributes(metadata.attr)
+    if not nodes and EXACT not in about:  # a rank of Emu may do nothing
         raise InputError(f"{WHAT}: {path.name!r} has no node; write the trace of a rank that does something")
-    return NodeFile(path.name, _attributes(metadata.attr), nodes)
+    return NodeFile(path.name, about, nodes)
 
 
 def first_attributes(path: Path) -> Mapping[str, Any]:

@@ -152,9 +152,12 @@ def _is_timed(ranks: Mapping[int, RankRows]) -> bool:
     return any(row.lasts_s > 0 for of in ranks.values() for row in of.rows if row.kind == Kind.COMPUTE)
 
 
+_FLAT = len(Events.__slots__) - 5  # columns of events with a value each: not waits, split sizes and durations
+
+
 def _events(rows: Sequence[NodeEvent], *, timed: bool) -> Events:
     """Return events as columns."""
-    columns: list[object] = list(zip(*(row.columns for row in rows), strict=True))
+    columns: list[object] = list(zip(*(row.columns for row in rows), strict=True)) or [()] * _FLAT  # a rank may do nothing
     for ragged in ([row.waits for row in rows], [row.splits for row in rows]):
         columns += [np.cumsum([0, *map(len, ragged)]), [each for several in ragged for each in several]]
     found = typed_events(columns)

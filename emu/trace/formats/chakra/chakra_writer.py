@@ -20,8 +20,9 @@ from emu.collective.operation import GATHERING
 from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.trace.formats.chakra.chakra_files import ENDING, GROUPS, MAP
+from emu.trace.formats.chakra.chakra_node import EXACT
 from emu.trace.formats.chakra.chakra_schema import CommType, NodeType, chakra_messages
-from emu.trace.formats.chakra.exact_columns import COLUMNS, DTYPE, EXACT, FLOPS, RankAbout, exact_values
+from emu.trace.formats.chakra.exact_columns import COLUMNS, DTYPE, FLOPS, RankAbout, exact_values
 from emu.trace.formats.chakra.older_files import remove_older
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import computes, order_of

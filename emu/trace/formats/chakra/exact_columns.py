@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from operator import le, lt
 from typing import Any, NamedTuple
 
-from emu.trace.formats.chakra.chakra_node import ChakraNode
+from emu.trace.formats.chakra.chakra_node import EXACT, ChakraNode
 from emu.trace.formats.rank_group import MOST_RANKS, is_count
 from emu.trace.kernel_shape import Kernel
 from emu.trace.trace import Kind
 
 _ASKS = (Kind.COLLECTIVE, Kind.SEND, Kind.RECV)
-EXACT = "emu"  # the name of both attributes
 DTYPE = "dtype"  # attribute of a node: torch's name of its dtype
 FLOPS = "flops"  # attribute of a node whose FLOPs are no whole number, which num_ops must be
 # The columns in the attribute of a node; the number of waits that the trace names follows, then the split sizes.

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from emu.errors import InputError, WriteError
 from emu.trace.formats.chakra.chakra_files import GROUPS, MAP, TraceFiles
-from emu.trace.formats.chakra.chakra_node import first_attributes
-from emu.trace.formats.chakra.exact_columns import EXACT
+from emu.trace.formats.chakra.chakra_node import EXACT, first_attributes
 from emu.trace.formats.chakra.role_map import read_map
 
 

@@ -1,5 +1,7 @@
 """The requests of a GPU's profile: NCCL's kernels, with what the operators that launched them say."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,9 +23,17 @@ from emu.trace.formats.kineto.profiled_request import (
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 
 _NCCL = ("nccl", "rccl")  # beginnings of the names of kernels that communicate
+# Kernels that send by themselves: of DeepEP, PyTorch's symmetric memory, vLLM's custom all_reduce, FlashInfer and NVSHMEM. What
+# the compiler writes is named by the operators that it fuses, so that its kernels have such names and send nothing.
+_SENDING = re.compile(
+    r"(\w+::)*(\w*(multimem_\w*|one_shot_|two_shot_)all_\w+|cross_device_reduce\w*|\w*allreduce_fusion\w*|\w*nvshmem\w*"
+    r"|(\w+_)?ep::(inter|intra)node\w*(::\w+)*)"
+)
+_COMPILED = "triton_"
 _OPERATOR = "c10d::"
 _TOLD = "record_param_comms"
 _ANNOTATION = "nccl:"
+_TOLD_NAMES = 3  # names of kernels in a line
 _MESSAGES = ("c10d::send", "c10d::recv")
 
 
@@ -34,6 +44,16 @@ def collective_rows(profile: RankProfile) -> I64:
     for row in np.flatnonzero(~rows).tolist() if not named else ():
         rows[row] = NAMED in profile.args.get(int(profile.kernels.event[row]), {})
     return np.flatnonzero(rows)
+
+
+def sending_kernels(profile: RankProfile) -> str:
+    """Return words on the kernels that send data without NCCL, of which a profile does not say how much; "": there are none."""
+    named = {n: _SENDING.search(name) for n, name in enumerate(profile.names) if not name.startswith(_COMPILED)}
+    words = {n: found[0] for n, found in named.items() if found}
+    count = Counter(words[n] for n in profile.kernels.name.tolist() if n in words)
+    told = ", ".join(word for word, _ in count.most_common(_TOLD_NAMES))
+    kernels = "kernel that sends" if count.total() == 1 else "kernels that send"
+    return f"{count.total():,} {kernels} data without NCCL ({told})" if count else ""
 
 
 def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, tuple[ProfiledRequest, ...]]:

@@ -15,7 +15,7 @@ from emu.arrays import column
 from emu.errors import InputError, rank_list
 from emu.files import has_ending
 from emu.trace.formats.kineto.agreement import agreed_requests
-from emu.trace.formats.kineto.collective_kernels import collective_rows
+from emu.trace.formats.kineto.collective_kernels import collective_rows, sending_kernels
 from emu.trace.formats.kineto.gloo_groups import gloo_groups
 from emu.trace.formats.kineto.profiled_events import US
 from emu.trace.formats.kineto.profiled_request import NAMED, axis_of
@@ -182,4 +182,8 @@ def _notes(profile: RankProfile) -> list[str]:
     told = [profile.args.get(int(profile.kernels.event[row]), {}) for row in collective_rows(profile).tolist()]
     unnamed = sum(NAMED not in args for args in told)
     whole = f"the groups of {unnamed} collectives are not in the profile: they are taken to be all {profile.world} ranks"
-    return [whole] if unnamed else []
+    sent = sending_kernels(profile)
+    own = (
+        f"{profile.file!r} has {sent}; such kernels last as measured, on any fabric, because it does not say how much they send"
+    )
+    return [*([whole] if unnamed else []), *([own] if sent else [])]

@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
-from emu.trace.formats.kineto.collective_kernels import requests_of_kernels
+from emu.trace.formats.kineto.collective_kernels import requests_of_kernels, sending_kernels
 from emu.trace.formats.kineto.host_order import host_events, host_works
 from emu.trace.formats.kineto.kernel_order import KernelOrder, issue_times, launches
 from emu.trace.formats.kineto.profiled_events import ProfiledEvents
@@ -89,16 +89,28 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
     else:
         events = host_events(profile, work.spans, step, host_time, groups)
     if not events.requests:
-        raise InputError(
-            f"profile: {profile.file!r} has no collective among the {len(step)} kernels and operators of its steps, so that no "
-            "fabric changes its time; profile a distributed run"
-        )
+        raise _no_collective(profile, len(step))
     longest = max(np.diff(events.step_ends_us()).tolist())
     if longest > MOST_STEP_US:
         raise must_be(
             "profile", f"a step of {profile.file!r}", "shorter than an hour", f"{longest / 1e6:.0f} s", "profile again"
         )
     return RankEvents(profile, events, int((step == 0).sum()))
+
+
+def _no_collective(profile: RankProfile, works: int) -> InputError:
+    """Return the error of a profile without a request in its steps.
+
+    Args:
+        profile: The profile.
+        works: The number of its kernels, or of its operators.
+    """
+    told = f"profile: {profile.file!r} has no collective among the {works} kernels and operators of its steps"
+    sent = sending_kernels(profile)
+    if sent:
+        return InputError(f"{told}, but {sent}, of which it does not say how much they send; profile a run that sends by NCCL")
+    mend = "profile a distributed run, or take its kernels by `emu calibrate --from` and `emu estimate --like`"
+    return InputError(f"{told}, so that no fabric changes its time; {mend}")
 
 
 def _check_host(profile: RankProfile) -> None:
