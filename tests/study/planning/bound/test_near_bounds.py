@@ -11,7 +11,7 @@ from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Rates, ranks_of
 from emu.study.planning.search.row import Candidate
 from emu.topology.description.networkx_graph import topology_of
-from tests.study.planning.spaces import H100, asked, of, step_s, there_s, times
+from tests.study.planning.spaces import asked, of, step_s, there_s, times
 
 LATER = Stack(MEGATRON, dp=OVERLAPPED)
 OWN, ZERO = Stack(MEGATRON), Stack(PYTORCH)
