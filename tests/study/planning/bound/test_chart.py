@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
+from emu.model.generate.item import Ask
 from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns
-from emu.study.planning.bound.bound import AXES, PipelineTimes, pipeline_end_s
+from emu.model.plan.plan import Plan
+from emu.study.planning.bound.bound import AXES, PipelineTimes, _gathered, pipeline_end_s
+from emu.study.planning.bound.least_times import LeastTimes
+from emu.study.planning.bound.megatron_paths import OverlappedRequests
+from emu.study.planning.bound.rates import LeastTime, Rates
 
 
 def times(places, virtual, **known):
@@ -91,3 +96,28 @@ def walked(known, place, own, at, microbatches, waits):
             if last:
                 reduced = np.maximum(reduced, max(begun, came) + known.arrive[place, v]) + known.reduce[place, v]
     return max(now, sent, *reduced) + known.end[place]
+
+
+class Sized(LeastTimes):
+    """Least times by which a request takes a second for each of its elements."""
+
+    def collective(self, place, ask):
+        return LeastTime(0.0, float(ask.elements))
+
+
+def test_a_stage_has_its_first_weights_once_all_axes_have_gathered_them_each_one_stage_after_another():
+    """A buffer is set to 0 before its gathering begins, and so are all before it."""
+    sizes = (
+        (("dp", 1, 10), ("edp", 2, 20)),  # dp from 1 to 11, edp from 3 to 23
+        (("dp", 4, 30), ("edp", 8, None)),  # dp from 11 to 41
+        (("dp", 0, None),),
+        (("edp", 16, 40),),  # from 31 to 71
+    )
+    stages = [
+        [
+            OverlappedRequests(axis, clear, size and Ask(axis, "all_gather", size, "bfloat16"), None, 0.0, ())
+            for axis, clear, size in of
+        ]
+        for of in sizes
+    ]
+    assert _gathered(stages, Sized(Rates(1.0, 1.0), Plan()), 0) == [23, 41, 0, 71]

@@ -8,7 +8,9 @@ import pytest
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import MEGATRON, OVERLAPPED, PYTORCH
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound.rates import Rates, ranks_of
+from emu.study.planning.bound.bound import Outline
+from emu.study.planning.bound.least_times import LeastTimes
+from emu.study.planning.bound.rates import LeastTime, Rates, ranks_of
 from emu.study.planning.search.row import Candidate
 from emu.topology.description.networkx_graph import topology_of
 from tests.study.planning.spaces import asked, of, step_s, there_s, times
@@ -115,3 +117,34 @@ def test_the_least_latency_is_that_of_the_quickest_way_out_and_in_and_of_a_messa
 def test_the_ranks_of_several_axes_are_their_product():
     sizes = {"tp": 2, "etp": 3, "ep": 5, "dp": 7}
     assert [ranks_of(sizes, axis) for axis in ("tp", "etp+ep", "ep+etp", "embedding", "tp+embedding")] == [2, 15, 15, 1, 1]
+
+
+class Ways(LeastTimes):
+    """Least times by which collectives take nothing, and each message between places a time of its own, in seconds."""
+
+    def collective(self, place, ask):
+        return LeastTime(0.0, 0.0)
+
+    def messages(self, to, size):
+        left, there = {1: ((3, 5, 7), (11, 13, 17)), -1: ((19, 23, 29), (31, 37, 41))}[to]
+        return [LeastTime(a * 1e-6, b * 1e-6) for a, b in zip(left, there, strict=True)]
+
+
+@pytest.mark.parametrize(("stack", "waits"), [(OWN, True), (ZERO, False)])
+@pytest.mark.parametrize("passes", [1, 7])
+def test_the_bound_of_a_pipeline_is_the_way_there_the_work_of_the_slowest_place_and_the_way_back(stack, waits, passes):
+    """Of one microbatch it is a way through all places; of seven, the place of 5 of 8 layers works without a break."""
+    plan = parse_plan("pp=3,layers=1,5,2,microbatch=1", global_batch=passes, seq=192)
+    request = replace(asked(DENSE, 3, passes, 192), stack=stack)
+    outline = Outline.of(of(request, "switch:n=16,bandwidth=1GB/s,latency=0s").paths, plan)
+    least = Ways(Rates(1.0, 1.0), plan)
+    forward, first, later = outline.spans(least).sum(axis=1).T
+    begun, ended, _ = outline.ends_s(least)[0]
+    there, back = (0.0, 11e-6, 24e-6), (0.0, 37e-6, 78e-6)  # from place 0 to each, and from each to place 0
+    if passes == 1:
+        taken = begun + sum(forward) + there[2] + sum(first) + back[2] + ended
+    else:
+        sends = (passes * (5 + 23) - 23) * 1e-6 if waits else 0.0
+        taken = begun + forward[0] + there[1] + passes * forward[1] + first[1] + (passes - 1) * later[1] + sends
+        taken += min(first[0], later[0]) + back[1] + ended
+    assert outline.seconds(least) == pytest.approx(taken, rel=1e-8)
