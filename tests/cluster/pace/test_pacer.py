@@ -14,6 +14,7 @@ from emu.cluster.pace.timeliness import Pace, Tempo
 from emu.errors import LostError, RunError
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
+from emu.topology.topology import Topology
 from tests.cluster.pace.paced_runs import CHOICE, DEVICE
 from tests.cluster.pace.stopped_clock import StoppedClock
 
@@ -26,7 +27,7 @@ LATENCY_S = 1.4e-3  # of this host, over two links
 class Job:
     """Four ranks on a switch at a pace of 1000, with all that the fabric tells them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *faults: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *faults: str, of: Topology = SWITCH, n: int = 4) -> None:
         self.clock, self.matcher = StoppedClock(monkeypatch), CallMatcher()
         self.due, self.expected = dict[Any, tuple[float, float]](), list[tuple[Any, float | None]]()
         self.speeds, self.stops = list[list[float]](), list[BaseException]()
@@ -36,8 +37,8 @@ class Job:
             lambda speed: self.speeds.append(speed.tolist()),
             self.stops.append,
         )
-        self.pace = Pace(Tempo(1000.0, DEVICE), SWITCH, tuple(map(parse_fault, faults)))
-        self.of = Pacer(self.pace, 4, CHOICE, listeners, self.clock)  # type: ignore[arg-type]
+        self.pace = Pace(Tempo(1000.0, DEVICE), of, tuple(map(parse_fault, faults)))
+        self.of = Pacer(self.pace, n, CHOICE, listeners, self.clock)  # type: ignore[arg-type]
 
     def ask(self, key: str, request: RankRequest, group: Members, rank: int, at_s: float | None = None, step: int = 0) -> None:
         """Let a rank make a request now, of which the fabric hears now, though it was made at another time perhaps."""
@@ -76,6 +77,7 @@ def test_a_message_begins_with_its_later_end_and_is_answered_when_it_has_left_an
     job.clock.until(110)
     assert job.due == {"s": (105.0, 0.0), "r": (105.0 + LATENCY_S, 0.0)}
     assert job.clock.next_s is None
+    assert not job.of._under_way  # nothing of it is kept
 
 
 def test_messages_of_one_sender_to_two_share_its_link_and_what_is_foretold_changes(job: Job) -> None:
@@ -108,6 +110,31 @@ def test_a_ring_of_two_takes_its_two_rounds_from_when_both_have_come(job: Job) -
     job.ask("second", reduced(4 * MB), PAIR, 1)
     job.clock.until(120)
     assert job.due == dict.fromkeys(("first", "second"), (103 + 2 * (2 + LATENCY_S), 0.0))
+
+
+def test_members_of_a_ring_that_have_come_exchange_before_the_last_comes(job: Job) -> None:
+    for rank in range(4):
+        job.clock.until(100 if rank < 3 else 120)
+        job.ask(f"{rank}", reduced(4 * MB), WORLD, rank)
+    job.clock.until(150)
+    ends = sorted(due.expected for due, _ in job.due.values())
+    late = [4, 5, 6, 6]  # latencies beside six rounds; those that wait for nobody do not wait for a latency, either
+    assert ends == pytest.approx([120 + 6 + n * LATENCY_S for n in late])
+
+
+def test_an_answer_that_is_foretold_is_taken_back_while_its_link_is_lost_and_foretold_again_once_it_is_led_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board, pair = build_topology("ub-mesh:board"), Members("world", tuple(range(8)))
+    job = Job(monkeypatch, "link 0-1 at 100us", of=board, n=8)
+    job.ask("s", send(56 * MB, 1), pair, 0)  # of 56 GB/s: a millisecond
+    job.ask("r", receive(56 * MB, 0), pair, 1)
+    job.clock.until(120)
+    told = [time_s for key, time_s in job.expected if key == "s"]
+    assert told[0] == pytest.approx(101.0)
+    assert told[1] is None
+    assert told[-1] == pytest.approx(101.0003, abs=1e-4)  # as soon as routes have changed, after 0.3 us
+    assert job.due["s"][0] == told[-1]
 
 
 def test_requests_of_a_group_follow_one_another_though_one_rank_makes_them_all_before_the_other(job: Job) -> None:

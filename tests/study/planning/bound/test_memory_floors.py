@@ -70,7 +70,7 @@ def test_pytorch_s_zero1_gives_each_rank_whole_tensors_of_which_it_has_the_large
     found, ((table, _, _), (layer, kept, made), (head, logits, last)) = floor(Stack(PYTORCH), "dp=4,sharding=zero1", 4, 256)
     assert layer / 4 < table == head - 64  # the head's product beside its norm; no product of a layer is larger
     assert found == WEIGHT * (table + 8 * layer + head) + STATES * table + 8 * kept + logits
-    assert made and last
+    assert min(made, last) > 0
 
 
 def test_a_tied_head_makes_no_gradient_beside_that_of_the_table():
