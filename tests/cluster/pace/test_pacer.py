@@ -76,6 +76,7 @@ def test_a_message_begins_with_its_later_end_and_is_answered_when_it_has_left_an
     assert job.expected == [("s", pytest.approx(105.0)), ("r", pytest.approx(105.0 + LATENCY_S))]
     job.clock.until(110)
     assert job.due == {"s": (105.0, 0.0), "r": (105.0 + LATENCY_S, 0.0)}
+    assert None not in [time_s for _, time_s in job.expected]
     assert job.clock.next_s is None
     assert not job.of._under_way  # nothing of it is kept
 
