@@ -107,6 +107,7 @@ def test_what_is_drawn_is_said_with_its_seed():
     chance = probable_faults(24, 4, 0.125, 40, 3)
     assert chance.states.faulty.shape == (40, 6)
     assert (chance.per_day, chance.states.begin.tolist()) == (0.0, list(range(40)))
+    assert chance.states.begin.dtype == np.float64
     assert chance.states.share.tolist() == [1 / 40] * 40
     assert chance.notes == ("each node of 4 NPUs is faulty with 12.5 %, by itself: 40 draws, seed 3",)
 
