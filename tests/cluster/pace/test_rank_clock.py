@@ -281,7 +281,7 @@ def test_without_a_pace_a_request_is_answered_once_its_data_have_been_moved(monk
     clock = StoppedClock(monkeypatch)
     strands, checked = Strands(clock), list[int]()
     monkeypatch.setattr(rank_clock, "this_strand", lambda: SimpleNamespace(number=30))
-    monkeypatch.setattr(rank_clock, "current_strand", lambda: object())
+    monkeypatch.setattr(rank_clock, "current_strand", object)
     gave_way = list[int]()
     strands.give_way = gave_way.append  # type: ignore[attr-defined]
     own, work = RankClock(cast("Any", strands), checked.append), Work("a")
