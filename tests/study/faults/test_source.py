@@ -138,3 +138,12 @@ def test_a_job_waits_while_fewer_npus_are_in_groups_and_one_that_never_fits_is_r
             check_group(machine, 6, job)
     check_group(machine, 6, 36)
     check_group(machine, 6)
+
+
+def test_each_part_of_a_kind_takes_its_own_units_and_the_last_what_is_left():
+    log = renewals((PartLifetimes(2.0, 1.0, units=3),), 7, 3000.0, 1)
+    spells = [sorted(zip(log.start[log.unit == unit], log.end[log.unit == unit], strict=True)) for unit in range(7)]
+    assert spells[0] == spells[1] == spells[2] != spells[3] == spells[4] == spells[5] != spells[6]
+    found = states_of_log(replace(log, end=np.minimum(log.end, 3000.0)))
+    assert found.share @ found.faulty == pytest.approx([1 / 3] * 7, abs=0.05)
+    assert (log.units, log.end.max() <= 3000.0, set(log.unit.tolist())) == (7, True, set(range(7)))
