@@ -3,6 +3,7 @@
 import gzip
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -261,7 +262,7 @@ def test_the_host_makes_one_call_after_another_each_as_late_as_its_device_and_la
     calls, kernels = of_kind(events, "cuda_runtime"), {each["args"]["correlation"]: each for each in of_kind(events, "kernel")}
     assert [each["args"]["correlation"] for each in calls] == list(range(1, len(calls) + 1))
     starts = [each["ts"] for each in calls]
-    assert all(later - one >= 0.01 - 1e-9 for one, later in zip(starts, starts[1:], strict=False))
+    assert all(later - one >= 0.01 - 1e-9 for one, later in pairwise(starts))
     assert all(one + each["dur"] < later for each, one, later in zip(calls, starts, starts[1:], strict=False))
     ahead = {round(kernels[n]["ts"] - calls[n - 1]["ts"], 3) for n in kernels}  # no launch waits for its device
     assert max(ahead) == pytest.approx(0.01 * len(calls), abs=1e-3)
