@@ -146,7 +146,7 @@ class Pacer:
             since_fs: The tick before which no member enters.
         """
         waiting = self._queues[queue]
-        waiting[place].what = waiting[place].what or what
+        waiting[place].what = what  # as the member said who told all before, if one did
         while (asked := waiting.get(self._next[queue])) is not None and asked.what is not None:
             if asked.number is None:
                 asked.came_fs = {member: max(since_fs, at_fs) for member, at_fs in asked.came_fs.items()}

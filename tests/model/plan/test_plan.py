@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from itertools import pairwise
 from math import prod
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.pipeline_order import ORDERS, stages_of
-from emu.model.plan.plan import AXES, EXPERT_AXES, Plan
+from emu.model.plan.plan import AXES, EXPERT_AXES, Plan, cp_positions
 from emu.model.plan.plan_checks import check_fits, check_runs, check_world, part_names, stage_layers
 from emu.model.plan.plan_text import WORDS, parse_plan, spell
 from emu.model.stack.software import MEGATRON
@@ -292,3 +293,98 @@ def test_batch_arithmetic():
     assert Plan(dp=8, sharding="fsdp").sharded == 8
     assert Plan(dp=8, sharding="fsdp", shard=4).sharded == 4
     assert Plan(dp=8).sharded == 1
+
+
+def test_a_rank_of_context_parallelism_has_a_chunk_from_the_front_and_one_from_the_back():
+    assert [cp_positions(place, 3, 12).tolist() for place in range(3)] == [[0, 1, 10, 11], [2, 3, 8, 9], [4, 5, 6, 7]]
+    assert cp_positions(0, 1, 5).tolist() == [0, 1, 2, 3, 4]
+    plan = Plan(tp=2, cp=3, dp=2, seq=12)
+    assert [plan.positions(rank).tolist() for rank in (0, 1, 2, 3, 4, 6)] == [
+        *[[0, 1, 10, 11]] * 2, *[[2, 3, 8, 9]] * 2, [4, 5, 6, 7], [0, 1, 10, 11],
+    ]  # fmt: skip
+
+
+def test_ranks_that_share_states_are_counted_over_all_that_have_copies():
+    plan = Plan(tp=2, cp=3, dp=4, sharding="zero1", shard=2, seq=12)
+    assert (plan.copies, plan.copy_axes, plan.sharded, plan.holders) == (12, ("cp", "dp"), 2, 6)
+    assert plan.copy_numbers(np.arange(24)).tolist() == [number for number in range(12) for _ in range(2)]
+    assert replace(plan, sharding="ddp", shard=0).holders == 1
+    assert Plan(dp=4).copy_axes == ("dp",)
+    travels = Plan(tp=2, ep=4, etp=1, dp=6, sharding="fsdp", global_batch=6)
+    assert (travels.sizes["edp"], travels.expert_tp, travels.exchanges) == (3, 1, True)
+    assert (travels.sharers(travels=True), travels.sharers(travels=False)) == (3, 6)
+    assert replace(travels, sharding="ddp").sharers(travels=True) == 1
+    assert [(each.ring, each.exchanges) for each in (plan, replace(plan, cp_comm="all_gather"))] == [(3, False), (1, False)]
+
+
+def test_the_axis_that_is_made_smaller_is_the_one_that_leaves_most_ranks():
+    told = "plan: tp * cp * dp * pp must be at most the 11 NPUs of board, got 12; take dp=2, or a larger topology"
+    with refused(told):
+        check_world(Plan(tp=4, dp=3, global_batch=6), TINY, 11, "board")
+    with refused("plan: tp * cp * dp * pp must be at most the 11 NPUs of board, got 16; take cp=2, or a larger topology"):
+        check_world(Plan(tp=4, cp=4, global_batch=6), TINY, 11, "board")
+
+
+OPS_REFUSED = {
+    "plan: recompute must be none, selective or full with software=megatron, got 'ops'": (
+        Plan(recompute="ops"),
+        Stack(MEGATRON),
+    ),
+    "plan: cp must be 1 with recompute=ops, got 2; take recompute=selective or full, or cp=1": (
+        Plan(recompute="ops", cp=2),
+        Stack(),
+    ),
+    "plan: tp must be 1 with recompute=ops, got 2; take recompute=selective or full, or tp=1": (
+        Plan(recompute="ops", tp=2, cp=2),
+        Stack(),
+    ),
+    "plan: order must be one of whole backwards with recompute=ops, got 'zbv'; take order=1f1b": (
+        Plan(recompute="ops", pp=2, vp=2, order="zbv"),
+        Stack(),
+    ),
+}
+
+
+@pytest.mark.parametrize("line", OPS_REFUSED)
+def test_outputs_of_single_operators_are_kept_where_it_is_known_which(line):
+    plan, stack = OPS_REFUSED[line]
+    with refused(line):
+        check_fits(plan, TINY, stack)
+    check_fits(Plan(recompute="ops", dp=2, pp=2), TINY)
+
+
+RUNS_REFUSED = {
+    "plan: shard must be 0 or 4 with software=megatron, got 2": (Plan(dp=4, sharding="zero1", shard=2), Stack(MEGATRON)),
+    "plan: order must be 1f1b or interleaved with software=megatron, got 'gpipe'": (Plan(pp=2, order="gpipe"), Stack(MEGATRON)),
+    "plan: sharding must be ddp or zero1 with software=megatron, got 'fsdp'": (Plan(dp=2, sharding="fsdp"), Stack(MEGATRON)),
+    "plan: sp must be on where the stack says tp=overlapped, got 'off'; Megatron-LM overlaps no all_reduce": (
+        Plan(tp=2),
+        Stack(MEGATRON, tp="overlapped"),
+    ),
+    "plan: dropout must be 0 with software=pytorch, got 0.1; its models have no dropout": (Plan(dropout=0.1), Stack()),
+    "plan: imbalance must be 0 with software=pytorch, got 0.2; its routers choose the experts": (Plan(imbalance=0.2), Stack()),
+    "plan: layers must be 1 or more in each stage with software=pytorch, got 0; take less pp or vp": (
+        Plan(pp=9, layers=(0, *[1] * 7, 1)),
+        Stack(),
+    ),
+}
+
+
+@pytest.mark.parametrize("line", RUNS_REFUSED)
+def test_what_a_software_cannot_run_is_one_line(line):
+    plan, stack = RUNS_REFUSED[line]
+    with refused(line):
+        check_runs(plan, TINY, stack)
+
+
+def test_what_a_software_can_run_is_not_refused():
+    for plan, stack in (
+        (Plan(dp=4, sharding="zero1", shard=4), Stack(MEGATRON)),
+        (Plan(dp=4, sharding="zero1", shard=2), Stack()),
+        (Plan(tp=2, sp=True), Stack(MEGATRON, tp="overlapped")),
+        (Plan(dp=2), Stack(MEGATRON, tp="overlapped")),
+        (Plan(dropout=0.1, imbalance=0.2), Stack(MEGATRON)),
+        (Plan(pp=2, vp=2, order="zbv", dp=2, sharding="zero1"), Stack()),
+        (Plan(pp=2, dp=2, sharding="fsdp"), Stack()),
+    ):
+        check_runs(plan, TINY, stack)

@@ -17,7 +17,7 @@ from emu.model.parts.feed_forward import FeedForward, gated_operators, gelu, squ
 from emu.model.parts.norms import LayerNorm1p, rms_norm
 from emu.model.parts.rotary import rotate, rotate_part, rotation
 from emu.model.plan.plan import Plan
-from emu.model.stack.passes import COMPILED, EAGER, FUSED, KIND, ElementCounts, element_wise
+from emu.model.stack.passes import COMPILED, EAGER, FUSED, KIND, UNFUSED, ElementCounts, element_wise
 from emu.model.stack.stack import Stack
 from tests.model.generate.executed import EXECUTED
 
@@ -325,3 +325,72 @@ def test_every_row_is_in_both_tables_and_has_a_derivation():
     assert EAGER.keys() == FUSED.keys() == KIND.keys()
     others = {"sum of blocks", "positions", "residual", "cross entropy", "part of a rotation", "sum of gradients"}
     assert RUNS.keys() | others == FUSED.keys()
+
+
+def kept_by_loss(logits, cast):
+    saved = {}
+
+    def pack(t):
+        saved[t.untyped_storage()._cdata] = t.untyped_storage()
+        return t
+
+    wanted = torch.randint(logits.shape[1], (len(logits),))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        functional.cross_entropy(cast(logits), wanted)
+    return sum(storage.nbytes() for storage in saved.values())
+
+
+def test_a_loss_keeps_its_softmax_and_the_words_that_were_wanted():
+    """Of logits that were cast to float32 the softmax is of float32."""
+    listed = element_wise("loss", "cross entropy", ROWS * 100, ROWS)
+    whole = torch.randn(ROWS, 100, requires_grad=True)
+    narrow = whole.detach().bfloat16().requires_grad_()
+    assert listed.eager.saved.bytes() == pytest.approx(kept_by_loss(whole, lambda x: x), abs=8)  # and the weight of all
+    assert listed.narrow.saved.bytes(2) == pytest.approx(kept_by_loss(narrow, torch.Tensor.float), abs=8)
+
+
+def test_positions_are_added_to_each_sequence_and_their_gradients_are_summed_over_them():
+    x, table = torch.randn(3, ROWS, 32, requires_grad=True), torch.randn(ROWS, 32, requires_grad=True)
+    given, seen = torch.ones(3, ROWS, 32), []
+    listed = element_wise("positions", "positions", 3 * ROWS * 32, constants=ROWS * 32).eager
+    with Count(seen.append):
+        out = x + table
+        forward = len(seen)
+        torch.autograd.grad(out, [x, table], given)
+    assert listed.forward.bytes() == sum(o.bytes for o in seen[:forward])
+    assert listed.backward.bytes() == sum(o.bytes for o in seen[forward:])
+    assert listed.saved.bytes() == 0
+
+
+def test_megatrons_unfused_loss_moves_what_its_kernels_move_one_by_one():
+    """Of bfloat16 an element of float32 is two. In place each kernel reads and writes what it changes."""
+    cast, largest, subtract, power, total, divide = 1 + 2, 2, 2 + 2, 2 + 2, 2, 2 + 2
+    multiply, back = 2 + 2, 2 + 1
+    forward, backward, saved = UNFUSED["cross entropy"]
+    assert forward.element == cast + largest + subtract + power + total + divide
+    assert (backward.element, saved.element) == (multiply + back, 2)
+    assert {moved.row_bytes for moved in (forward, backward, saved)} == {torch.int64.itemsize}
+    assert (forward.row, backward.row, saved.row) == (1, 0, 0)  # the loss of a token
+
+
+def test_a_compiled_layer_reads_and_writes_what_lies_between_its_products_once():
+    """Forward: a norm of what came in; a sum with a norm of it, of which both are written; a sum."""
+    norm, sum_and_norm, add = 1 + 1, 2 + 2, 2 + 1
+    moved = {what: COMPILED[what].forward.element for what in ("rms norm", "residual", "sum of gradients")}
+    assert 2 * moved["rms norm"] + 2 * moved["residual"] == norm + sum_and_norm + add
+    assert moved["sum of gradients"] == 0
+    assert [of.row for of in COMPILED["rms norm"]] == [1, 1, 1]  # its statistic is written, read and kept
+    assert COMPILED["rms norm"].saved.element == 0  # what came in is kept by the sum before it
+
+
+def test_what_tensor_parallelism_cuts_moves_as_much_in_all_its_ranks_as_whole():
+    """Statistics of rows and indices are not shared out; constants are whole on each rank."""
+    whole, cut = (element_wise("it", "cross entropy", 6000, 30, 7, weights=11, cut=cut) for cut in (False, True))
+    for one, other in ((whole.eager, cut.eager), (whole.fused, cut.fused), (whole.narrow, cut.narrow)):
+        for name in ("forward", "backward_input", "backward_weight", "saved"):
+            own, shared = getattr(one, name), getattr(other, name)
+            assert own.bytes(2, 2) == shared.bytes(2, 2)
+            assert own.cut == shared.whole == 0
+    assert (whole.outputs.whole, cut.outputs.cut, whole.cut, cut.cut) == (6000, 6000, "", "both")
+    turned = element_wise("it", "rotation", 6000, 30, 7, cut=True).eager.forward
+    assert (turned.whole, turned.cut) == (4 * 7, 9 * 6000)

@@ -1,5 +1,6 @@
 """Traces are written as GOAL with their collectives as messages, which are timed as the collectives are."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -127,3 +128,63 @@ def test_switches_that_add_are_refused(words, tmp_path):
     layout = on(group_of(words, 2, words.collective(4000)), "in-switch", build_topology("nvl:72"))
     with pytest.raises(InputError, match=r"--trace: GOAL has ranks alone, and on .* its switches turn or add; take another"):
         write_goal(layout, Path(tmp_path / "x.goal"))
+
+
+UNEVEN = """num_ranks 3
+
+rank 0 {
+l1: calc 70
+l2: calc 5 cpu 3
+l2 irequires l1
+l3: send 8b to 2 tag 4 cpu 1 nic 2
+l3 requires l1
+l3 requires l2
+}
+
+rank 1 {
+}
+
+rank 2 {
+l1: recv 8b from 0 tag 4
+l2: send 9b to 1 tag 0 nic 1
+l2 requires l1
+}
+"""
+
+
+def test_an_operation_is_written_with_what_is_not_0_alone():
+    ops = parse_text(UNEVEN, "x")
+    assert goal_text(ops) == UNEVEN
+    assert (ops.first.tolist(), ops.n_ranks, ops.rank.tolist()) == ([0, 3, 3, 5], 3, [0, 0, 0, 2, 2])
+    assert (ops.cpu.tolist(), ops.nic.tolist()) == ([0, 3, 1, 0, 0], [0, 0, 2, 0, 1])
+    assert [*zip(ops.waiting.tolist(), ops.waited.tolist(), ops.at_start.tolist(), strict=True)] == [
+        (1, 0, True), (2, 0, False), (2, 1, False), (4, 3, False),
+    ]  # fmt: skip
+
+
+def test_operations_that_are_taken_keep_the_waits_among_them():
+    few = parse_text(UNEVEN, "x").take(np.array([0, 2, 4]))
+    assert (few.first.tolist(), few.size.tolist(), few.peer.tolist()) == ([0, 2, 2, 3], [70, 8, 9], [0, 2, 1])
+    assert (few.waiting.tolist(), few.waited.tolist(), few.at_start.tolist()) == ([1], [0], [False])
+    assert [few.place(op) for op in range(3)] == ["line 4", "line 7", "line 17"]
+    bare = replace(few, line=0 * few.line)
+    assert [bare.place(op) for op in range(3)] == ["operation 0 of rank 0", "operation 1 of rank 0", "operation 0 of rank 2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "most"),
+    [
+        ("calc {}", "size", 2**62),
+        ("send {}b to 1", "size", 2**62),
+        ("send 8b to 1 tag {}", "tag", 2**32 - 1),
+        ("calc 8 cpu {}", "cpu", 256),
+        ("send 8b to 1 nic {}", "nic", 256),
+        ("send 8b to {}", "peer", 2),
+    ],
+)
+def test_the_largest_number_that_each_word_may_have_is_one_below_its_limit(line, name, most):
+    text = f"num_ranks 2\nrank 0 {{{{\n{line}\n}}}}\n"
+    ops = parse_text(text.format(most - 1), "x")
+    assert getattr(ops, name).tolist() == [most - 1]
+    with pytest.raises(InputError, match=f"^goal: 'x' line 3: {name} must be 0 or more and below {most}, got {most}$"):
+        parse_text(text.format(most), "x")

@@ -3,6 +3,7 @@
 import gzip
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -220,3 +221,75 @@ def test_tokens_for_experts_are_written_and_come_back(words, tmp_path, name):
     assert [args["Collective name"] for args in told] == ["all_to_allv"]
     again = read_foreign(tmp_path).events[0]
     assert (again.name, again.count.tolist(), again.bytes.tolist()) == ((name,), [1600], [6400])
+
+
+def events_of_two_steps(words, tmp_path):
+    """Write a profile of two ranks with two streams and two steps; return the events of the second."""
+    rows = [
+        words.compute(3),
+        words.collective(8 * 10**6, waits=(0,)),  # 32 ms by a ring of two
+        words.compute(2, stream=1, waits=(0,)),
+        words.compute(1, waits=(2, 1)),
+        words.mark(waits=(3,)),
+        words.compute(4, step=2),
+        words.collective(10**6, step=2, instance=1),  # 4 ms
+        words.compute(5, step=2, waits=(6,)),
+        words.mark(step=2, waits=(7,)),
+    ]
+    trace = trace_of(words.events(*rows))
+    write_profile(TraceLayout(trace, Choice({"all_reduce": "ring"}), star_of(2), DEVICE, "float32"), tmp_path / "step.json")
+    return json.loads((tmp_path / "step.rank1.json").read_text())["traceEvents"]
+
+
+def of_kind(events, category):
+    return [each for each in events if each.get("cat") == category]
+
+
+def test_kernels_begin_and_last_as_in_virtual_time(words, tmp_path):
+    """Of each stream one after another; requests have a stream of their own, behind those that compute."""
+    kernels = of_kind(events_of_two_steps(words, tmp_path), "kernel")
+    began = min(each["ts"] for each in kernels)
+    told = sorted((round(each["ts"] - began), round(each["dur"]), each["tid"]) for each in kernels)
+    ms = 1000
+    assert told == [
+        (0, 3 * ms, 7), (3 * ms, 2 * ms, 8), (3 * ms, 32 * ms, 9), (35 * ms, ms, 7), (36 * ms, 4 * ms, 7),
+        (40 * ms, 4 * ms, 9), (44 * ms, 5 * ms, 7),
+    ]  # fmt: skip
+
+
+def test_the_host_makes_one_call_after_another_each_as_late_as_its_device_and_later_calls_let_it(words, tmp_path):
+    events = events_of_two_steps(words, tmp_path)
+    calls, kernels = of_kind(events, "cuda_runtime"), {each["args"]["correlation"]: each for each in of_kind(events, "kernel")}
+    assert [each["args"]["correlation"] for each in calls] == list(range(1, len(calls) + 1))
+    starts = [each["ts"] for each in calls]
+    assert all(later - one >= 0.01 - 1e-9 for one, later in pairwise(starts))
+    assert all(one + each["dur"] < later for each, one, later in zip(calls, starts, starts[1:], strict=False))
+    ahead = {round(kernels[n]["ts"] - calls[n - 1]["ts"], 3) for n in kernels}  # no launch waits for its device
+    assert max(ahead) == pytest.approx(0.01 * len(calls), abs=1e-3)
+    assert min(ahead) >= 0.01 - 1e-3
+    launches = [calls[n - 1]["name"] for n in kernels]
+    assert set(launches) == {"cudaLaunchKernel"}
+    steps = of_kind(events, "user_annotation")
+    assert [each["name"] for each in steps] == ["ProfilerStep#1", "ProfilerStep#2"]
+    second = min(calls[n - 1]["ts"] for n, each in kernels.items() if round(each["dur"]) == 4000 and each["tid"] == 7)
+    assert [each["ts"] for each in steps] == pytest.approx([starts[0], second])
+    assert [each["ts"] + each["dur"] for each in steps] == pytest.approx([second, starts[-1] + 0.02])
+
+
+def test_a_stream_waits_for_an_event_that_was_recorded_behind_what_it_waits_for(words, tmp_path):
+    events = events_of_two_steps(words, tmp_path)
+    calls, waits = of_kind(events, "cuda_runtime"), of_kind(events, "cuda_sync")
+    told = []
+    for each in waits:
+        args = each["args"]
+        call, record = calls[args["correlation"] - 1], calls[args["wait_on_cuda_event_record_corr_id"] - 1]
+        assert (call["name"], record["name"]) == ("cudaStreamWaitEvent", "cudaEventRecord")
+        assert (each["ts"], each["tid"]) == (call["ts"], args["stream"])
+        assert args["wait_on_cuda_event_id"] == args["wait_on_cuda_event_record_corr_id"]
+        before = calls[record["args"]["correlation"] - 2]
+        launched = next(k for k in of_kind(events, "kernel") if k["args"]["correlation"] == before["args"]["correlation"])
+        assert launched["tid"] == args["wait_on_stream"]
+        told.append((args["stream"], args["wait_on_stream"], round(launched["dur"])))
+    ms = 1000
+    assert told == [(9, 7, 3 * ms), (8, 7, 3 * ms), (7, 9, 32 * ms), (7, 8, 2 * ms), (9, 7, 4 * ms), (7, 9, 4 * ms)]
+    assert {each["args"]["cuda_sync_kind"] for each in waits} == {"Stream Wait Event"}

@@ -24,6 +24,7 @@ P places, V stages of each, S stages, K kinds of parts of the model, H kinds of 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -181,10 +182,8 @@ def pipeline_end_s(times: PipelineTimes, order: str, microbatches: int, *, waits
 @lru_cache(maxsize=32)
 def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits: bool) -> tuple[Graph, I64]:
     """Return the graph of a pipeline, and for each task the index of its time in the columns of `PipelineTimes`, one by one."""
-    alone = [[Turn(0, what, number) for number in range(microbatches) for what in (FORWARD, BACKWARD)]]
-    stages = [stages_of(place, places, virtual, order) for place in range(places)] if places > 1 else [(0,)]
-    laying = _ChartBuilder(stages, microbatches, waits)
-    for place, own in enumerate(all_turns(order, places, virtual, microbatches) if places > 1 else alone):
+    laying = _ChartBuilder([stages_of(place, places, virtual, order) for place in range(places)], microbatches, waits)
+    for place, own in enumerate(all_turns(order, places, virtual, microbatches)):
         laying.place(place, own)
     return laying.graph()
 
@@ -204,11 +203,11 @@ class _ChartBuilder:
     def __post_init__(self) -> None:
         of_place, of_stage = len(self.stages), sum(map(len, self.stages))
         sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * AXES] * 2, of_place)
-        self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist(), strict=False))
+        self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist()[:-1], strict=True))
 
     def place(self, place: int, own: Sequence[Turn]) -> None:
         """Add the turns of one place, in the order in which it takes them."""
-        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [-1] * AXES
+        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [list[int]()] * AXES
         for turn in own:
             if turn.what.startswith(SEND):
                 message = self._sent(turn)
@@ -222,7 +221,7 @@ class _ChartBuilder:
                 if turn.what == BACKWARD and turn.microbatch == self.microbatches - 1:
                     reduces = self._reduced(turn, at, before, reduces)
                 held = []
-        self._task("end", place, last, *(each for each in reduces if each >= 0), *held, *sent)
+        self._task("end", place, last, *chain.from_iterable(reduces), *held, *sent)
 
     def _turn(self, turn: Turn, at: int, before: int, held: Sequence[int]) -> int:
         """Add a forward or backward, and return its task.
@@ -236,23 +235,23 @@ class _ChartBuilder:
         last = turn.what == BACKWARD and turn.microbatch == self.microbatches - 1
         kind = "last" if last else "forward" if turn.what == FORWARD else "backward"
         task = self._task(kind, at, before, *held, *self._needed(turn))
-        if turn.what == FORWARD and not turn.microbatch:
+        if not turn.microbatch:  # its backward waits for its forward anyway
             self.edges.append((task, self._task("weights", at)))
         return task
 
-    def _reduced(self, turn: Turn, at: int, before: int, reduces: Sequence[int]) -> list[int]:
-        """Add the reductions of a stage's gradients, one for each axis, and return their tasks.
+    def _reduced(self, turn: Turn, at: int, before: int, reduces: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Add the reductions of a stage's gradients, one for each axis, and return a list of the task of each.
 
         Args:
             turn: The last backward of the stage.
             at: The index of the stage among the stages of all places.
             before: The task of the turn before that backward at this place.
-            reduces: By axis, the task of the earlier reduction that each waits for; -1: there is none.
+            reduces: By axis, a list of the earlier reduction that each waits for; an empty list: there is none.
         """
         found = []
         for axis, earlier in enumerate(reduces):
             arrived = self._task("arrive", at * AXES + axis, before, *self._needed(turn))
-            found.append(self._task("reduce", at * AXES + axis, arrived, *([earlier] if earlier >= 0 else [])))
+            found.append([self._task("reduce", at * AXES + axis, arrived, *earlier)])
         return found
 
     def _needed(self, turn: Turn) -> list[int]:

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from emu.study.planning.bound.bound import AXES, PipelineTimes, pipeline_end_s
+from emu.model.generate.item import Ask
+from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns
+from emu.model.plan.plan import Plan
+from emu.study.planning.bound.bound import AXES, PipelineTimes, _gathered, pipeline_end_s
+from emu.study.planning.bound.least_times import LeastTimes
+from emu.study.planning.bound.megatron_paths import OverlappedRequests
+from emu.study.planning.bound.rates import LeastTime, Rates
 
 
 def times(places, virtual, **known):
@@ -39,3 +45,79 @@ def test_weights_are_waited_for_first_and_gradients_last():
     assert pipeline_end_s(times(1, 1, arrive=arrive, reduce=reduce), "1f1b", 2, waits=False) == 4 + 1.5 + 3
     assert pipeline_end_s(times(1, 1, arrive=arrive, reduce=reduce / 6), "1f1b", 2, waits=False) == 6
     assert pipeline_end_s(times(1, 1, end=np.array([2.0])), "1f1b", 2, waits=False) == 8
+
+
+SHAPES = [("gpipe", 3, 1, 4), ("1f1b", 3, 1, 5), ("1f1b", 4, 1, 2), ("interleaved", 3, 2, 6), ("interleaved", 2, 3, 2)]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize(("order", "places", "virtual", "microbatches"), [("1f1b", 1, 1, 3), *SHAPES])
+def test_a_pipeline_of_uneven_times_ends_when_its_places_have_taken_their_turns(order, places, virtual, microbatches, waits):
+    """Each time is one of its own, in whole seconds; the turns are taken one by one by other code."""
+    draw = np.random.default_rng(5)
+    known = PipelineTimes(*(draw.integers(1, 50, each.shape).astype(float) for each in times(places, virtual)))
+    known = known._replace(reduce=20 * known.reduce)
+    assert pipeline_end_s(known, order, microbatches, waits=waits) == ended(known, order, microbatches, waits=waits)
+
+
+def ended(known, order, microbatches, *, waits):
+    """Walk through the turns of all places again and again until nothing moves any later."""
+    places, virtual = known.forward.shape
+    alone = [[Turn(0, what, number) for number in range(microbatches) for what in (FORWARD, BACKWARD)]]
+    of_places = alone if places == 1 else all_turns(order, places, virtual, microbatches)
+    at = {turn: -np.inf for own in of_places for turn in own}  # when a message has left, or a pass has ended; or is reached
+    while True:
+        before, ends = dict(at), [walked(known, place, own, at, microbatches, waits) for place, own in enumerate(of_places)]
+        if at == before:
+            return max(ends)
+
+
+def walked(known, place, own, at, microbatches, waits):
+    """When a place has taken its turns and reductions, by the messages of others so far; notes its own in `at`."""
+    now, held, sent, reduced = known.begin[place], 0.0, 0.0, np.zeros(AXES)
+    stages = sorted({turn.stage for turn in own})
+    for turn in own:
+        way = int(turn.what.endswith(BACKWARD))
+        step = -1 if way else 1
+        if turn.what.startswith(RECEIVE):
+            at[turn] = now
+        elif turn.what.startswith(SEND):
+            at[turn] = max(now, at[Turn(turn.stage + step, RECEIVE + turn.what[-1], turn.microbatch)]) + known.left[way, place]
+            held, sent = max(held, at[turn] * waits), max(sent, at[turn])
+        elif turn.what in (FORWARD, BACKWARD):
+            v, begun = stages.index(turn.stage), now
+            came = at.get(Turn(turn.stage - step, SEND + turn.what, turn.microbatch), -np.inf)
+            if came > -np.inf:
+                came += known.there[way, (place - step) % len(known.begin)]
+            last = way and turn.microbatch == microbatches - 1
+            needs = max(now, held, came, known.weights[place, v] if not way and not turn.microbatch else 0.0)
+            now = needs + (known.last if last else known.backward if way else known.forward)[place, v]
+            held = 0.0
+            if last:
+                reduced = np.maximum(reduced, max(begun, came) + known.arrive[place, v]) + known.reduce[place, v]
+    return max(now, sent, *reduced) + known.end[place]
+
+
+class Sized(LeastTimes):
+    """Least times by which a request takes a second for each of its elements."""
+
+    def collective(self, place, ask):
+        return LeastTime(0.0, float(ask.elements))
+
+
+def test_a_stage_has_its_first_weights_once_all_axes_have_gathered_them_each_one_stage_after_another():
+    """A buffer is set to 0 before its gathering begins, and so are all before it."""
+    sizes = (
+        (("dp", 1, 10), ("edp", 2, 20)),  # dp from 1 to 11, edp from 3 to 23
+        (("dp", 4, 30), ("edp", 8, None)),  # dp from 11 to 41
+        (("dp", 0, None),),
+        (("edp", 16, 40),),  # from 31 to 71
+    )
+    stages = [
+        [
+            OverlappedRequests(axis, clear, size and Ask(axis, "all_gather", size, "bfloat16"), None, 0.0, ())
+            for axis, clear, size in of
+        ]
+        for of in sizes
+    ]
+    assert _gathered(stages, Sized(Rates(1.0, 1.0), Plan()), 0) == [23, 41, 0, 71]

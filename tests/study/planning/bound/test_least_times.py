@@ -4,6 +4,7 @@ import pytest
 
 from emu.model.generate.item import Ask
 from emu.model.plan.plan_text import parse_plan
+from emu.study.choice.site import Site, fitting_algorithms
 from emu.study.planning.bound import least_times
 from emu.study.planning.bound.least_times import BoundedRequest, PlacedGroups, least_request_time
 from emu.study.planning.bound.rates import Rates, ports_of
@@ -30,3 +31,22 @@ def test_one_group_of_each_that_symmetries_make_equal_bounds_all_of_them(line, a
             assert least_request_time(asked, topology, ("auto",), 0) == few
         groups = len(asked.groups.npus)
         assert len(looked_at[-1].ranks) == (groups if line.startswith("fat-tree") else 1) < 2 * groups
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "all_to_all"])
+@pytest.mark.parametrize("line", ["torus:dims=4x2,bandwidth=10GB/s,latency=2us", "switch:n=8,bandwidth=10GB/s,latency=1us"])
+def test_of_algorithms_that_may_serve_a_request_the_least_counts_and_no_less_than_any_of_them(line, operation):
+    """Where one comes within 3 % of what any rank must send or receive at full rate, that itself is the bound."""
+    topology, plan = build_topology(line), parse_plan("dp=8", global_batch=8, seq=512)
+    rates = Rates.of(topology)
+    where = PlacedGroups.of(topology, plan, ("dp",), rates, ports_of(topology, 8))
+    asked = BoundedRequest(Ask("dp", operation, 2**13, "bfloat16"), where.at(0, "dp"))
+    names = [each.name for each in fitting_algorithms(operation, Site.first(topology, 8))]
+    each = {name: least_request_time(asked, topology, (f"{operation}={name}",), 10**9).there_s for name in names}
+    floor_s = rates.least_s(operation, 2**13, 2, 8) + 1e-6  # of the launch
+    found_s = least_request_time(asked, topology, ("auto",), 10**9).there_s
+    assert len(set(each.values())) > 2
+    if min(each.values()) > 1.03 * floor_s:
+        assert found_s == min(each.values())
+    else:
+        assert found_s == pytest.approx(floor_s)
