@@ -9,6 +9,7 @@ from emu.model.plan.plan_text import spell
 from emu.study.job_pool import LocalPool
 from emu.study.planning.find import InterruptedSearch
 from emu.study.planning.search import results, search
+from emu.study.planning.search.ladder import BoundLadder
 from emu.study.planning.search.results import QUICK, ResultCache, SearchState, StepJob
 from emu.study.planning.search.row import INTERRUPTED, PROVED, WORKED
 from emu.study.planning.search.search import Search, Work
@@ -101,7 +102,7 @@ class Signal:
     """A signal that comes at the `after`-th job, or when the search begins to look."""
 
     def __init__(self, monkeypatch):
-        self._patch, self._jobs, self._look = monkeypatch, results.Timer.__call__, Search._look
+        self._patch, self._jobs, self._look = monkeypatch, results.Timer.__call__, BoundLadder.climb
 
     def at_job(self, after):
         came = []
@@ -113,17 +114,17 @@ class Signal:
             return self._jobs(own, job)
 
         self._patch.setattr(results.Timer, "__call__", stopping)
-        self._patch.setattr(Search, "_look", self._look)
+        self._patch.setattr(BoundLadder, "climb", self._look)
 
     def at_first_look(self):
         def stopping(*_):
             raise KeyboardInterrupt
 
-        self._patch.setattr(Search, "_look", stopping)
+        self._patch.setattr(BoundLadder, "climb", stopping)
 
     def never(self):
         self._patch.setattr(results.Timer, "__call__", self._jobs)
-        self._patch.setattr(Search, "_look", self._look)
+        self._patch.setattr(BoundLadder, "climb", self._look)
 
 
 def interrupted(kept):

@@ -22,6 +22,7 @@ from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.sources import code_digest
 from emu.store import ValueTable
+from emu.study.job_pool import OpenPool, PendingResult, known_result
 from emu.study.planning.bound.least_times import BoundedRequest, least_request_time
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
@@ -248,6 +249,24 @@ class SearchState:
         """
         *better, quick = (self.recall(StepJob(candidate, how)) for how in (FULL, THOROUGH, QUICK))
         return [PlanRow.stored(row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
+
+
+@dataclass
+class SearchJobs:
+    """The jobs of a search; a result comes from the cache if it is there, else from the processes of a pool."""
+
+    state: SearchState
+    pool: OpenPool[Job, JobResult]
+
+    @property
+    def side_by_side(self) -> int:
+        """How many jobs are done at one time."""
+        return self.pool.side_by_side
+
+    def submit(self, job: Job) -> PendingResult[JobResult]:
+        """Return the pending result of a job."""
+        known = self.state.recall(job)
+        return self.pool.submit(job) if known is None else known_result(known)
 
 
 def _candidate(found: Mapping[str, Any]) -> Candidate:

@@ -1,0 +1,141 @@
+"""The table of a search: its rows, what decides every candidate, and what the times rest on."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from emu.model.layer_on_rank import padding_note
+from emu.model.plan.plan_text import parse_plan
+from emu.model.stack.software import NOTHING
+from emu.study.planning.prepared_search import PreparedSearch
+from emu.study.planning.search.frontier import ANYWHERE
+from emu.study.planning.search.row import BY, INTERRUPTED, PROVED, WORKED, Candidate, PlanRow, PlanTable, reason_of
+from emu.study.planning.search.search import Search
+from emu.study.planning.space import placements
+from emu.study.training.composed import composed
+from emu.study.training.step.rate import MFU_ASSUMED
+from emu.study.training.step.step import shared_fields
+from emu.trace.device.step_error import RunKind
+from emu.units import format_size
+
+
+@dataclass(frozen=True)
+class SearchEnd:
+    """How a search has ended, as the fields of a table say it."""
+
+    ended: str  # PROVED, WORKED or INTERRUPTED
+    least_s: float  # the least that undecided candidates may take; infinite: all are decided
+    decided: Mapping[str, int]  # numbers of candidates by what has decided on them: see `BY`
+
+
+def plan_table(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> PlanTable:
+    """Return the table of a search that has ended.
+
+    Args:
+        search: The search.
+        ours: The candidates that it found, the fastest first.
+        theirs: The candidates of the plans that the user names.
+    """
+    return _table(search, _rows(search, ours, theirs), _end_of(search))
+
+
+def interrupted_table(search: Search) -> PlanTable | None:
+    """Return the table of what an interrupted search knows; None if no step has a time yet."""
+    best, ladder = search.interrupted(), search.ladder
+    timed, memory = len(search.needed()), sum(places for _, places in (*ladder.without, *ladder.large))
+    undecided = _candidates(search.of) - memory - timed
+    decided = {**dict.fromkeys(BY, 0), "memory": memory, "composed": timed, "undecided": undecided}
+    return _table(search, _rows(search, best, ()), SearchEnd(INTERRUPTED, search.least_s, decided)) if best else None
+
+
+def front_of(rows: Sequence[PlanRow]) -> list[PlanRow]:
+    """Return the rows that no other beats in both memory and MFU, the least memory first."""
+    found: list[PlanRow] = []
+    for row in sorted(rows, key=lambda row: (row.peak_memory_bytes, -row.mfu, row.plan, row.axes)):
+        if not found or row.mfu > found[-1].mfu:
+            found.append(row)
+    return found
+
+
+def _candidates(prepared: PreparedSearch) -> int:
+    """Return the number of all candidates: each plan in each placement on each topology."""
+    return len(prepared.topologies) * sum(len(placements(plan)) for plan in prepared.plans)
+
+
+def _table(search: Search, rows: tuple[PlanRow, ...], end: SearchEnd) -> PlanTable:
+    """Return the table of a search with its rows and its end."""
+    of, seen, limit_s = search.of, search.plans.rows_of(search.needed()), search.limit_s
+    off = of.device.step_error(RunKind(bool(of.model.experts), of.request.stack.fp8 != NOTHING))
+    named = {"model": of.model.name, "device": of.device.name, "software": of.request.stack.software.name}
+    return PlanTable(
+        **{**shared_fields(of.request, PlanTable), **named},
+        ended=end.ended,
+        decided=end.decided,
+        least_s=None if end.least_s == inf else end.least_s,
+        memory_bytes=of.memory_bytes,
+        either_way=off and off.share,
+        either_way_by=off and off.text,
+        not_searched=of.not_searched,
+        plans=len(of.plans),
+        candidates=sum(end.decided.values()) - sum(n for bound_s, n in search.ladder.without if bound_s <= limit_s),
+        timed=end.decided["composed"],
+        rows=rows,
+        front=tuple(front_of(seen)),
+        seen=tuple(sorted({(row.peak_memory_bytes, row.mfu) for row in seen})),
+        assumptions=_assumptions(of, rows),
+        wall_s=time.perf_counter() - of.began_s,
+    )
+
+
+def _assumptions(prepared: PreparedSearch, rows: Sequence[PlanRow]) -> tuple[str, ...]:
+    """Return what the times of rows are based on, a sentence each."""
+    request = prepared.request
+    stack, batch = request.stack, {"global_batch": request.global_batch, "seq": request.seq}
+    plans = [parse_plan(row.plan, **batch) for row in rows]
+    filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, prepared.model, stack))
+    of_topologies = dict.fromkeys(told for each in prepared.topologies for told in each.assumptions)
+    return (*of_topologies, *prepared.device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED_ASSUMED)
+
+
+def _undecided(search: Search) -> tuple[int, int, float]:
+    """Return what an ended search leaves undecided.
+
+    Returns:
+        The number of undecided candidates that have no placement yet, the number of those that have one, and the least
+        bound of all of them, in seconds.
+    """
+    entries = [entry for entry in (*search.ladder.left, *search.ladder.frontier.entries) if entry.bound_s <= search.limit_s]
+    places = [(entry.kind, len(placements(entry.candidate.plan))) for entry in entries]
+    of_plans = len(search.of.topologies) * sum(n for known, n in places if known > ANYWHERE)
+    placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
+    return of_plans, placed, min((entry.bound_s for entry in entries), default=inf)
+
+
+def _end_of(search: Search) -> SearchEnd:
+    """Return how a search has ended, and what decides its candidates."""
+    ladder, timed = search.ladder, len(search.needed())
+    bounds = (ladder.without, ladder.anywhere, ladder.large)
+    without, near, large = (sum(places for least_s, places in of if least_s <= search.limit_s) for of in bounds)
+    of_plans, placed, least_s = _undecided(search)
+    bound, requests = _candidates(search.of) - without - near - of_plans, near - large - timed - placed
+    by = (without + large, bound, requests, timed, of_plans + placed)
+    return SearchEnd(WORKED if of_plans + placed else PROVED, least_s, dict(zip(BY, by, strict=True)))
+
+
+def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:
+    """Return the rows of the table, the fastest first; the arguments are those of `plan_table`."""
+    rows = search.plans.rows
+    every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (rows[each].step_time_s, each.words))
+    first = rows[next(each for each in every if each in ours)]
+    return tuple(_row(search, each, first, beside=each in theirs) for each in every)
+
+
+def _row(search: Search, candidate: Candidate, first: PlanRow, *, beside: bool) -> PlanRow:
+    """Return the row of a candidate, with its bound, what may come before it, and why it is slower than the first."""
+    row, least_s, has = search.plans.rows[candidate], search.least_s, search.of.memory_bytes
+    said = "" if row == first else reason_of(row, first)
+    if has and row.peak_memory_bytes > has:
+        said = f"does not fit: {format_size(row.peak_memory_bytes - has)} of memory are missing; if it fitted: {said}"
+    untimed_s = None if row.step_time_s < least_s else least_s
+    return replace(row, bound_s=search.step_bounds_s.get(candidate), least_untimed_s=untimed_s, beside=beside, why=said)

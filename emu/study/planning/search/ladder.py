@@ -1,0 +1,134 @@
+"""The ladder of bounds: a search gives a plan one better bound of its time after another, as far as is needed.
+
+A plan is bounded in any placement: quickly, by its own passes, by reductions of gradients, and by all parts of the model; then
+in each of its placements by the links that serve its groups, and by the least times of its own requests. Bounds are those of
+`emu.study.planning.bound`; `frontier` lists the rungs.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+
+from emu.errors import InputError
+from emu.memo import kept_by
+from emu.model.generate.generate import holds
+from emu.model.plan.plan import Plan
+from emu.study.job_pool import results_of
+from emu.study.planning.bound.least_times import BoundedRequest
+from emu.study.planning.bound.rates import LeastTime
+from emu.study.planning.prepared_search import PreparedSearch
+from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
+from emu.study.planning.search.results import REFUSED, Progress, RequestJob, SearchJobs
+from emu.study.planning.search.row import Candidate, Work
+from emu.study.planning.space import placements
+
+FIRST_PLACES = 2  # of a pipeline: the first may have fewer layers beside the embedding
+
+PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, and the number of candidates that it is of
+
+
+@dataclass
+class BoundLadder:
+    """The plans and candidates of a search that are not timed yet, with their bounds, and the work that bounding took."""
+
+    search: PreparedSearch
+    jobs: SearchJobs
+    most: Work  # limits of the work
+    frontier: Frontier = field(default_factory=Frontier)
+    requests: int = 0  # how many least times of requests were asked for
+    generated: int = 0  # plans whose passes were generated
+    anywhere: list[PlanBound] = field(default_factory=list)  # of plans whose memory floor fits
+    without: list[PlanBound] = field(default_factory=list)  # of plans whose floor does not, or that cannot be generated
+    large: list[PlanBound] = field(default_factory=list)  # of plans whose floor fits, and that do not fit
+    left: list[Entry] = field(default_factory=list)  # entries that a limit of the work leaves out
+    left_s: float = inf  # the least bound of the entries in `left`
+
+    def add_plans(self, progress: Progress) -> None:
+        """Add all plans whose memory floor fits to the frontier with their quickest bounds, before any is placed."""
+        plans, quick, copies = self.search.plans, self.search.bounds.quick, len(self.search.topologies)
+        with progress(f"bounding {len(plans):,} plans", len(plans), None) as advance:
+            for plan in plans:
+                if self._may_fit(plan):
+                    self.frontier.add(quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
+                else:
+                    self.without.append((0.0, copies * len(placements(plan))))
+                advance()
+
+    def climb(self, entries: Sequence[Entry]) -> None:
+        """Compute the next, better bound of each entry, and add the entries to the frontier again."""
+        leaves, goes_on = list[Entry](), list[Entry]()
+        for entry in entries:
+            (leaves if self._leaves(entry) else goes_on).append(entry)
+        self.left += leaves
+        self.left_s = min((self.left_s, *(entry.bound_s for entry in leaves)))
+        for entry in goes_on:
+            if entry.kind != PLACED:
+                self._bound_plan(entry)
+        self._time_requests([entry for entry in goes_on if entry.kind == PLACED])
+
+    @kept_by(lambda _, *asked: asked)
+    def fits(self, plan: Plan, places: range) -> bool:
+        """Return whether ranks at all of these places of a plan's pipelines fit the memory; True if its size is not known."""
+        model, stack, has = self.search.model, self.search.request.stack, self.search.memory_bytes
+        return not has or holds(model, plan, stack, has, places)
+
+    def _may_fit(self, plan: Plan) -> bool:
+        """Return whether the memory floor of a plan fits the device; a plan for which this is False is never timed."""
+        return not self.search.memory_bytes or self.search.floors.bytes(plan) <= self.search.memory_bytes
+
+    def _leaves(self, entry: Entry) -> bool:
+        """Return whether an entry without a placement is left out because a limit of the search's work is reached."""
+        if not self.search.bounds.reduces or entry.kind not in (PLAN, WORKS, REDUCED):
+            return False
+        return self.generated >= self.most.plans or self.requests >= self.most.requests
+
+    def _bound_plan(self, entry: Entry) -> None:
+        """Compute the next bound of a plan that has no placement yet."""
+        plan, bounds = entry.candidate.plan, self.search.bounds
+        if entry.kind == PLAN:
+            self.frontier.add(max(entry.bound_s, bounds.quick.seconds(plan)), WORKS, entry.candidate)
+        elif entry.kind == WORKS and bounds.reduces:
+            self.frontier.add(max(entry.bound_s, bounds.reduced_s(plan)), REDUCED, entry.candidate)
+        elif entry.kind == ANYWHERE:
+            self._place(entry)
+        else:
+            self._generate(entry)
+
+    def _generate(self, entry: Entry) -> None:
+        """Bound a plan in any placement on each topology, by all parts of the model."""
+        plan, found = entry.candidate.plan, list[float]()
+        self.generated += 1
+        with suppress(InputError):  # it cannot be generated
+            found = [max(entry.bound_s, each) for each in self.search.bounds.anywhere_s(plan)]
+        for number, bound_s in enumerate(found):
+            self.frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
+        places = len(placements(plan))
+        self.anywhere += [(bound_s, places) for bound_s in found]
+        self.without += [(entry.bound_s, places)] * (len(self.search.topologies) - len(found))
+
+    def _place(self, entry: Entry) -> None:
+        """Bound a plan on one topology in each of its placements, if the first places of its pipelines fit."""
+        candidate, every = entry.candidate, placements(entry.candidate.plan)
+        if not self.fits(candidate.plan, range(min(FIRST_PLACES, candidate.plan.pp))):  # one of which mostly holds the most
+            self.large.append((entry.bound_s, len(every)))
+            return
+        for each in (candidate._replace(axes=axes) for axes in every):
+            self.frontier.add(max(entry.bound_s, self.search.bounds.quickly_s(each)), PLACED, each)
+
+    def _time_requests(self, entries: Sequence[Entry]) -> None:
+        """Bound candidates by the least times of some more of their own requests."""
+        found = self.search.bounds.nearer([entry.candidate for entry in entries], self._least_times)
+        for entry, (least_s, is_final) in zip(entries, found, strict=True):
+            self.frontier.add(max(entry.bound_s, least_s), READY if is_final else PLACED, entry.candidate)
+
+    def _least_times(self, topology: int, wanted: Mapping[Hashable, BoundedRequest]) -> dict[Hashable, LeastTime]:
+        """Return least times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
+        asked = dict(islice(wanted.items(), self.most.requests - self.requests))
+        found = {name: LeastTime(0.0, 0.0) for name in wanted if name not in asked}
+        self.requests += len(asked)
+        pending = (self.jobs.submit(RequestJob(topology, request)) for request in asked.values())
+        for name, took in zip(asked, results_of(pending, 32 * self.jobs.side_by_side), strict=True):
+            found[name] = LeastTime(0.0, 0.0) if REFUSED in took else LeastTime(**took)
+        return found
