@@ -16,8 +16,8 @@ from emu.equivalence import shift
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
 from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Invariants, Latency, one_of, planned
-from emu.topology.placement import in_units
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
+from emu.topology.usable_npus import in_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "RailX (arXiv:2507.18889), 2.2.1 and Fig. 2; Wang et al., Rail-Only (arXiv:2307.12169)"

@@ -15,8 +15,8 @@ from emu.arrays import I64, Bool, column
 from emu.errors import must_be
 from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
-from emu.topology.placement import in_units
 from emu.topology.topology import Drawing, Links, Topology, check_link_count
+from emu.topology.usable_npus import in_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and Table 8; Flex-SiPAC, 6.A; RailX (arXiv:2507.18889), Table 6"

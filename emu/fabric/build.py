@@ -12,7 +12,7 @@ from emu.arrays import F64, I32, I64, column
 from emu.errors import InputError
 from emu.fabric.graph import Graph, joined_column
 from emu.fabric.lower import LoweredSchedule
-from emu.fabric.lowering.dependencies import Edges, EdgeSink, Predecessors, columns_of, wait_for_columns
+from emu.fabric.lowering.task_edges import Edges, EdgeSink, Predecessors, columns_of, wait_for_columns
 
 _NONE = np.empty(0, np.int32)
 _JOINED = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_link", "hop_weight", "owner", "origin")

@@ -20,8 +20,9 @@ from emu.equivalence import Orbits
 from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.classes import Domain, Joins, classes_of, invariant
+from emu.fabric.lowering.graph_columns import graph_of
 from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs, shared_routes
-from emu.fabric.lowering.placed_schedule import PlacedSchedule, graph_of
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.units import TICKS_PER_S
 

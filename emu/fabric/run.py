@@ -25,7 +25,7 @@ from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, LoweredSchedule, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.lowering.placed_schedule import message_name
+from emu.fabric.lowering.graph_columns import message_name
 from emu.units import seconds
 
 

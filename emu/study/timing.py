@@ -22,7 +22,8 @@ from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.job_symmetry import domain_of, fewest_of
 from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, lay, lower, store_rows
 from emu.fabric.lowering.classes import Domain, Joins, invariant
-from emu.fabric.lowering.placed_schedule import PlacedSchedule, message_name
+from emu.fabric.lowering.graph_columns import message_name
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import Spread, spread, time_alone
 from emu.topology.placement import with_helpers
 from emu.topology.topology import CHANNELS, Topology, cached_by_topology

@@ -19,7 +19,7 @@ from emu.collective.operation import OPERATIONS, ROOTED, operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
-from emu.fabric.lowering.dependencies import TornError
+from emu.fabric.lowering.circuit_turns import TornError
 from emu.study.choice.site import Site, candidates
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest

@@ -9,7 +9,7 @@ from emu.collective.algorithm import stored
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
-from emu.fabric.lowering.placed_schedule import message_name
+from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.run import lower_alone, run_named, time_alone
 from emu.topology.builders.wiring import star
 from emu.topology.catalogue import build_topology

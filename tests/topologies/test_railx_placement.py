@@ -6,7 +6,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from emu.topology.placement import usable_npus
+from emu.topology.usable_npus import usable_npus
 from topologies.railx.rail_repair import largest_grid, subnetworks
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.placement import in_blocks, in_units, in_whole_units, usable_npus
+from emu.topology.usable_npus import in_blocks, in_units, in_whole_units, usable_npus
 
 EXAMPLES = [f"{name}:{settings}" if settings else name for name, known in TOPOLOGIES for settings in known.examples[:2]]
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
-from emu.topology.placement import in_whole_units
+from emu.topology.usable_npus import in_whole_units
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 LOOPBACK = 0

@@ -17,9 +17,10 @@ from emu.arrays import I64, Bool, column
 from emu.equivalence import components
 from emu.errors import must_be
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, SettingKind, topology, whole_number
-from emu.topology.placement import in_blocks, without
+from emu.topology.placement import without
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Drawing, FailedParts, Repair, Topology, frames
+from emu.topology.usable_npus import in_blocks
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.sipac.assignment import Configuration, initial, moves, reconfigure, sequential
 from topologies.sipac.levels import Levels, comb_lines, neighbours, uniform

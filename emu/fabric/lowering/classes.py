@@ -26,23 +26,11 @@ from cachetools import LRUCache, cached
 from emu.arrays import F64, I32, I64, Bool, column
 from emu.collective.schedule import Schedule, Translations
 from emu.equivalence import Orbits
-from emu.fabric.lowering.dependencies import (
-    Edges,
-    EdgeSink,
-    Predecessors,
-    SwitchTurns,
-    columns_of,
-    turns_of,
-    wait_for_others,
-    wait_for_overwrites,
-    wait_for_queue,
-)
-from emu.fabric.lowering.message_routes import (
-    FIRST,
-    LAST,
-    MEETS,
+from emu.fabric.lowering.circuit_turns import SwitchTurns, turns_of
+from emu.fabric.lowering.dependencies import wait_for_others, wait_for_overwrites, wait_for_queue
+from emu.fabric.lowering.message_routes import MessageRoutes
+from emu.fabric.lowering.message_table import (
     Accesses,
-    MessageRoutes,
     MessageTable,
     Queues,
     RowTable,
@@ -52,6 +40,8 @@ from emu.fabric.lowering.message_routes import (
     rows_of,
     some_empty,
 )
+from emu.fabric.lowering.row_order import FIRST, LAST, MEETS
+from emu.fabric.lowering.task_edges import Edges, EdgeSink, Predecessors, columns_of
 
 _KEPT = 2**21  # edges and rows of all classes that are kept
 Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`

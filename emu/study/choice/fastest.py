@@ -20,7 +20,7 @@ from emu.collective.algorithm import Algorithm, AlgorithmOnDims, schedule, store
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
-from emu.fabric.lowering.dependencies import TornError
+from emu.fabric.lowering.circuit_turns import TornError
 from emu.sources import of_edition
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import Requirement, Selection, Site, fitting_algorithms, has_helpers

@@ -12,8 +12,8 @@ import numpy as np
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import must_be
 from emu.study.faults.source import MachineStates
-from emu.topology.placement import usable_npus
 from emu.topology.topology import Topology
+from emu.topology.usable_npus import usable_npus
 
 _CHUNK = 2**24  # bytes of states that are looked at together
 

@@ -17,7 +17,7 @@ from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError
 from emu.fabric.graph import Timeline
-from emu.fabric.lowering.dependencies import TornError
+from emu.fabric.lowering.circuit_turns import TornError
 from emu.fabric.run import Spread
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest

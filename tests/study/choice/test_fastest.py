@@ -14,7 +14,7 @@ from emu.collective.shape import ranks_of
 from emu.errors import InputError
 from emu.fabric import job_symmetry
 from emu.fabric.ideal import ideal
-from emu.fabric.lowering.dependencies import TornError
+from emu.fabric.lowering.circuit_turns import TornError
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site
