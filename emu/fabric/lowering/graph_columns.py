@@ -1,7 +1,7 @@
 """The columns of a graph from a placed schedule: a task of each class in each copy that stands for others.
 
-The tasks of a class come one after another. An error about a task names the message that it carries. Letters: C classes, R pairs,
-D copies that stand for all, U distinct distances.
+The tasks of a class come one after another. An error about a task names the message that it carries. Letters: C classes,
+R pairs, D copies that stand for all, U distinct distances.
 """
 
 import numpy as np
