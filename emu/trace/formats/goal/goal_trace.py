@@ -16,7 +16,7 @@ from emu.files import has_ending, read_input
 from emu.trace.formats.goal.goal_binary import COOKIE, parse_binary
 from emu.trace.formats.goal.goal_ops import GoalOps, Op
 from emu.trace.formats.goal.goal_text import parse_text
-from emu.trace.formats.goal.meeting_points import bypass, is_circular, post_receives, wait_for_ends
+from emu.trace.formats.goal.meeting_points import bypass, is_circular, leave_in_turn, post_receives, wait_for_ends
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.kernel_shape import MOVES
 from emu.trace.trace import COMMAND, PARTS, Events, Group, Kind, Trace, typed_events
@@ -90,8 +90,9 @@ def trace_of(given: GoalOps, file: str) -> Trace:
     timed = bypass(plain, (plain.kind == Op.CALC) & (plain.size == 0))
     if not len(timed.kind):
         raise InputError(f"goal: {file!r} has no operation that takes time; write a send, a recv or a calc")
-    early = is_circular(timed, _messages(timed, file))
-    ops = _in_columns(post_receives(timed) if early else timed)
+    messages, in_turn = _messages(timed, file), leave_in_turn(timed)
+    early = is_circular(in_turn, messages)
+    ops = _in_columns(post_receives(in_turn) if early else in_turn, messages)
     spans = zip(ops.first[:-1].tolist(), ops.first[1:].tolist(), strict=True)
     n, nics = ops.n_ranks, int(ops.cpu[ops.kind == Op.CALC].max(initial=-1)) + 1
     return Trace(
@@ -165,10 +166,21 @@ def _events(ops: GoalOps, low: int, high: int, nics: int) -> Events:
     return replace(typed_events(columns), lasts_s=column(np.where(talks, 0, ops.size[low:high] * _NS), np.float64))
 
 
-def _in_columns(ops: GoalOps) -> GoalOps:
-    """Return the operations with waits in the order of those that wait, and with tags that a trace can hold."""
-    order = np.lexsort((ops.waited, ops.waiting))
-    tag = ops.tag if ops.tag.max(initial=0) < 2**31 else np.unique(ops.tag, return_inverse=True)[1].ravel()
+def _in_columns(ops: GoalOps, messages: I64) -> GoalOps:
+    """Return the operations with waits in the order of those that wait, and with tags that a trace can hold.
+
+    A trace has the messages of one tag wait for the end of the one before; where a pair of ranks has a tag twice, or a tag is
+    too large, the messages of each pair are numbered instead.
+
+    Args:
+        ops: The operations.
+        messages: [2, messages] the send and the receive of each message.
+    """
+    order, tag = np.lexsort((ops.waited, ops.waiting)), ops.tag
+    pair = ops.rank[messages[0]] * ops.n_ranks + ops.peer[messages[0]]
+    if turns(np.unique(np.stack((pair, tag[messages[0]])), axis=1, return_inverse=True)[1].ravel()).any() or tag.max() >= 2**31:
+        tag = tag.copy()
+        tag[messages] = turns(pair)
     return replace(ops, waiting=ops.waiting[order], waited=ops.waited[order], tag=tag)
 
 

@@ -91,6 +91,32 @@ def _resolve(ops: GoalOps, own: range, plain: dict[int, set[int]], starts: dict[
             last[int(cpu[op])] = op
 
 
+def leave_in_turn(ops: GoalOps) -> GoalOps:
+    """Return the operations so that a send also waits until the send before it to its peer with its tag has left.
+
+    These take turns on the way, as receives take them in order; none waits until the one before it has arrived.
+
+    Args:
+        ops: The operations, each of which waits for ends of earlier ones.
+    """
+    sends = np.flatnonzero(ops.kind == Op.SEND)
+    later, before = _followers(sends, np.stack((ops.tag, ops.peer, ops.rank))[:, sends])
+    waiting, waited = np.unique(np.stack((np.append(ops.waiting, later), np.append(ops.waited, before))), axis=1)
+    return replace(ops, waiting=waiting, waited=waited, at_start=np.zeros(len(waiting), np.bool_))
+
+
+def _followers(which: I64, queue: I64) -> tuple[I64, I64]:
+    """Return pairs of an operation and the one before it in its queue.
+
+    Args:
+        which: [F] the operations in queues, in order.
+        queue: [K, F] what operations of one queue share.
+    """
+    order = np.lexsort((which, *queue))
+    follows = np.flatnonzero((queue[:, order[1:]] == queue[:, order[:-1]]).all(axis=0))
+    return which[order[follows + 1]], which[order[follows]]
+
+
 def is_circular(ops: GoalOps, messages: I64) -> bool:
     """Return whether operations wait for one another in a circle if a message flows only once both its ends are there.
 
@@ -101,13 +127,11 @@ def is_circular(ops: GoalOps, messages: I64) -> bool:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    talks, count = ops.kind != Op.CALC, len(ops.kind)
-    queue = np.stack((np.where(talks, ops.tag, ops.cpu), ops.peer * talks, ops.kind, ops.rank))
-    order = np.lexsort((np.arange(count), *queue))
-    follows = np.flatnonzero((queue[:, order[1:]] == queue[:, order[:-1]]).all(axis=0))
+    computes, count = np.flatnonzero(ops.kind == Op.CALC), len(ops.kind)
+    next_one, one = _followers(computes, np.stack((ops.cpu, ops.rank))[:, computes])
     both = np.arange(count)
     both[messages[1]] = messages[0]
-    later, before = (both[np.concatenate(c)] for c in ((ops.waiting, order[follows + 1]), (ops.waited, order[follows])))
+    later, before = (both[np.concatenate(c)] for c in ((ops.waiting, next_one), (ops.waited, one)))
     graph = coo_array((np.ones(len(later), np.bool_), (later, before)), shape=(count, count))
     return int(connected_components(graph, connection="strong")[0]) < count
 
