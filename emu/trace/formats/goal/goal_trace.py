@@ -26,7 +26,8 @@ GOAL_ENDINGS = (".goal",)
 _NAMES = ("", "send", "recv", "calc")  # names of events, by Op
 _KINDS = np.array([Kind.MARK, Kind.SEND, Kind.RECV, Kind.COMPUTE])
 _NS = 1e-9  # seconds of a nanosecond
-_LATE = "a message flows once both its ends are there: none is sent before its receiver waits for it"
+_EAGER_BYTES = 65535  # what LogGOPSim sends to ranks that do not wait for it so far, where nobody gives another S
+_LATE = f"messages above {_EAGER_BYTES} bytes flow once both ends are there; others before their receivers wait for them"
 _EARLY = "messages of any size flow before their receivers wait for them: else ranks would wait for one another for ever"
 _EMPTY = "messages of 0 bytes have one byte"
 
@@ -90,9 +91,10 @@ def trace_of(given: GoalOps, file: str) -> Trace:
     timed = bypass(plain, (plain.kind == Op.CALC) & (plain.size == 0))
     if not len(timed.kind):
         raise InputError(f"goal: {file!r} has no operation that takes time; write a send, a recv or a calc")
-    messages, in_turn = _messages(timed, file), leave_in_turn(timed)
-    early = is_circular(in_turn, messages)
-    ops = _in_columns(post_receives(in_turn) if early else in_turn, messages)
+    messages, in_turn, receives = _messages(timed, file), leave_in_turn(timed), timed.kind == Op.RECV
+    ops = post_receives(in_turn, receives & (timed.size <= _EAGER_BYTES))
+    early = is_circular(ops, messages)
+    ops = _in_columns(post_receives(in_turn, receives) if early else ops, messages)
     spans = zip(ops.first[:-1].tolist(), ops.first[1:].tolist(), strict=True)
     n, nics = ops.n_ranks, int(ops.cpu[ops.kind == Op.CALC].max(initial=-1)) + 1
     return Trace(
@@ -185,7 +187,7 @@ def _in_columns(ops: GoalOps, messages: I64) -> GoalOps:
 
 
 def _reading(ops: GoalOps, early: bool) -> Reading:
-    """Return what was read; `early`: whether receives wait for nothing."""
+    """Return what was read; `early`: whether all receives wait for nothing."""
     talks = ops.kind != Op.CALC
     return Reading(
         format=GOAL,

@@ -99,19 +99,15 @@ def leave_in_turn(ops: GoalOps) -> GoalOps:
     Args:
         ops: The operations, each of which waits for ends of earlier ones.
     """
-    sends = np.flatnonzero(ops.kind == Op.SEND)
-    later, before = _followers(sends, np.stack((ops.tag, ops.peer, ops.rank))[:, sends])
+    later, before = _followers(ops, Op.SEND)
     waiting, waited = np.unique(np.stack((np.append(ops.waiting, later), np.append(ops.waited, before))), axis=1)
     return replace(ops, waiting=waiting, waited=waited, at_start=np.zeros(len(waiting), np.bool_))
 
 
-def _followers(which: I64, queue: I64) -> tuple[I64, I64]:
-    """Return pairs of an operation and the one before it in its queue.
-
-    Args:
-        which: [F] the operations in queues, in order.
-        queue: [K, F] what operations of one queue share.
-    """
+def _followers(ops: GoalOps, kind: Op) -> tuple[I64, I64]:
+    """Return pairs of an operation of a kind and the one before it in its queue: of its cpu, or of its peer and tag."""
+    which = np.flatnonzero(ops.kind == kind)
+    queue = np.stack((ops.rank, *_lane(ops)))[:, which]
     order = np.lexsort((which, *queue))
     follows = np.flatnonzero((queue[:, order[1:]] == queue[:, order[:-1]]).all(axis=0))
     return which[order[follows + 1]], which[order[follows]]
@@ -127,8 +123,7 @@ def is_circular(ops: GoalOps, messages: I64) -> bool:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    computes, count = np.flatnonzero(ops.kind == Op.CALC), len(ops.kind)
-    next_one, one = _followers(computes, np.stack((ops.cpu, ops.rank))[:, computes])
+    (next_one, one), count = _followers(ops, Op.CALC), len(ops.kind)
     both = np.arange(count)
     both[messages[1]] = messages[0]
     later, before = (both[np.concatenate(c)] for c in ((ops.waiting, next_one), (ops.waited, one)))
@@ -136,19 +131,32 @@ def is_circular(ops: GoalOps, messages: I64) -> bool:
     return int(connected_components(graph, connection="strong")[0]) < count
 
 
-def post_receives(ops: GoalOps) -> GoalOps:
-    """Return the operations with receives that wait for nothing; what waits for a receive also waits for what that waited for.
+def post_receives(ops: GoalOps, which: Bool) -> GoalOps:
+    """Return the operations with some receives that wait for nothing.
+
+    What waits for one of them also waits for what that waited for; of each queue, whose operations end in order, for the last.
 
     Args:
-        ops: The operations, each of which waits for ends of earlier ones.
+        ops: The operations, each of which waits for ends of earlier ones; sends leave in turn.
+        which: [O] which operations wait for nothing; receives alone.
     """
+    if not which[ops.waiting].any():
+        return ops
+    queue = np.unique(np.stack((ops.rank, ops.kind, *_lane(ops))), axis=1, return_inverse=True)[1].ravel().tolist()
     waits: defaultdict[int, set[int]] = defaultdict(set)
     for later, before in zip(ops.waiting.tolist(), ops.waited.tolist(), strict=True):
         waits[later].add(before)
-    receives, moved = ops.kind == Op.RECV, dict[int, set[int]]()
+    posted, moved = which.tolist(), dict[int, set[int]]()
     for op in sorted(waits):
-        waits[op] |= set().union(*(moved.get(before, ()) for before in waits[op]))
-        if receives[op]:
+        found = waits[op].union(*(moved.get(before, ()) for before in waits[op]))
+        waits[op] = {*{queue[before]: before for before in sorted(found)}.values()}
+        if posted[op]:
             moved[op] = waits.pop(op)
     found = np.array([(op, before) for op, several in waits.items() for before in several], np.int64).reshape(-1, 2).T
     return replace(ops, waiting=found[0], waited=found[1], at_start=np.zeros(found.shape[1], np.bool_))
+
+
+def _lane(ops: GoalOps) -> tuple[I64, I64]:
+    """Return [O] the peer and the tag of a message; for a computation its cpu, and 0."""
+    talks = ops.kind != Op.CALC
+    return np.where(talks, ops.peer, ops.cpu), ops.tag * talks
