@@ -148,8 +148,8 @@ def post_receives(ops: GoalOps, which: Bool) -> GoalOps:
         waits[later].add(before)
     posted, moved = which.tolist(), dict[int, set[int]]()
     for op in sorted(waits):
-        found = waits[op].union(*(moved.get(before, ()) for before in waits[op]))
-        waits[op] = {*{queue[before]: before for before in sorted(found)}.values()}
+        known = waits[op].union(*(moved.get(before, ()) for before in waits[op]))
+        waits[op] = {*{queue[before]: before for before in sorted(known)}.values()}
         if posted[op]:
             moved[op] = waits.pop(op)
     found = np.array([(op, before) for op, several in waits.items() for before in several], np.int64).reshape(-1, 2).T
