@@ -1,6 +1,6 @@
 """Operations that take no time, where others only meet, and waits for starts: both become plain waits between the others.
 
-Also here: receives that wait for nothing, where messages must be able to go before their receivers wait for them.
+Also here: sends that leave in turn, and receives that wait for nothing, where messages go before their receivers wait for them.
 
 O operations, W waits, M messages.
 """
