@@ -1,7 +1,8 @@
 """The trace that a GOAL schedule makes: sends and receives on one group of all ranks, and computations that last as it says.
 
 A computation follows the one before it on its cpu, in the order of the file. A message waits for what it requires, so that its
-NIC has a stream of its own, and until the one before it of its ends and tag has left. Operations of 0 ns are no events: what waits for one waits for what it waits for.
+NIC has a stream of its own, and until the one before it of its ends and tag has left. Operations of 0 ns are no events:
+what waits for one waits for what it waits for.
 """
 
 from dataclasses import replace
