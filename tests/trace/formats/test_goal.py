@@ -199,17 +199,86 @@ def test_numbers_of_a_binary_file_that_are_out_of_range(read):
             read(binary(ops), "x.bin")
 
 
-def test_ranks_that_send_before_they_receive_do_not_wait_for_ever(read):
-    """Each receives once it has sent: both messages of 8 bytes go at once. The calc waits for its rank's send, too."""
-    text = "num_ranks 2\n" + "".join(
-        f"rank {rank} {{ s: send 8b to {1 - rank}; r: recv 8b from {1 - rank}; c: calc 40; r requires s; c requires r }}\n"
-        for rank in (0, 1)
-    )
-    trace = read(text)
-    assert step_s(trace) == pytest.approx(8e-9 + 1e-6 + 40e-9, abs=1e-12)
+SWAP = "num_ranks 2\n" + "".join(
+    f"rank {rank} {{ s: send SIZEb to {1 - rank}; r: recv SIZEb from {1 - rank}; c: calc 40; r requires s; c requires r }}\n"
+    for rank in (0, 1)
+)
+
+
+@pytest.mark.parametrize("size", [8, 65535, 65536])
+def test_ranks_that_send_before_they_receive_do_not_wait_for_ever(read, size):
+    """Each receives once it has sent: both messages go at once. The calc waits for its rank's send, too."""
+    trace = read(SWAP.replace("SIZE", str(size)))
+    assert step_s(trace) == pytest.approx(size * 1e-9 + 1e-6 + 40e-9, abs=1e-12)
     assert [waits(trace.events[0], row) for row in (1, 2)] == [[], [0, 1]]
-    assert "for ever" in reading_of(trace).assumptions[0]
-    assert "for ever" not in reading_of(read(PING)).assumptions[0]
+    assert ("for ever" in reading_of(trace).assumptions[0]) == (size > 65535)
+
+
+@pytest.mark.parametrize("size", [65535, 65536])
+def test_large_messages_wait_for_their_receivers(read, size):
+    """The receiver computes for 1 ms before it receives: a small message is there by then, a large one flows only then."""
+    trace = read(
+        f"num_ranks 2\nrank 0 {{ send {size}b to 1 }}\nrank 1 {{ c: calc 1000000; r: recv {size}b from 0; d: calc 9 "
+        "cpu 1; r requires c; d requires r }\n"
+    )
+    assert step_s(trace) == pytest.approx(1e-3 + 9e-9 + (size > 65535) * (size * 1e-9 + 1e-6), abs=1e-12)
+
+
+def pipeline(n, segments, size, receives="r{i}: recv {size}b from {before} tag 7", more=""):
+    """Return a schedule in which n ranks in a row pass segments on, each once it has it; all have one tag."""
+    told = [f"num_ranks {n}"]
+    for rank in range(n):
+        told.append(f"rank {rank} {{")
+        for i in range(segments):
+            if rank:
+                told.append(receives.format(i=i, size=size, before=rank - 1))
+            if rank < n - 1:
+                told.append(f"s{i}: send {size}b to {rank + 1} tag 7")
+            if 0 < rank < n - 1:
+                told.append(f"s{i} requires r{i}")
+            if rank and i:
+                told.append(more.format(i=i, before=i - 1))
+        told.append("}")
+    return "\n".join(told) + "\n"
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_messages_of_one_pair_and_tag_follow_one_another_without_the_latency(read, size):
+    """They leave one after another: the last of 3 arrives after 3 times its bytes, and the latency once."""
+    assert step_s(read(pipeline(2, 3, size))) == pytest.approx(3 * size * 1e-9 + 1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_a_pipeline_of_ranks_takes_its_closed_form(read, size):
+    """The last of k segments leaves the first of n ranks after k times its bytes, and then crosses n - 2 ranks more."""
+    n, k = 5, 20
+    took = step_s(read(pipeline(n, k, size)), STAR.replace("n=2", f"n={n}"))
+    assert took == pytest.approx((k + n - 2) * size * 1e-9 + (n - 1) * 1e-6, abs=1e-12)
+
+
+def test_receives_that_wait_for_one_another_do_not_slow_small_messages(read):
+    """Each receive requires the one before it; the waits of the last sends are for the last of each queue alone."""
+    n, k = 4, 30
+    trace = read(pipeline(n, k, 500, more="r{i} requires r{before}"))
+    took = step_s(trace, STAR.replace("n=2", f"n={n}"))
+    assert took == pytest.approx((k + n - 2) * 500e-9 + (n - 1) * 1e-6, abs=1e-12)
+    assert len(waits(trace.events[1], len(trace.events[1]) - 1)) == 2
+
+
+def test_a_message_may_be_sent_before_the_one_to_another_rank_of_an_earlier_line(read):
+    """Only messages of one pair and tag take turns: those to two ranks share the sender's link from the start."""
+    text = "num_ranks 3\nrank 0 { a: send 1000b to 1; b: send 1000b to 2 }\n" + "".join(
+        f"rank {rank} {{ recv 1000b from 0 }}\n" for rank in (1, 2)
+    )
+    assert step_s(read(text), STAR.replace("n=2", "n=3")) == pytest.approx(2e-6 + 1e-6, abs=1e-12)
+    text = text.replace("a: send", "c: calc 5000; a requires c; a: send")
+    ends = read(text).events[0]
+    assert [waits(ends, row) for row in (1, 2)] == [[0], []]
+
+
+def test_tags_stay_where_a_pair_has_each_once(read):
+    assert {*read(PING).events[0].tag.tolist()} == {0, 5}
+    assert read(pipeline(2, 3, 10)).events[0].tag.tolist() == [0, 1, 2]
 
 
 def test_messages_of_other_tags_and_peers_and_computations_of_other_cpus_may_overtake(read):

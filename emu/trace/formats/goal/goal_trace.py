@@ -1,7 +1,8 @@
 """The trace that a GOAL schedule makes: sends and receives on one group of all ranks, and computations that last as it says.
 
-A computation follows the one before it on its cpu, in the order of the file. A message waits for what it requires alone, so
-that its NIC has a stream of its own. Operations of 0 ns are no events: what waits for one waits for what it waits for.
+A computation follows the one before it on its cpu, in the order of the file. A message waits for what it requires, so that its
+NIC has a stream of its own, and until the one before it of its ends and tag has left. Operations of 0 ns are no events:
+what waits for one waits for what it waits for.
 """
 
 from dataclasses import replace
@@ -16,7 +17,7 @@ from emu.files import has_ending, read_input
 from emu.trace.formats.goal.goal_binary import COOKIE, parse_binary
 from emu.trace.formats.goal.goal_ops import GoalOps, Op
 from emu.trace.formats.goal.goal_text import parse_text
-from emu.trace.formats.goal.meeting_points import bypass, is_circular, post_receives, wait_for_ends
+from emu.trace.formats.goal.meeting_points import bypass, is_circular, leave_in_turn, post_receives, wait_for_ends
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.kernel_shape import MOVES
 from emu.trace.trace import COMMAND, PARTS, Events, Group, Kind, Trace, typed_events
@@ -26,7 +27,8 @@ GOAL_ENDINGS = (".goal",)
 _NAMES = ("", "send", "recv", "calc")  # names of events, by Op
 _KINDS = np.array([Kind.MARK, Kind.SEND, Kind.RECV, Kind.COMPUTE])
 _NS = 1e-9  # seconds of a nanosecond
-_LATE = "a message flows once both its ends are there: none is sent before its receiver waits for it"
+_EAGER_BYTES = 65535  # what LogGOPSim sends to ranks that do not wait for it so far, where nobody gives another S
+_LATE = f"messages above {_EAGER_BYTES} bytes flow once both ends are there; others before their receivers wait for them"
 _EARLY = "messages of any size flow before their receivers wait for them: else ranks would wait for one another for ever"
 _EMPTY = "messages of 0 bytes have one byte"
 
@@ -90,8 +92,10 @@ def trace_of(given: GoalOps, file: str) -> Trace:
     timed = bypass(plain, (plain.kind == Op.CALC) & (plain.size == 0))
     if not len(timed.kind):
         raise InputError(f"goal: {file!r} has no operation that takes time; write a send, a recv or a calc")
-    early = is_circular(timed, _messages(timed, file))
-    ops = _in_columns(post_receives(timed) if early else timed)
+    messages, in_turn, receives = _messages(timed, file), leave_in_turn(timed), timed.kind == Op.RECV
+    ops = post_receives(in_turn, receives & (timed.size <= _EAGER_BYTES))
+    early = is_circular(ops, messages)
+    ops = _in_columns(post_receives(in_turn, receives) if early else ops, messages)
     spans = zip(ops.first[:-1].tolist(), ops.first[1:].tolist(), strict=True)
     n, nics = ops.n_ranks, int(ops.cpu[ops.kind == Op.CALC].max(initial=-1)) + 1
     return Trace(
@@ -165,15 +169,26 @@ def _events(ops: GoalOps, low: int, high: int, nics: int) -> Events:
     return replace(typed_events(columns), lasts_s=column(np.where(talks, 0, ops.size[low:high] * _NS), np.float64))
 
 
-def _in_columns(ops: GoalOps) -> GoalOps:
-    """Return the operations with waits in the order of those that wait, and with tags that a trace can hold."""
-    order = np.lexsort((ops.waited, ops.waiting))
-    tag = ops.tag if ops.tag.max(initial=0) < 2**31 else np.unique(ops.tag, return_inverse=True)[1].ravel()
+def _in_columns(ops: GoalOps, messages: I64) -> GoalOps:
+    """Return the operations with waits in the order of those that wait, and with tags that a trace can hold.
+
+    A trace has the messages of one tag wait for the end of the one before; where a pair of ranks has a tag twice, or a tag is
+    too large, the messages of each pair are numbered instead.
+
+    Args:
+        ops: The operations.
+        messages: [2, messages] the send and the receive of each message.
+    """
+    order, tag = np.lexsort((ops.waited, ops.waiting)), ops.tag
+    pair = ops.rank[messages[0]] * ops.n_ranks + ops.peer[messages[0]]
+    if turns(np.unique(np.stack((pair, tag[messages[0]])), axis=1, return_inverse=True)[1].ravel()).any() or tag.max() >= 2**31:
+        tag = tag.copy()
+        tag[messages] = turns(pair)
     return replace(ops, waiting=ops.waiting[order], waited=ops.waited[order], tag=tag)
 
 
 def _reading(ops: GoalOps, early: bool) -> Reading:
-    """Return what was read; `early`: whether receives wait for nothing."""
+    """Return what was read; `early`: whether all receives wait for nothing."""
     talks = ops.kind != Op.CALC
     return Reading(
         format=GOAL,

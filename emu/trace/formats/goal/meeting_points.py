@@ -1,6 +1,6 @@
 """Operations that take no time, where others only meet, and waits for starts: both become plain waits between the others.
 
-Also here: receives that wait for nothing, where messages must be able to go before their receivers wait for them.
+Also here: sends that leave in turn, and receives that wait for nothing, where messages go before their receivers wait for them.
 
 O operations, W waits, M messages.
 """
@@ -91,6 +91,28 @@ def _resolve(ops: GoalOps, own: range, plain: dict[int, set[int]], starts: dict[
             last[int(cpu[op])] = op
 
 
+def leave_in_turn(ops: GoalOps) -> GoalOps:
+    """Return the operations so that a send also waits until the send before it to its peer with its tag has left.
+
+    These take turns on the way, as receives take them in order; none waits until the one before it has arrived.
+
+    Args:
+        ops: The operations, each of which waits for ends of earlier ones.
+    """
+    later, before = _followers(ops, Op.SEND)
+    waiting, waited = np.unique(np.stack((np.append(ops.waiting, later), np.append(ops.waited, before))), axis=1)
+    return replace(ops, waiting=waiting, waited=waited, at_start=np.zeros(len(waiting), np.bool_))
+
+
+def _followers(ops: GoalOps, kind: Op) -> tuple[I64, I64]:
+    """Return pairs of an operation of a kind and the one before it in its queue: of its cpu, or of its peer and tag."""
+    which = np.flatnonzero(ops.kind == kind)
+    queue = np.stack((ops.rank, *_lane(ops)))[:, which]
+    order = np.lexsort((which, *queue))
+    follows = np.flatnonzero((queue[:, order[1:]] == queue[:, order[:-1]]).all(axis=0))
+    return which[order[follows + 1]], which[order[follows]]
+
+
 def is_circular(ops: GoalOps, messages: I64) -> bool:
     """Return whether operations wait for one another in a circle if a message flows only once both its ends are there.
 
@@ -101,30 +123,40 @@ def is_circular(ops: GoalOps, messages: I64) -> bool:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    talks, count = ops.kind != Op.CALC, len(ops.kind)
-    queue = np.stack((np.where(talks, ops.tag, ops.cpu), ops.peer * talks, ops.kind, ops.rank))
-    order = np.lexsort((np.arange(count), *queue))
-    follows = np.flatnonzero((queue[:, order[1:]] == queue[:, order[:-1]]).all(axis=0))
+    (next_one, one), count = _followers(ops, Op.CALC), len(ops.kind)
     both = np.arange(count)
     both[messages[1]] = messages[0]
-    later, before = (both[np.concatenate(c)] for c in ((ops.waiting, order[follows + 1]), (ops.waited, order[follows])))
+    later, before = (both[np.concatenate(c)] for c in ((ops.waiting, next_one), (ops.waited, one)))
     graph = coo_array((np.ones(len(later), np.bool_), (later, before)), shape=(count, count))
     return int(connected_components(graph, connection="strong")[0]) < count
 
 
-def post_receives(ops: GoalOps) -> GoalOps:
-    """Return the operations with receives that wait for nothing; what waits for a receive also waits for what that waited for.
+def post_receives(ops: GoalOps, which: Bool) -> GoalOps:
+    """Return the operations with some receives that wait for nothing.
+
+    What waits for one of them also waits for what that waited for; of each queue, whose operations end in order, for the last.
 
     Args:
-        ops: The operations, each of which waits for ends of earlier ones.
+        ops: The operations, each of which waits for ends of earlier ones; sends leave in turn.
+        which: [O] which operations wait for nothing; receives alone.
     """
+    if not which[ops.waiting].any():
+        return ops
+    queue = np.unique(np.stack((ops.rank, ops.kind, *_lane(ops))), axis=1, return_inverse=True)[1].ravel().tolist()
     waits: defaultdict[int, set[int]] = defaultdict(set)
     for later, before in zip(ops.waiting.tolist(), ops.waited.tolist(), strict=True):
         waits[later].add(before)
-    receives, moved = ops.kind == Op.RECV, dict[int, set[int]]()
+    posted, moved = which.tolist(), dict[int, set[int]]()
     for op in sorted(waits):
-        waits[op] |= set().union(*(moved.get(before, ()) for before in waits[op]))
-        if receives[op]:
+        known = waits[op].union(*(moved.get(before, ()) for before in waits[op]))
+        waits[op] = {*{queue[before]: before for before in sorted(known)}.values()}
+        if posted[op]:
             moved[op] = waits.pop(op)
     found = np.array([(op, before) for op, several in waits.items() for before in several], np.int64).reshape(-1, 2).T
     return replace(ops, waiting=found[0], waited=found[1], at_start=np.zeros(found.shape[1], np.bool_))
+
+
+def _lane(ops: GoalOps) -> tuple[I64, I64]:
+    """Return [O] the peer and the tag of a message; for a computation its cpu, and 0."""
+    talks = ops.kind != Op.CALC
+    return np.where(talks, ops.peer, ops.cpu), ops.tag * talks
