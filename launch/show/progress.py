@@ -141,10 +141,9 @@ class _ProgressLines:
                     self._say(f": {self._state()}" if self._state else self._so_far())
 
     def _so_far(self) -> str:
-        """Return the time that has passed in words, where the number of parts is unknown."""
+        """Return the time that has passed in words; nothing in the first five seconds."""
         took_s = time.monotonic() - self._began_s
-        counted = self._total is not None and self._done > 0
-        return "" if counted or took_s < SILENCE_S else f": {took_s:.0f} s so far"
+        return "" if took_s < SILENCE_S else f": {took_s:.0f} s so far"
 
     def _say(self, known: str) -> None:
         """Log a line: the label, how much is done, and what is known."""
