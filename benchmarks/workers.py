@@ -42,7 +42,7 @@ class Told(NamedTuple):
 
     answer: Any  # without the times of the host
     wall_s: float
-    said: str  # the last line on stderr
+    said: str  # what it says of tasks that ran again; "": nothing
 
 
 def told(case: str, cache: Path, *words: str) -> Told:
@@ -55,7 +55,8 @@ def told(case: str, cache: Path, *words: str) -> Told:
     began = time.perf_counter()
     command = (str(EMU), *CASES[case], *kept, *words, "--json")
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | cache_with_compiled(cache))
-    return Told(without_wall(json.loads(done.stdout)), time.perf_counter() - began, (done.stderr.splitlines() or [""])[-1])
+    again = (line for line in done.stderr.splitlines() if "ran again" in line)
+    return Told(without_wall(json.loads(done.stdout)), time.perf_counter() - began, next(again, ""))
 
 
 def on_nodes(case: str, cache: Path, killed_after_s: float | None = None) -> Told:

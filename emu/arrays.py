@@ -14,6 +14,10 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
+_PER_VALUE, _FEW = (
+    8,
+    2**16,
+)  # a range of so many numbers for each value, and more, is looked through faster than values are sorted
 
 D = TypeVar("D", bound=np.generic)
 
@@ -39,6 +43,26 @@ def digest(parts: Iterable[object]) -> str:
             state.update(repr(part).encode())
         state.update(b"|")
     return state.hexdigest()
+
+
+def distinct(values: I64, below: int) -> tuple[I64, I64]:
+    """Return the different values in ascending order, and the place of each value among them, as `np.unique` does.
+
+    There is no sort where the range of the values is small.
+
+    Args:
+        values: Numbers of 0 or more.
+        below: A number above all of them.
+    """
+    if below > _PER_VALUE * len(values) + _FEW:
+        found, place = np.unique(values, return_inverse=True)
+        return found, place
+    there = np.zeros(below, np.bool_)
+    there[values] = True
+    found = np.flatnonzero(there)
+    of = np.empty(below, np.int64)
+    of[found] = np.arange(len(found))
+    return found, of[values]
 
 
 def ramps(start: I64, width: I64) -> I64:

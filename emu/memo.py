@@ -1,10 +1,46 @@
-"""Results of methods that are kept with their object, so that none is worked out twice."""
+"""Results that are kept, so that none is worked out twice: of methods, with their object; and of any function, up to a size."""
 
 from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import Any, TypeVar, cast
+from threading import Lock
+from typing import Any, Generic, TypeVar, cast
+
+from cachetools import LRUCache
 
 F = TypeVar("F", bound=Callable[..., Any])
+V = TypeVar("V")
+
+
+class SizedMemo(Generic[V]):
+    """Results by their keys, up to a sum of sizes; those that were not asked for the longest are forgotten first.
+
+    A copy in another process begins empty.
+
+    Args:
+        most: The largest sum of sizes.
+        size_of: A function that returns the size of a result.
+    """
+
+    def __init__(self, most: int, size_of: Callable[[V], int]) -> None:
+        self._most, self._size_of, self._lock = most, size_of, Lock()
+        self._known: LRUCache[Hashable, V] = LRUCache(most, getsizeof=size_of)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SizedMemo, (self._most, self._size_of)
+
+    def of(self, key: Hashable, make: Callable[[], V]) -> V:
+        """Return the result of a key; it is made where it is not known, and kept unless it alone is too large."""
+        with self._lock:
+            known = self._known.get(key)
+        if known is None:
+            known = make()
+            if self._size_of(known) <= self._most:
+                with self._lock:
+                    self._known[key] = known
+        return known
 
 
 def kept_by(key: Callable[..., Hashable]) -> Callable[[F], F]:

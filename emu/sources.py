@@ -25,6 +25,7 @@ _NO_CODE = frozenset({".pyc", ".md"})
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PYTHON = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
 _SENT: list[str] = []  # the digest of the code of users in the process that sent work to this one
+_version = cache(version)  # it reads and parses a file
 _OURS = frozenset({"emu", "launch"})  # packages whose frames are not the caller's
 _USERS: list[Path] = []  # files that have filed something, and modules that these have loaded, in order
 
@@ -82,7 +83,7 @@ def code_digest(*more: Path) -> str:
 
 def product_digest(*more: Path) -> str:
     """Return a digest as `code_digest` does, without the code of users."""
-    return _of_parts(version("numpy"), _of_folders(_own(), ".py"), _of_folders(more))
+    return _of_parts(_version("numpy"), _of_folders(_own(), ".py"), _of_folders(more))
 
 
 def users_digest() -> str:

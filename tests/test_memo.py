@@ -1,11 +1,11 @@
-"""Results of methods are kept with their object, by a key of what the method is asked."""
+"""Results of methods are kept with their object, by a key of what the method is asked; others up to a sum of sizes."""
 
 import pickle
 from dataclasses import dataclass, field
 
 import pytest
 
-from emu.memo import kept_by
+from emu.memo import SizedMemo, kept_by
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,3 +53,30 @@ def test_what_is_kept_goes_with_its_object():
     halves.half(4)
     assert pickle.loads(pickle.dumps(halves)).half(5) == 2
     assert halves.asked == [4]
+
+
+def test_results_are_kept_up_to_a_sum_of_sizes():
+    memo, made = SizedMemo[str](10, len), []
+
+    def asked(word: str) -> str:
+        return memo.of(word[0], lambda: made.append(word) or word)
+
+    assert [asked(word) for word in ("aaaa", "bbbb", "a")] == ["aaaa", "bbbb", "aaaa"]
+    assert asked("cccc") == "cccc"  # there is room for two: "b" was not asked for the longest
+    assert asked("a") == "aaaa"
+    assert asked("b") == "b"
+    assert made == ["aaaa", "bbbb", "cccc", "b"]
+
+
+def test_a_result_that_is_too_large_is_not_kept():
+    memo = SizedMemo[str](3, len)
+    assert [memo.of("key", lambda: "long") for _ in range(2)] == ["long", "long"]
+    assert len(memo) == 0
+    assert memo.of("key", lambda: "new") == "new"
+
+
+def test_a_copy_in_another_process_begins_empty():
+    memo = SizedMemo[str](3, len)
+    memo.of("key", lambda: "one")
+    assert len(pickle.loads(pickle.dumps(memo))) == 0
+    assert pickle.loads(pickle.dumps(memo)).of("key", lambda: "two") == "two"

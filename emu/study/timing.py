@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I32, I64, Bool
+from emu.arrays import F64, I32, I64, Bool, distinct
 from emu.bound.limit import least_between_fs
 from emu.collective.algorithm import Algorithm
 from emu.collective.operation import Operation, cut
@@ -26,7 +26,7 @@ from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import Spread, spread, time_alone
 from emu.topology.placement import with_helpers
-from emu.topology.topology import CHANNELS, Topology, cached_by_topology
+from emu.topology.topology import Topology, cached_by_topology
 from emu.units import TICKS_PER_S
 
 
@@ -163,13 +163,19 @@ def _count(laid: PlacedSchedule, domain: Domain | None) -> int:
 def _busiest_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
     """Return the ticks of the busiest link at full rate, from every row."""
     sent = np.flatnonzero((plan.src != plan.dst) & (sizes[plan.slot] > 0))
-    ends = (plan.src[sent].astype(np.int64) * plan.n_participants + plan.dst[sent]) * CHANNELS + plan.channel[sent]
-    pairs, number = np.unique(ends, return_inverse=True)
-    (src, dst), channel = np.divmod(pairs // CHANNELS, plan.n_participants), pairs % CHANNELS
+    n, channels = plan.n_participants, _channels(plan)
+    ends = (plan.src[sent].astype(np.int64) * n + plan.dst[sent]) * channels + plan.channel[sent]
+    pairs, number = distinct(ends, n * n * channels)
+    (src, dst), channel = np.divmod(pairs // channels, n), pairs % channels
     routes = topology.routes(nodes[src], nodes[dst], channel)
     crossing = np.bincount(number, sizes[plan.slot[sent]], len(pairs))
     carried = np.bincount(routes.link, np.repeat(crossing, routes.hops), len(topology.links))
     return float((carried / topology.links.bandwidth_Bps).max(initial=0.0)) * TICKS_PER_S
+
+
+def _channels(plan: Schedule) -> int:
+    """Return a number above all channels of a schedule."""
+    return int(plan.channel.max(initial=0)) + 1
 
 
 def claimed_fs(found: Algorithm, shape: Shape, topology: Topology) -> float:
@@ -287,17 +293,25 @@ def _messages(
     first = np.flatnonzero(new)
     of_row = np.cumsum(new) - 1
     bytes_of = np.add.reduceat(sizes[slot], first) if len(first) else np.zeros(0)
-    pair = (src[first] * plan.n_participants + dst[first]) * CHANNELS + channel[first]
-    alpha_fs, fs_per_byte = _ways(pair, plan.n_participants, topology, nodes)
-    queue = np.unique(((src * CHANNELS + channel) * 2 + inside)[first], return_inverse=True)[1]
+    n, channels = plan.n_participants, _channels(plan)
+    alpha_fs, fs_per_byte = _ways((src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes)
+    _, queue = distinct(((src * channels + channel) * 2 + inside)[first], n * channels * 2)
     reads, writes = src * len(sizes) + slot, dst * len(sizes) + written
     return of_row, reads, writes, round_of, (first, queue, bytes_of * fs_per_byte, alpha_fs)
 
 
-def _ways(pair: I64, n: int, topology: Topology, nodes: I64) -> tuple[F64, F64]:
-    """Return [M] ticks of latency, and [M] ticks that a byte takes over the narrowest link; both are 0 inside a rank."""
-    asked, number = np.unique(pair, return_inverse=True)
-    (src, dst), channel = np.divmod(asked // CHANNELS, n), asked % CHANNELS
+def _ways(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
+    """Return [M] ticks of latency, and [M] ticks that a byte takes over the narrowest link; both are 0 inside a rank.
+
+    Args:
+        way: [M] the number of each message's (sender, receiver, channel), by rows.
+        counts: The numbers of participants and of channels.
+        topology: The topology on which the messages run.
+        nodes: [P] the node of each participant.
+    """
+    n, channels = counts
+    asked, number = distinct(way, n * n * channels)
+    (src, dst), channel = np.divmod(asked // channels, n), asked % channels
     away = np.flatnonzero(src != dst)
     routes = topology.routes(nodes[src[away]], nodes[dst[away]], channel[away])
     alpha_fs, fs_per_byte = np.zeros(len(asked)), np.zeros(len(asked))

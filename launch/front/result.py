@@ -25,7 +25,8 @@ if TYPE_CHECKING:  # they take long to load
 R = TypeVar("R")
 _INTERNAL = frozenset({"FILES", "as_json", "exit_code", "has_report", "records", "with_means"})  # for the shell
 PICTURES = (".png", ".svg", ".pdf")  # the endings of files of a picture
-_FRAME_PX = 720  # height of a report in a notebook
+_FRAME_PX = 720  # height of a report in a notebook at most; a shorter page makes its frame as short, where scripts may run
+_SHRINK = f"this.style.height=Math.min({_FRAME_PX},this.contentDocument.body.offsetHeight+24)+'px'"
 
 
 def late(name: str) -> Callable[..., Any]:
@@ -187,7 +188,7 @@ class Result(Sequence[R], Generic[R]):
         if type(self).page is Result.page and PICTURES[0] not in self.FILES:
             return f"<pre>{html.escape(self.text())}</pre>"
         source = html.escape(late("html.page:html_of")(self.page()), quote=True)
-        return f'<iframe srcdoc="{source}" style="width:100%;height:{_FRAME_PX}px;border:0"></iframe>'
+        return f'<iframe srcdoc="{source}" onload="{_SHRINK}" style="width:100%;height:{_FRAME_PX}px;border:0"></iframe>'
 
     def __getattr__(self, name: str) -> Any:
         """Return a field of the only row.

@@ -140,7 +140,7 @@ class _RayTasks:
             self._keep_log = True
         finally:
             self._process.end(keep_log=self._keep_log)
-        if self._again:
+        if self._again or self._lost_nodes:
             _log.info(f"{self._again} of {self._started} tasks ran again: {_cause(self._lost_nodes)}")
 
 

@@ -10,6 +10,7 @@ Ray does not tell which tasks it has tried again. So it tries none again here; t
 import pickle
 import socket
 import sys
+import time
 from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -24,6 +25,7 @@ from launch.ray.actors import join_or_start
 
 _TRIES = 4  # of a task whose process or node is lost
 _ANSWER_S = 2.0  # time in which a node must answer
+_LOOK_S = 1.0  # time after which a result lets the nodes be looked at again
 _resources: Any = ray.cluster_resources
 _nodes: Any = ray.nodes
 _WORK: list[Any] = []  # of a process of Ray, once it has done a task
@@ -56,6 +58,7 @@ class Tasks:
         self._task: Any = ray.remote(num_cpus=1, max_retries=0)(_do)
         self._ended: SimpleQueue[tuple[Task, int, Future[Any]]] = SimpleQueue()
         self._lost_before, self._lost = {node["NodeID"] for node in _nodes() if not node["Alive"]}, set[str]()
+        self._look_at_s = 0.0  # when the nodes are looked at next
         Thread(target=self._send_results, daemon=True).start()
 
     def start(self, task: Task, tries: int = 1) -> None:
@@ -71,14 +74,21 @@ class Tasks:
             error = ended.exception()
             if error is None:
                 how, found = ended.result()
+                self._look(_LOOK_S)
                 self._send(task, how, found, tries)
                 continue
             lost = isinstance(error, RayError) and not isinstance(error, RayTaskError | RuntimeEnvSetupError)
-            self._lost |= _lost_nodes() - self._lost_before
+            self._look(0.0)
             if lost and tries < _TRIES:
                 self.start(task, tries + 1)
             else:
                 self._send(task, "lost", str(error).strip().splitlines()[-1].encode(), tries)
+
+    def _look(self, after_s: float) -> None:
+        """Note the nodes that are lost, also those on which no task ran, if the last look was so many seconds ago."""
+        if time.monotonic() >= self._look_at_s or not after_s:
+            self._lost |= _lost_nodes() - self._lost_before
+            self._look_at_s = time.monotonic() + after_s
 
     def _send(self, task: Task, how: str, found: bytes, tries: int) -> None:
         """Send the result of a task."""

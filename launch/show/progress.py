@@ -1,7 +1,8 @@
 """Progress of what takes long: nowhere by default; on stderr for the command line; by a callback of the user's.
 
 On a terminal it is a bar, with the rows that are known above it. Elsewhere it is a line for each row that is known, and a line
-whenever nothing was said for five seconds. Nothing is shown in the first two seconds.
+whenever nothing was said for four seconds, so that a busy machine is not silent for more than five. Nothing is shown in the
+first two seconds.
 """
 
 import importlib
@@ -18,7 +19,7 @@ from launch.show.row_file import row_known
 
 T = TypeVar("T")
 PATIENCE_S = 2.0
-SILENCE_S = 5.0  # the longest time without a line
+SILENCE_S = 4.0  # the time after which a line is due
 _log = logging.getLogger("emu")
 Advance = Callable[..., None]  # takes what is known now in a few words, or nothing
 State = Callable[[], str] | None  # says in words what is done and what is left; None: the number of advances says it
@@ -100,7 +101,7 @@ def _on_stderr(label: str, total: int | None, state: State) -> AbstractContextMa
 
 @contextmanager
 def _logged(label: str, total: int | None, state: State) -> Iterator[Advance]:
-    """Log a line for each advance that says what is known, and one whenever five seconds have passed without."""
+    """Log a line for each advance that says what is known, and one whenever four seconds have passed without."""
     lines, over = _ProgressLines(label, total, state), threading.Event()
     watcher = threading.Thread(target=lines.watch, args=(over,), daemon=True)
     watcher.start()
@@ -141,10 +142,9 @@ class _ProgressLines:
                     self._say(f": {self._state()}" if self._state else self._so_far())
 
     def _so_far(self) -> str:
-        """Return the time that has passed in words, where the number of parts is unknown."""
+        """Return the time that has passed in words; nothing in the first four seconds."""
         took_s = time.monotonic() - self._began_s
-        counted = self._total is not None and self._done > 0
-        return "" if counted or took_s < SILENCE_S else f": {took_s:.0f} s so far"
+        return "" if took_s < SILENCE_S else f": {took_s:.0f} s so far"
 
     def _say(self, known: str) -> None:
         """Log a line: the label, how much is done, and what is known."""

@@ -21,13 +21,15 @@ from itertools import islice
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import F64, I64, Bool, column, ramps
+from emu.arrays import F64, I64, Bool, column, digest, ramps
+from emu.memo import SizedMemo
 from emu.topology.builders.route_parts import between_npus, gather, interleave, mix
 from emu.topology.topology import Links, Router, Routes, Topology
 
 UNREACHED = 2**38  # cost that stands for: there is no path
 _CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
 _KEPT = 2**22  # grades that a router keeps for further pairs, 32 MiB
+_WALKED = 2**22  # hops and pairs of the calls whose routes a router keeps: a schedule is bounded and timed at several sizes
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -104,12 +106,17 @@ class ShortestPaths:
     out: IncidentLinks  # links by the node that they leave
     into: IncidentLinks  # links by the node that they enter
     kept: dict[int, I64] = field(init=False, default_factory=dict)  # [nodes] grades of each target that has been asked for
+    walked: SizedMemo[Routes] = field(init=False, default_factory=lambda: SizedMemo(_WALKED, _hops_and_pairs))
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
         """Return the links from each src to each dst on the best path that a hash of its ends and its key picks.
 
         None without a path.
         """
+        return self.walked.of(digest((src, dst, key)), lambda: self._routes(src, dst, key))
+
+    def _routes(self, src: I64, dst: I64, key: I64) -> Routes:
+        """Return what a call returns, worked out anew."""
         targets, row = np.unique(dst, return_inverse=True)
         size = max(1, _CHUNK_WORK // max(1, len(self.links), len(self.passes)))
         walked = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]  # pair and link
@@ -176,6 +183,11 @@ class ShortestPaths:
         on = (least <= rest) & (rest <= least + widest) & (self.narrow[link] <= widest)
         on &= self.passes[head] | (rest == 0)
         return link[on], place[on]
+
+
+def _hops_and_pairs(routes: Routes) -> int:
+    """Return the number of hops and of pairs of routes."""
+    return len(routes.link) + len(routes.start)
 
 
 def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64]) -> list[tuple[I64, I64]]:

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import re
 import time
+from functools import partial
 
 import pytest
 from ray.util import get_node_ip_address
@@ -11,6 +13,7 @@ from emu.errors import InputError
 from emu.store import ValueTable
 from emu.study.job_pool import results_of
 from launch.ray.ray_pool import RayPool
+from launch.ray.tasks import _LOOK_S
 from tests.launch.answers import without_wall
 from tests.launch.processes import wait_for
 from tests.launch.ray.nodes import SECOND, kill_raylet, two_nodes
@@ -79,3 +82,13 @@ def test_a_node_that_is_lost_costs_only_its_tasks(nodes, tmp_path, caplog):
     again, rest = caplog.messages[-1].split(" ", 1)
     assert rest == "of 12 tasks ran again: a node was lost"
     assert 1 <= int(again) <= 3
+
+
+def test_a_node_that_is_lost_is_told_even_if_no_task_ran_on_it(caplog):
+    with two_nodes(cpus=1) as (address, second), caplog.at_level(logging.INFO, "emu"):
+        with RayPool("emu test", address).open(partial(pow, 2), None, 9) as opened:
+            assert [*results_of(iter([opened.submit(job) for job in range(3)]), 3)] == [1, 2, 4]
+            kill_raylet(second)
+            time.sleep(2 * _LOOK_S)
+            assert [*results_of(iter([opened.submit(job) for job in range(3, 9)]), 6)] == [8, 16, 32, 64, 128, 256]
+        assert re.fullmatch(r"[0-6] of 9 tasks ran again: a node was lost", caplog.messages[-1])

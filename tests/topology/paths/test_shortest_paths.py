@@ -221,12 +221,31 @@ def test_a_target_is_searched_once(monkeypatch):
     router, searched = _leaves(3, 0), []
     grades = shortest_paths.ShortestPaths.grades
     monkeypatch.setattr(shortest_paths.ShortestPaths, "grades", lambda self, of: searched.extend(of) or grades(self, of))
-    for _ in range(3):
-        router(np.array([0, 5, 7]), np.array([9, 9, 2]), np.zeros(3, np.int64))
+    for key in range(3):
+        router(np.array([0, 5, 7]), np.array([9, 9, 2]), np.full(3, key))
     assert sorted(searched) == [2, 9]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_that_are_asked_for_again_are_not_walked_again(monkeypatch, seed):
+    router, walked, walk = _leaves(3, seed), [], shortest_paths._walk
+    monkeypatch.setattr(shortest_paths, "_walk", lambda *asked: walked.append(1) or walk(*asked))
+    src, dst, keys = np.array([0, 5, 7]), np.array([9, 9, 2]), range(8)
+    first = [router(src, dst, np.full(3, key)) for key in keys]
+    again = [router(src.copy(), dst.copy(), np.full(3, key)) for key in keys]
+    assert len(walked) == len(keys)
+    assert [one is other for one, other in zip(first, again, strict=True)] == [True] * len(keys)
+    router(dst, src, np.zeros(3, np.int64))
+    assert len(walked) == len(keys) + 1  # the way back is another one
+    for key, found in zip(keys, first, strict=True):
+        fresh = _leaves(3, seed)(src, dst, np.full(3, key))
+        assert np.array_equal(found.link, fresh.link)
+        assert np.array_equal(found.start, fresh.start)
 
 
 def test_a_router_that_is_turned_round_keeps_nothing_of_the_other():
     router = _leaves(3, 1)
     router(np.array([0]), np.array([9]), np.array([0]))
     assert router.back().kept == {}
+    assert len(router.walked) == 1
+    assert len(router.back().walked) == 0

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import emu
 from tests.launch.conftest import Done
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -146,6 +147,18 @@ def test_a_report_of_plans_says_what_the_json_says(report: Callable[..., Report]
         assert f"<h2>{head}</h2>" in text
     for sentence in found["assumptions"]:
         assert text.count(f">{sentence}<") == 1
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium is installed")
+def test_a_frame_in_a_notebook_is_as_tall_as_its_report_up_to_a_limit(tmp_path: Path) -> None:
+    answers = emu.verify("all_reduce", algorithm="ring", ranks=2), emu.verify(ranks=2)
+    page = tmp_path / "cells.html"
+    page.write_text("<!doctype html>" + "".join(each._repr_html_() for each in answers))
+    dom, console = dom_of(page, tmp_path)
+    assert console == ""
+    short, long = (int(px) for px in re.findall(r'style="[^"]*height: ?(\d+)px', dom))
+    assert 100 < short < 400
+    assert long == 720
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium is installed")

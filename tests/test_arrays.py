@@ -1,0 +1,18 @@
+"""What arrays of numbers are turned into is what numpy says, by another way."""
+
+import numpy as np
+import pytest
+
+from emu.arrays import distinct
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("below", [1, 7, 2**12, 2**20, 2**40])
+def test_different_values_are_found_as_numpy_finds_them(seed: int, below: int) -> None:
+    random = np.random.default_rng(seed)
+    values = random.integers(0, below, random.integers(0, 50))
+    found, place = distinct(values, below)
+    wanted, at = np.unique(values, return_inverse=True)
+    assert np.array_equal(found, wanted)
+    assert np.array_equal(place, at)
+    assert found.dtype == place.dtype == np.int64
