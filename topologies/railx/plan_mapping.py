@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64
 from emu.decompose import NONE
 from emu.errors import must_be
 from emu.topology.catalogue import Count, Invariants, SettingKind, planned
@@ -89,8 +89,8 @@ def _build(mapped: MappedSystem) -> Topology:
     if mapped.turns:
         took = format_time(seconds(system.hardware.turning))
         told.append(
-            f"dimensions that share rails have links of their own, of which an OCS lights those of one dimension at a time, for "
-            f"all nodes that they join; it takes {took} to turn (5.2)"
+            f"dimensions that share rails have links of their own, of which an OCS lights those of one dimension at a time, "
+            f"for all nodes that they join; it takes {took} to turn (5.2)"
         )
     return replace(
         found,
@@ -127,7 +127,7 @@ def _needs(system: System, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
             crossed = here // stride % group.size != to // stride % group.size
             switches.append(np.where(crossed, own, -1))
             states.append(np.full(len(src), state))
-    return np.stack(switches, axis=1), column(np.stack(states, axis=1), np.int64)
+    return np.stack(switches, axis=1), np.stack(states, axis=1)
 
 
 def _sets(system: System) -> Iterator[tuple[int, list[tuple[RailGroup, int]]]]:

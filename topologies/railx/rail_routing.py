@@ -192,7 +192,7 @@ def _rail_on(walk: _Walk, axis: int, who: I64, placed: PlacedGroup) -> I64:
 
 
 def _nearest(walk: _Walk, axis: int, placed: PlacedGroup, asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
-    """Return the rail's column of each message in a dimension whose rails join all places; 1 if it leaves by the - port, else 0.
+    """Return the rail's column of each message where rails join all places of a dimension; 1 if it leaves by a - port, else 0.
 
     The rail leads to the place that the message goes to. Its port is on the chip nearest to the message's chip. Of several
     such rails, `walk.flow` picks one.

@@ -15,9 +15,7 @@ from emu.topology.topology import CHANNELS, Circuits
 from emu.trace.replay.event_builder import EventBuilder
 
 
-def add_turns(
-    builder: EventBuilder, circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, met_fs: I64
-) -> None:
+def add_turns(builder: EventBuilder, circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, met_fs: I64) -> None:
     """Add the turns of all switches: each waits for the messages before it, and holds back the messages after it.
 
     Args:
