@@ -89,7 +89,7 @@ def placed_step(way: str, job: float, faults: float, taper: int = _TAPER, gpus: 
     return PlacedStep(step.step_time_s, float(bytes_sent[of_gpus & (kind == 3)].sum() / total), crossing, cross_tor(of, groups))
 
 
-_JOB = "405B with MHA as in table 2, by TP=32 x CP=2 x DP, on 1,024 GPUs (8 GPUs a node, 2 nodes a ToR, K=3), nothing fitted"
+_JOB = "405B with MHA as in table 2, by TP=32 x CP=2 x DP, on 1,024 GPUs (8 GPUs a node, 2 nodes a ToR, K=3)"
 
 
 def _told(found: PlacedStep) -> str:
