@@ -3,7 +3,7 @@
 Letters are those of table 4: n ports of a chip's edge, n_c, n_e and n_p those of CP, EP and PP, V the bytes of a request.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from emu.model.generate.item import Ask
@@ -168,9 +168,9 @@ MAPPED: Mapping[str, Callable[[], Answer]] = {
 }
 
 
-def turned(_: object) -> Sequence[Figure]:
+def turned(_: object) -> Figure:
     """Return what figure 13 is about: a step whose CP and EP take rails in turns, by how long switches turn."""
-    turns = (1e-6, 1e-5, 1e-4, 1e-3)
+    turns = (1.0, 10.0, 100.0, 1000.0)  # us
     dynamic = [1e3 * s for s in _steps_by_turn().values()]
     fixed = 1e3 * best_static(FINE, PAIRINGS[0])[0]
     curves = (Curve("CP and EP in turns", turns, dynamic), Curve("the best fixed split", turns, [fixed] * len(turns)))
