@@ -105,9 +105,8 @@ def _pairs() -> Answer:
     in_order = list(volumes.values()) == sorted(volumes.values(), reverse=True)
     told = f"least steps {', '.join(f'{1e3 * s:.3f}' for s in fine)} ms"
     bytes_told = "bytes that a rank sends: " + ", ".join(f"{axis} {size}" for axis, size in volumes.items())
-    return Answer(
-        told, (bytes_told, fine_told, coarse_told), holds=in_order and fine[0] == min(fine) and coarse[0] == min(coarse)
-    )
+    first = all(each[0] < min(each[1:]) for each in (fine, coarse))
+    return Answer(told, (bytes_told, fine_told, coarse_told), holds=in_order and first)
 
 
 _TURNS = ("1us", "10us", "100us", "1ms")
@@ -174,8 +173,5 @@ def turned(_: object) -> Figure:
     dynamic = [1e3 * s for s in _steps_by_turn().values()]
     fixed = 1e3 * best_static(FINE, PAIRINGS[0])[0]
     curves = (Curve("CP and EP in turns", turns, dynamic), Curve("the best fixed split", turns, [fixed] * len(turns)))
-    return [
-        Figure(
-            "RailX figure 13: a step of 144 chips whose rails CP and EP take in turns", "seconds of a turn", "ms", curves, "x"
-        )
-    ]
+    title = "RailX figure 13: a step of 144 chips whose rails CP and EP take in turns"
+    return Figure(title, "us of a turn", "ms of a step", curves, log="x")
