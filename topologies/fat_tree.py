@@ -4,16 +4,36 @@ Sources: Al-Fares et al., A scalable, commodity data center network architecture
 for sizes and tapers, Feng et al., RailX (arXiv:2507.18889), Table 6. R ports a switch, T tiers, N = 2 (R/2)^T hosts.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from emu.errors import must_be
 from emu.topology.builders.clos import Tier, clos, clos_invariants, count
-from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Dims, Invariants, Latency, show_dims, topology
+from emu.topology.builders.wiring import SwitchAdding
+from emu.topology.catalogue import (
+    HOP_LATENCY,
+    PORT_RATE,
+    Bandwidth,
+    Count,
+    Dims,
+    Invariants,
+    Latency,
+    one_of,
+    show_dims,
+    topology,
+)
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "Al-Fares et al., A scalable, commodity data center network architecture (SIGCOMM 2008); RailX, Table 6"
 _MAX_TIERS = 8
+
+
+@dataclass(frozen=True)
+class LeafAdding(SwitchAdding):
+    """The setting that says whether the switches of the lowest tier add what their hosts send, as InfiniBand's can (SHARP)."""
+
+    adds: Annotated[str, one_of("no", "yes")] = "no"
 
 
 def _tapers(tiers: int, taper: tuple[int, ...]) -> tuple[int, ...]:
@@ -47,7 +67,7 @@ def _tier_name(tier: int) -> str:
     return f"tier {tier} to {tier + 1}" if tier else "NPU to tier 1"
 
 
-def _invariants(**settings: Any) -> Invariants:
+def _invariants(adding: object = None, adds: str = "no", **settings: Any) -> Invariants:
     """Return the invariants of the topology by closed forms."""
     return clos_invariants(_tiers(**settings))
 
@@ -72,6 +92,7 @@ def _assumptions(planes: int, bandwidth: float, latency: int) -> tuple[str, ...]
         "radix=4,tiers=3,planes=2",
         "radix=5,tiers=1",
         "radix=2,tiers=4",
+        "radix=8,adds=yes",
     ),
     full=(
         "radix=64,tiers=3",
@@ -89,16 +110,24 @@ def fat_tree(
     planes: Count = 1,
     bandwidth: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
+    *,
+    adding: LeafAdding,
 ) -> Topology:
     """Join hosts by tiers of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
 
     `taper=7x7` gives each tier below the top its own ratio; RailX's 1:7:49 is `tiers=3,taper=7`. `planes` are equal trees side
-    by side, bundled.
+    by side, bundled. `adds=yes`: switches of the lowest tier add what their hosts send, as InfiniBand's can (SHARP).
     """
     built = _tiers(radix, tiers, taper, planes, bandwidth, latency)
     counts = count(built)
     bill = {"switch": planes * counts.switches, "optical transceiver": 2 * planes * sum(counts.cables)}
-    return clos("fat-tree", built, bill, _assumptions(planes, bandwidth, latency))
+    return adding.of(clos("fat-tree", built, bill, _assumptions(planes, bandwidth, latency)), *_leaves(built))
+
+
+def _leaves(built: list[Tier]) -> tuple[int, int]:
+    """Return the first switch of the lowest tier, which is the first after the NPUs, and the number of them."""
+    nodes = count(built).nodes
+    return nodes[0], nodes[1]
 
 
 def _pgft_tiers(
@@ -113,7 +142,7 @@ def _pgft_tiers(
     return [Tier(m, w, bandwidth, latency, p, name=_tier_name(i)) for i, (m, w, p) in columns]
 
 
-def _pgft_invariants(**settings: Any) -> Invariants:
+def _pgft_invariants(adding: object = None, adds: str = "no", **settings: Any) -> Invariants:
     """Return the invariants of the pgft topology by closed forms."""
     return clos_invariants(_pgft_tiers(**settings))
 
@@ -125,7 +154,13 @@ def _pgft_invariants(**settings: Any) -> Invariants:
     invariants=_pgft_invariants,
 )
 def pgft(
-    down: Dims, up: Dims, parallel: Dims = (1,), bandwidth: Bandwidth = PORT_RATE, latency: Latency = HOP_LATENCY
+    down: Dims,
+    up: Dims,
+    parallel: Dims = (1,),
+    bandwidth: Bandwidth = PORT_RATE,
+    latency: Latency = HOP_LATENCY,
+    *,
+    adding: LeafAdding,
 ) -> Topology:
     """Join hosts by the parallel-ports generalised fat tree PGFT(h; m; w; p): any tree whose switches are equal in each tier.
 
@@ -135,6 +170,8 @@ def pgft(
         parallel: p, cables to each parent.
         bandwidth: Bandwidth of a cable.
         latency: Latency of a hop.
+        adding: Whether switches of the lowest tier add what their hosts send (SHARP).
     """
     built = _pgft_tiers(down, up, parallel, bandwidth, latency)
-    return clos("fat-tree:pgft", built, {"switch": count(built).switches}, _assumptions(1, bandwidth, latency))
+    found = clos("fat-tree:pgft", built, {"switch": count(built).switches}, _assumptions(1, bandwidth, latency))
+    return adding.of(found, *_leaves(built))

@@ -112,12 +112,13 @@ def lower(job: FabricJob, joins: Joins = Joins.EXITS) -> LoweredSchedule:
     return lower_placed(lay(job, joins))
 
 
-def lay(job: FabricJob, joins: Joins = Joins.EXITS) -> PlacedSchedule:
+def lay(job: FabricJob, joins: Joins = Joins.EXITS, *, turns: bool = True) -> PlacedSchedule:
     """Return a schedule placed on the nodes of one group, or of several equal groups.
 
     Args:
         job: The schedule, its bytes and its nodes.
         joins: The joins that each participant gets; with entries, a message waits until both its ends have entered.
+        turns: Whether its tasks include the turns of optical switches; False: they come with those between schedules.
 
     Raises:
         InputError: The sizes or places do not fit the schedule; there are several groups where optical switches turn; a round
@@ -126,8 +127,8 @@ def lay(job: FabricJob, joins: Joins = Joins.EXITS) -> PlacedSchedule:
     nodes, circuits = job.nodes, job.topology.circuits
     check_lowered(job.schedule, job.slot_bytes, nodes)
     plan = _rows_needed(job, nodes)
-    needs = partial(_needs, circuits, nodes, job.key) if circuits else None
-    if needs and len(nodes) > 1:
+    needs = partial(_needs, circuits, nodes, job.key) if circuits and turns else None
+    if circuits and len(nodes) > 1:
         raise must_be("lower", "groups", f"one at a time where the optical switches of {job.topology.name} turn", len(nodes))
     classes = classes_of(plan, job.slot_bytes, joins=joins, delayed=job.send_overhead_fs > 0, needs=needs)
     return PlacedSchedule(plan, classes, job.topology, nodes, job.key, job.send_overhead_fs, job.name)

@@ -5,6 +5,8 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import bisection, cut
+from emu.topology.placement import hubs
+from launch.papers.networks import collective_s
 from tests.topologies import counted
 
 PORTS = 36  # 400 Gb/s ports of a chip in RailX's Table 6
@@ -113,3 +115,16 @@ def test_planes_widen_the_links_and_multiply_what_is_bought():
 def test_ports_that_do_not_close_are_refused(line, message):
     with pytest.raises(InputError, match=message):
         build_topology(line)
+
+
+def test_leaf_switches_that_add_serve_the_hosts_below_them():
+    """The ranks of one leaf send each byte once, not 2 (n - 1) / n times; those of two leaves have no switch in common."""
+    plain, adding = (build_topology(f"fat-tree:radix=8,adds={adds}") for adds in ("no", "yes"))
+    assert not plain.adds
+    assert adding.adds
+    assert hubs(adding, np.arange(4), 1).tolist() == [32]
+    assert hubs(adding, np.arange(8), 1).tolist() == []
+    size = 2**26
+    by_switch = collective_s("fat-tree:radix=8,adds=yes", "all_reduce", "in-switch", 4, size)
+    by_ranks = collective_s("fat-tree:radix=8", "all_reduce", "direct", 4, size)
+    assert by_switch / by_ranks == pytest.approx((1 + 1 / 8) / (2 * 3 / 4), rel=1e-3)

@@ -43,6 +43,7 @@ class OcstrxPlan:
     closed: bool = True  # whether the last node is joined to the first
     powers: bool = False  # whether fibres lead 1, 2, 4 ... nodes away (appendix G.3), not 1, 2, 3 ...
     turn_fs: int = TURN  # ticks that OCSTrx take to light other paths
+    taper: int = 0  # bandwidth of a ToR's GPUs over that of its link up; 0: the DCN is one switch that never blocks
 
     def __post_init__(self) -> None:
         what = "domains x ToRs of a domain x nodes of a ToR x GPUs of a node, such as 1x360x2x4"
@@ -85,6 +86,11 @@ class OcstrxPlan:
     def npus(self) -> int:
         """The number of GPUs of all nodes."""
         return self.nodes * self.gpus
+
+    @property
+    def tors(self) -> int:
+        """The number of ToRs."""
+        return self.nodes // self.tor
 
     @property
     def m(self) -> int:
@@ -134,6 +140,7 @@ def _show_nodes(nodes: tuple[int, ...]) -> str:
 
 
 All = Annotated[int, whole_number(1, "all")]  # 0: all
+Taper = Annotated[int, whole_number(1, "none")]  # 0: none
 Nodes = Annotated[tuple[int, ...], SettingKind(_read_nodes, _show_nodes)]
 
 
@@ -153,6 +160,7 @@ def draw(plan: OcstrxPlan) -> Drawing:
     turn = np.pi - (np.arange(plan.gpus) - 0.5 - (plan.k // 2 - 1) / 2) * 2 * np.pi / plan.gpus
     circle = radius * np.stack((np.cos(turn), np.sin(turn)), axis=-1)
     gpus = (node[:, None] + circle).reshape(-1, 2)
-    hub = [[along[-1] / 2, pitch + along[-1] / 12]]
+    tor = np.stack((along[:: plan.tor], np.full(plan.tors, pitch)), axis=-1)[: plan.tors if plan.taper else 0]
+    hub = [[along[-1] / 2, pitch * (1 + (plan.taper > 0)) + along[-1] / 12]]
     boxes = frames("ToR" if plan.tor > 1 else "node", plan.tor * plan.gpus, plan.nodes // plan.tor)
-    return Drawing(np.concatenate((gpus, hub)), boxes)
+    return Drawing(np.concatenate((gpus, hub, tor)), boxes)

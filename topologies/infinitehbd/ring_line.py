@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64, Bool, column
 from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Count, Dims, Invariants, Latency, planned
@@ -20,10 +20,10 @@ from emu.topology.placement import whole_units
 from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.infinitehbd.ocstrx_plan import OCSTRX, TURN, All, Nodes, OcstrxPlan, OcstrxRates, draw
+from topologies.infinitehbd.ocstrx_plan import OCSTRX, TURN, All, Nodes, OcstrxPlan, OcstrxRates, Taper, draw
 from topologies.infinitehbd.orchestration import blocked_distance, bundles, fibres, orchestrate, rings, usable_gpus
 
-TIERS = ("copper", "loopback", "fibre", "DCN")
+TIERS = ("copper", "loopback", "fibre", "DCN", "uplink of a ToR")
 
 
 def _ring_of(plan: OcstrxPlan, joined: int, place: I64) -> tuple[I64, I64]:
@@ -37,7 +37,9 @@ def _ring_of(plan: OcstrxPlan, joined: int, place: I64) -> tuple[I64, I64]:
 
 
 def with_dcn(plan: OcstrxPlan, inside: Sequence[Cables], kinds: I64, rules: tuple[str, ...], **more: Any) -> Topology:
-    """Return the topology of the cables inside the HBD, which come first, and of one from each GPU to the DCN, node n R.
+    """Return the topology of the cables inside the HBD, which come first, and of one from each GPU to the DCN.
+
+    The DCN is node n R. If its ToRs count, GPUs are on their ToR, which are the nodes after it and come last among the cables.
 
     Args:
         plan: The sizes.
@@ -46,37 +48,41 @@ def with_dcn(plan: OcstrxPlan, inside: Sequence[Cables], kinds: I64, rules: tupl
         rules: Sentences that say how the system is used.
         **more: Other fields of a `Topology`.
     """
-    npu = np.arange(plan.npus)
-    kinds = np.concatenate((kinds, np.full(plan.npus, 3)))
-    dcn = Cables("link", npu, np.full(plan.npus, plan.npus), plan.rates.dcn, plan.rates.latency)
-    links, _ = wire(plan.name, [*inside, dcn])
+    npu, tor = np.arange(plan.npus), np.arange(plan.tors if plan.taper else 0)
+    kinds = np.concatenate((kinds, np.full(plan.npus, 3), np.full(len(tor), 4)))
+    at = plan.npus + 1 + npu // (plan.tor * plan.gpus) if plan.taper else np.full(plan.npus, plan.npus)
+    dcn = Cables("link", npu, at, plan.rates.dcn, plan.rates.latency)
+    rate = plan.tor * plan.gpus * plan.rates.dcn / max(plan.taper, 1)
+    up = Cables("link", plan.npus + 1 + tor, np.full(len(tor), plan.npus), rate, plan.rates.latency)
+    links, _ = wire(plan.name, [*inside, dcn, up])
     return Topology(
         plan.name,
         plan.npus,
-        plan.npus + 1,
+        plan.npus + 1 + len(tor),
         replace(links, dimension=column(np.repeat(kinds, 2), np.int16)),
         dims=tuple(size for size in plan.dims if size > 1),
         bill=_bill(plan, kinds),
         assumptions=(*_assumptions(plan), *rules),
-        tiers=TIERS,
+        tiers=TIERS if plan.taper else TIERS[:4],
         draw=partial(draw, plan),
         **more,
     )
 
 
-def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int) -> Topology:
+def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, groups: I64 | None = None) -> Topology:
     """Return the topology of the rings of a job, built around the faulty nodes.
 
     Args:
         plan: The sizes.
         faulty: The faulty nodes.
         job: GPUs for which rings are wanted; 0: all.
+        groups: [groups, m] the nodes of each ring, in the order of ranks; None: those of Algorithm 5.
 
     Raises:
         InputError: There are more than 2**24 links; or see `orchestrate`.
     """
     check_link_count(plan.name, 4 * plan.npus)
-    groups = orchestrate(plan, column(faulty, np.int64), job)
+    groups = orchestrate(plan, column(faulty, np.int64), job) if groups is None else groups
     order, by = rings(plan, groups)
     joined, place = groups.size * plan.gpus, np.arange(plan.npus)
     first, size = _ring_of(plan, joined, place)
@@ -127,16 +133,17 @@ def _passed(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) 
 
 def _bill(plan: OcstrxPlan, kinds: I64) -> dict[str, int]:
     """Return the bill: fibres lit or not, and two copper cables of 200 GB/s for each bundle that is not of OCSTrx (Table 8)."""
-    lit = np.bincount(kinds, minlength=len(TIERS)).tolist()
+    lit = np.bincount(kinds, minlength=5).tolist()
     parts = {
         "NPU": plan.npus,
         "node": plan.nodes,
         "OCSTrx": plan.nodes * plan.k * OCSTRX,
         "fibre": len(fibres(plan)) * OCSTRX,
         "DAC cable": plan.nodes * (plan.gpus - plan.k) * 2,
-        "DCN switch": 1,
+        "DCN switch": 1 + (plan.tors if plan.taper else 0),
         **{f"link of {tier}": count for tier, count in zip(TIERS[:3], lit[:3], strict=True)},
         "cable to the DCN": lit[3],
+        "cable between DCN switches": lit[4],
     }
     return {part: count for part, count in parts.items() if count}
 
@@ -147,9 +154,17 @@ def _assumptions(plan: OcstrxPlan) -> tuple[str, ...]:
         f"a GPU's {format_bandwidth(plan.rates.bandwidth)} one way are halved between its two bundles: "
         f"{format_bandwidth(plan.edge)} to each side",
         f"a link takes {format_time(seconds(plan.rates.latency))}, of which the DCN has two (no latency is published)",
-        f"the DCN, a fat-tree, is one switch that never blocks, {format_bandwidth(plan.rates.dcn)} a GPU",
+        f"the DCN, a fat-tree, {_dcn_text(plan)}, {format_bandwidth(plan.rates.dcn)} a GPU",
         f"bundles {'+'.join(map(str, bundles(plan)))} of a node's 0..{plan.gpus - 1} are OCSTrx, and equal lanes of two meet",
     )
+
+
+def _dcn_text(plan: OcstrxPlan) -> str:
+    """Return what the DCN is, in words."""
+    if not plan.taper:
+        return "is one switch that never blocks"
+    above = f"1/{plan.taper} of its GPUs' bandwidth"
+    return f"is a ToR for each {plan.tor} nodes, whose link up has {above}, and a core that never blocks"
 
 
 def _rules(plan: OcstrxPlan, faulty: int, found: int) -> tuple[str, ...]:
@@ -173,13 +188,19 @@ def _route(plan: OcstrxPlan, places: I64, joined: int, src: I64, dst: I64, key: 
     back &= (ahead != 1) | (key % 2 == 1)  # a ring of two has two cables
     lit = ringed & (back | (ahead == 1))
     far = ~lit & (src != dst)
-    return join(
-        [
-            link_if(lit, np.where(back, 2 * goal + 1, 2 * place)),
-            link_if(far & (src < plan.npus), 2 * (plan.npus + src)),
-            link_if(far & (dst < plan.npus), 2 * (plan.npus + dst) + 1),
-        ]
-    )
+    return join([link_if(lit, np.where(back, 2 * goal + 1, 2 * place)), *_over_dcn(plan, far, src, dst)])
+
+
+def _over_dcn(plan: OcstrxPlan, far: Bool, src: I64, dst: I64) -> list[I64]:
+    """Return the links of messages over the DCN, to which a GPU's cable leads; between ToRs over the core, node n R."""
+    first = plan.npus
+    ends = [link_if(far & (src < first), 2 * (first + src)), link_if(far & (dst < first), 2 * (first + dst) + 1)]
+    if not plan.taper:
+        return ends
+    a, b = (np.where(end < first, end // (plan.tor * plan.gpus), end - first - 1) for end in (src, dst))
+    apart = far & (a != b)
+    up, down = (link_if(apart & (tor >= 0), 2 * (2 * first + tor) + way) for tor, way in ((a, 0), (b, 1)))
+    return [ends[0], up, down, ends[1]]
 
 
 SOURCE = "Shou et al., InfiniteHBD (SIGCOMM 2025), "
@@ -197,6 +218,7 @@ class RingSettings:
         faulty: Faulty nodes, such as 3+17-19.
         job: GPUs for which rings are wanted: fewer leave more choice, so that less traffic leaves the ToRs.
         reconfiguration: Time that OCSTrx take to light other rings: 60 to 80 us (5.1).
+        taper: Bandwidth of the GPUs of a ToR over that of its link up; none: the DCN never blocks.
     """
 
     dims: Dims = (1, 360, 2, 4)
@@ -205,6 +227,7 @@ class RingSettings:
     faulty: Nodes = ()
     job: All = 0
     reconfiguration: Latency = TURN
+    taper: Taper = 0
 
 
 _Plan = tuple[OcstrxPlan, RingSettings]
@@ -212,8 +235,17 @@ _Plan = tuple[OcstrxPlan, RingSettings]
 
 def _invariants(lit: _Plan) -> Invariants:
     """Return the invariants: every GPU has a link to each side, whatever the rings are, and one to the DCN."""
-    npus, rates = lit[0].npus, lit[0].rates
-    return Invariants(4 * npus, 3, 2, npus=npus, switches=1, injection_Bps=rates.bandwidth + rates.dcn, paths=1)
+    npus, rates, tors = lit[0].npus, lit[0].rates, lit[0].tors if lit[0].taper else 0
+    return Invariants(
+        4 * npus + 2 * tors,
+        3,
+        4 if tors > 1 else 2,
+        shortest=not tors,
+        npus=npus,
+        switches=1 + tors,
+        injection_Bps=rates.bandwidth + rates.dcn,
+        paths=1,
+    )
 
 
 def _build(lit: _Plan) -> Topology:
@@ -234,12 +266,14 @@ def _build(lit: _Plan) -> Topology:
         "dims=2x3x4x4,k=4,tp=16,faulty=2+5-6,job=32",
         "dims=1x7x1x2,k=2,tp=2",
         "dims=1x6x2x5,k=5,tp=60",
+        "dims=1x8x2x4,tp=16,taper=4",
     ),
     full=("", "dims=8x128x2x4", "dims=4x128x2x8", "dims=128x128x2x4", "dims=64x128x2x8"),
 )
 def ring(asked: RingSettings, rates: OcstrxRates) -> _Plan:
     """Join nodes by fibres to those up to K away on either side, lit as rings of TP GPUs around faults: the K-hop ring."""
-    return OcstrxPlan("infinitehbd", asked.dims, asked.k, asked.tp, rates, turn_fs=asked.reconfiguration), asked
+    plan = OcstrxPlan("infinitehbd", asked.dims, asked.k, asked.tp, rates, turn_fs=asked.reconfiguration, taper=asked.taper)
+    return plan, asked
 
 
 @planned(
@@ -252,5 +286,5 @@ def ring(asked: RingSettings, rates: OcstrxRates) -> _Plan:
 )
 def line(asked: RingSettings, rates: OcstrxRates) -> _Plan:
     """Join nodes as the K-hop ring does, but without the fibres from the last nodes to the first: the K-hop line."""
-    plan = OcstrxPlan("infinitehbd:line", asked.dims, asked.k, asked.tp, rates, closed=False, turn_fs=asked.reconfiguration)
-    return plan, asked
+    turn, taper = asked.reconfiguration, asked.taper
+    return OcstrxPlan("infinitehbd:line", asked.dims, asked.k, asked.tp, rates, False, turn_fs=turn, taper=taper), asked

@@ -17,7 +17,7 @@ from topologies.railx.rail_repair import place, repair_grid, several_jobs
 from topologies.railx.rail_routing import channels, minimal, minimal_dragonfly, nonminimal
 from topologies.railx.rail_wiring import NAME, Hardware, RailGroup, System, check, links_of, shifts, show_groups
 
-_SOURCE = "Feng et al., RailX (arXiv:2507.18889), 3.2, 3.3 and 4.1"
+SOURCE = "Feng et al., RailX (arXiv:2507.18889), 3.2, 3.3 and 4.1"
 
 Split = tuple[tuple[RailGroup, ...], tuple[RailGroup, ...]]
 Route = Callable[..., Routes]  # (system, src, dst, key) -> routes
@@ -38,7 +38,7 @@ def _read_rails(text: str, name: str) -> Split:
 Rails = Annotated[Split, SettingKind(_read_rails, lambda split: "/".join(map(show_groups, split)))]
 
 
-def _build(variant: str, route: Route, note: str, vcs: int, system: System) -> Topology:
+def build_system(variant: str, route: Route, note: str, vcs: int, system: System) -> Topology:
     """Return the topology of a system, after a check that the hardware allows it.
 
     Args:
@@ -67,15 +67,15 @@ def _build(variant: str, route: Route, note: str, vcs: int, system: System) -> T
         partial(_draw, system),
         symmetry=partial(shifts, system),
         grouper=partial(several_jobs, system) if system.hardware.jobs == "several" else None,
-        mender=partial(repair_grid, system, partial(_build, variant, route, note, vcs)),
+        mender=partial(repair_grid, system, partial(build_system, variant, route, note, vcs)),
     )
 
 
 def _variant(
     name: str, invariants: Callable[[System], Invariants], route: Route, note: str, vcs: int = 0, **more: Any
 ) -> Callable[[Callable[..., System]], Build]:
-    """Return a decorator that files a function from settings to a system as a topology; see `_build` and `planned`."""
-    return planned(f"{NAME}:{name}", partial(_build, name, route, note, vcs), invariants, source=_SOURCE, **more)
+    """Return a decorator that files a function from settings to a system as a topology; see `build_system` and `planned`."""
+    return planned(f"{NAME}:{name}", partial(build_system, name, route, note, vcs), invariants, source=SOURCE, **more)
 
 
 def _assumptions(system: System, vcs: int) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _draw(system: System) -> Drawing:
     return Drawing(at, frames("", system.m**2, system.nodes * (system.m > 1)))
 
 
-def _system_invariants(
+def system_invariants(
     system: System, diameter: int | None, bisection_Bps: float | None, *, shortest: bool = False
 ) -> Invariants:
     """Return the invariants of a system."""
@@ -142,7 +142,7 @@ def _torus_invariants(system: System) -> Invariants:
     m, nodes = system.m, system.sizes
     nearest = m <= 2 or all(size % 2 == 0 for size in nodes)  # else fewer hops between nodes may be more in all
     halved = _halving(system, (2 * system.r, 2 * system.r))
-    return _system_invariants(system, sum(m * size // 2 for size in nodes), halved, shortest=nearest)
+    return system_invariants(system, sum(m * size // 2 for size in nodes), halved, shortest=nearest)
 
 
 @_variant(
@@ -177,7 +177,7 @@ def _hyperx_invariants(system: System) -> Invariants:
     """Return the invariants of the hyperx topology by closed forms."""
     size, one = system.sizes[0], system.m == 1
     across = 2 * (system.r // (size - 1)) * (size // 2) ** 2
-    return _system_invariants(system, 2 if one else None, _halving(system, (across, across)), shortest=one)
+    return system_invariants(system, 2 if one else None, _halving(system, (across, across)), shortest=one)
 
 
 _HYPERX_EXAMPLES = ("m=2,n=2", "m=2,n=1,k=2", "m=1,n=7", "m=4,n=1,a=4", "m=3,n=2,a=3,latency=20ns")
@@ -223,7 +223,7 @@ def hyperx_nonminimal(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -
 
 def _irregular_invariants(system: System) -> Invariants:
     """Return the invariants of a system for whose diameter and bisection there is no closed form."""
-    return _system_invariants(system, None, None)
+    return system_invariants(system, None, None)
 
 
 @_variant(

@@ -13,7 +13,7 @@ import numpy as np
 from emu.arrays import I64, column, ramps
 from emu.topology.builders.route_parts import gather, mix, offsets, take_turns
 from emu.topology.topology import Routes
-from topologies.railx.rail_wiring import RailGroup, System, strides
+from topologies.railx.rail_wiring import PlacedGroup, RailGroup, System
 
 _FAR = 2**20  # further than any chip of a mesh
 
@@ -67,16 +67,17 @@ class _Walk:
             who: The pairs.
             axis: 0 along X, 1 along Y.
             place: The place of the node that the rail leads to.
-            port: The rail, and whether it leaves by its - port.
+            port: The column of the rail, and whether the message leaves by the - port.
             virtual: VC of the walk and of the rail.
         """
         system, (rail, minus) = self.system, port
-        edge, across = np.where(minus, 0, system.m - 1), rail // system.n
+        rails = system.rails
+        edge, across = np.where(minus, 0, system.m - 1), rails[axis][rail] // system.n
         self.mesh(who, (edge, across) if axis == 0 else (across, edge), virtual[0])
         plus_end = np.where(minus, place, self.node[axis][who])  # a rail's cable is the node's whose + port it is at
         line = self.node[1 - axis][who]
         node = line * system.sizes[0] + plus_end if axis == 0 else plus_end * system.sizes[0] + line
-        cable = 2 * system.mesh_cables + (axis * system.nodes + node) * system.r + rail
+        cable = 2 * system.mesh_cables + axis * system.nodes * len(rails[0]) + node * len(rails[axis]) + rail
         self._take(who, 2 * cable + minus, np.zeros_like(who), np.ones_like(who), virtual[1])
         self.node[axis][who] = place
         self.chip[axis][who] = system.m - 1 - edge
@@ -104,52 +105,49 @@ def minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
     Along X and along Y, routes take one logical dimension after another.
     """
     walk, virtual = _Walk(system, src, dst, key), 0
-    for axis, groups in enumerate((system.x, system.y)):
-        first = 0
-        for group, stride in zip(groups, strides(groups), strict=True):
-            _cross_group(walk, axis, (group, first, stride), virtual)
-            first, virtual = first + group.rails, virtual + group.hops
+    for axis, groups in enumerate(system.placed):
+        for placed in groups:
+            _cross_group(walk, axis, placed, virtual)
+            virtual += placed.of.hops
     return walk.routes(virtual)
 
 
-def _cross_group(walk: _Walk, axis: int, placed: tuple[RailGroup, int, int], virtual: int) -> None:
+def _cross_group(walk: _Walk, axis: int, placed: PlacedGroup, virtual: int) -> None:
     """Move all messages along one logical dimension to the digit of their destinations.
 
     Args:
         walk: The messages on their way.
         axis: 0 along X, 1 along Y.
-        placed: The rails of the dimension, the number of the first of them, and the stride of the dimension's digit in the
-            place of a node.
+        placed: The dimension.
         virtual: The first virtual channel of this part of the route.
     """
-    group, first, stride = placed
+    group, stride = placed.of, placed.stride
     digit, wanted = (place[axis] // stride % group.size for place in (walk.node, walk.to_node))
     who = np.flatnonzero(digit != wanted)
     if group.wiring == "ring":
         _go_round(walk, axis, placed, who, virtual)
         return
-    port = _nearest(walk, axis, (group, first), (who, digit[who], wanted[who]))
+    port = _nearest(walk, axis, placed, (who, digit[who], wanted[who]))
     place = walk.node[axis][who] + (wanted - digit)[who] * stride
     walk.cross(who, axis, place, port, (virtual, virtual + 1))
 
 
-def _go_round(walk: _Walk, axis: int, placed: tuple[RailGroup, int, int], who: I64, virtual: int) -> None:
+def _go_round(walk: _Walk, axis: int, placed: PlacedGroup, who: I64, virtual: int) -> None:
     """Move messages along a dimension wired as a ring, the shorter way round; each stays on one rail.
 
     Args:
         walk: The messages on their way.
         axis: 0 along X, 1 along Y.
-        placed: The rails of the dimension, the number of the first of them, and the stride of the dimension's digit in the
-            place of a node.
+        placed: The dimension.
         who: [n] the messages to move.
         virtual: The virtual channel of the walk to the first rail; it rises by one with each hop between nodes.
     """
-    group, first, stride = placed
+    group, stride = placed.of, placed.stride
     digit, wanted = (place[axis][who] // stride % group.size for place in (walk.node, walk.to_node))
     away = (wanted - digit) % group.size
     minus = _takes_minus_port(walk, axis, who, 2 * away - group.size)
     left = np.where(minus, group.size - away, away)
-    rail = _rail_on(walk, axis, who, first, first + group.rails)
+    rail = _rail_on(walk, axis, who, placed)
     for hop in range(group.hops):
         going = np.flatnonzero(left > hop)
         here = walk.node[axis][who[going]]
@@ -175,8 +173,8 @@ def _takes_minus_port(walk: _Walk, axis: int, who: I64, excess: I64) -> I64:
     return np.where(excess, excess > 0, np.where(inside, inside > 0, walk.key[who] % 2)).astype(np.int64)
 
 
-def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
-    """Return [n] a rail for each message: one of those that end on the row (or column) of chips nearest to its own.
+def _rail_on(walk: _Walk, axis: int, who: I64, placed: PlacedGroup) -> I64:
+    """Return [n] a rail's column for each message: one of those that end on the row (or column) of chips nearest to its own.
 
     Of several such rails, `walk.flow` picks one.
 
@@ -184,17 +182,17 @@ def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
         walk: The messages on their way.
         axis: 0 along X, 1 along Y.
         who: [n] the messages.
-        first: The number of the first rail of the dimension.
-        end: The number after that of its last rail.
+        placed: The dimension.
     """
-    n = walk.system.n
+    n, first = walk.system.n, placed.first - placed.shift
+    end = first + placed.of.rails
     line = np.clip(walk.chip[1 - axis][who], first // n, (end - 1) // n)
     low, high = np.maximum(first, line * n), np.minimum(end, line * n + n)
-    return column(low + walk.flow[who] % (high - low), np.int64)
+    return column(placed.shift + low + walk.flow[who] % (high - low), np.int64)
 
 
-def _nearest(walk: _Walk, axis: int, placed: tuple[RailGroup, int], asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
-    """Return the rail of each message in a dimension where rails join all places, and 1 if it leaves by the - port, else 0.
+def _nearest(walk: _Walk, axis: int, placed: PlacedGroup, asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
+    """Return the rail's column of each message where rails join all places of a dimension; 1 if it leaves by a - port, else 0.
 
     The rail leads to the place that the message goes to. Its port is on the chip nearest to the message's chip. Of several
     such rails, `walk.flow` picks one.
@@ -202,14 +200,14 @@ def _nearest(walk: _Walk, axis: int, placed: tuple[RailGroup, int], asked: tuple
     Args:
         walk: The messages on their way.
         axis: 0 along X, 1 along Y.
-        placed: The rails of the dimension, and the number of the first of them.
+        placed: The dimension.
         asked: [n] the messages, the place of each in the dimension, and the place that it goes to.
     """
-    system, (group, first), (who, here, there) = walk.system, placed, asked
+    system, group, first, (who, here, there) = walk.system, placed.of, placed.first, asked
     rail = first + _rails(group, here, there, walk.node[1 - axis][who])
     minus = np.arange(2)[:, None]
     along, across = walk.chip[axis][who, None, None], walk.chip[1 - axis][who, None, None]
-    away = abs(along - np.where(minus, 0, system.m - 1)) + abs(across - rail // system.n)
+    away = abs(along - np.where(minus, 0, system.m - 1)) + abs(across - (rail - placed.shift) // system.n)
     each = (len(who), 2 * rail.shape[2])
     away = np.where(rail < first + group.rails, away, _FAR).reshape(each)
     near = np.cumsum(away == away.min(axis=1, initial=_FAR, keepdims=True), axis=1)
@@ -240,17 +238,17 @@ def minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
     A route goes along its row to a column with a Y-rail to the destination's row, takes this rail, and goes along that row.
     """
     walk = _Walk(system, src, dst, key)
-    (local,), (between,) = system.x, system.y
-    column_taken = _gateway(walk, between, mix(src, dst, key))
+    (local,), (between,) = system.placed
+    column_taken = _gateway(walk, between.of, mix(src, dst, key))
     _cross_row(walk, local, column_taken, 0)
     who = np.flatnonzero(walk.node[1] != walk.to_node[1])
     here, there = walk.node[1][who], walk.to_node[1][who]
-    walk.cross(who, 1, there, _nearest(walk, 1, (between, 0), (who, here, there)), (1, 2))
+    walk.cross(who, 1, there, _nearest(walk, 1, between, (who, here, there)), (1, 2))
     _cross_row(walk, local, walk.to_node[0], 2)
     return walk.routes(3)
 
 
-def _cross_row(walk: _Walk, group: RailGroup, to: I64, virtual: int) -> None:
+def _cross_row(walk: _Walk, group: PlacedGroup, to: I64, virtual: int) -> None:
     """Move messages along their rows.
 
     Args:
@@ -260,7 +258,7 @@ def _cross_row(walk: _Walk, group: RailGroup, to: I64, virtual: int) -> None:
         virtual: The virtual channel of the walk to the rail; the rail has the next one.
     """
     who = np.flatnonzero(walk.node[0] != to)
-    port = _nearest(walk, 0, (group, 0), (who, walk.node[0][who], to[who]))
+    port = _nearest(walk, 0, group, (who, walk.node[0][who], to[who]))
     walk.cross(who, 0, to[who], port, (virtual, virtual + 1))
 
 
@@ -293,13 +291,13 @@ def nonminimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
     the Y-rail to the second X-rail is already on the next VC: there are four VCs, one more than Algorithm 1 has.
     """
     walk = _Walk(system, src, dst, key)
-    (row,), (of_column,) = system.x, system.y
+    (row,), (of_column,) = system.placed
     same = (walk.node[0] == walk.to_node[0]) & (walk.node[1] == walk.to_node[1])
     _cross_row(walk, row, np.where(same, walk.node[0], mix(src, dst, key) % system.sizes[0]), 0)
     who = np.flatnonzero(walk.node[1] != walk.to_node[1])
     here, there = walk.node[1][who], walk.to_node[1][who]
-    walk.cross(who, 1, there, _nearest(walk, 1, (of_column, 0), (who, here, there)), (1, 1))
+    walk.cross(who, 1, there, _nearest(walk, 1, of_column, (who, here, there)), (1, 1))
     who = np.flatnonzero(walk.node[0] != walk.to_node[0])
-    port = _nearest(walk, 0, (row, 0), (who, walk.node[0][who], walk.to_node[0][who]))
+    port = _nearest(walk, 0, row, (who, walk.node[0][who], walk.to_node[0][who]))
     walk.cross(who, 0, walk.to_node[0][who], port, (2, 2))
     return walk.routes(3)

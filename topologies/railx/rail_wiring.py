@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class RailGroup:
     wiring: Literal["ring", "complete"]
     size: int  # nodes
     rails: int
+    shares: bool = False  # whether it takes the rails of the dimension before it, in turns with it
 
     @cached_property
     def after(self) -> I64:
@@ -63,6 +64,15 @@ class RailGroup:
     def hops(self) -> int:
         """The number of hops between the two nodes farthest apart."""
         return self.size // 2 if self.wiring == "ring" else 1
+
+
+class PlacedGroup(NamedTuple):
+    """A logical dimension in its place along X or Y."""
+
+    of: RailGroup
+    first: int  # number of the first of its columns of rails
+    shift: int  # by which the number of a column is above that of its rail
+    stride: int  # stride of its digit in a node's place
 
 
 def show_groups(groups: Sequence[RailGroup]) -> str:
@@ -107,6 +117,17 @@ class System:
         return self.hardware.k * self.n * self.hardware.bandwidth
 
     @property
+    def placed(self) -> tuple[tuple[PlacedGroup, ...], tuple[PlacedGroup, ...]]:
+        """The logical dimensions of X and of Y, with the places of their rails."""
+        return _placed(self.x), _placed(self.y)
+
+    @property
+    def rails(self) -> tuple[I64, I64]:
+        """The number of the rail of each column of X and of Y; a rail has a column for each dimension that takes it."""
+        x, y = (np.concatenate([g.first - g.shift + np.arange(g.of.rails) for g in groups]) for groups in self.placed)
+        return x, y
+
+    @property
     def sizes(self) -> tuple[int, int]:
         """The numbers of nodes along X and along Y."""
         return prod(g.size for g in self.x), prod(g.size for g in self.y)
@@ -133,8 +154,21 @@ class System:
 
     @property
     def cables(self) -> int:
-        """The number of full-duplex links: those of the meshes, and the rails of each node in X and in Y."""
-        return 2 * self.mesh_cables + 2 * self.nodes * self.r
+        """The number of full-duplex links: those of the meshes, and the rails of each node in X and in Y.
+
+        A rail that several dimensions take in turns has a link for each of them.
+        """
+        return 2 * self.mesh_cables + self.nodes * sum(map(len, self.rails))
+
+
+def _placed(groups: Sequence[RailGroup]) -> tuple[PlacedGroup, ...]:
+    """Return logical dimensions with the places of their rails, one after another but for those that share rails."""
+    found, column, rail = [], 0, 0
+    for group, stride in zip(groups, strides(groups), strict=True):
+        rail -= group.rails * group.shares
+        found.append(PlacedGroup(group, column, column - rail, stride))
+        column, rail = column + group.rails, rail + group.rails
+    return tuple(found)
 
 
 def check(system: System) -> None:
@@ -150,9 +184,9 @@ def check(system: System) -> None:
     for axis, groups, size in zip("XY", (system.x, system.y), system.sizes, strict=True):
         for group in groups:
             _check_group(group)
-        if sum(g.rails for g in groups) != system.r:
-            what = f"m n = {system.r} in all"
-            raise must_be(NAME, f"rails along {axis}", what, sum(g.rails for g in groups))
+        rails = sum(g.rails for g in groups if not g.shares)
+        if rails != system.r:
+            raise must_be(NAME, f"rails along {axis}", f"m n = {system.r} in all", rails)
         if size > radix // 2:
             what = f"at most {radix // 2}, as each takes 2 of the {radix} ports of an OCS"
             raise must_be(NAME, f"nodes along {axis}", what, size)
@@ -198,11 +232,10 @@ def links_of(system: System) -> tuple[Links, dict[str, int]]:
 def after(system: System, axis: int) -> I64:
     """Return [lines, places, r] the place to which the + port of each rail of each node leads.
 
-    It is a place along the node's row (axis 0) or column (axis 1).
+    It is a place along the node's row (axis 0) or column (axis 1). A rail has a column for each dimension that takes it.
     """
-    groups = (system.x, system.y)[axis]
     place, line = np.arange(system.sizes[axis])[:, None], np.arange(system.sizes[1 - axis])[:, None, None]
-    return np.concatenate([_follow(g, s, place, line) for g, s in zip(groups, strides(groups), strict=True)], axis=2)
+    return np.concatenate([_follow(g.of, g.stride, place, line) for g in system.placed[axis]], axis=2)
 
 
 def _follow(group: RailGroup, stride: int, place: I64, line: I64) -> I64:
@@ -232,7 +265,7 @@ def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
     """Return [nodes, r] and [nodes, r] the two chips that each rail of each node joins.
 
     The first is a chip of the node that has the rail's + port. The second is a chip of another node: a circuit leads from the +
-    port to the - port of the same rail there.
+    port to the - port of the same rail there. A rail has a column for each dimension that takes it.
 
     Args:
         system: The system; r is the number of rails of a node along an axis.
@@ -240,7 +273,7 @@ def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
     """
     there = after(system, axis)
     place, line = np.arange(there.shape[1])[:, None], np.arange(there.shape[0])[:, None, None]
-    across = np.arange(system.r) // system.n
+    across = system.rails[axis] // system.n
     a = chip_at(system, axis, line, place, system.m - 1, across)
     b = chip_at(system, axis, line, there, 0, across)
     return _by_node(system, axis, a, there.shape), _by_node(system, axis, b, there.shape)
@@ -249,7 +282,7 @@ def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
 def _by_node(system: System, axis: int, chips: I64, shape: tuple[int, ...]) -> I64:
     """Return an array [lines, places, r] as [nodes, r], in which nodes are numbered row by row."""
     whole = np.broadcast_to(chips, shape)
-    return (whole if axis == 0 else whole.transpose(1, 0, 2)).reshape(system.nodes, system.r)
+    return (whole if axis == 0 else whole.transpose(1, 0, 2)).reshape(system.nodes, shape[2])
 
 
 def chip_at(system: System, axis: int, line: I64, place: I64, along: int, across: I64) -> I64:

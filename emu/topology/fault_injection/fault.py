@@ -98,23 +98,27 @@ def parse_fault(text: str) -> Fault:
     if timed != also:
         raise InputError(f"fault: {text!r} must begin and end both at steps or both at times")
     if last < first + timed:
-        raise must_be("fault", f"the end of {text!r}", f"no earlier than its beginning, {said['from_when']}", said["to_when"])
+        what = f"{'later' if timed else 'no earlier'} than its beginning, {said['from_when']}"
+        raise must_be("fault", f"the end of {text!r}", what, said["to_when"])
     return Fault(part, at, first, last, share, timed)
 
 
+_LEAST_SHARE = 1e-6  # of a slow part: with less a message would last longer than the clock
+
+
 def _share(word: str, text: str) -> float:
-    """Return the share of its speed that a slow part keeps, above 0 and at most 1.
+    """Return the share of its speed that a slow part keeps, at least a millionth and at most 1.
 
     Args:
         word: The number after `slow`.
         text: The whole fault, for messages.
     """
-    what = "the share of its speed that is left, above 0 and at most 1"
+    what = f"the share of its speed that is left, {_LEAST_SHARE:g} to 1"
     try:
         share = float(word)
     except ValueError:
         raise must_be("fault", f"slow of {text!r}", what, word, "such as 0.5") from None
-    if not 0 < share <= 1:
+    if not _LEAST_SHARE <= share <= 1:
         mend = "take 1, the nearest" if share > 1 else "take 0.01, or leave `slow` out where the part has failed"
         raise must_be("fault", f"slow of {text!r}", what, word, mend)
     return share

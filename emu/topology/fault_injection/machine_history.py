@@ -62,6 +62,7 @@ class MachineHistory:
         self._found = machine_state(topology, (), ranks)
         self._out: tuple[int, ...] = ()  # nodes that no longer serve
         self._could: tuple[Fault, ...] = ()  # the last faults that the system could react to
+        self._reacted: tuple[Fault, ...] = ()  # the last faults to which its reaction has ended
         self._stops = ""  # why it cannot react to the present ones
         self._mended: tuple[int, int, str] | None = None  # the reaction under way: its end, its ticks, what it does
         self.whole = self._moment(0, (), (0, ""))  # before anything has happened
@@ -88,7 +89,7 @@ class MachineHistory:
             self._mend(time_fs, before)
         hit = lost_ranks(before, self._now, self._found.npus, self._out)
         if self._mended is not None and self._mended[0] == time_fs:
-            took, self._mended = self._mended[1:], None
+            took, self._mended, self._reacted = self._mended[1:], None, self._could
             self._found = machine_state(self._topology, total_faults(self._now), self._ranks)
         return self._moment(time_fs, events_of(before, self._now), took, hit)
 
@@ -114,6 +115,8 @@ class MachineHistory:
             took_fs, told = repair_action(self._topology, self._could, self._now, self._ranks)
             self._out = machine_state(self._topology, total_faults(self._now), self._ranks).broken.nodes
         except InputError as error:
+            if self._mended is not None:  # the reaction under way is broken off, and begins again when the stop ends
+                self._could = self._reacted
             self._stops, self._mended = str(error), None
             return
         noticed_fs = time_fs + (self._detect_fs if told else 0)

@@ -33,6 +33,7 @@ from emu.trace.matching.matcher import matched_calls
 from emu.trace.matching.role_requests import block_counts
 from emu.trace.replay.delay import Delay, Entries, delays_of, links_were_exclusive, staggered_instances
 from emu.trace.replay.event_builder import EventBuilder
+from emu.trace.replay.switch_turns import add_turns
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Trace
 from emu.trace.trace_file import check_trace
@@ -162,7 +163,7 @@ class TraceLayout:
         for batch in self.batches:
             key = batch.what, batch.ranks.tobytes()
             if key not in placed:
-                placed[key] = lay_request(batch.what, self.topology, self.placement[batch.ranks])
+                placed[key] = lay_request(batch.what, self.topology, self.placement[batch.ranks], turns=False)
         return [placed[batch.what, batch.ranks.tobytes()] for batch in self.batches]
 
     @cached_property
@@ -213,6 +214,22 @@ class TraceLayout:
             pieces: The lowered piece of each laid request, if known.
             delays: The delays that stand for some batches, by number; the other batches become messages.
         """
+        pieces = self.pieces(domain) if pieces is None else pieces
+        found = self._graph(domain, pieces, delays)
+        if self.topology.circuits is None:
+            return found
+        entered = replay_timeline(self, found).start_fs[found.begins]
+        met_fs = np.array([entered[events].max() for events in self._asked], dtype=np.int64)
+        return self._graph(domain, pieces, delays, met_fs)
+
+    def _graph(
+        self,
+        domain: Domain | None,
+        pieces: Mapping[PlacedSchedule, LoweredSchedule],
+        delays: Mapping[int, Delay],
+        met_fs: I64 | None = None,
+    ) -> ReplayGraph:
+        """Return the graph of `build_graph`; it has turns of optical switches if the batches' entries `met_fs` are given."""
         links, n_ranks = self.topology.links, self.trace.n_ranks
         ranks, of_links = Orbits.each(n_ranks), Orbits.each(len(links))
         if domain is not None:
@@ -220,13 +237,16 @@ class TraceLayout:
         self._check_size(domain, ranks, delays)
         builder = EventBuilder(column(links.bandwidth_Bps[of_links.first], np.float64), np.arange(self.first_event[-1] + 1))
         self._compute(builder, ranks)
-        met = list(self._add_calls(builder, self.pieces(domain) if pieces is None else pieces, delays))
+        met = list(self._add_calls(builder, pieces, delays))
+        firsts = column([first for _, first in met], np.int64)
+        if met_fs is not None and self.topology.circuits is not None:
+            add_turns(builder, self.topology.circuits, self.laid, firsts, met_fs)
         instance, call = self._call_numbers()
         entries = self._wait(builder, ranks, delays, instance)
         services = services_of((batch.what, request) for batch in self.batches for request in batch.requests)
         return ReplayGraph(
             builder.graph(), self.first_event, column(builder.begins, np.int32), column(builder.ends, np.int32), instance, call,
-            pieces=tuple(piece for piece, _ in met), firsts=column([first for _, first in met], np.int64),
+            pieces=tuple(piece for piece, _ in met), firsts=firsts,
             services=services, assumptions=self.device.assumptions, timed_ranks=len(ranks.first),
             link=column(of_links.number, np.int64), entries=entries,
         )  # fmt: skip
@@ -286,13 +306,14 @@ class TraceLayout:
         return Entries.of(np.concatenate(own), *map(np.concatenate, zip(*waits, strict=True)))
 
 
-def lay_request(what: BatchKey, topology: Topology, nodes: I64) -> PlacedSchedule:
+def lay_request(what: BatchKey, topology: Topology, nodes: I64, *, turns: bool = True) -> PlacedSchedule:
     """Return the placed schedule of a request on all the groups that make it at once.
 
     Args:
         what: The batch key of the request.
         topology: The topology of the nodes.
         nodes: [groups, members] the node of each rank.
+        turns: Whether its tasks include the turns of optical switches.
 
     Raises:
         InputError: see `emu.fabric.lower.lay`.
@@ -308,7 +329,7 @@ def lay_request(what: BatchKey, topology: Topology, nodes: I64) -> PlacedSchedul
         sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
     helped = schedule.helpers > 0
     with_hubs = np.array([with_helpers(topology, each, schedule.helpers) for each in nodes]) if helped else nodes
-    return lay(FabricJob(schedule, sizes, topology, with_hubs, key=what.communicator), joins=Joins.BOTH)
+    return lay(FabricJob(schedule, sizes, topology, with_hubs, key=what.communicator), joins=Joins.BOTH, turns=turns)
 
 
 def _keeps_kinds(kind_at: I64, node: I64) -> bool:

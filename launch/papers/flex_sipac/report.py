@@ -4,19 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from launch.papers.flex_sipac.counts import RADICES, WORDS, flex, tpuv4
-from launch.papers.flex_sipac.times import ANSWERS, times
+from launch.papers.flex_sipac.times import ANSWERS
+from launch.papers.flex_sipac.workloads import WORKLOAD_ROWS, by_size, by_skew
 from launch.papers.networks import npus
 from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
-
-_SIZES = (2**10, 2**14, 2**17, 2**20, 2**23, 2**26)
-
-
-def _all_reduce_times(_: Any) -> Figure:
-    """Return figure 7: the time of an all_reduce by size."""
-    by = [times(size, 64) for size in _SIZES]
-    curves = [Curve(name, _SIZES, [each[name] for each in by]) for name in by[0]]
-    title = "Flex-SiPAC figure 7, on 64 CUs of 1920 Gb/s and not 512: an all_reduce of one job"
-    return Figure(title, "bytes", "seconds", curves, log="xy")
 
 
 def _sizes(_: Any) -> Figure:
@@ -38,8 +29,8 @@ PAPER = register(
         source="Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. "
         "Netw. 16 (2024).",
         example="--figure 9",
-        figures={"7": _all_reduce_times, "9": _sizes},
-        answers=from_nothing(ANSWERS),
+        figures={"7": by_size, "8": by_skew, "9": _sizes},
+        answers=from_nothing({**ANSWERS, **WORKLOAD_ROWS}),
         words=WORDS,
         assumptions=lambda: (
             "counts are made on the built topologies `sipac`, `flex-sipac` and `tpuv4`; CUs that the light of a level joins "

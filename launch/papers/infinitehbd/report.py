@@ -11,6 +11,7 @@ from emu.arrays import F64
 from launch.papers.infinitehbd import costs, counts, orderings, traffic, waste
 from launch.papers.infinitehbd.costs import PRICED, aggregate
 from launch.papers.infinitehbd.orderings import SCALES, largest, waiting
+from launch.papers.infinitehbd.placed_step import PLACED
 from launch.papers.infinitehbd.setting import assumptions, paper_step
 from launch.papers.infinitehbd.traffic import PLACEMENTS, RATIOS, SIZES, crossing
 from launch.papers.infinitehbd.training import TRAINING
@@ -160,8 +161,9 @@ FITTED: Mapping[str, FittedInput] = {
     **{f"hbd-{row}": _STEPS for row in TRAINING},
     **{f"hbd-{row}": _TRAFFIC for row in traffic.ANSWERS},
     "hbd-agg-": _GPU_PRICE,
+    "hbd-oe-step": _STEPS,
 }
-_ALL = (TRAINING, costs.ANSWERS, waste.ANSWERS, orderings.ANSWERS, traffic.ANSWERS, counts.ANSWERS)
+_ALL = (TRAINING, costs.ANSWERS, waste.ANSWERS, orderings.ANSWERS, traffic.ANSWERS, PLACED, counts.ANSWERS)
 PAPER = register(
     Paper(
         Path(__file__).parent,

@@ -7,6 +7,7 @@ from typing import Any
 from launch.data.presets import find_book
 from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
 from launch.papers.railx.counts import BOOK, COUNTS, LINES, WORDS, availability, dollars, mean_largest_job, value
+from launch.papers.railx.mapped_rows import MAPPED, turned
 from launch.papers.railx.times import FLAT, RING, SEQUENCES, TIMES, TREE, all_reduce_s, ports_of_cp, sizes_of
 from launch.papers.railx.traffic import ALL_TO_ALL, BY_K, OTHERS, ChipFabric
 from launch.papers.railx.training import TRAINING
@@ -100,12 +101,12 @@ PAPER = register(
         source="Feng et al., RailX: a flexible, scalable, and low-cost network architecture for hyper-scale LLM training "
         "systems (arXiv:2507.18889).",
         example="--table 6",
-        figures={"14": _all_to_all, "15": _all_reduce_times, "16": _split, "17": _available},
+        figures={"13": turned, "14": _all_to_all, "15": _all_reduce_times, "16": _split, "17": _available},
         answers={
             "rx-t6-": _row,
             "rx-t3-": _row,
             "rx-t3-agree": _tables_agree,
-            **from_nothing({**COUNTS, **TIMES, **ALL_TO_ALL, **TRAINING}),
+            **from_nothing({**COUNTS, **TIMES, **ALL_TO_ALL, **TRAINING, **MAPPED}),
         },
         arithmetic=("rx-t3-agree",),
         words=(*WORDS, value, dollars),

@@ -106,3 +106,15 @@ def test_steps_come_when_they_begin() -> None:
 @pytest.mark.parametrize("texts", [(), ("link 0-1 at step 2",)])
 def test_without_faults_at_times_nothing_is_to_come(texts: tuple[str, ...]) -> None:
     assert moments(BOARD, *texts) == []
+
+
+def test_a_reaction_that_a_stop_breaks_off_begins_again_when_the_stop_ends() -> None:
+    """A backup NPU would take the place of NPU 5 at 2 ms; from 1.5 to 1.8 ms a second NPU fails, for which there is none."""
+    alone = moments(RACK, "npu 5 at 1ms", detect_fs=MS)[-1]
+    assert alone.told
+    found = moments(RACK, "npu 5 at 1ms", "npu 6 from 1.5ms to 1.8ms", detect_fs=MS)
+    failed, stopped, back, mended = found
+    assert [moment.time_fs for moment in found[:3]] == [MS, 15 * MS // 10, 18 * MS // 10]
+    assert (bool(stopped.stops), back.stops, back.told) == (True, "", "")
+    assert mended.told == alone.told
+    assert mended.time_fs - back.time_fs == alone.time_fs - failed.time_fs

@@ -1,0 +1,74 @@
+"""Turns of optical switches in a replay: a switch stays as one request leaves it, and turns if the next needs another state.
+
+The requests of a trace take turns on a switch in the order in which all their members have entered them, as a replay without
+turns has it. So no rank waits for itself. Letters: B batches of calls, M messages, Q switches that each of them crosses.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.fabric.lowering.dependencies import SwitchTurns, turns_of
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
+from emu.topology.topology import CHANNELS, Circuits
+from emu.trace.replay.event_builder import EventBuilder
+
+
+def add_turns(builder: EventBuilder, circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, met_fs: I64) -> None:
+    """Add the turns of all switches: each waits for the messages before it, and holds back the messages after it.
+
+    Args:
+        builder: The graph with all messages.
+        circuits: The switches that turn.
+        laid: [B] the placed schedule of each batch, of one call on one group, lowered without turns.
+        firsts: [B] the task of the first message of each.
+        met_fs: [B] the tick at which the last member enters each.
+
+    Raises:
+        TornError: Messages of one round of a request need one switch in two states.
+    """
+    turns = _turns(circuits, laid, firsts, met_fs)
+    tasks = builder.tasks(np.full(turns.total, circuits.switching_fs))
+    (turn, earlier), (later, awaited) = turns.before, turns.after
+    builder.wait(tasks[turn], earlier)
+    builder.wait(later, tasks[awaited])
+
+
+def _turns(circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, met_fs: I64) -> SwitchTurns:
+    """Return the turns between the messages of all batches; the arguments are those of `add_turns`."""
+    needed = {each: _needs(circuits, each) for each in dict.fromkeys(laid)}
+    place = np.empty(len(laid), np.int64)
+    place[np.argsort(met_fs, kind="stable")] = np.arange(len(laid))
+    rounds = 1 + max((int(each.classes.messages.when.max(initial=0)) for each in needed), default=0)
+    most = max((switch.shape[1] for switch, _ in needed.values()), default=0)
+    parts = []
+    for number, each in enumerate(laid):
+        switch, state = needed[each]
+        own = each.classes.messages.when.astype(np.int64)
+        parts.append((firsts[number] + np.arange(len(own)), place[number] * rounds + own, _wide(switch, most), state))
+    if not parts:
+        return turns_of(*(np.zeros(0, np.int32),) * 2, *(np.zeros((0, 0), np.int64),) * 2)
+    message, when, switches, states = zip(*parts, strict=True)
+    joined = np.concatenate([_wide(state, most) for state in states])
+    return turns_of(column(np.concatenate(message), np.int32), np.concatenate(when), np.concatenate(switches), joined)
+
+
+def _needs(circuits: Circuits, laid: PlacedSchedule) -> tuple[I64, I64]:
+    """Return [M, Q] the switches that the messages of a request need, -1 for none, and [M, Q] their states.
+
+    Raises:
+        TornError: Messages of one round need one switch in two states.
+    """
+    messages, node = laid.classes.messages, laid.nodes[0]
+    key = laid.key * CHANNELS + messages.channel.astype(np.int64)
+    switch, state = circuits.needs(
+        column(node[messages.src], np.int64), column(node[messages.dst], np.int64), column(key, np.int64)
+    )
+    turns_of(column(np.arange(len(key)), np.int32), messages.when, switch, state)
+    return switch, state
+
+
+def _wide(of: I64, most: int) -> I64:
+    """Return columns with further ones of -1, up to a number of columns."""
+    return np.pad(of, ((0, 0), (0, most - of.shape[1])), constant_values=-1)

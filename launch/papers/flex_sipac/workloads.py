@@ -1,0 +1,206 @@
+"""Figures 7 and 8 of the Flex-SiPAC paper: one all_reduce by size, and the gradients of three models, by the skew of two jobs.
+
+The paper takes messages from task graphs that it does not print. Here a model sends the gradient of each of its layers, in
+float32: VGG-16 (Simonyan and Zisserman, arXiv:1409.1556, table 1, D), BERT-large (Devlin et al., arXiv:1810.04805, section 3)
+and Candle Uno as FlexFlow's example has it (lib/models/candle_uno). Letters: N CUs, in a larger and a smaller job.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from emu.collective.shape import PartialGrid, Shape
+from launch.papers.networks import collective_s
+from launch.papers.paper import Curve, Figure
+from launch.papers.targets import Answer
+
+_R = 8
+FLEX, MESH, SHARED, TORUS, LIGHT = (
+    "Flex-SiPAC, Flex-SiPCO",
+    "Flex-SiPAC, mesh",
+    "DGX-H100, mesh",
+    "TPUv4, mesh",
+    "SiP-OCS, mesh",
+)
+_OF = {
+    64: ("flex-sipac:r=8,L=2", "sipac:r=8,L=2", "tpuv4:cubes=1x1x1", 2),
+    512: ("flex-sipac:r=8,L=3,w=63", "sipac:r=8,L=3,w=63", "tpuv4:cubes=2x2x2", 3),
+}
+JOBS = {64: (32, 40, 48, 56, 64), 512: (256, 320, 384, 448, 512)}  # CUs of the larger job: sigma from 0 to 1
+
+
+@cache
+def time_s(name: str, n: int, job: int, size: int) -> float:
+    """Return the seconds of an all_reduce of the larger job, which begins at CU 0.
+
+    Args:
+        name: The system and its algorithm.
+        n: The CUs of the system.
+        job: The CUs of the job; all others are another job.
+        size: The bytes of the all_reduce.
+    """
+    flexible, static, torus, levels = _OF[n]
+    own = f"{flexible},jobs={job}+{n - job}" if job < n else static
+    part: Shape = PartialGrid((_R,) * levels, tuple(range(job)))
+    giant = f"big-switch:n={n},bandwidth=240GB/s,latency=300ns"
+    tiered = f"dgx-h100:superpod:servers={n // 8},bandwidth=240GB/s" if n <= 256 else giant
+    words: Mapping[str, tuple[str, str, Shape]] = {
+        FLEX: (own, "flex-sipco", part),
+        MESH: (own, "direct", job),
+        SHARED: (tiered, "direct", job),
+        TORUS: (f"{torus},bandwidth=40GB/s", "direct", job),
+        LIGHT: (f"sip-ocs:n={n}", "direct", job),
+    }
+    word, algorithm, shape = words[name]
+    return collective_s(word, "all_reduce", algorithm, shape, size, np.arange(job))
+
+
+def _dense(*widths: int) -> list[int]:
+    """Return the parameters of fully connected layers of these widths, with biases."""
+    return [a * b + b for a, b in pairwise(widths)]
+
+
+def vgg() -> list[int]:
+    """Return the parameters of the layers of VGG-16."""
+    channels = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
+    return [9 * a * b + b for a, b in pairwise(channels)] + _dense(512 * 7 * 7, 4096, 4096, 1000)
+
+
+def bert() -> list[int]:
+    """Return the parameters of the parts of BERT-large: the embeddings, then attention and both products of 24 layers."""
+    hidden, inner = 1024, 4096
+    attention, (first, second) = 4 * (hidden * hidden + hidden), _dense(hidden, inner, hidden)
+    return [(30522 + 512 + 2) * hidden, *[attention, first, second] * 24]
+
+
+def candle() -> list[int]:
+    """Return the parameters of the layers of Candle Uno: a tower for each kind of feature, and the layers above all of them."""
+    wide, inputs = 4192, (942, 5270, 2048)
+    towers = [size for features in inputs for size in _dense(features, *[wide] * 8)]
+    return towers + _dense(2 + 5 * wide, *[wide] * 4, 1)  # two doses, a cell, and two drugs by two kinds of features
+
+
+WORKLOADS: Mapping[str, Callable[[], list[int]]] = {"VGG": vgg, "Candle": candle, "Transformer": bert}
+
+
+@cache
+def iteration_s(name: str, n: int, job: int, workload: str) -> float:
+    """Return the seconds in which a job reduces the gradients of all layers of a model, one after another.
+
+    Sizes are rounded up to whole shares of all ranks.
+    """
+    unit = 4 * 8 * 8 * 3 * job
+    sizes = Counter(-(-4 * count // unit) * unit for count in WORKLOADS[workload]())
+    return sum(times * time_s(name, n, job, size) for size, times in sizes.items())
+
+
+def sigma(n: int, job: int) -> float:
+    """Return how skewed two jobs are, as the paper counts it: a single job has 1."""
+    return 1 - (n - job) / job
+
+
+SMALL_SYSTEMS, LARGE_SYSTEMS = (FLEX, MESH, SHARED, TORUS, LIGHT), (FLEX, MESH, SHARED, TORUS)
+_SIZES = (2**10, 2**14, 2**17, 2**20, 2**23, 2**26)
+_SLOW = "SiP-OCS of 512 is left out: a mesh over circuits that are drawn once takes minutes to time"
+
+
+def by_size(_: Any) -> Sequence[Figure]:
+    """Return figure 7: the time of an all_reduce on 512 CUs by its size, for a single job and for two equal ones."""
+    return [
+        Figure(
+            f"Flex-SiPAC figure 7: an all_reduce on 512 CUs, the larger job {job} (sigma = {sigma(512, job):.2f})",
+            "bytes",
+            "seconds",
+            [Curve(name, _SIZES, [time_s(name, 512, job, size) for size in _SIZES]) for name in LARGE_SYSTEMS],
+            log="xy",
+        )
+        for job in (512, 448, 256)
+    ]
+
+
+def by_skew(_: Any) -> Sequence[Figure]:
+    """Return figure 8a: the time of an iteration's all_reduces on 64 CUs by how skewed two jobs are."""
+    skews = [sigma(64, job) for job in JOBS[64]]
+    return [
+        Figure(
+            f"Flex-SiPAC figure 8a: gradients of {workload} on 64 CUs",
+            "sigma",
+            "seconds",
+            [Curve(name, skews, [iteration_s(name, 64, job, workload) for job in JOBS[64]]) for name in SMALL_SYSTEMS],
+        )
+        for workload in WORKLOADS
+    ]
+
+
+def _told(times: Mapping[str, float]) -> str:
+    """Return times of systems in words."""
+    return ", ".join(f"{name} {1e6 * s:.1f} us" for name, s in times.items())
+
+
+def _leads(times: Mapping[str, float]) -> bool:
+    """Return whether Flex-SiPAC with Flex-SiPCO is no slower than any other system, and faster than some."""
+    return times[FLEX] <= min(times.values()) * (1 + 1e-9) and times[FLEX] < max(times.values())
+
+
+def _small(sizes: Sequence[int]) -> Answer:
+    """Answer whether Flex-SiPAC with Flex-SiPCO is the fastest on 512 CUs for some sizes, for every skew."""
+    lost, notes = 0, []
+    for job in (512, 448, 256):
+        for size in sizes:
+            times = {name: time_s(name, 512, job, size) for name in LARGE_SYSTEMS}
+            lost += not _leads(times)
+            notes.append(f"{size} bytes, the larger job {job}: {_told(times)}")
+    of = 3 * len(sizes)
+    return Answer("the fastest" if not lost else f"slower in {lost} of {of}", (*notes, _SLOW), holds=not lost)
+
+
+def _worst() -> Answer:
+    """Answer whether TPUv4 is the slowest for VGG on 64 CUs where jobs are skewed."""
+    notes, holds = [], True
+    for job in JOBS[64][2:]:
+        times = {name: iteration_s(name, 64, job, "VGG") for name in SMALL_SYSTEMS}
+        holds &= max(times, key=lambda name: times[name]) == TORUS
+        notes.append(f"the larger job {job}: {_told(times)}")
+    return Answer("TPUv4 the slowest" if holds else "not the slowest", tuple(notes), holds=holds)
+
+
+def _mesh() -> Answer:
+    """Answer whether a mesh on Flex-SiPAC is slower than Flex-SiPCO for equal jobs of Candle and of the transformer."""
+    ratios = {w: iteration_s(MESH, 64, 32, w) / iteration_s(FLEX, 64, 32, w) for w in ("Candle", "Transformer")}
+    told = ", ".join(f"{ratio:.2f} times ({w})" for w, ratio in ratios.items())
+    return Answer(told, ("jobs of 32 and 32 CUs",), holds=min(ratios.values()) > 1)
+
+
+def _best() -> Answer:
+    """Answer whether Flex-SiPAC with Flex-SiPCO is the fastest for all workloads and skews on 64 CUs."""
+    lost, notes = 0, []
+    for workload in WORKLOADS:
+        for job in JOBS[64]:
+            times = {name: iteration_s(name, 64, job, workload) for name in SMALL_SYSTEMS}
+            best = min(times, key=lambda name: times[name])
+            if not _leads(times):
+                lost += 1
+                notes.append(f"{workload}, the larger job {job}: {best} takes {times[best] / times[FLEX]:.3f} of its time")
+    of = len(WORKLOADS) * len(JOBS[64])
+    return Answer("the fastest" if not lost else f"slower in {lost} of {of}", tuple(notes), holds=not lost)
+
+
+def _median() -> Answer:
+    """Answer whether VGG sends smaller messages than the other two, by the median of its layers."""
+    sizes = {workload: 4 * float(np.median(layers())) for workload, layers in WORKLOADS.items()}
+    told = ", ".join(f"{workload} {size / 2**20:.1f} MiB" for workload, size in sizes.items())
+    return Answer(told, ("the median of the gradients of a layer",), holds=min(sizes, key=lambda each: sizes[each]) == "VGG")
+
+
+WORKLOAD_ROWS: Mapping[str, Callable[[], Answer]] = {
+    "fs-7-small": partial(_small, (2**10, 2**14)),
+    "fs-7-large": partial(_small, (2**17, 2**20)),
+    "fs-8-sizes": _median,
+    "fs-8-tpu": _worst,
+    "fs-8-mesh": _mesh,
+    "fs-8-best": _best,
+}

@@ -1,0 +1,124 @@
+"""From placement to step: the job of 6.4 on the nodes that a placement gives it, over a DCN whose ToRs have links up.
+
+TP groups are rings of the HBD, CP is between groups of one ToR if the placement allows it, and DP over all of these (appendix
+D). A generated step gives all bytes: those on rings, those that GPUs send to their ToR, and those that leave ToRs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.model.model import MODELS, Model
+from emu.model.plan.plan import Plan
+from emu.study.training.estimate import EstimateRequest, prepare
+from emu.topology.topology import Topology
+from launch.papers.infinitehbd.setting import DENSE, options, stack_of, unlimited_device
+from launch.papers.infinitehbd.traffic import PLACEMENTS, TP, USED, Cluster, placement
+from launch.papers.paper import AnswerFunction
+from launch.papers.targets import Answer, Target
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
+from topologies.infinitehbd.orchestration import cross_tor
+from topologies.infinitehbd.ring_line import build
+
+_GPUS, _TAPER, _LAYERS = 1024, 4, 8
+_DOMAIN = USED._replace(domain=_GPUS // USED.gpus)
+
+
+class PlacedStep(NamedTuple):
+    """A step on a placement, and the shares of all bytes that GPUs send."""
+
+    step_s: float
+    dcn: float  # share that goes to ToRs
+    crossing: float  # share that leaves ToRs
+    edges: float  # share of the edges of CP rings that leave ToRs
+
+
+def wiring(cluster: Cluster, taper: int) -> OcstrxPlan:
+    """Return the wiring of a cluster whose ToRs have links up."""
+    dims = 1, cluster.domain // cluster.tor, cluster.tor, cluster.gpus
+    return OcstrxPlan("infinitehbd", dims, cluster.k, TP, OcstrxRates(latency=0), taper=taper)
+
+
+def fabric(of: OcstrxPlan, faulty: I64, groups: I64) -> Topology:
+    """Return the topology on which ring i is the i-th group of a placement."""
+    return build(of, tuple(faulty.tolist()), groups.size * of.gpus, groups)
+
+
+def job_plan(of: OcstrxPlan, groups: int) -> Plan:
+    """Return the plan of the job: TP in a group, CP over as many groups as a ToR has nodes, DP over these."""
+    dp = groups // of.tor
+    batch = DENSE.global_batch // dp * dp
+    return Plan(tp=TP, cp=of.tor, dp=dp, global_batch=batch, seq=DENSE.seq, microbatch=1, sharding="zero1", clip=0.0)
+
+
+def _model() -> Model:
+    """Return the dense model of table 2 with few layers: each sends as much, and the step is timed sooner."""
+    found = MODELS.find(DENSE.model)
+    return replace(found, name=f"{found.name} of {_LAYERS} layers", kinds=found.kinds[:_LAYERS])
+
+
+@cache
+def placed_step(way: str, job: float, faults: float, taper: int = _TAPER, gpus: int = USED.gpus) -> PlacedStep:
+    """Return the step of a job on one of the placements that 6.4 compares.
+
+    Args:
+        way: The placement, one of `PLACEMENTS`.
+        job: The share of GPUs that the job takes.
+        faults: The share of nodes that are faulty.
+        taper: The bandwidth of a ToR's GPUs over that of its link up.
+        gpus: The GPUs of a node.
+    """
+    of = wiring(_DOMAIN._replace(gpus=gpus, domain=_GPUS // gpus), taper)
+    random = np.random.default_rng(0)
+    faulty = random.choice(of.nodes, round(faults * of.nodes), replace=False)
+    wanted = int(job * _GPUS) // (TP * of.tor) * TP * of.tor
+    groups = placement(way, of, faulty, wanted, random)
+    plan = job_plan(of, len(groups))
+    request = EstimateRequest(_model(), plan, stack_of(plan), tuple(options()["algorithm"]))
+    step, timed = prepare(request, fabric(of, faulty, groups), unlimited_device()).estimate(unlimited_device(), briefly=True)
+    bytes_sent = timed.shares * timed.topology.links.bandwidth_Bps * step.step_time_s
+    src, kind = timed.topology.links.src, timed.topology.links.dimension
+    of_gpus = src < of.npus
+    total = bytes_sent[of_gpus].sum()
+    up = (kind == 4) & (src > of.npus)
+    crossing = float(bytes_sent[up].sum() / total)
+    return PlacedStep(step.step_time_s, float(bytes_sent[of_gpus & (kind == 3)].sum() / total), crossing, cross_tor(of, groups))
+
+
+_JOB = "405B with MHA as in table 2, by TP=32 x CP=2 x DP, on 1,024 GPUs (8 GPUs a node, 2 nodes a ToR, K=3)"
+
+
+def _told(found: PlacedStep) -> str:
+    """Return a step and its bytes in words."""
+    shares = f"{100 * found.crossing:.2f} % of all bytes leave ToRs, {100 * found.dcn:.2f} % are sent over the DCN"
+    return f"{found.step_s:.2f} s, {shares}, {100 * found.edges:.0f} % of the edges of CP rings leave ToRs"
+
+
+def _share(way: str) -> AnswerFunction:
+    """Return a function that answers the share of all bytes of a step that leaves ToRs, in per cent."""
+
+    def answer(paper: Any, target: Target) -> Answer:
+        job, faults = (float(target.given[name]) / 100 for name in ("job", "faults"))
+        found = placed_step(way, job, faults)
+        return Answer(100 * found.crossing, (_JOB, _told(found)))
+
+    return answer
+
+
+def _step(paper: Any, target: Target) -> Answer:
+    """Answer whether the paper's placement sends less over ToRs' links up, and makes the step shorter."""
+    job, faults = (float(target.given[name]) / 100 for name in ("job", "faults"))
+    of = {way: placed_step(way, job, faults) for way in PLACEMENTS}
+    best, worst = of["Optimized"], of["Baseline"]
+    wide = [placed_step(way, job, faults, 1).step_s for way in ("Optimized", "Baseline")]
+    notes = [f"{way}: {_told(found)}" for way, found in of.items()]
+    notes += [f"links up of 1/{_TAPER} of the bandwidth of a ToR's GPUs; with all of it {wide[0]:.2f} and {wide[1]:.2f} s"]
+    told = f"{best.step_s:.2f} s, and {worst.step_s:.2f} by the baseline"
+    return Answer(told, (_JOB, *notes), holds=best.crossing < worst.crossing and best.step_s < worst.step_s)
+
+
+PLACED: Mapping[str, AnswerFunction] = {"oe-base": _share("Baseline"), "oe-172": _share("Optimized"), "oe-step": _step}
