@@ -1,0 +1,155 @@
+"""The layout of the packet engine's state: one record for each packet, link, queue and task, and arrays of indices.
+
+A queue is one lane (class, virtual lane) of one link; its number is link * n_lanes + lane. A state is a place on the way of a
+message: the links that it may take next. Letters: V tasks, L links, Q queues, P packets, S states, R entries of rings.
+"""
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.arrays import I32, I64
+from emu.compiled.function import I32_OUT, I64_OUT, OUT, Numbers
+from emu.fabric.engine.state_layout import Columns
+
+NONE = -1
+DATA, ACK, TRIMMED = range(3)  # kinds of packets
+SENT, CAME, PAUSE, RESUME, CREDIT, WAKE = range(6)  # kinds of events: a link, a link, a queue, a queue, a queue, a message
+WAITING, READY, SENDING, OVER = range(4)  # how far a task is
+HASH, IN_TURN, RANDOM, ADAPTIVE = range(4)  # how a packet chooses between links
+LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
+NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, SERIAL, SEED, TOO_LATE, N_DONE, N_HOPS, N_EVENTS, OVERFLOWN, N_REG = range(14)  # `reg`
+KINDS = 8
+SERIALS = 2**31
+
+PACKET = np.dtype(
+    [
+        ("due", "i8"),  # when it is in the next node, with its last byte if it goes no further
+        ("tail", "i8"),  # when its last byte is there
+        ("sent", "i8"),  # when its first byte left the sender
+        ("next", "i4"),  # behind it in the same queue, on the same wire, or in the list of free packets
+        ("task", "i4"),
+        ("state", "i4"),  # the next links that it may take; NONE: it is at its destination
+        ("ingress", "i4"),  # the queue that brought it to its node; NONE: it begins there
+        ("bytes", "i4"),  # with headers
+        ("payload", "i4"),
+        ("number", "i4"),  # in its message; of an acknowledgement: the packets that it answers
+        ("kind", "i2"),
+        ("marked", "i2"),  # ECN
+    ],
+    align=True,
+)
+PORT = np.dtype(  # a link, and the port that sends on it
+    [
+        ("fs_per_byte", "f8"),
+        ("latency", "i8"),  # of the link, and of the switch behind it
+        ("back", "i8"),  # ticks that a pause or a credit takes to the sender
+        ("wire_first", "i4"),  # packets under way, in their order
+        ("wire_last", "i4"),
+        ("lane", "i4"),  # the lane that was served last
+        ("is_busy", "i4"),
+        ("ingress", "i4"),  # of the packet that is being sent
+        ("bytes", "i4"),
+        ("task", "i4"),  # whose payload leaves its sender with that packet; NONE: it comes from elsewhere
+        ("payload", "i4"),
+        ("queue", "i4"),
+        ("carried", "i8"),  # bytes
+    ],
+    align=True,
+)
+QUEUE = np.dtype(
+    [
+        ("first", "i4"),  # packets that came from other nodes
+        ("last", "i4"),
+        ("own_first", "i4"),  # acknowledgements that this node sends; they go first
+        ("own_last", "i4"),
+        ("ring", "i4"),  # the entry served last of the messages that begin here; NONE: none
+        ("turn", "i4"),  # whether a message that begins here was served last
+        ("is_paused", "i4"),
+        ("pauses", "i4"),  # whether the node behind the link has asked for a pause
+        ("bytes", "i8"),  # in the queue
+        ("held", "i8"),  # bytes in the node behind the link that came over it
+        ("credit", "i8"),  # bytes that may be sent
+        ("most", "i8"),  # bytes that were in the queue at any time
+        ("most_since", "i8"),  # and since the last sample
+        ("paused_since", "i8"),
+        ("paused_for", "i8"),
+        ("blocker", "i4"),  # the queue that the packet went to for which the last pause was asked
+        ("n_packets", "i4"),
+    ],
+    align=True,
+)
+TASK = np.dtype(
+    [
+        ("start", "i8"),
+        ("left", "i8"),
+        ("end", "i8"),
+        ("to_send", "i8"),  # bytes of payload that have not been given to a port
+        ("to_leave", "i8"),
+        ("to_come", "i8"),
+        ("waits", "i4"),  # predecessors that are not over
+        ("how_far", "i4"),
+        ("next", "i4"),  # with the same start, or in the queue of releases
+        ("n_sent", "i4"),  # packets
+        ("n_come", "i4"),  # packets that came in order
+        ("n_unanswered", "i4"),
+    ],
+    align=True,
+)
+PACKETS = Annotated[NDArray[np.void], Numbers(PACKET, written=True)]
+PORTS = Annotated[NDArray[np.void], Numbers(PORT, written=True)]
+QUEUES = Annotated[NDArray[np.void], Numbers(QUEUE, written=True)]
+TASKS_SENT = Annotated[NDArray[np.void], Numbers(TASK, written=True)]
+
+
+class Rules(NamedTuple):
+    """The settings of the network that the compiled code reads."""
+
+    n_lanes: int
+    payload: int  # bytes of a packet, or of a cell that stands for several
+    packet_payload: int  # bytes of a real packet
+    header: int
+    cuts_through: int
+    switch: int  # ticks that a node takes to pass a packet on
+    packets_per_ack: int  # 0: no acknowledgements
+    ack: int  # bytes
+    lossless: int  # LOSSY, PAUSES or CREDITS
+    queue: int  # bytes
+    pause_above: int
+    resume_below: int
+    choice: int  # HASH, IN_TURN, RANDOM or ADAPTIVE
+    steps: I64  # [3] bytes of a queue from which it is of the next class, where the choice is adaptive
+
+
+class PacketEngine(NamedTuple):
+    """The arrays of the packet engine."""
+
+    packets: PACKETS  # [P]
+    ports: PORTS  # [L]
+    queues: QUEUES  # [Q]
+    tasks: TASKS_SENT  # [V]
+    graph: Columns
+    rules: Rules
+    extra: I64  # [V] ticks between the arrival of the last byte and the end
+    next_start: I64  # [V + 1]
+    next_task: I32  # [E] who waits; ~v: only until the last byte has left
+    group: I32  # [S] the set of queues that the state chooses from
+    following: I64  # [S] where the following states of its choices begin
+    group_start: I64  # [G + 1]
+    group_queue: I32  # the queues of each set
+    group_turn: I32_OUT  # [G] the choice that comes next
+    group_order: I32_OUT  # a permutation of each set
+    next_state: I32
+    first_state: I32  # [V] of each message; NONE: it crosses no link
+    back_state: I32  # [V] of its acknowledgements
+    entry_start: I64  # [V + 1] the entries of each message in rings: one for each queue where it may begin
+    entry_next: I32_OUT  # [R] the following entry of the ring; NONE: it is in no ring
+    entry_task: I32  # [R]
+    start_time: I64_OUT  # [V] heap of starts
+    start_task: I32_OUT  # [V]
+    recent: I32_OUT  # [64] tasks last put into that heap
+    event_time: I64_OUT  # heap of events
+    event_tag: I64_OUT  # their order among events of one instant, and what they are
+    kicked: I32_OUT  # [L] ports that may begin to send
+    reg: I64_OUT

@@ -1,0 +1,198 @@
+"""The compiled loop of the packet engine's events."""
+
+from emu.compiled.function import compiled
+from emu.fabric.engine.packets.event_heap import draw_number, free_packet, kick, remove_first, take_packet
+from emu.fabric.engine.packets.event_heap import plan as plan_event
+from emu.fabric.engine.packets.packet_layout import (
+    ACK,
+    ADAPTIVE,
+    CAME,
+    CREDIT,
+    CREDITS,
+    DATA,
+    EVENTS,
+    HASH,
+    IN_TURN,
+    KICKS,
+    KINDS,
+    N_EVENTS,
+    N_FREE,
+    NONE,
+    NOW,
+    PAUSE,
+    RESUME,
+    SENT,
+    STARTS,
+    TOO_LATE,
+    PacketEngine,
+)
+from emu.fabric.engine.packets.packet_ports import (
+    enqueue,
+    enqueue_own,
+    get_credit,
+    give_back,
+    hold,
+    pause,
+    resume,
+    return_credit,
+    send,
+)
+from emu.fabric.engine.packets.packet_tasks import arrive, leave, start_next
+from emu.fabric.engine.state_layout import NEVER
+
+DONE, FULL, MORE = range(3)  # why the loop stopped
+
+
+@compiled
+def next_in_turn(e: PacketEngine, g: int, n: int) -> int:
+    """Return the choice of a set whose turn it is; once all had theirs, their order is drawn anew."""
+    turn, first = e.group_turn[g], e.group_start[g]
+    if turn == 0:
+        for i in range(n):
+            other = i + draw_number(e, n - i)
+            e.group_order[first + i], e.group_order[first + other] = e.group_order[first + other], e.group_order[first + i]
+    e.group_turn[g] = turn + 1 if turn + 1 < n else 0
+    return int(e.group_order[first + turn])
+
+
+@compiled
+def least_full(e: PacketEngine, g: int, n: int) -> int:
+    """Return the choice of a set with the least class of queue; among equals, one at random."""
+    first, best, found, least = e.group_start[g], 0, 0, NEVER
+    for i in range(n):
+        size = e.queues[e.group_queue[first + i]].bytes
+        level = (size >= e.rules.steps[0]) + (size >= e.rules.steps[1]) + (size >= e.rules.steps[2])
+        if level < least:
+            best, found, least = i, 1, level
+        elif level == least:
+            found += 1
+            best = i if draw_number(e, found) == 0 else best
+    return best
+
+
+@compiled
+def choose(e: PacketEngine, g: int, kind: int, v: int) -> int:
+    """Return which queue of a set a packet takes."""
+    n = e.group_start[g + 1] - e.group_start[g]
+    if n == 1:
+        return 0
+    if kind != DATA or e.rules.choice == HASH:
+        return int(((v * 2654435761) >> 7) % n)
+    if e.rules.choice == IN_TURN:
+        return next_in_turn(e, g, n)
+    if e.rules.choice == ADAPTIVE:
+        return least_full(e, g, n)
+    return draw_number(e, n)
+
+
+@compiled
+def route(e: PacketEngine, p: int, state: int) -> int:
+    """Return the queue that a packet goes to from a state, and move its state on."""
+    g, k = e.group[state], e.packets[p]
+    i = choose(e, g, k.kind, k.task)
+    k.state = e.next_state[e.following[state] + i]
+    return int(e.group_queue[e.group_start[g] + i])
+
+
+@compiled
+def answer(e: PacketEngine, v: int, now: int) -> None:
+    """Send an acknowledgement of a message's packets."""
+    p = take_packet(e)
+    k, t = e.packets[p], e.tasks[v]
+    k.task, k.kind, k.marked, k.number, k.ingress, k.sent, k.tail = v, ACK, 0, t.n_unanswered, NONE, now, now
+    k.payload, k.bytes = 0, e.rules.ack
+    t.n_unanswered = 0
+    q = route(e, p, e.back_state[v])
+    enqueue_own(e, q, p)
+    kick(e, q // e.rules.n_lanes)
+
+
+@compiled
+def deliver(e: PacketEngine, p: int, now: int) -> None:
+    """Receive a packet at its destination."""
+    k = e.packets[p]
+    v, kind, payload = k.task, k.kind, k.payload
+    if e.rules.lossless == CREDITS:
+        return_credit(e, k.ingress, k.bytes, now)
+    free_packet(e, p)
+    if kind == DATA:
+        arrive(e, v, payload, now)
+        if e.back_state[v] >= 0:
+            t = e.tasks[v]
+            t.n_come += 1
+            t.n_unanswered += 1
+            if t.n_unanswered == e.rules.packets_per_ack or t.to_come == 0:
+                answer(e, v, now)
+
+
+@compiled
+def come(e: PacketEngine, link: int, now: int) -> None:
+    """Let the first packet on a wire come to its node."""
+    port = e.ports[link]
+    p = port.wire_first
+    k = e.packets[p]
+    port.wire_first = k.next
+    if k.next >= 0:
+        plan_event(e, e.packets[k.next].due, CAME, link)
+    if k.state < 0:
+        deliver(e, p, now)
+        return
+    q = route(e, p, k.state)
+    hold(e, k.ingress, q, k.bytes, now)
+    enqueue(e, q, p)
+    kick(e, q // e.rules.n_lanes)
+
+
+@compiled
+def finish_sending(e: PacketEngine, link: int, now: int) -> None:
+    """Let a port finish a packet."""
+    port = e.ports[link]
+    port.is_busy = 0
+    e.queues[port.queue].bytes -= port.bytes
+    if port.ingress >= 0:
+        give_back(e, port.ingress, port.bytes, now)
+    elif port.task >= 0:
+        leave(e, port.task, port.payload, now)
+    kick(e, link)
+
+
+@compiled
+def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
+    """Let an event happen."""
+    if kind == SENT:
+        finish_sending(e, what, now)
+    elif kind == CAME:
+        come(e, what, now)
+    elif kind == PAUSE:
+        pause(e, what, now)
+    elif kind == RESUME:
+        resume(e, what, now)
+        kick(e, what // e.rules.n_lanes)
+    elif kind == CREDIT:
+        kick(e, get_credit(e, what) // e.rules.n_lanes)
+
+
+@compiled
+def advance_packets(e: PacketEngine, most: int) -> int:
+    """Let events happen, up to `most` of them; return why the loop stopped."""
+    margin = len(e.kicked)
+    for _ in range(most):
+        if e.reg[N_FREE] < margin or len(e.event_time) - e.reg[EVENTS] < 2 * margin:
+            return FULL
+        starts = e.start_time[0] if e.reg[STARTS] > 0 else NEVER
+        comes = e.event_time[0] if e.reg[EVENTS] > 0 else NEVER
+        now = min(starts, comes)
+        if now == NEVER or e.reg[TOO_LATE] >= 0:
+            return DONE
+        e.reg[NOW] = now
+        e.reg[N_EVENTS] += 1
+        if starts <= comes:
+            start_next(e)
+        else:
+            tag = e.event_tag[0] & 0xFFFFFFFF
+            remove_first(e)
+            happen(e, tag % KINDS, tag // KINDS, now)
+        for i in range(e.reg[KICKS]):
+            send(e, e.kicked[i], now)
+        e.reg[KICKS] = 0
+    return MORE
