@@ -1,7 +1,7 @@
 """The heap of the packet engine's events, the list of free packets, and random numbers.
 
-An event is a time and a tag: its serial number, by which events of one instant are in order, the number of a link, queue, packet
-or task, and its kind.
+An event is a time and a tag: its serial number, by which events of one instant are in order, the number of a link, a queue, a
+packet or a task, and its kind.
 """
 
 from emu.compiled.function import compiled

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.arrays import I32, I64
-from emu.compiled.function import I32_OUT, I64_OUT, OUT, Numbers
+from emu.compiled.function import I32_OUT, I64_OUT, Numbers
 from emu.fabric.engine.state_layout import Columns
 
 NONE = -1
@@ -19,7 +19,9 @@ SENT, CAME, PAUSE, RESUME, CREDIT, WAKE = range(6)  # kinds of events: a link, a
 WAITING, READY, SENDING, OVER = range(4)  # how far a task is
 HASH, IN_TURN, RANDOM, ADAPTIVE = range(4)  # how a packet chooses between links
 LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
-NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, SERIAL, SEED, TOO_LATE, N_DONE, N_HOPS, N_EVENTS, OVERFLOWN, N_REG = range(14)  # `reg`
+# The places of `reg`: the time, the counts of heaps and lists, a task that ends beyond the clock, and what is reported.
+NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, SERIAL, SEED, TOO_LATE, N_DONE = range(10)
+N_HOPS, N_EVENTS, N_OVER, N_DISORDERED, N_BEYOND, NEXT_SAMPLE, SAMPLE_FS, N_SAMPLES, N_PAUSES, N_REG = range(10, 20)
 KINDS = 8
 SERIALS = 2**31
 
@@ -34,7 +36,7 @@ PACKET = np.dtype(
         ("ingress", "i4"),  # the queue that brought it to its node; NONE: it begins there
         ("bytes", "i4"),  # with headers
         ("payload", "i4"),
-        ("number", "i4"),  # in its message; of an acknowledgement: the packets that it answers
+        ("number", "i4"),  # in its message
         ("kind", "i2"),
         ("marked", "i2"),  # ECN
     ],
@@ -43,8 +45,7 @@ PACKET = np.dtype(
 PORT = np.dtype(  # a link, and the port that sends on it
     [
         ("fs_per_byte", "f8"),
-        ("latency", "i8"),  # of the link, and of the switch behind it
-        ("back", "i8"),  # ticks that a pause or a credit takes to the sender
+        ("latency", "i8"),  # of the link, and of a pause or a credit that goes back over it
         ("wire_first", "i4"),  # packets under way, in their order
         ("wire_last", "i4"),
         ("lane", "i4"),  # the lane that was served last
@@ -71,12 +72,10 @@ QUEUE = np.dtype(
         ("bytes", "i8"),  # in the queue
         ("held", "i8"),  # bytes in the node behind the link that came over it
         ("credit", "i8"),  # bytes that may be sent
-        ("most", "i8"),  # bytes that were in the queue at any time
-        ("most_since", "i8"),  # and since the last sample
+        ("most", "i8"),  # bytes that were in the queue at any time since the last sample
         ("paused_since", "i8"),
         ("paused_for", "i8"),
         ("blocker", "i4"),  # the queue that the packet went to for which the last pause was asked
-        ("n_packets", "i4"),
     ],
     align=True,
 )
@@ -92,7 +91,7 @@ TASK = np.dtype(
         ("how_far", "i4"),
         ("next", "i4"),  # with the same start, or in the queue of releases
         ("n_sent", "i4"),  # packets
-        ("n_come", "i4"),  # packets that came in order
+        ("n_come", "i4"),  # packets that came, up to the first that is missing
         ("n_unanswered", "i4"),
     ],
     align=True,
@@ -108,11 +107,13 @@ class Rules(NamedTuple):
 
     n_lanes: int
     payload: int  # bytes of a packet, or of a cell that stands for several
+    wire: int  # bytes of it with headers
     packet_payload: int  # bytes of a real packet
     header: int
     cuts_through: int
     switch: int  # ticks that a node takes to pass a packet on
     packets_per_ack: int  # 0: no acknowledgements
+    acks_in_order: int  # whether a packet that comes before its turn has no acknowledgement
     ack: int  # bytes
     lossless: int  # LOSSY, PAUSES or CREDITS
     queue: int  # bytes
@@ -143,6 +144,8 @@ class PacketEngine(NamedTuple):
     next_state: I32
     first_state: I32  # [V] of each message; NONE: it crosses no link
     back_state: I32  # [V] of its acknowledgements
+    window_start: I64  # [V + 1] where the marks of each message begin in `came`
+    came: I64_OUT  # marks of packets that came before their turn, 64 in a number
     entry_start: I64  # [V + 1] the entries of each message in rings: one for each queue where it may begin
     entry_next: I32_OUT  # [R] the following entry of the ring; NONE: it is in no ring
     entry_task: I32  # [R]
@@ -151,5 +154,7 @@ class PacketEngine(NamedTuple):
     recent: I32_OUT  # [64] tasks last put into that heap
     event_time: I64_OUT  # heap of events
     event_tag: I64_OUT  # their order among events of one instant, and what they are
-    kicked: I32_OUT  # [L] ports that may begin to send
+    kicked: I32_OUT  # ports that may begin to send
+    samples: I32_OUT  # [T * Q] the most bytes in each queue in each interval
+    pause_log: I64_OUT  # [4 * M] of each pause: the queue, since, until, the queue behind it that was full
     reg: I64_OUT

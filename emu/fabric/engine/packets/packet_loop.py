@@ -15,12 +15,17 @@ from emu.fabric.engine.packets.packet_layout import (
     IN_TURN,
     KICKS,
     KINDS,
+    N_BEYOND,
+    N_DISORDERED,
     N_EVENTS,
     N_FREE,
+    N_SAMPLES,
+    NEXT_SAMPLE,
     NONE,
     NOW,
     PAUSE,
     RESUME,
+    SAMPLE_FS,
     SENT,
     STARTS,
     TOO_LATE,
@@ -41,6 +46,7 @@ from emu.fabric.engine.packets.packet_tasks import arrive, leave, start_next
 from emu.fabric.engine.state_layout import NEVER
 
 DONE, FULL, MORE = range(3)  # why the loop stopped
+MOST_BYTES = 2**31 - 1
 
 
 @compiled
@@ -99,7 +105,7 @@ def answer(e: PacketEngine, v: int, now: int) -> None:
     """Send an acknowledgement of a message's packets."""
     p = take_packet(e)
     k, t = e.packets[p], e.tasks[v]
-    k.task, k.kind, k.marked, k.number, k.ingress, k.sent, k.tail = v, ACK, 0, t.n_unanswered, NONE, now, now
+    k.task, k.kind, k.marked, k.number, k.ingress, k.sent, k.tail = v, ACK, 0, t.n_sent, NONE, now, now
     k.payload, k.bytes = 0, e.rules.ack
     t.n_unanswered = 0
     q = route(e, p, e.back_state[v])
@@ -108,21 +114,49 @@ def answer(e: PacketEngine, v: int, now: int) -> None:
 
 
 @compiled
+def is_next(e: PacketEngine, v: int, number: int) -> bool:
+    """Return whether a packet is the first that its receiver lacks, and move on past it and past those that came before it.
+
+    A packet that is not is marked. The marks of a message are a ring; a packet that is too far ahead for it is counted.
+    """
+    t, first = e.tasks[v], e.window_start[v]
+    room = 64 * (e.window_start[v + 1] - first)
+    if number > t.n_come:
+        e.reg[N_DISORDERED] += 1
+        if number - t.n_come >= room:
+            e.reg[N_BEYOND] += 1
+        else:
+            place = number % room
+            e.came[first + (place >> 6)] |= 1 << (place & 63)
+        return False
+    t.n_come += 1
+    while room > 0:
+        place = t.n_come % room
+        word, bit = first + (place >> 6), 1 << (place & 63)
+        if e.came[word] & bit == 0:
+            break
+        e.came[word] ^= bit
+        t.n_come += 1
+    return True
+
+
+@compiled
 def deliver(e: PacketEngine, p: int, now: int) -> None:
-    """Receive a packet at its destination."""
+    """Receive a packet at its destination, and answer it."""
     k = e.packets[p]
-    v, kind, payload = k.task, k.kind, k.payload
+    v, kind, payload, number = k.task, k.kind, k.payload, k.number
     if e.rules.lossless == CREDITS:
         return_credit(e, k.ingress, k.bytes, now)
     free_packet(e, p)
-    if kind == DATA:
-        arrive(e, v, payload, now)
-        if e.back_state[v] >= 0:
-            t = e.tasks[v]
-            t.n_come += 1
-            t.n_unanswered += 1
-            if t.n_unanswered == e.rules.packets_per_ack or t.to_come == 0:
-                answer(e, v, now)
+    if kind != DATA:
+        return
+    in_order, t = is_next(e, v, number), e.tasks[v]
+    arrive(e, v, payload, now)
+    if e.back_state[v] >= 0:
+        t.n_unanswered += 1
+        is_due = t.n_unanswered >= e.rules.packets_per_ack and (in_order or e.rules.acks_in_order == 0)
+        if is_due or t.to_come == 0:
+            answer(e, v, now)
 
 
 @compiled
@@ -173,6 +207,27 @@ def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
 
 
 @compiled
+def sample(e: PacketEngine, now: int) -> None:
+    """Store the most bytes that each queue had in the intervals that are over; if there is no room, intervals become longer."""
+    n = len(e.queues)
+    while e.reg[NEXT_SAMPLE] <= now:
+        if (e.reg[N_SAMPLES] + 1) * n > len(e.samples):
+            e.reg[N_SAMPLES] >>= 1
+            e.reg[NEXT_SAMPLE] += e.reg[SAMPLE_FS]
+            e.reg[SAMPLE_FS] *= 2
+            for i in range(e.reg[N_SAMPLES]):
+                for q in range(n):
+                    e.samples[i * n + q] = max(e.samples[2 * i * n + q], e.samples[(2 * i + 1) * n + q])
+            continue
+        first = e.reg[N_SAMPLES] * n
+        for q in range(n):
+            e.samples[first + q] = min(max(e.queues[q].most, e.queues[q].bytes), MOST_BYTES)
+            e.queues[q].most = e.queues[q].bytes
+        e.reg[N_SAMPLES] += 1
+        e.reg[NEXT_SAMPLE] += e.reg[SAMPLE_FS]
+
+
+@compiled
 def advance_packets(e: PacketEngine, most: int) -> int:
     """Let events happen, up to `most` of them; return why the loop stopped."""
     margin = len(e.kicked)
@@ -184,6 +239,8 @@ def advance_packets(e: PacketEngine, most: int) -> int:
         now = min(starts, comes)
         if now == NEVER or e.reg[TOO_LATE] >= 0:
             return DONE
+        if now >= e.reg[NEXT_SAMPLE]:
+            sample(e, now)
         e.reg[NOW] = now
         e.reg[N_EVENTS] += 1
         if starts <= comes:

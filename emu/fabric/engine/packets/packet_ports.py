@@ -1,5 +1,7 @@
 """What a port does: it takes packets from its queues and sends them, and asks the sender before it to pause or to go on."""
 
+import numpy as np
+
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.event_heap import free_packet, plan, take_packet
 from emu.fabric.engine.packets.packet_layout import (
@@ -8,8 +10,9 @@ from emu.fabric.engine.packets.packet_layout import (
     CREDITS,
     DATA,
     N_HOPS,
+    N_OVER,
+    N_PAUSES,
     NONE,
-    OVERFLOWN,
     PAUSE,
     PAUSES,
     RESUME,
@@ -62,7 +65,8 @@ def take(e: PacketEngine, q: int, now: int) -> int:
             return NONE
         k.own_first = e.packets[p].next
         return int(p)
-    if k.ring >= 0 and (k.first < 0 or k.turn == 0) and (e.rules.lossless != CREDITS or k.credit >= e.rules.payload + e.rules.header):
+    may_begin = e.rules.lossless != CREDITS or k.credit >= e.rules.wire
+    if may_begin and k.ring >= 0 and (k.first < 0 or k.turn == 0):
         p = draw(e, q, now)
         if p >= 0:
             k.turn = 1
@@ -79,7 +83,7 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     """Begin to send a packet."""
     link = q // e.rules.n_lanes
     port, k = e.ports[link], e.packets[p]
-    finish = now + int(round(k.bytes * port.fs_per_byte))
+    finish = now + int(np.rint(k.bytes * port.fs_per_byte))
     due = finish + port.latency + (e.rules.switch if k.state >= 0 else 0)
     if e.rules.cuts_through:
         finish = max(finish, k.tail)
@@ -127,8 +131,8 @@ def enqueue(e: PacketEngine, q: int, p: int) -> None:
         e.packets[k.last].next = p
     k.last = p
     k.bytes += e.packets[p].bytes
-    k.most_since = max(k.most_since, k.bytes)
-    e.reg[OVERFLOWN] += k.bytes > e.rules.queue
+    k.most = max(k.most, k.bytes)
+    e.reg[N_OVER] += k.bytes > e.rules.queue
 
 
 @compiled
@@ -151,7 +155,7 @@ def hold(e: PacketEngine, ingress: int, to: int, n_bytes: int, now: int) -> None
     k.held += n_bytes
     if e.rules.lossless == PAUSES and k.held > e.rules.pause_above and k.pauses == 0:
         k.pauses, k.blocker = 1, to
-        plan(e, now + e.ports[ingress // e.rules.n_lanes].back, PAUSE, ingress)
+        plan(e, now + e.ports[ingress // e.rules.n_lanes].latency, PAUSE, ingress)
 
 
 @compiled
@@ -159,7 +163,7 @@ def return_credit(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None
     """Return the credit of a packet that no longer takes room in a node to the sender before it."""
     p = take_packet(e)
     e.packets[p].ingress, e.packets[p].bytes = ingress, n_bytes
-    plan(e, now + e.ports[ingress // e.rules.n_lanes].back, CREDIT, p)
+    plan(e, now + e.ports[ingress // e.rules.n_lanes].latency, CREDIT, p)
 
 
 @compiled
@@ -171,7 +175,7 @@ def give_back(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None:
         return_credit(e, ingress, n_bytes, now)
     elif k.pauses and k.held < e.rules.resume_below:
         k.pauses = 0
-        plan(e, now + e.ports[ingress // e.rules.n_lanes].back, RESUME, ingress)
+        plan(e, now + e.ports[ingress // e.rules.n_lanes].latency, RESUME, ingress)
 
 
 @compiled
@@ -191,7 +195,10 @@ def pause(e: PacketEngine, q: int, now: int) -> None:
 
 @compiled
 def resume(e: PacketEngine, q: int, now: int) -> None:
-    """Let a queue go on."""
-    k = e.queues[q]
+    """Let a queue go on, and write its pause into the log as long as there is room."""
+    k, at = e.queues[q], 4 * e.reg[N_PAUSES]
     k.is_paused = 0
     k.paused_for += now - k.paused_since
+    e.reg[N_PAUSES] += 1
+    if at < len(e.pause_log):
+        e.pause_log[at], e.pause_log[at + 1], e.pause_log[at + 2], e.pause_log[at + 3] = q, k.paused_since, now, k.blocker

@@ -1,17 +1,18 @@
 """The ways of messages through a fabric: one path each, or all the shortest paths to its destination.
 
-A state is a place on a way: the set of queues that a packet may go to from there, and the state behind each. A path is a chain of
-states with one choice each. All the shortest paths to a node share its states: one for each node on the way. So a message costs
-two numbers, whether it has one way or a thousand; and packets of many messages that meet at a switch share its turns.
+A state is a place on a way: the set of queues that a packet may go to from there, and the state behind each. A path is a chain
+of states with one choice each. All the shortest paths to a node share its states: one for each node on the way. So a message
+costs two numbers, whether it has one way or a thousand; and packets of many messages that meet at a switch share its turns.
 
 Letters: V tasks, L links, S states, G sets of queues, H hops.
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
-from emu.arrays import I32, I64, Bool, column
+from emu.arrays import I16, I32, I64, Bool, column
 from emu.errors import InputError
 from emu.fabric.graph import Graph
 from emu.topology.topology import Links, Routes
@@ -37,32 +38,32 @@ class Ways:
         has_way = self.first_state >= 0
         group = self.group[np.where(has_way, self.first_state, 0)] if len(self.group) else np.zeros(len(has_way), np.int32)
         sizes = np.diff(self.group_start)[group] if len(self.group) else np.zeros(len(has_way), np.int64)
-        return np.concatenate(([0], np.cumsum(np.where(has_way, sizes, 0))))
+        return column(np.concatenate(([0], np.cumsum(np.where(has_way, sizes, 0)))), np.int64)
 
 
-def path_ways(graph: Graph, links: Links, n_lanes: int = 1, back: Routes | None = None) -> Ways:
-    """Return the one way of each message: the hops of its task.
+def path_ways(graph: Graph, links: Links, n_lanes: int = 1, back: Routes | None = None, lane: I16 | None = None) -> Ways:
+    """Return the one way of each message: the hops of its task. Acknowledgements take the first lane.
 
     Args:
         graph: The graph.
         links: [L] its links.
-        n_lanes: The number of lanes of a link; all packets take the first.
-        back: [V] the paths of acknowledgements; by default those of the messages, backwards.
-
-    Raises:
-        InputError: A link that a message crosses has no link back.
+        n_lanes: The number of lanes of a link.
+        back: [V] the paths of acknowledgements; by default there are none.
+        lane: [H] the lane of each hop; by default the first.
     """
     if back is None:
-        back = _reversed(graph, links)
+        back = Routes.laid(np.zeros(graph.n_tasks, np.int64), [])
     n_hops = len(graph.hop_link)
     link = np.concatenate((graph.hop_link, back.link))
+    queue = link.astype(np.int64) * n_lanes
+    queue[:n_hops] += 0 if lane is None else lane
     start = np.concatenate((graph.hop_start, n_hops + back.start[1:]))
     following = np.arange(1, len(link) + 1)
     following[start[1:][np.diff(start) > 0] - 1] = NO_STATE
     states = np.where(np.diff(start) > 0, start[:-1], NO_STATE)
     one_each = np.arange(graph.n_links * n_lanes + 1)
     return Ways(
-        group=column(link.astype(np.int64) * n_lanes, np.int32),
+        group=column(queue, np.int32),
         following=column(np.arange(len(link)), np.int64),
         next_state=column(following, np.int32),
         group_start=column(one_each, np.int64),
@@ -85,8 +86,12 @@ def reverse_links(links: Links) -> I64:
     return np.where((place < len(links)) & (there[found] == back), found, -1)
 
 
-def _reversed(graph: Graph, links: Links) -> Routes:
-    """Return the paths of all tasks backwards."""
+def backwards(graph: Graph, links: Links) -> Routes:
+    """Return the paths of all tasks backwards.
+
+    Raises:
+        InputError: A link that a message crosses has no link back.
+    """
     hops = np.diff(graph.hop_start)
     ends = np.repeat(graph.hop_start[1:], hops)
     place = ends - 1 - (np.arange(len(graph.hop_link)) - np.repeat(graph.hop_start[:-1], hops))
@@ -145,7 +150,7 @@ class _Table:
         nearer = nearer[np.argsort(self.links.src[nearer], kind="stable")]
         bounds = np.searchsorted(self.links.src[nearer], np.arange(n_nodes + 1))
         queues, lists = nearer * self.n_lanes, bounds.tolist()
-        self.group.append(np.array([self._group(queues[a:b]) for a, b in zip(lists[:-1], lists[1:], strict=True)]))
+        self.group.append(np.array([self._group(queues[a:b]) for a, b in pairwise(lists)]))
         self.following.append(self.n_next + bounds[:-1])
         heads = self.links.dst[nearer]
         self.next_state.append(np.where(heads == to, NO_STATE, base + heads))
