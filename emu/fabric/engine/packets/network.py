@@ -10,10 +10,11 @@ from typing import Any, Literal, get_args, get_type_hints
 from emu.errors import must_be
 from emu.units import TICKS_PER_NS, format_size
 
-Lossless = Literal["none", "pause", "credits"]
+Lossless = Literal["none", "pause", "credits", "trim"]
 Route = Literal["hash", "in-turn", "random", "adaptive"]
 Forwarding = Literal["store", "cut-through"]
 Acks = Literal["none", "in-order", "any"]
+Congestion = Literal["none", "nscc", "dctcp", "window"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,12 @@ class Network:
     lanes: int = 1  # priority classes or virtual lanes of a link
     route: Route = "hash"  # hash: the path of the graph; else among the shortest ones, packet by packet
     adaptive_steps_bytes: tuple[int, int, int] = (0, 0, 0)  # queues of equal class are equally good
+    controls_first: bool = False  # whether acknowledgements go before other packets in every node
+    congestion: Congestion = "none"
+    window_round_trips: float = 1.5  # of its link: the first and the largest window of a sender with congestion control
+    queue_round_trips: float = 0.0  # room of a queue in round trips of its sender's link; 0: queue_bytes
+    mark_from_round_trips: float = 0.0  # of a queue: packets may be marked above it
+    mark_to_round_trips: float = 0.0  # and all are marked above it
     reorder_packets: int = 4096  # how far ahead a packet may come
     sources: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()  # fields without a public source
@@ -59,7 +66,7 @@ class Network:
 def _check_words(network: Network) -> None:
     """Check that the settings that are words are known."""
     hints = get_type_hints(Network)
-    for name in ("lossless", "route", "forwarding", "acks"):
+    for name in ("lossless", "route", "forwarding", "acks", "congestion"):
         known = get_args(hints[name])
         if getattr(network, name) not in known:
             raise must_be("network", name, f"one of {', '.join(known)}", getattr(network, name))
@@ -89,6 +96,8 @@ def _check_room(network: Network) -> None:
             raise must_be("network", "resume_below_bytes", f"above 0 and at most pause_above_bytes, {high}", low)
         if high > room:
             raise must_be("network", "pause_above_bytes", f"at most the queue's size, {room}", high)
+    if network.acks == "none" and (network.congestion != "none" or network.lossless == "trim"):
+        raise must_be("network", "acks", "in-order or any where senders are told of what came", network.acks)
     if network.lossless == "credits" and network.credit_bytes < wire:
         what = f"at least a packet with its headers, {format_size(wire)}"
         mend = "take more credits or a smaller cell"
@@ -154,7 +163,46 @@ _UB = Network(
     sources=("credits a link and virtual lane: UB-Mesh, arXiv:2503.20377; UB Base Specification 2.0",),
     assumed=("payload_bytes", "header_bytes", "credit_bytes", "switch_fs", "acks"),
 )
-NETWORKS = {network.kind: network for network in (_ROCE, _INFINIBAND, _NVLINK, _UB)}
+_ULTRA_ETHERNET = Network(
+    kind="ultra-ethernet",
+    payload_bytes=4096,
+    header_bytes=64,
+    acks="any",
+    packets_per_ack=4,
+    lossless="trim",
+    controls_first=True,
+    route="random",
+    congestion="nscc",
+    queue_round_trips=1.0,
+    mark_from_round_trips=0.2,
+    mark_to_round_trips=0.8,
+    sources=(
+        "spraying, trimming, NSCC: Ultra Ethernet Specification 1.0",
+        "sizes, queues of a round trip, marks from 0.2 to 0.8 of it, windows of 1.5, an acknowledgement for 16 KiB: htsim_uec, "
+        "ultraethernet/uet-htsim, commit 40ccb05 (uec.cpp, main_uec.cpp, compositequeue.cpp)",
+    ),
+    assumed=("switch_fs", "forwarding"),
+)
+_TCP = Network(
+    kind="tcp",
+    payload_bytes=1448,
+    header_bytes=90,
+    acks="in-order",
+    packets_per_ack=2,
+    ack_bytes=90,
+    lossless="trim",
+    congestion="dctcp",
+    queue_round_trips=2.0,
+    mark_from_round_trips=0.2,
+    mark_to_round_trips=0.2,
+    sources=(
+        "segments of 1448 B in frames of 1500 B of IP, 38 B of Ethernet with preamble and gap: IEEE 802.3, RFC 9293, RFC 7323; "
+        "an acknowledgement for each second segment: RFC 5681",
+        "DCTCP: RFC 8257; a window that shrinks by a third of the marked bytes: htsim_uec with dctcp, commit 40ccb05",
+    ),
+    assumed=("queue_round_trips", "mark_from_round_trips", "mark_to_round_trips", "lossless", "switch_fs", "forwarding"),
+)
+NETWORKS = {network.kind: network for network in (_ROCE, _ULTRA_ETHERNET, _INFINIBAND, _NVLINK, _UB, _TCP)}
 
 
 def network_of(kind: str, **settings: Any) -> Network:

@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 
 from emu.arrays import I32, I64
 from emu.compiled.function import I32_OUT, I64_OUT, Numbers
+from emu.fabric.engine.packets.congestion import FLOWS, Control
 from emu.fabric.engine.state_layout import Columns
 
 NONE = -1
-DATA, ACK, TRIMMED = range(3)  # kinds of packets
+MARKED, ASKS = 1, 2  # flags of packets: a queue was long; the sender can send no more before an acknowledgement
+DATA, ACK, TRIMMED, NACK = range(4)  # kinds of packets; of one that is trimmed only the header is left
 SENT, CAME, PAUSE, RESUME, CREDIT, WAKE = range(6)  # kinds of events: a link, a link, a queue, a queue, a queue, a message
 WAITING, READY, SENDING, OVER = range(4)  # how far a task is
 HASH, IN_TURN, RANDOM, ADAPTIVE = range(4)  # how a packet chooses between links
 LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
 # The places of `reg`: the time, the counts of heaps and lists, a task that ends beyond the clock, and what is reported.
 NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, SERIAL, SEED, TOO_LATE, N_DONE = range(10)
-N_HOPS, N_EVENTS, N_OVER, N_DISORDERED, N_BEYOND, NEXT_SAMPLE, SAMPLE_FS, N_SAMPLES, N_PAUSES, N_REG = range(10, 20)
+N_HOPS, N_EVENTS, N_OVER, N_DISORDERED, N_BEYOND, NEXT_SAMPLE, SAMPLE_FS, N_SAMPLES, N_PAUSES, N_TRIMMED, N_REG = range(10, 21)
 KINDS = 8
 SERIALS = 2**31
 
@@ -38,7 +40,7 @@ PACKET = np.dtype(
         ("payload", "i4"),
         ("number", "i4"),  # in its message
         ("kind", "i2"),
-        ("marked", "i2"),  # ECN
+        ("flags", "i2"),  # MARKED, ASKS
     ],
     align=True,
 )
@@ -92,7 +94,8 @@ TASK = np.dtype(
         ("next", "i4"),  # with the same start, or in the queue of releases
         ("n_sent", "i4"),  # packets
         ("n_come", "i4"),  # packets that came, up to the first that is missing
-        ("n_unanswered", "i4"),
+        ("n_unanswered", "i4"),  # packets that came since the last acknowledgement
+        ("unanswered", "i8"),  # their bytes
     ],
     align=True,
 )
@@ -113,6 +116,8 @@ class Rules(NamedTuple):
     cuts_through: int
     switch: int  # ticks that a node takes to pass a packet on
     packets_per_ack: int  # 0: no acknowledgements
+    trims: int  # whether a packet that finds a queue full loses its payload, and the sender is told
+    controls_first: int  # whether acknowledgements go before others in every node
     acks_in_order: int  # whether a packet that comes before its turn has no acknowledgement
     ack: int  # bytes
     lossless: int  # LOSSY, PAUSES or CREDITS
@@ -132,6 +137,8 @@ class PacketEngine(NamedTuple):
     tasks: TASKS_SENT  # [V]
     graph: Columns
     rules: Rules
+    control: Control
+    flows: FLOWS  # [V], or one where there is no congestion control
     extra: I64  # [V] ticks between the arrival of the last byte and the end
     next_start: I64  # [V + 1]
     next_task: I32  # [E] who waits; ~v: only until the last byte has left

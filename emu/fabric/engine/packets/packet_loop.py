@@ -1,6 +1,7 @@
 """The compiled loop of the packet engine's events."""
 
 from emu.compiled.function import compiled
+from emu.fabric.engine.packets.congestion import FREE_FLOW, acked_bytes, lost_bytes, may_send
 from emu.fabric.engine.packets.event_heap import draw_number, free_packet, kick, remove_first, take_packet
 from emu.fabric.engine.packets.event_heap import plan as plan_event
 from emu.fabric.engine.packets.packet_layout import (
@@ -15,11 +16,13 @@ from emu.fabric.engine.packets.packet_layout import (
     IN_TURN,
     KICKS,
     KINDS,
+    MARKED,
     N_BEYOND,
     N_DISORDERED,
     N_EVENTS,
     N_FREE,
     N_SAMPLES,
+    NACK,
     NEXT_SAMPLE,
     NONE,
     NOW,
@@ -29,6 +32,7 @@ from emu.fabric.engine.packets.packet_layout import (
     SENT,
     STARTS,
     TOO_LATE,
+    TRIMMED,
     PacketEngine,
 )
 from emu.fabric.engine.packets.packet_ports import (
@@ -42,7 +46,7 @@ from emu.fabric.engine.packets.packet_ports import (
     return_credit,
     send,
 )
-from emu.fabric.engine.packets.packet_tasks import arrive, leave, start_next
+from emu.fabric.engine.packets.packet_tasks import arrive, join_rings, leave, start_next
 from emu.fabric.engine.state_layout import NEVER
 
 DONE, FULL, MORE = range(3)  # why the loop stopped
@@ -101,13 +105,12 @@ def route(e: PacketEngine, p: int, state: int) -> int:
 
 
 @compiled
-def answer(e: PacketEngine, v: int, now: int) -> None:
-    """Send an acknowledgement of a message's packets."""
+def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: int) -> None:
+    """Send an acknowledgement of bytes that came, or the news of bytes that were lost."""
     p = take_packet(e)
-    k, t = e.packets[p], e.tasks[v]
-    k.task, k.kind, k.marked, k.number, k.ingress, k.sent, k.tail = v, ACK, 0, t.n_sent, NONE, now, now
-    k.payload, k.bytes = 0, e.rules.ack
-    t.n_unanswered = 0
+    k = e.packets[p]
+    k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, kind, flags & MARKED, 0, NONE, sent, e.reg[NOW]
+    k.payload, k.bytes = n_bytes, e.rules.ack
     q = route(e, p, e.back_state[v])
     enqueue_own(e, q, p)
     kick(e, q // e.rules.n_lanes)
@@ -141,22 +144,66 @@ def is_next(e: PacketEngine, v: int, number: int) -> bool:
 
 
 @compiled
+def acknowledge(e: PacketEngine, v: int, flags: int, sent: int) -> None:
+    """Acknowledge all that came since the last acknowledgement."""
+    t = e.tasks[v]
+    answer(e, v, ACK, t.unanswered, flags, sent)
+    t.n_unanswered, t.unanswered = 0, 0
+
+
+@compiled
+def is_all_there(e: PacketEngine, v: int) -> bool:
+    """Return whether all that its sender waits for has come and is not answered; the window may have shrunk after it left.
+
+    A real sender asks for an answer by a probe or after a timeout.
+    """
+    waiting = e.tasks[v].unanswered
+    return bool(e.control.kind != FREE_FLOW and waiting > 0 and waiting >= e.flows[v].in_flight)
+
+
+@compiled
+def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, sent: int) -> None:
+    """Count the payload that came to its destination, and answer when that is due."""
+    t = e.tasks[v]
+    t.n_unanswered += 1
+    t.unanswered += payload
+    arrive(e, v, payload, e.reg[NOW])
+    if e.back_state[v] < 0:
+        return
+    is_due = t.n_unanswered >= e.rules.packets_per_ack and (in_order or e.rules.acks_in_order == 0)
+    if is_due or flags or t.to_come == 0 or is_all_there(e, v):
+        acknowledge(e, v, flags, sent)
+
+
+@compiled
+def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: int) -> None:
+    """Let a sender take an acknowledgement, or the news of lost bytes, which it sends again."""
+    now = e.reg[NOW]
+    if kind == NACK:
+        e.tasks[v].to_send += n_bytes
+        lost_bytes(e.flows, v, e.control, n_bytes, now)
+    else:
+        acked_bytes(e.flows, v, e.control, n_bytes, now - sent, flags & MARKED != 0, now)
+    if e.tasks[v].to_send > 0 and may_send(e.flows, v, e.control, min(e.tasks[v].to_send, e.rules.payload)):
+        join_rings(e, v)
+    elif is_all_there(e, v):
+        acknowledge(e, v, 0, sent)
+
+
+@compiled
 def deliver(e: PacketEngine, p: int, now: int) -> None:
-    """Receive a packet at its destination, and answer it."""
+    """Receive a packet at its destination."""
     k = e.packets[p]
-    v, kind, payload, number = k.task, k.kind, k.payload, k.number
+    v, kind, payload, number, flags, sent = k.task, k.kind, k.payload, k.number, k.flags, k.sent
     if e.rules.lossless == CREDITS:
         return_credit(e, k.ingress, k.bytes, now)
     free_packet(e, p)
-    if kind != DATA:
-        return
-    in_order, t = is_next(e, v, number), e.tasks[v]
-    arrive(e, v, payload, now)
-    if e.back_state[v] >= 0:
-        t.n_unanswered += 1
-        is_due = t.n_unanswered >= e.rules.packets_per_ack and (in_order or e.rules.acks_in_order == 0)
-        if is_due or t.to_come == 0:
-            answer(e, v, now)
+    if kind == DATA:
+        receive(e, v, payload, e.rules.trims != 0 or is_next(e, v, number), flags, sent)
+    elif kind == TRIMMED:
+        answer(e, v, NACK, payload, flags, sent)
+    elif e.control.kind != FREE_FLOW:
+        be_told(e, v, kind, payload, flags, sent)
 
 
 @compiled

@@ -3,20 +3,25 @@
 import numpy as np
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.packets.event_heap import free_packet, plan, take_packet
+from emu.fabric.engine.packets.congestion import FREE_FLOW, may_send
+from emu.fabric.engine.packets.event_heap import draw_number, free_packet, plan, take_packet
 from emu.fabric.engine.packets.packet_layout import (
+    ASKS,
     CAME,
     CREDIT,
     CREDITS,
     DATA,
+    MARKED,
     N_HOPS,
     N_OVER,
     N_PAUSES,
+    N_TRIMMED,
     NONE,
     PAUSE,
     PAUSES,
     RESUME,
     SENT,
+    TRIMMED,
     PacketEngine,
 )
 
@@ -26,12 +31,15 @@ def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
     """Return the next packet of a message, which an entry of the ring of queue `q` stands for."""
     v, p = e.entry_task[entry], take_packet(e)
     t, k, r = e.tasks[v], e.packets[p], e.rules
-    k.task, k.kind, k.marked, k.number, k.ingress, k.sent, k.tail = v, DATA, 0, t.n_sent, NONE, now, now
+    k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, DATA, 0, t.n_sent, NONE, now, now
     k.payload = min(t.to_send, r.payload)
     k.bytes = k.payload + r.header * ((k.payload + r.packet_payload - 1) // r.packet_payload)
     k.state = e.next_state[e.following[e.first_state[v]] + entry - e.entry_start[v]]
     t.to_send -= k.payload
     t.n_sent += 1
+    if e.control.kind != FREE_FLOW:
+        e.flows[v].in_flight += k.payload
+        k.flags = 0 if may_send(e.flows, v, e.control, e.rules.payload) else ASKS
     e.queues[q].bytes += k.bytes
     return p
 
@@ -42,7 +50,8 @@ def draw(e: PacketEngine, q: int, now: int) -> int:
     k = e.queues[q]
     while k.ring >= 0:
         entry = e.entry_next[k.ring]
-        if e.tasks[e.entry_task[entry]].to_send > 0:
+        v = e.entry_task[entry]
+        if e.tasks[v].to_send > 0 and may_send(e.flows, v, e.control, min(e.tasks[v].to_send, e.rules.payload)):
             k.ring = entry
             return make_packet(e, entry, q, now)
         if entry == k.ring:
@@ -91,6 +100,10 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     port.is_busy, port.ingress, port.bytes, port.queue = 1, k.ingress, k.bytes, q
     port.task, port.payload = k.task if k.ingress < 0 and k.kind == DATA else NONE, k.payload
     port.carried += k.bytes
+    if k.kind == DATA and k.ingress >= 0 and e.queues[q].bytes - k.bytes > e.control.mark_from:
+        over, span = e.queues[q].bytes - k.bytes - e.control.mark_from, e.control.mark_to - e.control.mark_from
+        if over >= span or draw_number(e, span) < over:
+            k.flags |= MARKED
     e.reg[N_HOPS] += k.kind == DATA
     k.due, k.tail, k.ingress, k.next = due, finish + port.latency, q, NONE
     if e.rules.lossless == CREDITS:
@@ -121,21 +134,6 @@ def send(e: PacketEngine, link: int, now: int) -> None:
 
 
 @compiled
-def enqueue(e: PacketEngine, q: int, p: int) -> None:
-    """Put a packet that came from another node into a queue."""
-    k = e.queues[q]
-    e.packets[p].next = NONE
-    if k.first < 0:
-        k.first = p
-    else:
-        e.packets[k.last].next = p
-    k.last = p
-    k.bytes += e.packets[p].bytes
-    k.most = max(k.most, k.bytes)
-    e.reg[N_OVER] += k.bytes > e.rules.queue
-
-
-@compiled
 def enqueue_own(e: PacketEngine, q: int, p: int) -> None:
     """Put an acknowledgement of this node into a queue."""
     k = e.queues[q]
@@ -146,6 +144,27 @@ def enqueue_own(e: PacketEngine, q: int, p: int) -> None:
         e.packets[k.own_last].next = p
     k.own_last = p
     k.bytes += e.packets[p].bytes
+
+
+@compiled
+def enqueue(e: PacketEngine, q: int, p: int) -> None:
+    """Put a packet that came from another node into a queue."""
+    k, packet = e.queues[q], e.packets[p]
+    if e.rules.trims and packet.kind == DATA and k.bytes + packet.bytes > e.rules.queue:
+        packet.kind, packet.bytes = TRIMMED, e.rules.ack
+        e.reg[N_TRIMMED] += 1
+    if packet.kind != DATA and e.rules.controls_first:
+        enqueue_own(e, q, p)
+        return
+    packet.next = NONE
+    if k.first < 0:
+        k.first = p
+    else:
+        e.packets[k.last].next = p
+    k.last = p
+    k.bytes += packet.bytes
+    k.most = max(k.most, k.bytes)
+    e.reg[N_OVER] += k.bytes > e.rules.queue
 
 
 @compiled

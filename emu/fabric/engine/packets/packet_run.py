@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from emu.arrays import I32, I64, column
 from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.graph_check import check_graph, order_tasks
+from emu.fabric.engine.packets.congestion import DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control
 from emu.fabric.engine.packets.network import Network
 from emu.fabric.engine.packets.packet_layout import (
     ADAPTIVE,
@@ -30,6 +31,7 @@ from emu.fabric.engine.packets.packet_layout import (
     N_PAUSES,
     N_REG,
     N_SAMPLES,
+    N_TRIMMED,
     NEXT_SAMPLE,
     NONE,
     PACKET,
@@ -55,8 +57,12 @@ from emu.fabric.graph import Graph, TaskError, Timeline
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
-_LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS}
+_LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY}
+_CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW}
 _CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE}
+_REFERENCE_FS = 12 * 10**9  # round trip and link of which NSCC's constants are: 12 us, 100 Gb/s
+_REFERENCE_BYTES = 150_000
+_TARGET = 0.75  # delay in round trips
 _ROOM = 1024  # packets and events at first; doubled when they are too few
 _SAMPLES = 2**21  # numbers
 _PAUSES = 2**14  # pauses in the log
@@ -77,6 +83,7 @@ class PacketRun:
     n_events: int
     n_packet_hops: int  # packets or cells with payload, each on each link
     n_over: int  # packets that came to a queue that was full; a network without loss that is laid out well has none
+    n_trimmed: int  # packets that found a queue full and were sent again
     n_disordered: int  # packets that came before one with a lower number
     n_beyond: int  # of these, packets that were further ahead than the receiver's window
     n_lost: int  # packets and credits that are still somewhere at the end: none, if nothing is lost
@@ -168,7 +175,7 @@ def _run(engine: PacketEngine, most_events: int, progress: Callable[[int, int], 
     return engine
 
 
-def _rules(network: Network) -> Rules:
+def _rules(network: Network, round_trip_bytes: float) -> Rules:
     """Return the settings of a network as the compiled code takes them."""
     return Rules(
         n_lanes=network.lanes,
@@ -179,10 +186,12 @@ def _rules(network: Network) -> Rules:
         cuts_through=int(network.forwarding == "cut-through"),
         switch=network.switch_fs,
         packets_per_ack=network.packets_per_ack,
+        trims=int(network.lossless == "trim"),
+        controls_first=int(network.controls_first),
         acks_in_order=int(network.acks == "in-order"),
         ack=network.ack_bytes,
         lossless=_LOSSLESS[network.lossless],
-        queue=network.queue_bytes,
+        queue=int(network.queue_round_trips * round_trip_bytes) or network.queue_bytes,
         pause_above=network.pause_above_bytes,
         resume_below=network.resume_below_bytes,
         choice=_CHOICE[network.route],
@@ -195,6 +204,7 @@ def _lay_out(graph: Graph, topology: Topology, network: Network, seed: int, ways
     n_queues, n_tasks = graph.n_links * network.lanes, graph.n_tasks
     next_start, next_task = successors(align_records(n_tasks, FLUID_TASK), columns(graph))
     entry_start, window_start = ways.entries, _windows(graph, network)
+    control = control_of(graph, topology, network)
     no_acks = column(np.full(n_tasks, NONE), np.int32)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
@@ -202,7 +212,9 @@ def _lay_out(graph: Graph, topology: Topology, network: Network, seed: int, ways
         queues=_queues(n_queues, network),
         tasks=_tasks(graph),
         graph=columns(graph),
-        rules=_rules(network),
+        rules=_rules(network, control.period * control.bytes_per_fs),
+        control=control,
+        flows=_flows(control, n_tasks),
         extra=_extra(graph, topology),
         next_start=column(next_start, np.int64),
         next_task=column(next_task, np.int32),
@@ -230,6 +242,50 @@ def _lay_out(graph: Graph, topology: Topology, network: Network, seed: int, ways
         pause_log=np.zeros(4 * _PAUSES, np.int64),
         reg=_registers(seed),
     )
+
+
+def control_of(graph: Graph, topology: Topology, network: Network) -> Control:
+    """Return the settings of congestion control for the longest unloaded round trip of any message of a graph.
+
+    Source: `initNsccParams` of htsim's uec.cpp (ultraethernet/uet-htsim, commit 40ccb05).
+    """
+    messages = np.diff(graph.hop_start) > 0
+    first = graph.hop_link[graph.hop_start[:-1][messages]]
+    fastest_Bps = float(graph.capacity_Bps[first].max(initial=1.0))
+    hops, latency = np.diff(graph.hop_start)[messages], _latencies(graph, topology)[messages]
+    both_ways = network.wire_bytes(network.payload_bytes) + network.ack_bytes
+    trips = 2 * latency + hops * (both_ways * TICKS_PER_S / fastest_Bps)
+    trip, per_fs = float(trips.max(initial=1.0)), fastest_Bps / TICKS_PER_S
+    scale, target = trip * per_fs / _REFERENCE_BYTES, _TARGET * trip
+    return Control(
+        kind=_CONGESTION[network.congestion],
+        unit=network.unit_bytes,
+        least=network.unit_bytes,
+        bytes_per_fs=per_fs,
+        most_trips=network.window_round_trips,
+        target=target,
+        period=int(trip),
+        proportional=4 * network.unit_bytes * scale * (target / _REFERENCE_FS) / target,
+        slow=5 * network.unit_bytes * scale,
+        constant=0.15 * network.unit_bytes * scale,
+        fast=0.25 * scale,
+        mark_from=int(network.mark_from_round_trips * trip * per_fs) or MAX_TICKS,
+        mark_to=int(network.mark_to_round_trips * trip * per_fs) or MAX_TICKS,
+    )
+
+
+def _flows(control: Control, n_tasks: int) -> NDArray[np.void]:
+    """Return [V] the senders' windows at their largest; one where there is no congestion control."""
+    flows = align_records(1 if control.kind == FREE_FLOW else n_tasks, FLOW)
+    flows["round_trip"] = control.period
+    flows["window"] = max(control.most_trips * control.period * control.bytes_per_fs, control.least)
+    return flows
+
+
+def _latencies(graph: Graph, topology: Topology) -> I64:
+    """Return [V] the latencies of the links of each message."""
+    passed = np.concatenate(([0], np.cumsum(topology.links.latency_fs[graph.hop_link])))
+    return np.asarray(passed[graph.hop_start[1:]] - passed[graph.hop_start[:-1]])
 
 
 def _registers(seed: int) -> I64:
@@ -282,8 +338,7 @@ def _extra(graph: Graph, topology: Topology) -> I64:
     Raises:
         InputError: A message takes less than its links do.
     """
-    passed = np.concatenate(([0], np.cumsum(topology.links.latency_fs[graph.hop_link])))
-    extra = graph.alpha_fs - (passed[graph.hop_start[1:]] - passed[graph.hop_start[:-1]])
+    extra = graph.alpha_fs - _latencies(graph, topology)
     if (extra < 0).any():
         raise TaskError("packets", "{} takes less than the latencies of its links", int(np.argmax(extra < 0)))
     return column(extra, np.int64)
@@ -330,6 +385,7 @@ def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
         n_events=int(reg[N_EVENTS]),
         n_packet_hops=int(reg[N_HOPS]),
         n_over=int(reg[N_OVER]),
+        n_trimmed=int(reg[N_TRIMMED]),
         n_disordered=int(reg[N_DISORDERED]),
         n_beyond=int(reg[N_BEYOND]),
         n_lost=len(engine.packets) - int(reg[N_FREE]),

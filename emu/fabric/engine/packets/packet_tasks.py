@@ -77,8 +77,9 @@ def begin_tasks(e: PacketEngine) -> None:
 def leave(e: PacketEngine, v: int, payload: int, now: int) -> None:
     """Count the bytes of a message that have left its sender; the last of them let others start."""
     t = e.tasks[v]
+    before = t.to_leave
     t.to_leave -= payload
-    if t.to_leave == 0:
+    if before > 0 >= t.to_leave:  # what is sent again counts no more
         t.left, t.next = now, NONE
         tell(e, v, LEFT)
 
