@@ -1,8 +1,8 @@
 """The packet engine against htsim: `python -m benchmarks.queues FOLDER [TRANSPORT ...] [--starts N] [--cell BYTES]`.
 
-FOLDER has tables of runs of htsim (`reference.py`). Each case is run with 8 perturbed starts (`--starts`). A line has the mean of
-the model over them, divided by htsim's value, and its range; then come the means over cases and how far the worst is off. Exit
-code 1 if one lies outside its bound.
+FOLDER has tables of runs of htsim (`reference.py`). Each case is run with 8 perturbed starts (`--starts`). A line has the mean
+of the model over them, divided by htsim's value, and its range; then come the means over cases and how far the worst is off.
+Exit code 1 if one lies outside its bound.
 """
 
 import sys

@@ -202,6 +202,7 @@ _TCP = Network(
     ),
     assumed=("queue_round_trips", "mark_from_round_trips", "mark_to_round_trips", "lossless", "switch_fs", "forwarding"),
 )
+ASSUMED_NETWORK = "roce"  # where no kind is named
 NETWORKS = {network.kind: network for network in (_ROCE, _ULTRA_ETHERNET, _INFINIBAND, _NVLINK, _UB, _TCP)}
 
 

@@ -66,6 +66,7 @@ _TARGET = 0.75  # delay in round trips
 _ROOM = 1024  # packets and events at first; doubled when they are too few
 _SAMPLES = 2**21  # numbers
 _PAUSES = 2**14  # pauses in the log
+_EVENTS_PER_S = 5e6
 _STRIDE = 2**22  # events between two looks at the budget
 _FIRST_SAMPLE_FS = 10**8  # 100 ns; doubled when there is no room for more
 
@@ -110,7 +111,7 @@ def run_packets(
         network: What ports, hosts and switches do with packets.
         seed: Decides all that is random.
         ways: The ways of its messages; by default their hops, or all the shortest ones if the network chooses between them.
-        most_events: The budget; some 5 million events take a second.
+        most_events: The budget; about 5 million events take a second.
         progress: A function that is told now and then how many tasks are over, and how many events have happened.
 
     Raises:
@@ -120,6 +121,7 @@ def run_packets(
     check_graph(graph)
     order_tasks(graph)
     _check_fit(graph, topology, network)
+    _check_budget(graph, network, most_events)
     engine = _lay_out(graph, topology, network, seed, ways or ways_of(graph, topology, network))
     begin_tasks(engine)
     engine = _run(engine, most_events, progress)
@@ -153,6 +155,26 @@ def _check_fit(graph: Graph, topology: Topology, network: Network) -> None:
     if network.cell_bytes > largest > 0:
         what = f"at most the largest message, {largest} B"
         raise must_be("network", "cell", what, f"{network.cell_bytes} B", "take a smaller cell")
+
+
+def forecast_events(graph: Graph, network: Network) -> int:
+    """Return about how many events a run will have: two for each packet on each link, and two for each acknowledgement."""
+    packets = -(-graph.size_bytes // network.unit_bytes)
+    answers = 0 if network.acks == "none" else -(-packets // network.packets_per_ack)
+    return int((2 * (packets + answers) * np.diff(graph.hop_start)).sum())
+
+
+def _check_budget(graph: Graph, network: Network, most_events: int) -> None:
+    """Check, before a run begins, that it is likely to have no more events than it may.
+
+    Raises:
+        InputError: It is not.
+    """
+    events = forecast_events(graph, network)
+    if events > most_events:
+        lasts = f"which takes about {events / _EVENTS_PER_S:.0f} s"
+        mend = f"a run has {events} events, {lasts}: allow that many, or take larger cells or a smaller size"
+        raise must_be("packets", "events", f"{events} or more", most_events, mend)
 
 
 def _run(engine: PacketEngine, most_events: int, progress: Callable[[int, int], None] | None) -> PacketEngine:
