@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.queues.reference import HtsimRun
 from emu.arrays import I64
-from emu.fabric.engine.packets.network import Network, network_of
+from emu.fabric.engine.packets.packet_network import PacketNetwork, network_of
 from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
 from emu.fabric.engine.packets.ways import path_ways
 from emu.fabric.graph import Graph
@@ -69,7 +69,7 @@ def simulate(run: HtsimRun, seed: int, is_perturbed: bool, cell_bytes: int = 0) 
     What htsim draws at random (paths of acknowledgements, and where a path is not known the spine) is drawn here, too.
     """
     random = np.random.default_rng(seed)
-    network: Network = replace(NETWORKS[run.transport], cell_bytes=cell_bytes)
+    network: PacketNetwork = replace(NETWORKS[run.transport], cell_bytes=cell_bytes)
     spine = np.where(run.spine < 0, random.integers(run.spines, size=len(run.src)), run.spine)
     packet_fs = network.wire_bytes(network.payload_bytes) * 10**15 / float(run.topology.links.bandwidth_Bps[0])
     late = random.integers(int(packet_fs), size=len(run.src)) if is_perturbed else np.zeros(len(run.src), np.int64)

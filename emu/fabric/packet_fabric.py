@@ -1,7 +1,7 @@
 """A fabric of packets, as a value and as text: the kind of network, its settings, and the seed and the budget of a run.
 
 `packets:cell=8KiB,seed=1` and `roce:route=in-turn,pause_above=256KiB` are read here. A setting is named like its field of
-`Network`, without the unit; a value has a unit.
+`PacketNetwork`, without the unit; a value has a unit.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from emu.errors import either, must_be
-from emu.fabric.engine.packets.network import ASSUMED_NETWORK, Network, network_of
+from emu.fabric.engine.packets.packet_network import ASSUMED_NETWORK, PacketNetwork, network_of
 from emu.fabric.engine.packets.packet_run import PacketRun, run_packets
 from emu.fabric.graph import Graph
 from emu.registry import parse_call
@@ -25,7 +25,7 @@ DEFAULT_EVENTS = 2**31  # some minutes
 class PacketFabric:
     """A network whose messages are timed packet by packet."""
 
-    network: Network = field(default_factory=lambda: network_of(ASSUMED_NETWORK))
+    network: PacketNetwork = field(default_factory=lambda: network_of(ASSUMED_NETWORK))
     seed: int = 0
     most_events: int = DEFAULT_EVENTS
 
@@ -43,7 +43,7 @@ class PacketFabric:
         )
 
 
-def _packets_sentence(network: Network) -> str:
+def _packets_sentence(network: PacketNetwork) -> str:
     """Return the sentence about packets and nodes."""
     unit = f", {format_size(network.cell_bytes)} of which are simulated as one cell" if network.cell_bytes else ""
     passed = "when its last byte is there" if network.forwarding == "store" else "as soon as it begins to arrive"
@@ -62,7 +62,7 @@ _ROUTES = {
 }
 
 
-def _routes_sentence(network: Network) -> str:
+def _routes_sentence(network: PacketNetwork) -> str:
     """Return the sentence about routes and acknowledgements."""
     if network.acks == "none":
         return f"{_ROUTES[network.route]}; there are no acknowledgements"
@@ -70,7 +70,7 @@ def _routes_sentence(network: Network) -> str:
     return f"{_ROUTES[network.route]}; an acknowledgement of {network.ack_bytes} B for {many} takes the way back"
 
 
-def _loss_sentence(network: Network) -> str:
+def _loss_sentence(network: PacketNetwork) -> str:
     """Return the sentence about full queues and congestion."""
     control = {"none": "no congestion control", "window": "a fixed window"}.get(network.congestion, network.congestion.upper())
     if network.lossless == "pause":

@@ -27,7 +27,7 @@ class FullPort:
 
 @dataclass(frozen=True, slots=True)
 class PacketFigures:
-    """What a run by packets tells beside its time."""
+    """The figures of a run by packets beside its time."""
 
     network: str
     fluid_s: float  # the time in the fluid fabric

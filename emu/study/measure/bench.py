@@ -179,14 +179,10 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
     wall_fabric_s = time.perf_counter() - began
     spread = _spread_on(request, job) if request.perturb else None
     wrong, wall_execute_s = (None, None) if mover is None else mover(case, size)
-    time_s = request.launch_s + timeline.end_s
-    algbw = size / time_s if time_s else 0.0
     return BenchRow(
         **_named_case(case, size),
         **{name: getattr(request, name) for name in ("dtype", "reduce", "root")},
-        time_s=time_s,
-        algbw_Bps=algbw,
-        busbw_Bps=algbw * busbw_factor(request.operation, case.asked.operation.n_ranks),
+        **_rates(case, size, request.launch_s + timeline.end_s),
         **_bound_fields(case, size, timeline),
         **{name: getattr(case, name) for name in ("chosen", "passed_over")},
         wrong=wrong,
@@ -199,6 +195,13 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
         wall_execute_s=wall_execute_s,
         wall_fabric_s=wall_fabric_s,
     )
+
+
+def _rates(case: Case, size: int, time_s: float) -> dict[str, float]:
+    """Return the fields of a time and of its rates."""
+    algbw = size / time_s if time_s else 0.0
+    factor = busbw_factor(case.asked.request.operation, case.asked.operation.n_ranks)
+    return {"time_s": time_s, "algbw_Bps": algbw, "busbw_Bps": algbw * factor}
 
 
 def _timed_on(request: BenchRequest, job: CollectiveJob) -> tuple[Timeline, PacketFigures | None]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from emu.fabric.engine.packets.network import NETWORKS, Network
+from emu.fabric.engine.packets.packet_network import NETWORKS, PacketNetwork
 from emu.fabric.graph import Graph
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
@@ -47,6 +47,6 @@ def rounds_of_ring(topology: Topology, n: int, size: int) -> Graph:
     return messages(topology, sent, waits)
 
 
-def wire_bytes(network: Network, size: int) -> int:
+def wire_bytes(network: PacketNetwork, size: int) -> int:
     """The bytes on the wire of a message."""
     return size + network.header_bytes * -(-size // network.payload_bytes)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emu.errors import RunError
-from emu.fabric.engine.packets.network import NETWORKS, Network
+from emu.fabric.engine.packets.packet_network import NETWORKS, PacketNetwork
 from emu.fabric.engine.packets.packet_run import PacketRun, run_packets
 from emu.fabric.engine.packets.ways import path_ways
 from emu.fabric.run import run_graph
@@ -139,6 +139,8 @@ networks = st.builds(
         resume_below_bytes=2 * 4096,
         adaptive_steps_bytes=(4096, 8192, 16384),
         payload_bytes=cell,
+        queue_bytes=2**16 if lossless == "trim" else 2**31,
+        congestion="nscc" if lossless == "trim" else "none",
     ),
     st.sampled_from(["none", "pause", "credits"]),
     st.sampled_from(ROUTES),
@@ -150,10 +152,10 @@ networks = st.builds(
 
 
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(sent=traffic, network=networks, fabric=st.sampled_from([STAR, TREE]), seed=st.integers(0, 99), chain=st.booleans())
-def test_every_byte_that_is_sent_arrives_once(sent: list[Sent], network: Network, fabric: Topology, seed: int, chain) -> None:
+@given(sent=traffic, network=networks, fabric=st.sampled_from([STAR, TREE]), chain=st.booleans())
+def test_every_byte_that_is_sent_arrives_once(sent: list[Sent], network, fabric: Topology, chain: bool) -> None:
     waits = [[v - 1] if chain and v else [] for v in range(len(sent))]
-    run = run_packets(messages(fabric, sent, waits), fabric, network, seed)
+    run = run_packets(messages(fabric, sent, waits), fabric, network, len(sent))
     assert run.n_lost == 0
     assert run.n_beyond == 0
     assert network.route != "hash" or run.n_disordered == 0
@@ -165,6 +167,24 @@ def test_every_byte_that_is_sent_arrives_once(sent: list[Sent], network: Network
     if network.acks == "none":
         came = [timeline.carried_bytes[fabric.links.dst == npu].sum() for npu in range(6)]
         assert came == [sum(wire_bytes(network, size) for _, dst, size in sent if dst == npu) for npu in range(6)]
+
+
+controls = st.sampled_from(["none", "nscc", "dctcp", "window"])
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sent=traffic, route=st.sampled_from(ROUTES), room=st.integers(3, 12), control=controls)
+def test_trimmed_packets_are_sent_again_until_all_bytes_are_there(sent: list[Sent], route, room: int, control) -> None:
+    kind = NETWORKS["ultra-ethernet"]
+    small = {"queue_round_trips": 0.0, "queue_bytes": room * 4160}
+    network = replace(kind, route=route, congestion=control, **small)
+    into_one = [(src if src != 5 else 0, 5, 10 * size) for src, _, size in sent]
+    run = run_packets(messages(STAR, into_one), STAR, network, len(sent))
+    assert run.n_lost == 0
+    came = run.timeline.carried_bytes[STAR.links.dst == 5].sum()
+    whole = sum(wire_bytes(network, size) for _, _, size in into_one)
+    assert came >= whole
+    assert came <= whole + run.n_trimmed * 3 * 64
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -188,7 +208,7 @@ def test_sprayed_packets_use_all_the_ways_and_overtake_one_another() -> None:
         assert run.n_disordered > 0
 
 
-def deadlock() -> tuple[list[Sent], Network]:
+def deadlock() -> tuple[list[Sent], PacketNetwork]:
     """Each NPU of a ring sends two hops on, which is half way round, and buffers are a few packets each."""
     return [(i, (i + 2) % 6, 4 * MIB) for i in range(6)], replace(NETWORKS["infiniband"], acks="none", credit_bytes=3 * 4122)
 
@@ -204,7 +224,7 @@ def test_a_ring_of_credits_without_lanes_deadlocks_and_the_circle_is_named() -> 
         assert f"NPU {i} to NPU {(i + 1) % 6}" in said
 
 
-def run_with_lanes(sent: list[Sent], network: Network) -> PacketRun:
+def run_with_lanes(sent: list[Sent], network: PacketNetwork) -> PacketRun:
     """Messages change to the second lane when they pass NPU 0, which cuts the circle (Dally and Seitz 1987)."""
     graph = messages(RING, sent)
     lane, hop_start = np.zeros(len(graph.hop_link), np.int16), graph.hop_start

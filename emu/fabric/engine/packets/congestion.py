@@ -55,32 +55,40 @@ class Control(NamedTuple):
     mark_to: int  # and from which all are
 
 
+class Senders(NamedTuple):
+    """The windows of all senders, and what they go by."""
+
+    flows: FLOWS  # [V]; one where there is no congestion control
+    control: Control
+
+
 SHRINK, SMOOTH, CHANGE_AFTER, LOOK_SHARE, LOOKS = 0.8, 0.0125, 8, 8, 4.0
 FAST_BELOW_FS = 10**9
 
 
 @compiled
-def most_window(f: FLOWS, v: int, c: Control) -> float:
+def most_window(s: Senders, v: int) -> float:
     """Return the largest window of a flow."""
-    return float(c.most_trips * f[v].round_trip * c.bytes_per_fs)
+    c = s.control
+    return float(c.most_trips * s.flows[v].round_trip * c.bytes_per_fs)
 
 
 @compiled
-def bound_window(f: FLOWS, v: int, c: Control) -> None:
+def bound_window(s: Senders, v: int) -> None:
     """Keep a window within its bounds."""
-    f[v].window = min(max(f[v].window, float(c.least)), most_window(f, v, c))
+    s.flows[v].window = min(max(s.flows[v].window, float(s.control.least)), most_window(s, v))
 
 
 @compiled
-def is_looking(f: FLOWS, v: int, c: Control, is_marked: bool, is_lost: bool, delay: float, now: int) -> bool:
+def is_looking(s: Senders, v: int, is_marked: bool, is_lost: bool, delay: float, now: int) -> bool:
     """Return whether the window has just become what arrived within a round trip, or marks are ignored after that."""
-    w = f[v]
+    w, c = s.flows[v], s.control
     done = False
     if w.ignored < w.to_ignore and is_marked:
         done = True
     elif now > w.look:
         is_bad = w.lost_one != 0 or is_lost or delay > LOOKS * c.target
-        if w.look != 0 and is_bad and w.arrived < most_window(f, v, c) / LOOK_SHARE:
+        if w.look != 0 and is_bad and w.arrived < most_window(s, v) / LOOK_SHARE:
             w.window = float(max(w.arrived, c.least))
             w.to_ignore, w.ignored, w.lost_one = w.in_flight, 0, 0
             done = True
@@ -91,9 +99,9 @@ def is_looking(f: FLOWS, v: int, c: Control, is_marked: bool, is_lost: bool, del
 
 
 @compiled
-def grow_by_delay(f: FLOWS, v: int, c: Control, acked: int, delay: float) -> None:
+def grow_by_delay(s: Senders, v: int, acked: int, delay: float) -> None:
     """Let a window grow after an acknowledgement without a mark and with a delay below the target."""
-    w = f[v]
+    w, c = s.flows[v], s.control
     if delay < FAST_BELOW_FS:
         w.undelayed += acked
         if w.undelayed > w.window or w.is_fast:
@@ -107,9 +115,9 @@ def grow_by_delay(f: FLOWS, v: int, c: Control, acked: int, delay: float) -> Non
 
 
 @compiled
-def shrink_by_delay(f: FLOWS, v: int, c: Control, now: int) -> None:
+def shrink_by_delay(s: Senders, v: int, now: int) -> None:
     """Let a window shrink after a mark, once a round trip."""
-    w = f[v]
+    w, c = s.flows[v], s.control
     w.is_fast, w.undelayed = 0, 0
     if w.mean_delay > c.target and now - w.shrunk > w.round_trip:
         w.window *= max(1 - SHRINK * (w.mean_delay - c.target) / w.mean_delay, 0.5)
@@ -117,9 +125,9 @@ def shrink_by_delay(f: FLOWS, v: int, c: Control, now: int) -> None:
 
 
 @compiled
-def fulfil(f: FLOWS, v: int, c: Control, now: int) -> None:
+def fulfil(s: Senders, v: int, now: int) -> None:
     """Let a window grow by what was collected for it."""
-    w = f[v]
+    w, c = s.flows[v], s.control
     w.window += w.to_add / w.window
     if now - w.changed >= c.period:
         w.window += c.constant
@@ -128,60 +136,60 @@ def fulfil(f: FLOWS, v: int, c: Control, now: int) -> None:
 
 
 @compiled
-def nscc_acked(f: FLOWS, v: int, c: Control, acked: int, trip: int, is_marked: bool, now: int) -> None:
+def nscc_acked(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: int) -> None:
     """Change a window after an acknowledgement."""
-    w = f[v]
+    w, c = s.flows[v], s.control
     w.round_trip = min(w.round_trip, trip)
     delay = float(trip - w.round_trip)
     sample = 0.25 * w.round_trip if not is_marked and delay > c.target else delay
     w.mean_delay = SMOOTH * sample + (1 - SMOOTH) * w.mean_delay
-    if is_looking(f, v, c, is_marked, False, delay, now):
+    if is_looking(s, v, is_marked, False, delay, now):
         return
     if is_marked:
         if delay >= c.target:
-            shrink_by_delay(f, v, c, now)
+            shrink_by_delay(s, v, now)
     elif delay >= c.target:
         w.to_add += c.slow * acked
     else:
-        grow_by_delay(f, v, c, acked, delay)
-    bound_window(f, v, c)
+        grow_by_delay(s, v, acked, delay)
+    bound_window(s, v)
     if w.since_change > CHANGE_AFTER * c.unit or now - w.changed > c.period:
-        fulfil(f, v, c, now)
-    bound_window(f, v, c)
+        fulfil(s, v, now)
+    bound_window(s, v)
 
 
 @compiled
-def acked_bytes(f: FLOWS, v: int, c: Control, acked: int, trip: int, is_marked: bool, now: int) -> None:
+def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: int) -> None:
     """Take an acknowledgement of some bytes, whose last packet took `trip` there and back."""
-    w = f[v]
+    w, c = s.flows[v], s.control
     w.in_flight -= acked
     if c.kind == NSCC:
         w.arrived += acked
         w.since_change += acked
         w.ignored += acked
-        nscc_acked(f, v, c, acked, trip, is_marked, now)
+        nscc_acked(s, v, acked, trip, is_marked, now)
     elif c.kind == DCTCP:
         w.window += -acked / 3 if is_marked else acked * c.unit / w.window
         w.window = max(w.window, float(c.least))
 
 
 @compiled
-def lost_bytes(f: FLOWS, v: int, c: Control, lost: int, now: int) -> None:
+def lost_bytes(s: Senders, v: int, lost: int, now: int) -> None:
     """Take the news that a packet was lost."""
-    w = f[v]
+    w, c = s.flows[v], s.control
     w.in_flight -= lost
     if c.kind == NSCC:
         w.ignored += lost
         w.mean_delay = SMOOTH * c.period + (1 - SMOOTH) * w.mean_delay
         w.lost_one = 1
-        if not is_looking(f, v, c, True, True, 0.0, now):
+        if not is_looking(s, v, True, True, 0.0, now):
             w.window -= lost
-            bound_window(f, v, c)
+            bound_window(s, v)
     elif c.kind == DCTCP:
         w.window = max(w.window - lost, float(c.least))
 
 
 @compiled
-def may_send(f: FLOWS, v: int, c: Control, n_bytes: int) -> bool:
+def may_send(s: Senders, v: int, n_bytes: int) -> bool:
     """Return whether a flow's window has room for some bytes."""
-    return bool(c.kind == FREE_FLOW or f[v].window >= f[v].in_flight + n_bytes)
+    return bool(s.control.kind == FREE_FLOW or s.flows[v].window >= s.flows[v].in_flight + n_bytes)

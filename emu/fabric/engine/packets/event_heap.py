@@ -9,7 +9,7 @@ from emu.fabric.engine.packets.packet_layout import EVENTS, FREE, KICKS, KINDS, 
 
 
 @compiled
-def plan(e: PacketEngine, time: int, kind: int, what: int) -> None:
+def add_event(e: PacketEngine, time: int, kind: int, what: int) -> None:
     """Add an event to the heap."""
     e.reg[SERIAL] = (e.reg[SERIAL] + 1) % SERIALS
     tag, n = (e.reg[SERIAL] << 32) | (what * KINDS + kind), e.reg[EVENTS]

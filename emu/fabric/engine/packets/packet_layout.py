@@ -1,7 +1,7 @@
 """The layout of the packet engine's state: one record for each packet, link, queue and task, and arrays of indices.
 
 A queue is one lane (class, virtual lane) of one link; its number is link * n_lanes + lane. A state is a place on the way of a
-message: the links that it may take next. Letters: V tasks, L links, Q queues, P packets, S states, R entries of rings.
+message: the links that it may take next. Letters: V tasks, L links, Q queues, P packets, S states, R entries of circles.
 """
 
 from typing import Annotated, NamedTuple
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from emu.arrays import I32, I64
 from emu.compiled.function import I32_OUT, I64_OUT, Numbers
-from emu.fabric.engine.packets.congestion import FLOWS, Control
+from emu.fabric.engine.packets.congestion import Senders
+from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.state_layout import Columns
 
 NONE = -1
@@ -67,7 +68,7 @@ QUEUE = np.dtype(
         ("last", "i4"),
         ("own_first", "i4"),  # acknowledgements that this node sends; they go first
         ("own_last", "i4"),
-        ("ring", "i4"),  # the entry served last of the messages that begin here; NONE: none
+        ("circle", "i4"),  # the entry served last of the messages that begin here; NONE: none
         ("turn", "i4"),  # whether a message that begins here was served last
         ("is_paused", "i4"),
         ("pauses", "i4"),  # whether the node behind the link has asked for a pause
@@ -81,7 +82,7 @@ QUEUE = np.dtype(
     ],
     align=True,
 )
-TASK = np.dtype(
+SENT_TASK = np.dtype(
     [
         ("start", "i8"),
         ("left", "i8"),
@@ -102,7 +103,7 @@ TASK = np.dtype(
 PACKETS = Annotated[NDArray[np.void], Numbers(PACKET, written=True)]
 PORTS = Annotated[NDArray[np.void], Numbers(PORT, written=True)]
 QUEUES = Annotated[NDArray[np.void], Numbers(QUEUE, written=True)]
-TASKS_SENT = Annotated[NDArray[np.void], Numbers(TASK, written=True)]
+TASKS_SENT = Annotated[NDArray[np.void], Numbers(SENT_TASK, written=True)]
 
 
 class Rules(NamedTuple):
@@ -137,24 +138,17 @@ class PacketEngine(NamedTuple):
     tasks: TASKS_SENT  # [V]
     graph: Columns
     rules: Rules
-    control: Control
-    flows: FLOWS  # [V], or one where there is no congestion control
+    senders: Senders
+    ways: Ways
     extra: I64  # [V] ticks between the arrival of the last byte and the end
     next_start: I64  # [V + 1]
     next_task: I32  # [E] who waits; ~v: only until the last byte has left
-    group: I32  # [S] the set of queues that the state chooses from
-    following: I64  # [S] where the following states of its choices begin
-    group_start: I64  # [G + 1]
-    group_queue: I32  # the queues of each set
     group_turn: I32_OUT  # [G] the choice that comes next
     group_order: I32_OUT  # a permutation of each set
-    next_state: I32
-    first_state: I32  # [V] of each message; NONE: it crosses no link
-    back_state: I32  # [V] of its acknowledgements
     window_start: I64  # [V + 1] where the marks of each message begin in `came`
     came: I64_OUT  # marks of packets that came before their turn, 64 in a number
-    entry_start: I64  # [V + 1] the entries of each message in rings: one for each queue where it may begin
-    entry_next: I32_OUT  # [R] the following entry of the ring; NONE: it is in no ring
+    entry_start: I64  # [V + 1] the entries of each message in circles: one for each queue where it may begin
+    entry_next: I32_OUT  # [R] the following entry of the circle; NONE: it is in none
     entry_task: I32  # [R]
     start_time: I64_OUT  # [V] heap of starts
     start_task: I32_OUT  # [V]

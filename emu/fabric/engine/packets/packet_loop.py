@@ -2,8 +2,7 @@
 
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.congestion import FREE_FLOW, acked_bytes, lost_bytes, may_send
-from emu.fabric.engine.packets.event_heap import draw_number, free_packet, kick, remove_first, take_packet
-from emu.fabric.engine.packets.event_heap import plan as plan_event
+from emu.fabric.engine.packets.event_heap import add_event, draw_number, free_packet, kick, remove_first, take_packet
 from emu.fabric.engine.packets.packet_layout import (
     ACK,
     ADAPTIVE,
@@ -56,7 +55,7 @@ MOST_BYTES = 2**31 - 1
 @compiled
 def next_in_turn(e: PacketEngine, g: int, n: int) -> int:
     """Return the choice of a set whose turn it is; once all had theirs, their order is drawn anew."""
-    turn, first = e.group_turn[g], e.group_start[g]
+    turn, first = e.group_turn[g], e.ways.group_start[g]
     if turn == 0:
         for i in range(n):
             other = i + draw_number(e, n - i)
@@ -68,9 +67,9 @@ def next_in_turn(e: PacketEngine, g: int, n: int) -> int:
 @compiled
 def least_full(e: PacketEngine, g: int, n: int) -> int:
     """Return the choice of a set with the least class of queue; among equals, one at random."""
-    first, best, found, least = e.group_start[g], 0, 0, NEVER
+    first, best, found, least = e.ways.group_start[g], 0, 0, NEVER
     for i in range(n):
-        size = e.queues[e.group_queue[first + i]].bytes
+        size = e.queues[e.ways.group_queue[first + i]].bytes
         level = (size >= e.rules.steps[0]) + (size >= e.rules.steps[1]) + (size >= e.rules.steps[2])
         if level < least:
             best, found, least = i, 1, level
@@ -83,7 +82,7 @@ def least_full(e: PacketEngine, g: int, n: int) -> int:
 @compiled
 def choose(e: PacketEngine, g: int, kind: int, v: int) -> int:
     """Return which queue of a set a packet takes."""
-    n = e.group_start[g + 1] - e.group_start[g]
+    n = e.ways.group_start[g + 1] - e.ways.group_start[g]
     if n == 1:
         return 0
     if kind != DATA or e.rules.choice == HASH:
@@ -98,10 +97,10 @@ def choose(e: PacketEngine, g: int, kind: int, v: int) -> int:
 @compiled
 def route(e: PacketEngine, p: int, state: int) -> int:
     """Return the queue that a packet goes to from a state, and move its state on."""
-    g, k = e.group[state], e.packets[p]
+    g, k = e.ways.group[state], e.packets[p]
     i = choose(e, g, k.kind, k.task)
-    k.state = e.next_state[e.following[state] + i]
-    return int(e.group_queue[e.group_start[g] + i])
+    k.state = e.ways.next_state[e.ways.following[state] + i]
+    return int(e.ways.group_queue[e.ways.group_start[g] + i])
 
 
 @compiled
@@ -111,7 +110,7 @@ def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: i
     k = e.packets[p]
     k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, kind, flags & MARKED, 0, NONE, sent, e.reg[NOW]
     k.payload, k.bytes = n_bytes, e.rules.ack
-    q = route(e, p, e.back_state[v])
+    q = route(e, p, e.ways.back_state[v])
     enqueue_own(e, q, p)
     kick(e, q // e.rules.n_lanes)
 
@@ -158,7 +157,7 @@ def is_all_there(e: PacketEngine, v: int) -> bool:
     A real sender asks for an answer by a probe or after a timeout.
     """
     waiting = e.tasks[v].unanswered
-    return bool(e.control.kind != FREE_FLOW and waiting > 0 and waiting >= e.flows[v].in_flight)
+    return bool(e.senders.control.kind != FREE_FLOW and waiting > 0 and waiting >= e.senders.flows[v].in_flight)
 
 
 @compiled
@@ -168,7 +167,7 @@ def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, s
     t.n_unanswered += 1
     t.unanswered += payload
     arrive(e, v, payload, e.reg[NOW])
-    if e.back_state[v] < 0:
+    if e.ways.back_state[v] < 0:
         return
     is_due = t.n_unanswered >= e.rules.packets_per_ack and (in_order or e.rules.acks_in_order == 0)
     if is_due or flags or t.to_come == 0 or is_all_there(e, v):
@@ -181,10 +180,14 @@ def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: 
     now = e.reg[NOW]
     if kind == NACK:
         e.tasks[v].to_send += n_bytes
-        lost_bytes(e.flows, v, e.control, n_bytes, now)
+    if e.senders.control.kind == FREE_FLOW:
+        join_rings(e, v)
+        return
+    if kind == NACK:
+        lost_bytes(e.senders, v, n_bytes, now)
     else:
-        acked_bytes(e.flows, v, e.control, n_bytes, now - sent, flags & MARKED != 0, now)
-    if e.tasks[v].to_send > 0 and may_send(e.flows, v, e.control, min(e.tasks[v].to_send, e.rules.payload)):
+        acked_bytes(e.senders, v, n_bytes, now - sent, flags & MARKED != 0, now)
+    if e.tasks[v].to_send > 0 and may_send(e.senders, v, min(e.tasks[v].to_send, e.rules.payload)):
         join_rings(e, v)
     elif is_all_there(e, v):
         acknowledge(e, v, 0, sent)
@@ -202,7 +205,7 @@ def deliver(e: PacketEngine, p: int, now: int) -> None:
         receive(e, v, payload, e.rules.trims != 0 or is_next(e, v, number), flags, sent)
     elif kind == TRIMMED:
         answer(e, v, NACK, payload, flags, sent)
-    elif e.control.kind != FREE_FLOW:
+    elif kind == NACK or e.senders.control.kind != FREE_FLOW:
         be_told(e, v, kind, payload, flags, sent)
 
 
@@ -214,7 +217,7 @@ def come(e: PacketEngine, link: int, now: int) -> None:
     k = e.packets[p]
     port.wire_first = k.next
     if k.next >= 0:
-        plan_event(e, e.packets[k.next].due, CAME, link)
+        add_event(e, e.packets[k.next].due, CAME, link)
     if k.state < 0:
         deliver(e, p, now)
         return

@@ -1,10 +1,10 @@
-"""What a port does: it takes packets from its queues and sends them, and asks the sender before it to pause or to go on."""
+"""The work of a port: it takes packets from its queues and sends them, and asks the sender before it to pause or to go on."""
 
 import numpy as np
 
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.congestion import FREE_FLOW, may_send
-from emu.fabric.engine.packets.event_heap import draw_number, free_packet, plan, take_packet
+from emu.fabric.engine.packets.event_heap import add_event, draw_number, free_packet, take_packet
 from emu.fabric.engine.packets.packet_layout import (
     ASKS,
     CAME,
@@ -34,12 +34,12 @@ def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
     k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, DATA, 0, t.n_sent, NONE, now, now
     k.payload = min(t.to_send, r.payload)
     k.bytes = k.payload + r.header * ((k.payload + r.packet_payload - 1) // r.packet_payload)
-    k.state = e.next_state[e.following[e.first_state[v]] + entry - e.entry_start[v]]
+    k.state = e.ways.next_state[e.ways.following[e.ways.first_state[v]] + entry - e.entry_start[v]]
     t.to_send -= k.payload
     t.n_sent += 1
-    if e.control.kind != FREE_FLOW:
-        e.flows[v].in_flight += k.payload
-        k.flags = 0 if may_send(e.flows, v, e.control, e.rules.payload) else ASKS
+    if e.senders.control.kind != FREE_FLOW:
+        e.senders.flows[v].in_flight += k.payload
+        k.flags = 0 if may_send(e.senders, v, e.rules.payload) else ASKS
     e.queues[q].bytes += k.bytes
     return p
 
@@ -48,16 +48,16 @@ def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
 def draw(e: PacketEngine, q: int, now: int) -> int:
     """Return the next packet of the messages that begin at a queue, one of each in turn; NONE if no message has one."""
     k = e.queues[q]
-    while k.ring >= 0:
-        entry = e.entry_next[k.ring]
+    while k.circle >= 0:
+        entry = e.entry_next[k.circle]
         v = e.entry_task[entry]
-        if e.tasks[v].to_send > 0 and may_send(e.flows, v, e.control, min(e.tasks[v].to_send, e.rules.payload)):
-            k.ring = entry
+        if e.tasks[v].to_send > 0 and may_send(e.senders, v, min(e.tasks[v].to_send, e.rules.payload)):
+            k.circle = entry
             return make_packet(e, entry, q, now)
-        if entry == k.ring:
-            k.ring = NONE
+        if entry == k.circle:
+            k.circle = NONE
         else:
-            e.entry_next[k.ring] = e.entry_next[entry]
+            e.entry_next[k.circle] = e.entry_next[entry]
         e.entry_next[entry] = NONE
     return NONE
 
@@ -66,7 +66,7 @@ def draw(e: PacketEngine, q: int, now: int) -> int:
 def take(e: PacketEngine, q: int, now: int) -> int:
     """Return the packet that a queue sends next: its node's own acknowledgements first, then others and messages in turn."""
     k = e.queues[q]
-    if k.is_paused or (k.own_first < 0 and k.first < 0 and k.ring < 0):
+    if k.is_paused or (k.own_first < 0 and k.first < 0 and k.circle < 0):
         return NONE
     if k.own_first >= 0:
         p = k.own_first
@@ -75,7 +75,7 @@ def take(e: PacketEngine, q: int, now: int) -> int:
         k.own_first = e.packets[p].next
         return int(p)
     may_begin = e.rules.lossless != CREDITS or k.credit >= e.rules.wire
-    if may_begin and k.ring >= 0 and (k.first < 0 or k.turn == 0):
+    if may_begin and k.circle >= 0 and (k.first < 0 or k.turn == 0):
         p = draw(e, q, now)
         if p >= 0:
             k.turn = 1
@@ -85,6 +85,15 @@ def take(e: PacketEngine, q: int, now: int) -> int:
         return NONE
     k.first, k.turn = e.packets[p].next, 0
     return int(p)
+
+
+@compiled
+def mark(e: PacketEngine, q: int, p: int) -> None:
+    """Mark a packet that leaves a long queue behind: never up to a length, always from another on, at random between them."""
+    c, k = e.senders.control, e.packets[p]
+    over = e.queues[q].bytes - k.bytes - c.mark_from
+    if over > 0 and (over >= c.mark_to - c.mark_from or draw_number(e, c.mark_to - c.mark_from) < over):
+        k.flags |= MARKED
 
 
 @compiled
@@ -100,18 +109,16 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     port.is_busy, port.ingress, port.bytes, port.queue = 1, k.ingress, k.bytes, q
     port.task, port.payload = k.task if k.ingress < 0 and k.kind == DATA else NONE, k.payload
     port.carried += k.bytes
-    if k.kind == DATA and k.ingress >= 0 and e.queues[q].bytes - k.bytes > e.control.mark_from:
-        over, span = e.queues[q].bytes - k.bytes - e.control.mark_from, e.control.mark_to - e.control.mark_from
-        if over >= span or draw_number(e, span) < over:
-            k.flags |= MARKED
+    if k.kind == DATA and k.ingress >= 0:
+        mark(e, q, p)
     e.reg[N_HOPS] += k.kind == DATA
     k.due, k.tail, k.ingress, k.next = due, finish + port.latency, q, NONE
     if e.rules.lossless == CREDITS:
         e.queues[q].credit -= k.bytes
-    plan(e, finish, SENT, link)
+    add_event(e, finish, SENT, link)
     if port.wire_first < 0:
         port.wire_first = p
-        plan(e, due, CAME, link)
+        add_event(e, due, CAME, link)
     else:
         e.packets[port.wire_last].next = p
     port.wire_last = p
@@ -174,7 +181,7 @@ def hold(e: PacketEngine, ingress: int, to: int, n_bytes: int, now: int) -> None
     k.held += n_bytes
     if e.rules.lossless == PAUSES and k.held > e.rules.pause_above and k.pauses == 0:
         k.pauses, k.blocker = 1, to
-        plan(e, now + e.ports[ingress // e.rules.n_lanes].latency, PAUSE, ingress)
+        add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, PAUSE, ingress)
 
 
 @compiled
@@ -182,7 +189,7 @@ def return_credit(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None
     """Return the credit of a packet that no longer takes room in a node to the sender before it."""
     p = take_packet(e)
     e.packets[p].ingress, e.packets[p].bytes = ingress, n_bytes
-    plan(e, now + e.ports[ingress // e.rules.n_lanes].latency, CREDIT, p)
+    add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, CREDIT, p)
 
 
 @compiled
@@ -194,7 +201,7 @@ def give_back(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None:
         return_credit(e, ingress, n_bytes, now)
     elif k.pauses and k.held < e.rules.resume_below:
         k.pauses = 0
-        plan(e, now + e.ports[ingress // e.rules.n_lanes].latency, RESUME, ingress)
+        add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, RESUME, ingress)
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""What a task does in the packet engine: it waits, starts, leaves and ends; its end starts others."""
+"""The course of a task in the packet engine: it waits, starts, leaves and ends; its end starts others."""
 
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.event_heap import kick
@@ -98,17 +98,17 @@ def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
 @compiled
 def join_rings(e: PacketEngine, v: int) -> None:
     """Put a message into the rings of the queues where it may begin."""
-    first = e.group_start[e.group[e.first_state[v]]]
+    first = e.ways.group_start[e.ways.group[e.ways.first_state[v]]]
     for i in range(e.entry_start[v + 1] - e.entry_start[v]):
-        entry, q = e.entry_start[v] + i, e.group_queue[first + i]
+        entry, q = e.entry_start[v] + i, e.ways.group_queue[first + i]
         if e.entry_next[entry] >= 0:
             continue
         k = e.queues[q]
-        if k.ring < 0:
+        if k.circle < 0:
             e.entry_next[entry] = entry
         else:
-            e.entry_next[entry], e.entry_next[k.ring] = e.entry_next[k.ring], entry
-        k.ring = entry
+            e.entry_next[entry], e.entry_next[k.circle] = e.entry_next[k.circle], entry
+        k.circle = entry
         kick(e, q // e.rules.n_lanes)
 
 

@@ -1,4 +1,4 @@
-"""Why a run by packets stands still: the circle of ports that wait for one another."""
+"""The reason why a run by packets stands still: the circle of ports that wait for one another."""
 
 import numpy as np
 

@@ -7,8 +7,8 @@ costs two numbers, whether it has one way or a thousand; and packets of many mes
 Letters: V tasks, L links, S states, G sets of queues, H hops.
 """
 
-from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from emu.topology.topology import Links, Routes
 NO_STATE = -1
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Ways:
+class Ways(NamedTuple):
     """The ways of all messages of a graph, and of their acknowledgements."""
 
     group: I32  # [S] set of queues
@@ -123,8 +122,7 @@ def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1) ->
         base[node] = table.add(node)
     ways = table.ways()
     first = np.where(is_message, base[dst] + src, NO_STATE)
-    return replace(
-        ways,
+    return ways._replace(
         first_state=column(first, np.int32),
         back_state=column(np.where(is_message, base[src] + dst, NO_STATE), np.int32),
     )

@@ -18,7 +18,7 @@ Congestion = Literal["none", "nscc", "dctcp", "window"]
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class PacketNetwork:
     """The settings of a network for the packet engine."""
 
     kind: str  # the name of the kind that the values are from
@@ -63,16 +63,16 @@ class Network:
         return payload_bytes + self.header_bytes * -(-payload_bytes // self.payload_bytes)
 
 
-def _check_words(network: Network) -> None:
+def _check_words(network: PacketNetwork) -> None:
     """Check that the settings that are words are known."""
-    hints = get_type_hints(Network)
+    hints = get_type_hints(PacketNetwork)
     for name in ("lossless", "route", "forwarding", "acks", "congestion"):
         known = get_args(hints[name])
         if getattr(network, name) not in known:
             raise must_be("network", name, f"one of {', '.join(known)}", getattr(network, name))
 
 
-def _check_sizes(network: Network) -> None:
+def _check_sizes(network: PacketNetwork) -> None:
     """Check that numbers are in their ranges."""
     for name in ("payload_bytes", "ack_bytes", "packets_per_ack", "lanes", "reorder_packets", "queue_bytes"):
         if getattr(network, name) < 1:
@@ -87,7 +87,7 @@ def _check_sizes(network: Network) -> None:
         raise must_be("network", "adaptive_steps_bytes", "three sizes that rise", network.adaptive_steps_bytes)
 
 
-def _check_room(network: Network) -> None:
+def _check_room(network: PacketNetwork) -> None:
     """Check that thresholds are in order and below the room of a queue, and that credits are for a packet or more."""
     wire = network.wire_bytes(network.unit_bytes)
     if network.lossless == "pause":
@@ -104,7 +104,7 @@ def _check_room(network: Network) -> None:
         raise must_be("network", "credit_bytes", what, format_size(network.credit_bytes), mend)
 
 
-_ROCE = Network(
+_ROCE = PacketNetwork(
     kind="roce",
     payload_bytes=4096,
     header_bytes=64,
@@ -122,7 +122,7 @@ _ROCE = Network(
     ),
     assumed=("pause_above_bytes", "resume_below_bytes", "queue_bytes", "switch_fs", "forwarding"),
 )
-_INFINIBAND = Network(
+_INFINIBAND = PacketNetwork(
     kind="infiniband",
     payload_bytes=4096,
     header_bytes=26,
@@ -140,30 +140,30 @@ _INFINIBAND = Network(
     ),
     assumed=("credit_bytes", "adaptive_steps_bytes", "packets_per_ack"),
 )
-_NVLINK = Network(
+_NVLINK = PacketNetwork(
     kind="nvlink",
     payload_bytes=256,
     header_bytes=16,
     forwarding="cut-through",
     lossless="credits",
-    credit_bytes=64 * 272,
+    credit_bytes=256 * 272,
     sources=(
         "packets of up to 16 flits of 16 B with payload and one of header; credits: Foley and Danskin, Ultra-Performance "
         "Pascal GPU and NVLink Interconnect, IEEE Micro 37(2), 2017",
     ),
     assumed=("credit_bytes", "switch_fs"),
 )
-_UB = Network(
+_UB = PacketNetwork(
     kind="ub",
     payload_bytes=4096,
     header_bytes=64,
     forwarding="cut-through",
     lossless="credits",
     credit_bytes=64 * 4160,
-    sources=("credits a link and virtual lane: UB-Mesh, arXiv:2503.20377; UB Base Specification 2.0",),
+    sources=("credits a link and virtual lane: arXiv:2503.20377 (UB); UB Base Specification 2.0",),
     assumed=("payload_bytes", "header_bytes", "credit_bytes", "switch_fs", "acks"),
 )
-_ULTRA_ETHERNET = Network(
+_ULTRA_ETHERNET = PacketNetwork(
     kind="ultra-ethernet",
     payload_bytes=4096,
     header_bytes=64,
@@ -183,7 +183,7 @@ _ULTRA_ETHERNET = Network(
     ),
     assumed=("switch_fs", "forwarding"),
 )
-_TCP = Network(
+_TCP = PacketNetwork(
     kind="tcp",
     payload_bytes=1448,
     header_bytes=90,
@@ -206,7 +206,7 @@ ASSUMED_NETWORK = "roce"  # where no kind is named
 NETWORKS = {network.kind: network for network in (_ROCE, _ULTRA_ETHERNET, _INFINIBAND, _NVLINK, _UB, _TCP)}
 
 
-def network_of(kind: str, **settings: Any) -> Network:
+def network_of(kind: str, **settings: Any) -> PacketNetwork:
     """Return a named kind of network with some of its settings changed.
 
     Raises:
@@ -214,7 +214,7 @@ def network_of(kind: str, **settings: Any) -> Network:
     """
     if kind not in NETWORKS:
         raise must_be("network", "the kind", f"one of {', '.join(NETWORKS)}", kind)
-    known = [f.name for f in fields(Network) if f.name not in ("kind", "sources", "assumed")]
+    known = [f.name for f in fields(PacketNetwork) if f.name not in ("kind", "sources", "assumed")]
     for name in settings:
         if name not in known:
             near = "".join(get_close_matches(name, known, 1))
