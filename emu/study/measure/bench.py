@@ -197,7 +197,7 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
     )
 
 
-def _rates(case: Case, size: int, time_s: float) -> dict[str, float]:
+def _rates(case: Case, size: int, time_s: float) -> dict[str, Any]:
     """Return the fields of a time and of its rates."""
     algbw = size / time_s if time_s else 0.0
     factor = busbw_factor(case.asked.request.operation, case.asked.operation.n_ranks)
