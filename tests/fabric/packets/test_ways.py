@@ -19,7 +19,10 @@ def all_paths(ways: Ways, state: int) -> set[tuple[int, ...]]:
     """The links of all the ways from a state on."""
     if state == NO_STATE:
         return {()}
-    group, found = int(ways.group[state]), set()
+    step, found = int(ways.step[state]), set()
+    if step >= 0:
+        return {(step >> 1, *rest) for rest in all_paths(ways, NO_STATE if step & 1 else state + 1)}
+    group = ~step
     for i, queue in enumerate(ways.group_queue[ways.group_start[group] : ways.group_start[group + 1]].tolist()):
         after = int(ways.next_state[ways.following[state] + i])
         found |= {(queue, *rest) for rest in all_paths(ways, after)}
@@ -52,7 +55,7 @@ def test_messages_that_meet_at_a_switch_share_its_turns() -> None:
     groups = []
     for v in range(2):
         first = int(ways.first_state[v])
-        groups.append(int(ways.group[ways.next_state[ways.following[first]]]))
+        groups.append(~int(ways.step[ways.next_state[ways.following[first]]]))
     assert groups[0] == groups[1]
     assert ways.group_start[groups[0] + 1] - ways.group_start[groups[0]] == 2
 

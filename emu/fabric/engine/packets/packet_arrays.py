@@ -3,6 +3,7 @@
 Letters: V tasks, L links, Q queues.
 """
 
+from math import ceil, log2
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from emu.fabric.engine.packets.packet_layout import (
     ADAPTIVE,
     CREDITS,
     FREE,
+    FREE_EVENT,
     HASH,
     IN_TURN,
     LOSSY,
     N_FREE,
+    N_FREE_EVENTS,
     N_REG,
     NEXT_SAMPLE,
     NONE,
@@ -29,6 +32,7 @@ from emu.fabric.engine.packets.packet_layout import (
     SAMPLE_FS,
     SEED,
     SENT_TASK,
+    SHIFT,
     TOO_LATE,
     PacketEngine,
     Rules,
@@ -80,24 +84,24 @@ def _rules(network: PacketNetwork, round_trip_bytes: float) -> Rules:
 def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int, ways: Ways) -> PacketEngine:
     """Return the arrays of a run before its first event."""
     control = control_of(graph, topology, network)
-    answered = ways if network.acks != "none" else ways._replace(back_state=column(np.full(graph.n_tasks, NONE), np.int32))
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
         queues=_queues(graph.n_links * network.lanes, network),
-        tasks=_tasks(graph),
+        tasks=_tasks(graph, ways, has_acks=network.acks != "none"),
         graph=columns(graph),
         rules=_rules(network, control.period * control.bytes_per_fs),
         senders=Senders(_flows(control, graph.n_tasks), control),
-        ways=answered,
+        ways=ways,
         extra=_extra(graph, topology),
         **_successors(graph),
         **_turns(ways),
         **_windows(graph, network),
         **_entries(graph, ways),
-        **_heaps(graph.n_tasks),
+        **_starts(graph.n_tasks),
+        **_wheel(graph.n_links),
         **_logs(graph.n_links * network.lanes),
-        reg=_registers(seed),
+        reg=_registers(seed, graph, topology, network),
     )
 
 
@@ -126,15 +130,44 @@ def _entries(graph: Graph, ways: Ways) -> dict[str, Any]:
     }
 
 
-def _heaps(n_tasks: int) -> dict[str, Any]:
-    """Return the heaps of starts and events, empty."""
+def _starts(n_tasks: int) -> dict[str, Any]:
+    """Return the heap of starts, empty."""
     return {
         "start_time": np.zeros(n_tasks, np.int64),
         "start_task": np.zeros(n_tasks, np.int32),
         "recent": np.full(64, NONE, np.int32),
-        "event_time": np.zeros(_ROOM, np.int64),
-        "event_tag": np.zeros(_ROOM, np.int64),
     }
+
+
+def n_buckets(n_links: int) -> int:
+    """Return the number of buckets of the wheel: a power of 2."""
+    return int(max(1024, 1 << (8 * n_links - 1).bit_length()))
+
+
+def _wheel(n_links: int) -> dict[str, Any]:
+    """Return the wheel of events, empty, with about four buckets for each event of a link."""
+    buckets, n_events = n_buckets(n_links), 2 * n_links + _ROOM
+    return {
+        "event_time": np.zeros(n_events, np.int64),
+        "event_what": np.zeros(n_events, np.int64),
+        "event_next": np.arange(1, n_events + 1, dtype=np.int32),
+        "wheel_first": np.full(buckets, NONE, np.int32),
+        "wheel_last": np.full(buckets, NONE, np.int32),
+        "wheel_bits": np.zeros(buckets // 64, np.int64),
+    }
+
+
+def _shift(graph: Graph, topology: Topology, network: PacketNetwork, buckets: int) -> int:
+    """Return the binary logarithm of the ticks of a bucket, with which all events that are planned fit the wheel.
+
+    A packet is planned to come after it has left the port, over the link and the switch; cut through, it leaves at most as much
+    later as it takes to come.
+    """
+    slowest_fs = TICKS_PER_S / float(graph.capacity_Bps.min(initial=1e15))
+    latency = int(topology.links.latency_fs.max(initial=0)) + network.switch_fs
+    wire = max(network.wire_bytes(network.unit_bytes), network.ack_bytes)
+    horizon = 3 * (wire * slowest_fs + latency) + 1
+    return max(0, ceil(log2(horizon / (buckets - 1))))
 
 
 def _logs(n_queues: int) -> dict[str, Any]:
@@ -187,10 +220,12 @@ def _latencies(graph: Graph, topology: Topology) -> I64:
     return np.asarray(passed[graph.hop_start[1:]] - passed[graph.hop_start[:-1]])
 
 
-def _registers(seed: int) -> I64:
+def _registers(seed: int, graph: Graph, topology: Topology, network: PacketNetwork) -> I64:
     """Return the scalars of a run before its first event."""
     reg = np.zeros(N_REG, np.int64)
     reg[FREE], reg[N_FREE], reg[TOO_LATE] = 0, _ROOM, NONE
+    reg[FREE_EVENT], reg[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM
+    reg[SHIFT] = _shift(graph, topology, network, n_buckets(graph.n_links))
     reg[SEED] = np.random.default_rng(seed).integers(1, MAX_TICKS)
     reg[SAMPLE_FS], reg[NEXT_SAMPLE] = _FIRST_SAMPLE_FS, _FIRST_SAMPLE_FS
     return reg
@@ -222,10 +257,11 @@ def _queues(n_queues: int, network: PacketNetwork) -> NDArray[np.void]:
     return queues
 
 
-def _tasks(graph: Graph) -> NDArray[np.void]:
+def _tasks(graph: Graph, ways: Ways, *, has_acks: bool) -> NDArray[np.void]:
     """Return [V] the tasks, none of which has begun."""
     tasks = align_records(graph.n_tasks, SENT_TASK)
     tasks["start"], tasks["waits"], tasks["next"] = graph.ready_fs, np.diff(graph.pred_start), NONE
+    tasks["first_state"], tasks["back_state"] = ways.first_state, ways.back_state if has_acks else NONE
     for name in ("to_send", "to_leave", "to_come"):
         tasks[name] = graph.size_bytes
     return tasks
@@ -263,5 +299,17 @@ def grow(engine: PacketEngine) -> PacketEngine:
     packets = _packets(2 * n, 0, int(reg[FREE]))
     packets[:n] = engine.packets
     reg[FREE], reg[N_FREE] = n, reg[N_FREE] + n
-    time, tag = (np.concatenate((a, np.zeros_like(a))) for a in (engine.event_time, engine.event_tag))
-    return engine._replace(packets=packets, event_time=time, event_tag=tag)
+    return engine._replace(packets=packets, **_more_events(engine))
+
+
+def _more_events(engine: PacketEngine) -> dict[str, Any]:
+    """Return the places of events, and so many more that are free."""
+    reg, n, more = engine.reg, len(engine.event_time), len(engine.event_time)
+    follows = np.concatenate((engine.event_next, np.arange(n + 1, n + more + 1, dtype=np.int32)))
+    follows[-1] = reg[FREE_EVENT]
+    reg[FREE_EVENT], reg[N_FREE_EVENTS] = n, reg[N_FREE_EVENTS] + more
+    longer = {
+        name: np.concatenate((old, np.zeros_like(old)))
+        for name, old in (("event_time", engine.event_time), ("event_what", engine.event_what))
+    }
+    return {**longer, "event_next": follows}

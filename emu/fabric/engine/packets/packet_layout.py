@@ -23,10 +23,23 @@ WAITING, READY, SENDING, OVER = range(4)  # how far a task is
 HASH, IN_TURN, RANDOM, ADAPTIVE = range(4)  # how a packet chooses between links
 LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
 # The places of `reg`: the time, the counts of heaps and lists, a task that ends beyond the clock, and what is reported.
-NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, SERIAL, SEED, TOO_LATE, N_DONE = range(10)
-N_HOPS, N_EVENTS, N_OVER, N_DISORDERED, N_BEYOND, NEXT_SAMPLE, SAMPLE_FS, N_SAMPLES, N_PAUSES, N_TRIMMED, N_REG = range(10, 21)
+NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, FREE_EVENT, SEED, TOO_LATE, N_DONE = range(10)
+(
+    N_HOPS,
+    N_EVENTS,
+    N_OVER,
+    N_DISORDERED,
+    N_BEYOND,
+    NEXT_SAMPLE,
+    SAMPLE_FS,
+    N_SAMPLES,
+    N_PAUSES,
+    N_TRIMMED,
+    N_FREE_EVENTS,
+    SHIFT,
+    N_REG,
+) = range(10, 23)
 KINDS = 8
-SERIALS = 2**31
 
 PACKET = np.dtype(
     [
@@ -82,21 +95,24 @@ QUEUE = np.dtype(
     ],
     align=True,
 )
-SENT_TASK = np.dtype(
+SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads and writes
     [
-        ("start", "i8"),
-        ("left", "i8"),
-        ("end", "i8"),
         ("to_send", "i8"),  # bytes of payload that have not been given to a port
         ("to_leave", "i8"),
         ("to_come", "i8"),
-        ("waits", "i4"),  # predecessors that are not over
-        ("how_far", "i4"),
-        ("next", "i4"),  # with the same start, or in the queue of releases
+        ("unanswered", "i8"),  # bytes that came since the last acknowledgement
+        ("n_unanswered", "i4"),  # their packets
         ("n_sent", "i4"),  # packets
         ("n_come", "i4"),  # packets that came, up to the first that is missing
-        ("n_unanswered", "i4"),  # packets that came since the last acknowledgement
-        ("unanswered", "i8"),  # their bytes
+        ("first_state", "i4"),  # NONE: it crosses no link
+        ("back_state", "i4"),  # of its acknowledgements; NONE: it has none
+        ("how_far", "i4"),
+        ("waits", "i8"),  # predecessors that are not over
+        ("start", "i8"),
+        ("left", "i8"),
+        ("end", "i8"),
+        ("next", "i8"),  # with the same start, or in the queue of releases
+        ("unused", "i8", 4),
     ],
     align=True,
 )
@@ -153,8 +169,12 @@ class PacketEngine(NamedTuple):
     start_time: I64_OUT  # [V] heap of starts
     start_task: I32_OUT  # [V]
     recent: I32_OUT  # [64] tasks last put into that heap
-    event_time: I64_OUT  # heap of events
-    event_tag: I64_OUT  # their order among events of one instant, and what they are
+    event_time: I64_OUT  # when each event happens: first the events of links, then others
+    event_what: I64_OUT  # the number of what it happens to, and its kind
+    event_next: I32_OUT  # the event behind it in its bucket, or in the list of free places
+    wheel_first: I32_OUT  # [B] the first event of each bucket; NONE: it is empty
+    wheel_last: I32_OUT  # [B] the last one
+    wheel_bits: I64_OUT  # [B / 64] which buckets have events
     kicked: I32_OUT  # ports that may begin to send
     samples: I32_OUT  # [T * Q] the most bytes in each queue in each interval
     pause_log: I64_OUT  # [4 * M] of each pause: the queue, since, until, the queue behind it that was full

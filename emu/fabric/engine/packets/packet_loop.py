@@ -2,7 +2,15 @@
 
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.congestion import FREE_FLOW, acked_bytes, lost_bytes, may_send
-from emu.fabric.engine.packets.event_heap import add_event, draw_number, free_packet, kick, remove_first, take_packet
+from emu.fabric.engine.packets.event_wheel import (
+    add_event,
+    draw_number,
+    first_bucket,
+    free_packet,
+    kick,
+    remove_first,
+    take_packet,
+)
 from emu.fabric.engine.packets.packet_layout import (
     ACK,
     ADAPTIVE,
@@ -10,7 +18,6 @@ from emu.fabric.engine.packets.packet_layout import (
     CREDIT,
     CREDITS,
     DATA,
-    EVENTS,
     HASH,
     IN_TURN,
     KICKS,
@@ -20,6 +27,7 @@ from emu.fabric.engine.packets.packet_layout import (
     N_DISORDERED,
     N_EVENTS,
     N_FREE,
+    N_FREE_EVENTS,
     N_SAMPLES,
     NACK,
     NEXT_SAMPLE,
@@ -97,7 +105,11 @@ def choose(e: PacketEngine, g: int, kind: int, v: int) -> int:
 @compiled
 def route(e: PacketEngine, p: int, state: int) -> int:
     """Return the queue that a packet goes to from a state, and move its state on."""
-    g, k = e.ways.group[state], e.packets[p]
+    step, k = e.ways.step[state], e.packets[p]
+    if step >= 0:
+        k.state = NONE if step & 1 else state + 1
+        return int(step >> 1)
+    g = ~step
     i = choose(e, g, k.kind, k.task)
     k.state = e.ways.next_state[e.ways.following[state] + i]
     return int(e.ways.group_queue[e.ways.group_start[g] + i])
@@ -110,7 +122,7 @@ def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: i
     k = e.packets[p]
     k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, kind, flags & MARKED, 0, NONE, sent, e.reg[NOW]
     k.payload, k.bytes = n_bytes, e.rules.ack
-    q = route(e, p, e.ways.back_state[v])
+    q = route(e, p, e.tasks[v].back_state)
     enqueue_own(e, q, p)
     kick(e, q // e.rules.n_lanes)
 
@@ -121,8 +133,9 @@ def is_next(e: PacketEngine, v: int, number: int) -> bool:
 
     A packet that is not is marked. The marks of a message are a ring; a packet that is too far ahead for it is counted.
     """
-    t, first = e.tasks[v], e.window_start[v]
-    room = 64 * (e.window_start[v + 1] - first)
+    t, first, room = e.tasks[v], 0, 0
+    if e.rules.choice != HASH:
+        first, room = e.window_start[v], 64 * (e.window_start[v + 1] - e.window_start[v])
     if number > t.n_come:
         e.reg[N_DISORDERED] += 1
         if number - t.n_come >= room:
@@ -167,7 +180,7 @@ def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, s
     t.n_unanswered += 1
     t.unanswered += payload
     arrive(e, v, payload, e.reg[NOW])
-    if e.ways.back_state[v] < 0:
+    if t.back_state < 0:
         return
     is_due = t.n_unanswered >= e.rules.packets_per_ack and (in_order or e.rules.acks_in_order == 0)
     if is_due or flags or t.to_come == 0 or is_all_there(e, v):
@@ -282,10 +295,11 @@ def advance_packets(e: PacketEngine, most: int) -> int:
     """Let events happen, up to `most` of them; return why the loop stopped."""
     margin = len(e.kicked)
     for _ in range(most):
-        if e.reg[N_FREE] < margin or len(e.event_time) - e.reg[EVENTS] < 2 * margin:
+        if e.reg[N_FREE] < margin or e.reg[N_FREE_EVENTS] < 2 * margin:
             return FULL
+        bucket = first_bucket(e, e.reg[NOW])
         starts = e.start_time[0] if e.reg[STARTS] > 0 else NEVER
-        comes = e.event_time[0] if e.reg[EVENTS] > 0 else NEVER
+        comes = e.event_time[e.wheel_first[bucket]] if bucket >= 0 else NEVER
         now = min(starts, comes)
         if now == NEVER or e.reg[TOO_LATE] >= 0:
             return DONE
@@ -296,9 +310,8 @@ def advance_packets(e: PacketEngine, most: int) -> int:
         if starts <= comes:
             start_next(e)
         else:
-            tag = e.event_tag[0] & 0xFFFFFFFF
-            remove_first(e)
-            happen(e, tag % KINDS, tag // KINDS, now)
+            what = remove_first(e, bucket)
+            happen(e, what % KINDS, what // KINDS, now)
         for i in range(e.reg[KICKS]):
             send(e, e.kicked[i], now)
         e.reg[KICKS] = 0

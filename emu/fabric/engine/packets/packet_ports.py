@@ -4,7 +4,7 @@ import numpy as np
 
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.congestion import FREE_FLOW, may_send
-from emu.fabric.engine.packets.event_heap import add_event, draw_number, free_packet, take_packet
+from emu.fabric.engine.packets.event_wheel import add_event, draw_number, free_packet, take_packet
 from emu.fabric.engine.packets.packet_layout import (
     ASKS,
     CAME,
@@ -34,7 +34,10 @@ def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
     k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, DATA, 0, t.n_sent, NONE, now, now
     k.payload = min(t.to_send, r.payload)
     k.bytes = k.payload + r.header * ((k.payload + r.packet_payload - 1) // r.packet_payload)
-    k.state = e.ways.next_state[e.ways.following[e.ways.first_state[v]] + entry - e.entry_start[v]]
+    step = e.ways.step[t.first_state]
+    k.state = NONE if step & 1 else t.first_state + 1
+    if step < 0:
+        k.state = e.ways.next_state[e.ways.following[t.first_state] + entry - e.entry_start[v]]
     t.to_send -= k.payload
     t.n_sent += 1
     if e.senders.control.kind != FREE_FLOW:

@@ -1,7 +1,7 @@
 """The course of a task in the packet engine: it waits, starts, leaves and ends; its end starts others."""
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.packets.event_heap import kick
+from emu.fabric.engine.packets.event_wheel import kick
 from emu.fabric.engine.packets.packet_layout import N_DONE, NONE, OVER, READY, SENDING, STARTS, TOO_LATE, WAITING, PacketEngine
 from emu.fabric.engine.solver.opening import push, replace_first
 from emu.fabric.engine.state_layout import NEVER
@@ -98,9 +98,11 @@ def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
 @compiled
 def join_rings(e: PacketEngine, v: int) -> None:
     """Put a message into the rings of the queues where it may begin."""
-    first = e.ways.group_start[e.ways.group[e.ways.first_state[v]]]
+    step = e.ways.step[e.tasks[v].first_state]
     for i in range(e.entry_start[v + 1] - e.entry_start[v]):
-        entry, q = e.entry_start[v] + i, e.ways.group_queue[first + i]
+        entry, q = e.entry_start[v] + i, step >> 1
+        if step < 0:
+            q = e.ways.group_queue[e.ways.group_start[~step] + i]
         if e.entry_next[entry] >= 0:
             continue
         k = e.queues[q]

@@ -1,8 +1,8 @@
 """The ways of messages through a fabric: one path each, or all the shortest paths to its destination.
 
-A state is a place on a way: the set of queues that a packet may go to from there, and the state behind each. A path is a chain
-of states with one choice each. All the shortest paths to a node share its states: one for each node on the way. So a message
-costs two numbers, whether it has one way or a thousand; and packets of many messages that meet at a switch share its turns.
+A state is a place on a way: the queue that a packet goes to from there, or a set of queues and the state behind each. A path is
+a chain of states with one queue each. All the shortest paths to a node share its states: one for each node on the way. So a
+message costs two numbers, whether it has one way or a thousand; packets of all messages that meet at a switch share its turns.
 
 Letters: V tasks, L links, S states, G sets of queues, H hops.
 """
@@ -23,8 +23,8 @@ NO_STATE = -1
 class Ways(NamedTuple):
     """The ways of all messages of a graph, and of their acknowledgements."""
 
-    group: I32  # [S] set of queues
-    following: I64  # [S] where the states behind the queues of that set begin in `next_state`
+    step: I32  # [S] 2 * queue, + 1 if the destination is behind it, else the next state is; below 0: ~ a set of queues
+    following: I64  # [S] where the states behind the queues of a set begin in `next_state`; empty where there are no sets
     next_state: I32  # a state; NO_STATE: the destination
     group_start: I64  # [G + 1]
     group_queue: I32  # the queues of each set
@@ -35,8 +35,9 @@ class Ways(NamedTuple):
     def entries(self) -> I64:
         """[V + 1] where the queues at which each message may begin come in a list of all of them."""
         has_way = self.first_state >= 0
-        group = self.group[np.where(has_way, self.first_state, 0)] if len(self.group) else np.zeros(len(has_way), np.int32)
-        sizes = np.diff(self.group_start)[group] if len(self.group) else np.zeros(len(has_way), np.int64)
+        step = self.step[self.first_state[has_way]]
+        sizes = np.zeros(len(has_way), np.int64)
+        sizes[has_way] = np.where(step < 0, np.append(np.diff(self.group_start), 0)[~np.minimum(step, -1)], 1)
         return column(np.concatenate(([0], np.cumsum(np.where(has_way, sizes, 0)))), np.int64)
 
 
@@ -57,19 +58,12 @@ def path_ways(graph: Graph, links: Links, n_lanes: int = 1, back: Routes | None 
     queue = link.astype(np.int64) * n_lanes
     queue[:n_hops] += 0 if lane is None else lane
     start = np.concatenate((graph.hop_start, n_hops + back.start[1:]))
-    following = np.arange(1, len(link) + 1)
-    following[start[1:][np.diff(start) > 0] - 1] = NO_STATE
-    states = np.where(np.diff(start) > 0, start[:-1], NO_STATE)
-    one_each = np.arange(graph.n_links * n_lanes + 1)
-    return Ways(
-        group=column(queue, np.int32),
-        following=column(np.arange(len(link)), np.int64),
-        next_state=column(following, np.int32),
-        group_start=column(one_each, np.int64),
-        group_queue=column(one_each[:-1], np.int32),
-        first_state=column(states[: graph.n_tasks], np.int32),
-        back_state=column(states[graph.n_tasks :], np.int32),
-    )
+    step = 2 * queue
+    step[start[1:][np.diff(start) > 0] - 1] += 1
+    states = column(np.where(np.diff(start) > 0, start[:-1], NO_STATE), np.int32)
+    none, no_states = column([], np.int32), column([], np.int64)
+    first, last = states[: graph.n_tasks], states[graph.n_tasks :]
+    return Ways(column(step, np.int32), no_states, none, column([0], np.int64), none, first, last)
 
 
 def reverse_links(links: Links) -> I64:
@@ -172,7 +166,7 @@ class _Table:
         none = np.empty(0, np.int32)
         sizes = [len(own) for own in self.queues]
         return Ways(
-            column(np.concatenate([none, *self.group]), np.int32),
+            column(~np.concatenate([none, *self.group]), np.int32),
             column(np.concatenate([none, *self.following]), np.int64),
             column(np.concatenate([none, *self.next_state]), np.int32),
             column(np.concatenate(([0], np.cumsum(sizes))), np.int64),
