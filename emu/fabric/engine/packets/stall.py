@@ -21,7 +21,7 @@ def describe_stall(engine: PacketEngine, topology: Topology) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return (
         f"{when}: these ports wait for one another in a circle: {', then '.join(names[:_SHOWN])}{more}; "
-        "take routes without a circle, or more lanes"
+        "take routes that cannot close a circle"
     )
 
 
