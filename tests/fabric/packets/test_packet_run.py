@@ -8,8 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emu.errors import RunError
+from emu.fabric.engine.packets.packet_arrays import lay_out
+from emu.fabric.engine.packets.packet_layout import N_DISORDERED
+from emu.fabric.engine.packets.packet_loop import is_next
 from emu.fabric.engine.packets.packet_network import NETWORKS, PacketNetwork
-from emu.fabric.engine.packets.packet_run import PacketRun, run_packets
+from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
 from emu.fabric.engine.packets.ways import path_ways
 from emu.fabric.run import run_graph
 from emu.topology.topology import Topology
@@ -206,6 +209,24 @@ def test_sprayed_packets_use_all_the_ways_and_overtake_one_another() -> None:
         shares = run.timeline.carried_bytes[up] / (3 * MIB)
         assert shares == pytest.approx(0.5, abs=0.05)
         assert run.n_disordered > 0
+
+
+def test_a_relay_sends_its_own_packets_and_those_of_others_in_turn() -> None:
+    graph = messages(RING, [(0, 2, MIB), (1, 2, MIB)])
+    through, own = run_packets(graph, RING, BARE).timeline.end_fs.tolist()
+    assert through == pytest.approx(run_graph(graph).end_fs[0], rel=0.02)  # its start is 500 ns behind
+    assert own == pytest.approx(run_graph(graph).end_fs[1], rel=0.02)
+
+
+def test_a_packet_is_in_order_when_all_before_it_are_there() -> None:
+    network = replace(BARE, route="random")
+    graph = messages(TREE, [(0, 4, 6 * 4096)])
+    engine = lay_out(graph, TREE, network, 0, ways_of(graph, TREE, network))
+    came = [2, 0, 1, 5, 4, 3]
+    assert [bool(is_next(engine, 0, number)) for number in came] == [False, True, True, False, False, True]
+    assert engine.tasks["n_come"][0] == 6
+    assert engine.reg[N_DISORDERED] == 3
+    assert not engine.came.any()
 
 
 def deadlock() -> tuple[list[Sent], PacketNetwork]:
