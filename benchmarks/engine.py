@@ -3,8 +3,12 @@
 N ranks on one switch with a link up and a link down each, under leaves of 16 ranks, in a fat tree, or on a torus. Each case is
 timed by every way that the engine has: by the sweep and the quotient where they accept, and by the solver. A star marks what
 refuses: its time is wasted.
+
+`python -m benchmarks.engine packets [RANKS [CELL_BYTES]]` times the packet engine beside the fluid one, on a fat tree of two
+tiers without taper: packets (or cells) times links a second of this process, and the largest memory so far.
 """
 
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +20,8 @@ import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool
 from emu.fabric.engine.graph_check import check_graph, order_tasks
+from emu.fabric.engine.packets.packet_network import NETWORKS
+from emu.fabric.engine.packets.packet_run import run_packets
 from emu.fabric.engine.quotient import Quotient, merge, quotient
 from emu.fabric.engine.refine import refine
 from emu.fabric.engine.solver.state import State
@@ -23,6 +29,7 @@ from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
+from emu.topology.catalogue import build_topology
 
 CAPACITY_BPS, ALPHA_FS = 50e9, 10**9
 
@@ -195,8 +202,55 @@ def timed(way: Callable[[], object]) -> str:
     return f"{seconds(way):9.3f}{'*' if way() is None else ' '}"
 
 
+def random_flows(n: int) -> tuple[I64, I64, I64]:
+    """Source, destination and bytes of 4 random messages of up to 1 MiB for each rank, all at once."""
+    random = np.random.default_rng(0)
+    src = np.repeat(np.arange(n), 4)
+    return src, (src + random.integers(1, n, size=len(src))) % n, random.integers(1, 2**20, size=len(src))
+
+
+def all_pairs(n: int) -> tuple[I64, I64, I64]:
+    """Source, destination and bytes of an all-to-all of 64 KiB a pair, at once."""
+    src, dst = (a.ravel() for a in np.mgrid[0:n, 0:n])
+    away = src != dst
+    return src[away], dst[away], np.full(int(away.sum()), 2**16)
+
+
+def by_packets(n: int, cell_bytes: int) -> None:
+    """Print a line for each traffic and kind of network."""
+    half = isqrt(n)
+    word = f"down={half}x{half},up=1x{half},parallel=1x1,bandwidth=400Gb/s,latency=500ns"
+    topology = build_topology(f"fat-tree:pgft:{word}")
+    heads = ("traffic", "network", "packet hops", "fluid s", "packets s", "hops/s", "events/s", "packets/fluid", "GB so far")
+    sys.stdout.write("".join(f"{head:>16}" for head in heads) + "\n")
+    for traffic in (random_flows, all_pairs):
+        src, dst, size = traffic(half * half)
+        routes = topology.routes(src, dst, np.zeros_like(src))
+        hops = np.diff(routes.start)
+        crossed = np.full((len(src), int(hops.max())), -1)
+        crossed[np.arange(crossed.shape[1]) < hops[:, None]] = routes.link
+        case = graph(topology.links.bandwidth_Bps, size, crossed, np.empty((len(src), 0)), np.array(False))
+        case = replace(case, alpha_fs=hops * int(topology.links.latency_fs[0]))
+        for name in ("roce", "ultra-ethernet", "infiniband"):
+            network = replace(NETWORKS[name], cell_bytes=cell_bytes)
+            began = time.process_time()
+            fluid = run_graph(case)
+            between = time.process_time()
+            run = run_packets(case, topology, network)
+            took = time.process_time() - between
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+            cells = (traffic.__name__, name, f"{run.n_packet_hops:,}", f"{between - began:.2f}", f"{took:.2f}")
+            rates = (f"{run.n_packet_hops / took / 1e6:.2f} M", f"{run.n_events / took / 1e6:.2f} M")
+            ratio = f"{run.timeline.end_s / fluid.end_s:.3f}"
+            sys.stdout.write("".join(f"{cell:>16}" for cell in (*cells, *rates, ratio, f"{memory:.2f}")) + "\n")
+            sys.stdout.flush()
+
+
 def main() -> None:
     """Print one line a case."""
+    if sys.argv[1:2] == ["packets"]:
+        by_packets(*map(int, (sys.argv[2:] + ["64", "0"][len(sys.argv[2:]) :])))
+        return
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
     sys.stdout.write(f"{'case':18}{'messages':>10}{'classes':>10}")
     sys.stdout.write("".join(f"{f'{way} s':>9} " for way in ("check", "sweep", "quotient", "solver", "run")) + " how\n")

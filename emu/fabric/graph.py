@@ -26,7 +26,7 @@ class Timeline:
     left_fs: I64  # [V] when its last byte had left
     end_fs: I64  # [V] when it was delivered, or done
     carried_bytes: F64  # [L] bytes each link carried
-    how: Literal["sweep", "quotient", "solver"]  # the method of the engine
+    how: Literal["sweep", "quotient", "solver", "packets"]  # the method of the engine
 
     @property
     def end_s(self) -> float:

@@ -24,6 +24,7 @@ asked = QuestionOptions(bench)
 @common.perturb_option
 @asked("bounds", metavar="quick|all")
 @asked("send_overhead", metavar="TIME")
+@asked("fabric", "network")
 @common.cluster_options(asked)
 @common.workers_option
 @common.calls_option

@@ -12,6 +12,7 @@ from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
+from emu.fabric.packet_fabric import packet_fabric
 from emu.study.job_pool import JobPool
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
@@ -101,6 +102,8 @@ def bench(
     ranks_per_actor: int | None = None,
     ray_options: str | Path | None = None,
     workers: str = "local",
+    fabric: str = "fluid",
+    network: str = "",
 ) -> Bench | AlgorithmComparison:
     """Move real data with a collective, check every element, and time the same schedule on a fabric.
 
@@ -132,6 +135,9 @@ def bench(
         ray_options: A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.
         workers: The processes that time the algorithms where `all` are compared: this one (`local`), or those of a Ray (`ray`),
             which `ray_address` may name.
+        fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
+        network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
+            settings; empty: roce.
 
     Raises:
         InputError: an argument is impossible; the line says which, and how to mend it.
@@ -158,6 +164,7 @@ def bench(
         perturb,
         _effort(bounds),
         under.launch_s,
+        packet_fabric(fabric, network),
     )
     built = topologies_of(topology)
     for each in built:

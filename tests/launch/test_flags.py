@@ -23,6 +23,7 @@ FLAGS = {
     | WORKERS,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
     | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb", "--bounds", "--stack"}
+    | {"--fabric", "--network"}  # the engine of the times, and the network of packets: no other flag says how packets behave
     | CLUSTER
     | WORKERS,
     "train": {

@@ -24,7 +24,8 @@ from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
 from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, known_result, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
-from emu.study.timing import LIGHT, ROUNDING, spread_collective, time_bound, time_collective
+from emu.study.packet_timing import PacketFigures, spread_packets, time_packets
+from emu.study.timing import LIGHT, ROUNDING, CollectiveJob, spread_collective, time_bound, time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds
 
@@ -88,7 +89,8 @@ class BenchRow(CollectiveRow):
     chosen: str  # by a library, in its own words: algorithm, protocol, channels; "": no library chose
     passed_over: tuple[str, ...]  # algorithms that were not tried when it was chosen, for they send too much to be timed
     wrong: int | None  # elements that came out wrong; None where no data was moved
-    engine: str  # the method by which it was timed: sweep, quotient or solver
+    engine: str  # the method by which it was timed: sweep, quotient or solver; or packets
+    packets: PacketFigures | None  # what only packets know; None: it was not timed by packets
     spread: Spread | None  # of a chaotic time over perturbed starts; None: it is not, or was not asked for
     send_overhead_s: float
     assumptions: tuple[str, ...]  # what the time rests on, a sentence each
@@ -173,22 +175,19 @@ def _left_out(limit: Limit, block_bytes: int, exact_s: float) -> tuple[str, ...]
 def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float) -> BenchRow:
     """Return the row of one size, after it is timed and its data moved."""
     began, job, request = time.perf_counter(), case.job(size), case.asked.request
-    timeline = time_collective(job)
+    timeline, packets = _timed_on(request, job)
     wall_fabric_s = time.perf_counter() - began
-    spread = spread_collective(job, request.perturb) if request.perturb else None
+    spread = _spread_on(request, job) if request.perturb else None
     wrong, wall_execute_s = (None, None) if mover is None else mover(case, size)
-    time_s = request.launch_s + timeline.end_s
-    algbw = size / time_s if time_s else 0.0
     return BenchRow(
         **_named_case(case, size),
         **{name: getattr(request, name) for name in ("dtype", "reduce", "root")},
-        time_s=time_s,
-        algbw_Bps=algbw,
-        busbw_Bps=algbw * busbw_factor(request.operation, case.asked.operation.n_ranks),
+        **_rates(case, size, request.launch_s + timeline.end_s),
         **_bound_fields(case, size, timeline),
         **{name: getattr(case, name) for name in ("chosen", "passed_over")},
         wrong=wrong,
         engine=timeline.how,
+        packets=packets,
         spread=spread,
         send_overhead_s=seconds(request.send_overhead_fs),
         assumptions=case.assumptions(),
@@ -196,6 +195,25 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
         wall_execute_s=wall_execute_s,
         wall_fabric_s=wall_fabric_s,
     )
+
+
+def _rates(case: Case, size: int, time_s: float) -> dict[str, Any]:
+    """Return the fields of a time and of its rates."""
+    algbw = size / time_s if time_s else 0.0
+    factor = busbw_factor(case.asked.request.operation, case.asked.operation.n_ranks)
+    return {"time_s": time_s, "algbw_Bps": algbw, "busbw_Bps": algbw * factor}
+
+
+def _timed_on(request: BenchRequest, job: CollectiveJob) -> tuple[Timeline, PacketFigures | None]:
+    """Return the timeline of a job on the fabric of a request, and what only packets know."""
+    return (time_collective(job), None) if request.packets is None else time_packets(job, request.packets)
+
+
+def _spread_on(request: BenchRequest, job: CollectiveJob) -> Spread | None:
+    """Return the spread of a time over perturbed starts, on the fabric of a request."""
+    if request.packets is None:
+        return spread_collective(job, request.perturb)
+    return spread_packets(job, request.packets, request.perturb)
 
 
 def _named_case(case: Case, size: int) -> dict[str, Any]:

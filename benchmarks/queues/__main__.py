@@ -1,0 +1,109 @@
+"""The packet engine against htsim: `python -m benchmarks.queues FOLDER [TRANSPORT ...] [--starts N] [--cell BYTES]`.
+
+FOLDER has tables of runs of htsim (`reference.py`). Each case is run with 8 perturbed starts (`--starts`). A line has the mean
+of the model over them, divided by htsim's value, and its range; then come the means over cases and how far the worst is off.
+Exit code 1 if one lies outside its bound.
+"""
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.queues.packet_cases import NETWORKS, simulate
+from benchmarks.queues.reference import HtsimRun, runs
+from emu.arrays import F64
+from launch.show.text.table import table
+
+HEAD = ("case", "flows", "htsim last us", "model/htsim", "range", "htsim mean us", "model/htsim", "range", "seconds")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far the means over cases may be from 1, and the worst case."""
+
+    last: float
+    mean_flow: float
+    worst: float
+
+
+ROCE = Bounds(0.02, 0.015, 0.08)
+ULTRA_ETHERNET = Bounds(0.04, 0.04, 0.12)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The model over perturbed starts, divided by a run of htsim."""
+
+    run: HtsimRun
+    last: F64
+    mean_flow: F64
+    seconds: float
+
+    def cells(self) -> tuple[str, ...]:
+        """The cells of its line."""
+        last, mean = (self._cells(values) for values in (self.last, self.mean_flow))
+        first = (self.run.case, str(len(self.run.src)), f"{self.run.last_us:.1f}")
+        return *first, *last, f"{self.run.mean_us:.1f}", *mean, f"{self.seconds:.2f}"
+
+    @staticmethod
+    def _cells(values: F64) -> tuple[str, str]:
+        return f"{values.mean():.4f}", f"{values.min():.3f} to {values.max():.3f}"
+
+
+def compare(run: HtsimRun, starts: int, cell_bytes: int) -> Compared:
+    """One case; a single start is not perturbed."""
+    since, last, mean = time.perf_counter(), [], []
+    for seed in range(starts):
+        timeline = simulate(run, seed, starts > 1, cell_bytes).timeline
+        last.append(float(timeline.end_fs.max()) / 1e9 / run.last_us)
+        mean.append(float((timeline.end_fs - timeline.start_fs).mean()) / 1e9 / run.mean_us)
+    return Compared(run, np.array(last), np.array(mean), time.perf_counter() - since)
+
+
+def summary(transport: str, all_of: list[Compared], bounds: Bounds) -> tuple[str, bool]:
+    """The last lines of a table, and whether one lies outside its bound."""
+    last, mean = (np.array([getattr(c, name).mean() for c in all_of]) for name in ("last", "mean_flow"))
+    inside = sum(c.last.min() <= 1 <= c.last.max() for c in all_of)
+    rows = (
+        ("last flow, mean over cases", abs(last.mean() - 1), bounds.last, last.mean()),
+        ("mean flow, mean over cases", abs(mean.mean() - 1), bounds.mean_flow, mean.mean()),
+        ("last flow, worst case", abs(last - 1).max(), bounds.worst, last[abs(last - 1).argmax()]),
+        ("mean flow, worst case", abs(mean - 1).max(), bounds.worst, mean[abs(mean - 1).argmax()]),
+    )
+    lines = [f"{transport}: htsim's last flow lies in the model's own range in {inside} of {len(all_of)} cases"]
+    for what, off, bound, value in rows:
+        lines.append(f"{transport}: {what} {value:.4f}, bound {bound:.1%}, {'outside' if off > bound else 'within'}")
+    return "\n".join(lines), any(off > bound for _, off, bound, _ in rows)
+
+
+def options() -> Namespace:
+    """The options of the command line."""
+    parser = ArgumentParser(prog="python -m benchmarks.queues", description="the packet engine against runs of htsim")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("transport", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--starts", type=int, default=8)
+    parser.add_argument("--cell", type=int, default=0)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Print a table for each transport."""
+    asked, failed = options(), False
+    for transport in asked.transport:
+        all_of = [compare(run, asked.starts, asked.cell) for run in runs(asked.folder, transport)]
+        if not all_of:
+            raise SystemExit(f"{asked.folder}: no table of {transport} in it")
+        bounds = ULTRA_ETHERNET if transport.startswith("uec") else ROCE
+        text, is_outside = summary(transport, all_of, bounds)
+        sys.stdout.write(f"{transport}\n{table(HEAD, [c.cells() for c in all_of])}\n{text}\n\n")
+        sys.stdout.flush()
+        failed |= is_outside
+    raise SystemExit(int(failed))
+
+
+if __name__ == "__main__":
+    main()

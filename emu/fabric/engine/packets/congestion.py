@@ -1,0 +1,195 @@
+"""Congestion control at the sender: a window by marks and delays, after NSCC of Ultra Ethernet, or by marks alone, after DCTCP.
+
+NSCC as htsim has it (ultraethernet/uet-htsim, commit 40ccb05, uec.cpp): an acknowledgement without a mark lets the window grow,
+fast while there is no delay, in proportion to what the delay is below its target, or slowly above it; a mark with a delay above
+the target lets it shrink, in proportion to the mean delay above the target, once a round trip; a lost packet lets it shrink by
+its bytes, and to what arrived within a round trip if that was little. Sizes are bytes, times ticks of 1 fs.
+"""
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.compiled.function import Numbers, compiled
+
+FREE_FLOW, NSCC, DCTCP, WINDOW = range(4)  # kinds of congestion control
+FLOW = np.dtype(
+    [
+        ("window", "f8"),
+        ("in_flight", "i8"),
+        ("round_trip", "i8"),  # the shortest so far
+        ("mean_delay", "f8"),
+        ("to_add", "f8"),  # bytes squared that the window will grow by, divided by itself
+        ("since_change", "i8"),  # bytes that arrived since it last grew
+        ("changed", "i8"),  # when it last grew by the constant
+        ("shrunk", "i8"),  # when it last shrank by delay
+        ("undelayed", "i8"),  # bytes that arrived without delay
+        ("is_fast", "i8"),
+        ("look", "i8"),  # when the next look at `arrived` is due
+        ("arrived", "i8"),  # bytes since the last look
+        ("lost_one", "i8"),
+        ("to_ignore", "i8"),  # bytes that were in flight when it shrank to what arrived
+        ("ignored", "i8"),
+    ],
+    align=True,
+)
+FLOWS = Annotated[NDArray[np.void], Numbers(FLOW, written=True)]
+
+
+class Control(NamedTuple):
+    """The settings of congestion control that the compiled code reads."""
+
+    kind: int
+    unit: int  # bytes of a packet
+    least: int  # least window
+    bytes_per_fs: float  # of the sender's link
+    most_trips: float  # round trips of that link in the largest window
+    target: float  # delay
+    period: int  # round trip of the network
+    proportional: float  # bytes a tick
+    slow: float  # bytes
+    constant: float  # bytes a period
+    fast: float  # share of what arrived
+    mark_from: int  # bytes of a queue from which packets may be marked
+    mark_to: int  # and from which all are
+
+
+class Senders(NamedTuple):
+    """The windows of all senders, and what they go by."""
+
+    flows: FLOWS  # [V]; one where there is no congestion control
+    control: Control
+
+
+SHRINK, SMOOTH, CHANGE_AFTER, LOOK_SHARE, LOOKS = 0.8, 0.0125, 8, 8, 4.0
+FAST_BELOW_FS = 10**9
+
+
+@compiled
+def most_window(s: Senders, v: int) -> float:
+    """Return the largest window of a flow."""
+    c = s.control
+    return float(c.most_trips * s.flows[v].round_trip * c.bytes_per_fs)
+
+
+@compiled
+def bound_window(s: Senders, v: int) -> None:
+    """Keep a window within its bounds."""
+    s.flows[v].window = min(max(s.flows[v].window, float(s.control.least)), most_window(s, v))
+
+
+@compiled
+def is_looking(s: Senders, v: int, is_marked: bool, is_lost: bool, delay: float, now: int) -> bool:
+    """Return whether the window has just become what arrived within a round trip, or marks are ignored after that."""
+    w, c = s.flows[v], s.control
+    done = False
+    if w.ignored < w.to_ignore and is_marked:
+        done = True
+    elif now > w.look:
+        is_bad = w.lost_one != 0 or is_lost or delay > LOOKS * c.target
+        if w.look != 0 and is_bad and w.arrived < most_window(s, v) / LOOK_SHARE:
+            w.window = float(max(w.arrived, c.least))
+            w.to_ignore, w.ignored, w.lost_one = w.in_flight, 0, 0
+            done = True
+        w.arrived, w.look = 0, now + w.round_trip + int(c.target)
+    if done:
+        w.to_add, w.since_change = 0.0, 0
+    return done
+
+
+@compiled
+def grow_by_delay(s: Senders, v: int, acked: int, delay: float) -> None:
+    """Let a window grow after an acknowledgement without a mark and with a delay below the target."""
+    w, c = s.flows[v], s.control
+    if delay < FAST_BELOW_FS:
+        w.undelayed += acked
+        if w.undelayed > w.window or w.is_fast:
+            w.window += acked * c.fast
+            w.is_fast = 1
+            return
+    else:
+        w.undelayed = 0
+    w.is_fast = 0
+    w.to_add += c.proportional * acked * (c.target - delay)
+
+
+@compiled
+def shrink_by_delay(s: Senders, v: int, now: int) -> None:
+    """Let a window shrink after a mark, once a round trip."""
+    w, c = s.flows[v], s.control
+    w.is_fast, w.undelayed = 0, 0
+    if w.mean_delay > c.target and now - w.shrunk > w.round_trip:
+        w.window *= max(1 - SHRINK * (w.mean_delay - c.target) / w.mean_delay, 0.5)
+        w.window, w.shrunk = max(w.window, float(c.least)), now
+
+
+@compiled
+def fulfil(s: Senders, v: int, now: int) -> None:
+    """Let a window grow by what was collected for it."""
+    w, c = s.flows[v], s.control
+    w.window += w.to_add / w.window
+    if now - w.changed >= c.period:
+        w.window += c.constant
+        w.changed = now
+    w.to_add, w.since_change = 0.0, 0
+
+
+@compiled
+def nscc_acked(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: int) -> None:
+    """Change a window after an acknowledgement."""
+    w, c = s.flows[v], s.control
+    w.round_trip = min(w.round_trip, trip)
+    delay = float(trip - w.round_trip)
+    sample = 0.25 * w.round_trip if not is_marked and delay > c.target else delay
+    w.mean_delay = SMOOTH * sample + (1 - SMOOTH) * w.mean_delay
+    if is_looking(s, v, is_marked, False, delay, now):
+        return
+    if is_marked:
+        if delay >= c.target:
+            shrink_by_delay(s, v, now)
+    elif delay >= c.target:
+        w.to_add += c.slow * acked
+    else:
+        grow_by_delay(s, v, acked, delay)
+    bound_window(s, v)
+    if w.since_change > CHANGE_AFTER * c.unit or now - w.changed > c.period:
+        fulfil(s, v, now)
+    bound_window(s, v)
+
+
+@compiled
+def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: int) -> None:
+    """Take an acknowledgement of some bytes, whose last packet took `trip` there and back."""
+    w, c = s.flows[v], s.control
+    w.in_flight -= acked
+    if c.kind == NSCC:
+        w.arrived += acked
+        w.since_change += acked
+        w.ignored += acked
+        nscc_acked(s, v, acked, trip, is_marked, now)
+    elif c.kind == DCTCP:
+        w.window += -acked / 3 if is_marked else acked * c.unit / w.window
+        w.window = max(w.window, float(c.least))
+
+
+@compiled
+def lost_bytes(s: Senders, v: int, lost: int, now: int) -> None:
+    """Take the news that a packet was lost."""
+    w, c = s.flows[v], s.control
+    w.in_flight -= lost
+    if c.kind == NSCC:
+        w.ignored += lost
+        w.mean_delay = SMOOTH * c.period + (1 - SMOOTH) * w.mean_delay
+        w.lost_one = 1
+        if not is_looking(s, v, True, True, 0.0, now):
+            w.window -= lost
+            bound_window(s, v)
+    elif c.kind == DCTCP:
+        w.window = max(w.window - lost, float(c.least))
+
+
+@compiled
+def may_send(s: Senders, v: int, n_bytes: int) -> bool:
+    """Return whether a flow's window has room for some bytes."""
+    return bool(s.control.kind == FREE_FLOW or s.flows[v].window >= s.flows[v].in_flight + n_bytes)

@@ -1,0 +1,139 @@
+"""The events of the packet engine in a wheel of buckets, the list of free packets, and random numbers.
+
+All events lie within a horizon, which the slowest link gives, so that a bucket of the wheel has those of one short interval.
+Each bucket is a list in the order of time, and of addition among events of one instant. A link has one event of each of its two
+kinds at most, whose places are fixed; other events take free places. A word of bits for 64 buckets says which have events.
+"""
+
+from emu.compiled.function import compiled
+from emu.fabric.engine.packets.packet_layout import (
+    CAME,
+    EVENTS,
+    FREE,
+    FREE_EVENT,
+    KICKS,
+    KINDS,
+    N_FREE,
+    N_FREE_EVENTS,
+    NONE,
+    SEED,
+    SENT,
+    SHIFT,
+    PacketEngine,
+)
+
+
+@compiled
+def event_place(e: PacketEngine, kind: int, what: int) -> int:
+    """Return the place of a new event."""
+    if kind == SENT:
+        return what
+    if kind == CAME:
+        return len(e.ports) + what
+    place = e.reg[FREE_EVENT]
+    e.reg[FREE_EVENT] = e.event_next[place]
+    e.reg[N_FREE_EVENTS] -= 1
+    return int(place)
+
+
+@compiled
+def add_event(e: PacketEngine, time: int, kind: int, what: int) -> None:
+    """Add an event; among events of its time it is the last."""
+    place, b = event_place(e, kind, what), (time >> e.reg[SHIFT]) & (len(e.wheel_first) - 1)
+    e.event_time[place], e.event_what[place], e.event_next[place] = time, what * KINDS + kind, NONE
+    e.reg[EVENTS] += 1
+    if e.wheel_first[b] < 0:
+        e.wheel_first[b] = e.wheel_last[b] = place
+        e.wheel_bits[b >> 6] |= 1 << (b & 63)
+    elif e.event_time[e.wheel_last[b]] <= time:
+        e.event_next[e.wheel_last[b]] = place
+        e.wheel_last[b] = place
+    elif e.event_time[e.wheel_first[b]] > time:
+        e.event_next[place], e.wheel_first[b] = e.wheel_first[b], place
+    else:
+        before = e.wheel_first[b]
+        while e.event_time[e.event_next[before]] <= time:
+            before = e.event_next[before]
+        e.event_next[place], e.event_next[before] = e.event_next[before], place
+
+
+@compiled
+def lowest_bit(bits: int) -> int:
+    """Return the number of the lowest bit of a word that has one."""
+    n = 0
+    if bits & 0xFFFFFFFF == 0:
+        bits, n = bits >> 32, n + 32
+    if bits & 0xFFFF == 0:
+        bits, n = bits >> 16, n + 16
+    if bits & 0xFF == 0:
+        bits, n = bits >> 8, n + 8
+    if bits & 0xF == 0:
+        bits, n = bits >> 4, n + 4
+    if bits & 0x3 == 0:
+        bits, n = bits >> 2, n + 2
+    return n if bits & 1 else n + 1
+
+
+@compiled
+def first_bucket(e: PacketEngine, now: int) -> int:
+    """Return the bucket of the first event, no event being before `now`; NONE if there is no event."""
+    if e.reg[EVENTS] == 0:
+        return NONE
+    b = (now >> e.reg[SHIFT]) & (len(e.wheel_first) - 1)
+    word = b >> 6
+    bits = (e.wheel_bits[word] >> (b & 63)) << (b & 63)
+    while bits == 0:
+        word += 1
+        word = 0 if word == len(e.wheel_bits) else word
+        bits = e.wheel_bits[word]
+    return int(word * 64 + lowest_bit(bits))
+
+
+@compiled
+def remove_first(e: PacketEngine, b: int) -> int:
+    """Remove the first event of a bucket, and return what it is."""
+    place = e.wheel_first[b]
+    e.wheel_first[b] = e.event_next[place]
+    e.reg[EVENTS] -= 1
+    if e.wheel_first[b] < 0:
+        e.wheel_bits[b >> 6] ^= 1 << (b & 63)
+    if place >= 2 * len(e.ports):
+        e.event_next[place] = e.reg[FREE_EVENT]
+        e.reg[FREE_EVENT] = place
+        e.reg[N_FREE_EVENTS] += 1
+    return int(e.event_what[place])
+
+
+@compiled
+def take_packet(e: PacketEngine) -> int:
+    """Return a free packet and take it off the list; the loop has seen to it that there is one."""
+    p = e.reg[FREE]
+    e.reg[FREE] = e.packets[p].next
+    e.reg[N_FREE] -= 1
+    return int(p)
+
+
+@compiled
+def free_packet(e: PacketEngine, p: int) -> None:
+    """Put a packet on the list of free ones."""
+    e.packets[p].next = e.reg[FREE]
+    e.reg[FREE] = p
+    e.reg[N_FREE] += 1
+
+
+@compiled
+def draw_number(e: PacketEngine, n: int) -> int:
+    """Return a random number below n, and move the generator on (xorshift, Marsaglia 2003)."""
+    x = e.reg[SEED]
+    x ^= x << 13
+    x ^= (x >> 7) & 0x1FFFFFFFFFFFFFF
+    x ^= x << 17
+    e.reg[SEED] = x
+    return int((x & 0x7FFFFFFF) % n)
+
+
+@compiled
+def kick(e: PacketEngine, link: int) -> None:
+    """Remember that a port may be able to send."""
+    e.kicked[e.reg[KICKS]] = link
+    e.reg[KICKS] += 1

@@ -1,0 +1,315 @@
+"""The arrays of a run by packets: they are laid out before its first event, and replaced by larger ones when they are full.
+
+Letters: V tasks, L links, Q queues.
+"""
+
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.arrays import I32, I64, column
+from emu.fabric.engine.packets.congestion import DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control, Senders
+from emu.fabric.engine.packets.packet_layout import (
+    ADAPTIVE,
+    CREDITS,
+    FREE,
+    FREE_EVENT,
+    HASH,
+    IN_TURN,
+    LOSSY,
+    N_FREE,
+    N_FREE_EVENTS,
+    N_REG,
+    NEXT_SAMPLE,
+    NONE,
+    PACKET,
+    PAUSES,
+    PORT,
+    QUEUE,
+    RANDOM,
+    SAMPLE_FS,
+    SEED,
+    SENT_TASK,
+    SHIFT,
+    TOO_LATE,
+    PacketEngine,
+    Rules,
+)
+from emu.fabric.engine.packets.packet_network import PacketNetwork
+from emu.fabric.engine.packets.ways import Ways
+from emu.fabric.engine.solver.event_loop import successors
+from emu.fabric.engine.state_layout import TASK, align_records, columns
+from emu.fabric.graph import Graph, TaskError
+from emu.topology.topology import Topology
+from emu.units import MAX_TICKS, TICKS_PER_S
+
+_LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY}
+_CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW}
+_CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE}
+_REFERENCE_FS = 12 * 10**9  # round trip and link of which NSCC's constants are: 12 us, 100 Gb/s
+_REFERENCE_BYTES = 150_000
+_TARGET = 0.75  # delay in round trips
+_ROOM = 1024  # packets and events at first; doubled when they are too few
+_SAMPLES = 2**21  # numbers
+LOGGED_PAUSES = 2**14  # pauses in the log
+_FIRST_SAMPLE_FS = 10**8  # 100 ns; doubled when there is no room for more
+
+
+def _rules(network: PacketNetwork, round_trip_bytes: float) -> Rules:
+    """Return the settings of a network as the compiled code takes them."""
+    return Rules(
+        n_lanes=network.lanes,
+        payload=network.unit_bytes,
+        wire=network.wire_bytes(network.unit_bytes),
+        packet_payload=network.payload_bytes,
+        header=network.header_bytes,
+        cuts_through=int(network.forwarding == "cut-through"),
+        switch=network.switch_fs,
+        packets_per_ack=network.packets_per_ack,
+        trims=int(network.lossless == "trim"),
+        controls_first=int(network.controls_first),
+        acks_in_order=int(network.acks == "in-order"),
+        ack=network.ack_bytes,
+        lossless=_LOSSLESS[network.lossless],
+        queue=int(network.queue_round_trips * round_trip_bytes) or network.queue_bytes,
+        pause_above=network.pause_above_bytes,
+        resume_below=network.resume_below_bytes,
+        choice=_CHOICE[network.route],
+        steps=column(network.adaptive_steps_bytes, np.int64),
+    )
+
+
+def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int, ways: Ways) -> PacketEngine:
+    """Return the arrays of a run before its first event."""
+    control = control_of(graph, topology, network)
+    return PacketEngine(
+        packets=_packets(_ROOM, 0, NONE),
+        ports=_ports(graph, topology),
+        queues=_queues(graph.n_links * network.lanes, network),
+        tasks=_tasks(graph, ways, has_acks=network.acks != "none"),
+        graph=columns(graph),
+        rules=_rules(network, control.period * control.bytes_per_fs),
+        senders=Senders(_flows(control, graph.n_tasks), control),
+        ways=ways,
+        extra=_extra(graph, topology),
+        **_successors(graph),
+        **_turns(ways),
+        **_windows(graph, network),
+        **_entries(graph, ways),
+        **_starts(graph.n_tasks),
+        **_wheel(graph.n_links),
+        **_logs(graph.n_links * network.lanes),
+        reg=_registers(seed, graph, topology, network),
+    )
+
+
+def _successors(graph: Graph) -> dict[str, Any]:
+    """Return who waits for each task."""
+    start, task = successors(align_records(graph.n_tasks, TASK), columns(graph))
+    return {"next_start": column(start, np.int64), "next_task": column(task, np.int32)}
+
+
+def _turns(ways: Ways) -> dict[str, Any]:
+    """Return the turns of the choices of each set of queues, before the first."""
+    return {
+        "group_turn": np.zeros(len(ways.group_start), np.int32),
+        "group_order": _places(ways.group_start),
+        "kicked": np.zeros(int(np.diff(ways.group_start).max(initial=1)) + 8, np.int32),
+    }
+
+
+def _entries(graph: Graph, ways: Ways) -> dict[str, Any]:
+    """Return the entries of messages in circles, before any is in one."""
+    start = ways.entries
+    return {
+        "entry_start": start,
+        "entry_next": np.full(int(start[-1]), NONE, np.int32),
+        "entry_task": column(np.repeat(np.arange(graph.n_tasks), np.diff(start)), np.int32),
+    }
+
+
+def _starts(n_tasks: int) -> dict[str, Any]:
+    """Return the heap of starts, empty."""
+    return {
+        "start_time": np.zeros(n_tasks, np.int64),
+        "start_task": np.zeros(n_tasks, np.int32),
+        "recent": np.full(64, NONE, np.int32),
+    }
+
+
+def n_buckets(n_links: int) -> int:
+    """Return the number of buckets of the wheel: a power of 2."""
+    return int(max(1024, 1 << (8 * n_links - 1).bit_length()))
+
+
+def _wheel(n_links: int) -> dict[str, Any]:
+    """Return the wheel of events, empty, with about four buckets for each event of a link."""
+    buckets, n_events = n_buckets(n_links), 2 * n_links + _ROOM
+    return {
+        "event_time": np.zeros(n_events, np.int64),
+        "event_what": np.zeros(n_events, np.int64),
+        "event_next": np.arange(1, n_events + 1, dtype=np.int32),
+        "wheel_first": np.full(buckets, NONE, np.int32),
+        "wheel_last": np.full(buckets, NONE, np.int32),
+        "wheel_bits": np.zeros(buckets // 64, np.int64),
+    }
+
+
+def _shift(graph: Graph, topology: Topology, network: PacketNetwork, buckets: int) -> int:
+    """Return the binary logarithm of the ticks of a bucket, with which all events that are planned fit the wheel.
+
+    A packet is planned to come after it has left the port, over the link and the switch; cut through, it leaves at most as much
+    later as it takes to come.
+    """
+    slowest_fs = TICKS_PER_S / float(graph.capacity_Bps.min(initial=1e15))
+    latency = int(topology.links.latency_fs.max(initial=0)) + network.switch_fs
+    wire = max(network.wire_bytes(network.unit_bytes), network.ack_bytes)
+    horizon = 3 * (wire * slowest_fs + latency) + 1
+    return max(0, ceil(log2(horizon / (buckets - 1))))
+
+
+def _logs(n_queues: int) -> dict[str, Any]:
+    """Return room for the lengths of queues over time, and for pauses."""
+    n_samples = max(4, min(512, _SAMPLES // max(1, n_queues)))
+    return {"samples": np.zeros(n_queues * n_samples, np.int32), "pause_log": np.zeros(4 * LOGGED_PAUSES, np.int64)}
+
+
+def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Control:
+    """Return the settings of congestion control for the longest unloaded round trip of any message of a graph.
+
+    Source: `initNsccParams` of htsim's uec.cpp (ultraethernet/uet-htsim, commit 40ccb05).
+    """
+    messages = np.diff(graph.hop_start) > 0
+    first = graph.hop_link[graph.hop_start[:-1][messages]]
+    fastest_Bps = float(graph.capacity_Bps[first].max(initial=1.0))
+    hops, latency = np.diff(graph.hop_start)[messages], _latencies(graph, topology)[messages]
+    both_ways = network.wire_bytes(network.payload_bytes) + network.ack_bytes
+    trips = 2 * latency + hops * (both_ways * TICKS_PER_S / fastest_Bps)
+    trip, per_fs = float(trips.max(initial=1.0)), fastest_Bps / TICKS_PER_S
+    scale, target = trip * per_fs / _REFERENCE_BYTES, _TARGET * trip
+    return Control(
+        kind=_CONGESTION[network.congestion],
+        unit=network.unit_bytes,
+        least=network.unit_bytes,
+        bytes_per_fs=per_fs,
+        most_trips=network.window_round_trips,
+        target=target,
+        period=int(trip),
+        proportional=4 * network.unit_bytes * scale * (target / _REFERENCE_FS) / target,
+        slow=5 * network.unit_bytes * scale,
+        constant=0.15 * network.unit_bytes * scale,
+        fast=0.25 * scale,
+        mark_from=int(network.mark_from_round_trips * trip * per_fs) or MAX_TICKS,
+        mark_to=int(network.mark_to_round_trips * trip * per_fs) or MAX_TICKS,
+    )
+
+
+def _flows(control: Control, n_tasks: int) -> NDArray[np.void]:
+    """Return [V] the senders' windows at their largest; one where there is no congestion control."""
+    flows = align_records(1 if control.kind == FREE_FLOW else n_tasks, FLOW)
+    flows["round_trip"] = control.period
+    flows["window"] = max(control.most_trips * control.period * control.bytes_per_fs, control.least)
+    return flows
+
+
+def _latencies(graph: Graph, topology: Topology) -> I64:
+    """Return [V] the latencies of the links of each message."""
+    passed = np.concatenate(([0], np.cumsum(topology.links.latency_fs[graph.hop_link])))
+    return np.asarray(passed[graph.hop_start[1:]] - passed[graph.hop_start[:-1]])
+
+
+def _registers(seed: int, graph: Graph, topology: Topology, network: PacketNetwork) -> I64:
+    """Return the scalars of a run before its first event."""
+    reg = np.zeros(N_REG, np.int64)
+    reg[FREE], reg[N_FREE], reg[TOO_LATE] = 0, _ROOM, NONE
+    reg[FREE_EVENT], reg[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM
+    reg[SHIFT] = _shift(graph, topology, network, n_buckets(graph.n_links))
+    reg[SEED] = np.random.default_rng(seed).integers(1, MAX_TICKS)
+    reg[SAMPLE_FS], reg[NEXT_SAMPLE] = _FIRST_SAMPLE_FS, _FIRST_SAMPLE_FS
+    return reg
+
+
+def _packets(n: int, first: int, behind: int) -> NDArray[np.void]:
+    """Return n free packets, numbered from `first`; the last is followed by the packet `behind`."""
+    packets = align_records(n, PACKET)
+    packets["next"] = np.arange(first + 1, first + n + 1)
+    packets["next"][-1] = behind
+    return packets
+
+
+def _ports(graph: Graph, topology: Topology) -> NDArray[np.void]:
+    """Return [L] the ports, idle."""
+    ports = align_records(graph.n_links, PORT)
+    ports["fs_per_byte"] = TICKS_PER_S / graph.capacity_Bps
+    ports["latency"] = topology.links.latency_fs
+    ports["wire_first"] = NONE
+    return ports
+
+
+def _queues(n_queues: int, network: PacketNetwork) -> NDArray[np.void]:
+    """Return [Q] the queues, empty."""
+    queues = align_records(n_queues, QUEUE)
+    for name in ("first", "own_first", "circle", "blocker"):
+        queues[name] = NONE
+    queues["credit"] = network.credit_bytes
+    return queues
+
+
+def _tasks(graph: Graph, ways: Ways, *, has_acks: bool) -> NDArray[np.void]:
+    """Return [V] the tasks, none of which has begun."""
+    tasks = align_records(graph.n_tasks, SENT_TASK)
+    tasks["start"], tasks["waits"], tasks["next"] = graph.ready_fs, np.diff(graph.pred_start), NONE
+    tasks["first_state"], tasks["back_state"] = ways.first_state, ways.back_state if has_acks else NONE
+    for name in ("to_send", "to_leave", "to_come"):
+        tasks[name] = graph.size_bytes
+    return tasks
+
+
+def _extra(graph: Graph, topology: Topology) -> I64:
+    """Return [V] the ticks of each message beyond the latencies of its links, which software takes for it.
+
+    Raises:
+        InputError: A message takes less than its links do.
+    """
+    extra = graph.alpha_fs - _latencies(graph, topology)
+    if (extra < 0).any():
+        raise TaskError("packets", "{} takes less than the latencies of its links", int(np.argmax(extra < 0)))
+    return column(extra, np.int64)
+
+
+def _windows(graph: Graph, network: PacketNetwork) -> dict[str, Any]:
+    """Return the marks of packets that come before their turn; none where all take one path."""
+    packets = -(-graph.size_bytes // network.unit_bytes)
+    words = -(-np.minimum(packets, network.reorder_packets) // 64) * (network.route != "hash")
+    start = column(np.concatenate(([0], np.cumsum(words))), np.int64)
+    return {"window_start": start, "came": np.zeros(int(start[-1]), np.int64)}
+
+
+def _places(start: I64) -> I32:
+    """Return the place of each entry in its own row."""
+    sizes = np.diff(start)
+    return np.asarray(np.arange(int(start[-1])) - np.repeat(start[:-1], sizes), np.int32)
+
+
+def grow(engine: PacketEngine) -> PacketEngine:
+    """Return the engine with room for twice as many packets and events."""
+    reg, n = engine.reg, len(engine.packets)
+    packets = _packets(2 * n, 0, int(reg[FREE]))
+    packets[:n] = engine.packets
+    reg[FREE], reg[N_FREE] = n, reg[N_FREE] + n
+    return engine._replace(packets=packets, **_more_events(engine))
+
+
+def _more_events(engine: PacketEngine) -> dict[str, Any]:
+    """Return the places of events, and so many more that are free."""
+    reg, n, more = engine.reg, len(engine.event_time), len(engine.event_time)
+    follows = np.concatenate((engine.event_next, np.arange(n + 1, n + more + 1, dtype=np.int32)))
+    follows[-1] = reg[FREE_EVENT]
+    reg[FREE_EVENT], reg[N_FREE_EVENTS] = n, reg[N_FREE_EVENTS] + more
+    longer = {
+        name: np.concatenate((old, np.zeros_like(old)))
+        for name, old in (("event_time", engine.event_time), ("event_what", engine.event_what))
+    }
+    return {**longer, "event_next": follows}

@@ -1,0 +1,181 @@
+"""The layout of the packet engine's state: one record for each packet, link, queue and task, and arrays of indices.
+
+A queue is one lane (class, virtual lane) of one link; its number is link * n_lanes + lane. A state is a place on the way of a
+message: the links that it may take next. Letters: V tasks, L links, Q queues, P packets, S states, R entries of circles.
+"""
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.arrays import I32, I64
+from emu.compiled.function import I32_OUT, I64_OUT, Numbers
+from emu.fabric.engine.packets.congestion import Senders
+from emu.fabric.engine.packets.ways import Ways
+from emu.fabric.engine.state_layout import Columns
+
+NONE = -1
+MARKED, ASKS = 1, 2  # flags of packets: a queue was long; the sender can send no more before an acknowledgement
+DATA, ACK, TRIMMED, NACK = range(4)  # kinds of packets; of one that is trimmed only the header is left
+SENT, CAME, PAUSE, RESUME, CREDIT, WAKE = range(6)  # kinds of events: a link, a link, a queue, a queue, a queue, a message
+WAITING, READY, SENDING, OVER = range(4)  # how far a task is
+HASH, IN_TURN, RANDOM, ADAPTIVE = range(4)  # how a packet chooses between links
+LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
+# The places of `reg`: the time, the counts of heaps and lists, a task that ends beyond the clock, and what is reported.
+NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, FREE_EVENT, SEED, TOO_LATE, N_DONE = range(10)
+(
+    N_HOPS,
+    N_EVENTS,
+    N_OVER,
+    N_DISORDERED,
+    N_BEYOND,
+    NEXT_SAMPLE,
+    SAMPLE_FS,
+    N_SAMPLES,
+    N_PAUSES,
+    N_TRIMMED,
+    N_FREE_EVENTS,
+    SHIFT,
+    N_REG,
+) = range(10, 23)
+KINDS = 8
+
+PACKET = np.dtype(
+    [
+        ("due", "i8"),  # when it is in the next node, with its last byte if it goes no further
+        ("tail", "i8"),  # when its last byte is there
+        ("sent", "i8"),  # when its first byte left the sender
+        ("next", "i4"),  # behind it in the same queue, on the same wire, or in the list of free packets
+        ("task", "i4"),
+        ("state", "i4"),  # the next links that it may take; NONE: it is at its destination
+        ("ingress", "i4"),  # the queue that brought it to its node; NONE: it begins there
+        ("bytes", "i4"),  # with headers
+        ("payload", "i4"),
+        ("number", "i4"),  # in its message
+        ("kind", "i2"),
+        ("flags", "i2"),  # MARKED, ASKS
+    ],
+    align=True,
+)
+PORT = np.dtype(  # a link, and the port that sends on it
+    [
+        ("fs_per_byte", "f8"),
+        ("latency", "i8"),  # of the link, and of a pause or a credit that goes back over it
+        ("wire_first", "i4"),  # packets under way, in their order
+        ("wire_last", "i4"),
+        ("lane", "i4"),  # the lane that was served last
+        ("is_busy", "i4"),
+        ("ingress", "i4"),  # of the packet that is being sent
+        ("bytes", "i4"),
+        ("task", "i4"),  # whose payload leaves its sender with that packet; NONE: it comes from elsewhere
+        ("payload", "i4"),
+        ("queue", "i4"),
+        ("carried", "i8"),  # bytes
+    ],
+    align=True,
+)
+QUEUE = np.dtype(
+    [
+        ("first", "i4"),  # packets that came from other nodes
+        ("last", "i4"),
+        ("own_first", "i4"),  # acknowledgements that this node sends; they go first
+        ("own_last", "i4"),
+        ("circle", "i4"),  # the entry served last of the messages that begin here; NONE: none
+        ("turn", "i4"),  # whether a message that begins here was served last
+        ("is_paused", "i4"),
+        ("pauses", "i4"),  # whether the node behind the link has asked for a pause
+        ("bytes", "i8"),  # in the queue
+        ("held", "i8"),  # bytes in the node behind the link that came over it
+        ("credit", "i8"),  # bytes that may be sent
+        ("most", "i8"),  # bytes that were in the queue at any time since the last sample
+        ("paused_since", "i8"),
+        ("paused_for", "i8"),
+        ("blocker", "i4"),  # the queue that the packet went to for which the last pause was asked
+    ],
+    align=True,
+)
+SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads and writes
+    [
+        ("to_send", "i8"),  # bytes of payload that have not been given to a port
+        ("to_leave", "i8"),
+        ("to_come", "i8"),
+        ("unanswered", "i8"),  # bytes that came since the last acknowledgement
+        ("n_unanswered", "i4"),  # their packets
+        ("n_sent", "i4"),  # packets
+        ("n_come", "i4"),  # packets that came, up to the first that is missing
+        ("first_state", "i4"),  # NONE: it crosses no link
+        ("back_state", "i4"),  # of its acknowledgements; NONE: it has none
+        ("how_far", "i4"),
+        ("waits", "i8"),  # predecessors that are not over
+        ("start", "i8"),
+        ("left", "i8"),
+        ("end", "i8"),
+        ("next", "i8"),  # with the same start, or in the queue of releases
+        ("unused", "i8", 4),
+    ],
+    align=True,
+)
+PACKETS = Annotated[NDArray[np.void], Numbers(PACKET, written=True)]
+PORTS = Annotated[NDArray[np.void], Numbers(PORT, written=True)]
+QUEUES = Annotated[NDArray[np.void], Numbers(QUEUE, written=True)]
+TASKS_SENT = Annotated[NDArray[np.void], Numbers(SENT_TASK, written=True)]
+
+
+class Rules(NamedTuple):
+    """The settings of the network that the compiled code reads."""
+
+    n_lanes: int
+    payload: int  # bytes of a packet, or of a cell that stands for several
+    wire: int  # bytes of it with headers
+    packet_payload: int  # bytes of a real packet
+    header: int
+    cuts_through: int
+    switch: int  # ticks that a node takes to pass a packet on
+    packets_per_ack: int  # 0: no acknowledgements
+    trims: int  # whether a packet that finds a queue full loses its payload, and the sender is told
+    controls_first: int  # whether acknowledgements go before others in every node
+    acks_in_order: int  # whether a packet that comes before its turn has no acknowledgement
+    ack: int  # bytes
+    lossless: int  # LOSSY, PAUSES or CREDITS
+    queue: int  # bytes
+    pause_above: int
+    resume_below: int
+    choice: int  # HASH, IN_TURN, RANDOM or ADAPTIVE
+    steps: I64  # [3] bytes of a queue from which it is of the next class, where the choice is adaptive
+
+
+class PacketEngine(NamedTuple):
+    """The arrays of the packet engine."""
+
+    packets: PACKETS  # [P]
+    ports: PORTS  # [L]
+    queues: QUEUES  # [Q]
+    tasks: TASKS_SENT  # [V]
+    graph: Columns
+    rules: Rules
+    senders: Senders
+    ways: Ways
+    extra: I64  # [V] ticks between the arrival of the last byte and the end
+    next_start: I64  # [V + 1]
+    next_task: I32  # [E] who waits; ~v: only until the last byte has left
+    group_turn: I32_OUT  # [G] the choice that comes next
+    group_order: I32_OUT  # a permutation of each set
+    window_start: I64  # [V + 1] where the marks of each message begin in `came`
+    came: I64_OUT  # marks of packets that came before their turn, 64 in a number
+    entry_start: I64  # [V + 1] the entries of each message in circles: one for each queue where it may begin
+    entry_next: I32_OUT  # [R] the following entry of the circle; NONE: it is in none
+    entry_task: I32  # [R]
+    start_time: I64_OUT  # [V] heap of starts
+    start_task: I32_OUT  # [V]
+    recent: I32_OUT  # [64] tasks last put into that heap
+    event_time: I64_OUT  # when each event happens: first the events of links, then others
+    event_what: I64_OUT  # the number of what it happens to, and its kind
+    event_next: I32_OUT  # the event behind it in its bucket, or in the list of free places
+    wheel_first: I32_OUT  # [B] the first event of each bucket; NONE: it is empty
+    wheel_last: I32_OUT  # [B] the last one
+    wheel_bits: I64_OUT  # [B / 64] which buckets have events
+    kicked: I32_OUT  # ports that may begin to send
+    samples: I32_OUT  # [T * Q] the most bytes in each queue in each interval
+    pause_log: I64_OUT  # [4 * M] of each pause: the queue, since, until, the queue behind it that was full
+    reg: I64_OUT

@@ -1,0 +1,222 @@
+"""Kinds of networks: what their ports, hosts and switches do with packets, with the source of each value.
+
+A value without a public source is named in `assumed`. Times are ticks of 1 fs.
+"""
+
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, Literal, get_args, get_type_hints
+
+from emu.errors import must_be
+from emu.units import TICKS_PER_NS, format_size
+
+Lossless = Literal["none", "pause", "credits", "trim"]
+Route = Literal["hash", "in-turn", "random", "adaptive"]
+Forwarding = Literal["store", "cut-through"]
+Acks = Literal["none", "in-order", "any"]
+Congestion = Literal["none", "nscc", "dctcp", "window"]
+
+
+@dataclass(frozen=True, slots=True)
+class PacketNetwork:
+    """The settings of a network for the packet engine."""
+
+    kind: str  # the name of the kind that the values are from
+    payload_bytes: int  # of a packet
+    header_bytes: int  # of a packet, with all that takes time on the wire
+    cell_bytes: int = 0  # payload of a cell, which stands for several packets; 0: each packet is on its own
+    forwarding: Forwarding = "store"  # whether a packet goes on when its last byte is there, or its first
+    switch_fs: int = 0  # ticks that a node takes to pass a packet on
+    acks: Acks = "none"  # packets that are answered: those that come in order, or any
+    packets_per_ack: int = 1
+    ack_bytes: int = 64
+    lossless: Lossless = "none"  # what keeps a queue from overflowing
+    queue_bytes: int = 2**31  # room of a queue
+    pause_above_bytes: int = 0  # from one link, in the node behind it: the sender is asked to pause above it
+    resume_below_bytes: int = 0  # and to go on below it
+    credit_bytes: int = 0  # room behind a link, for each lane
+    lanes: int = 1  # priority classes or virtual lanes of a link
+    route: Route = "hash"  # hash: the path of the graph; else among the shortest ones, packet by packet
+    adaptive_steps_bytes: tuple[int, int, int] = (0, 0, 0)  # queues of equal class are equally good
+    controls_first: bool = False  # whether acknowledgements go before other packets in every node
+    congestion: Congestion = "none"
+    window_round_trips: float = 1.5  # of its link: the first and the largest window of a sender with congestion control
+    queue_round_trips: float = 0.0  # room of a queue in round trips of its sender's link; 0: queue_bytes
+    mark_from_round_trips: float = 0.0  # of a queue: packets may be marked above it
+    mark_to_round_trips: float = 0.0  # and all are marked above it
+    reorder_packets: int = 4096  # how far ahead a packet may come
+    sources: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()  # fields without a public source
+
+    def __post_init__(self) -> None:
+        _check_words(self)
+        _check_sizes(self)
+        _check_room(self)
+
+    @property
+    def unit_bytes(self) -> int:
+        """The payload of what is simulated as one: a packet or a cell."""
+        return self.cell_bytes or self.payload_bytes
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        """Return the bytes on the wire of so much payload: with a header for each packet."""
+        return payload_bytes + self.header_bytes * -(-payload_bytes // self.payload_bytes)
+
+
+def _check_words(network: PacketNetwork) -> None:
+    """Check that the settings that are words are known."""
+    hints = get_type_hints(PacketNetwork)
+    for name in ("lossless", "route", "forwarding", "acks", "congestion"):
+        known = get_args(hints[name])
+        if getattr(network, name) not in known:
+            raise must_be("network", name, f"one of {', '.join(known)}", getattr(network, name))
+
+
+def _check_sizes(network: PacketNetwork) -> None:
+    """Check that numbers are in their ranges."""
+    for name in ("payload_bytes", "ack_bytes", "packets_per_ack", "lanes", "reorder_packets", "queue_bytes"):
+        if getattr(network, name) < 1:
+            raise must_be("network", name, "1 or more", getattr(network, name))
+    for name in ("header_bytes", "switch_fs", "cell_bytes"):
+        if getattr(network, name) < 0:
+            raise must_be("network", name, "0 or more", getattr(network, name))
+    if network.cell_bytes % network.payload_bytes:
+        what = f"whole packets of {format_size(network.payload_bytes)}"
+        raise must_be("network", "cell", what, format_size(network.cell_bytes))
+    if tuple(sorted(network.adaptive_steps_bytes)) != network.adaptive_steps_bytes:
+        raise must_be("network", "adaptive_steps_bytes", "three sizes that rise", network.adaptive_steps_bytes)
+
+
+def _check_room(network: PacketNetwork) -> None:
+    """Check that thresholds are in order and below the room of a queue, and that credits are for a packet or more."""
+    wire = network.wire_bytes(network.unit_bytes)
+    if network.lossless == "pause":
+        low, high, room = network.resume_below_bytes, network.pause_above_bytes, network.queue_bytes
+        if not 0 < low <= high:
+            raise must_be("network", "resume_below_bytes", f"above 0 and at most pause_above_bytes, {high}", low)
+        if high > room:
+            raise must_be("network", "pause_above_bytes", f"at most the queue's size, {room}", high)
+    if network.acks == "none" and (network.congestion != "none" or network.lossless == "trim"):
+        raise must_be("network", "acks", "in-order or any where senders are told of what came", network.acks)
+    if network.lossless == "credits" and network.credit_bytes < wire:
+        what = f"at least a packet with its headers, {format_size(wire)}"
+        mend = "take more credits or a smaller cell"
+        raise must_be("network", "credit_bytes", what, format_size(network.credit_bytes), mend)
+
+
+_ROCE = PacketNetwork(
+    kind="roce",
+    payload_bytes=4096,
+    header_bytes=64,
+    acks="in-order",
+    lossless="pause",
+    queue_bytes=100_000 * 4160,
+    pause_above_bytes=64 * 4096,
+    resume_below_bytes=48 * 4096,
+    adaptive_steps_bytes=(50 * 4096, 100 * 4096, 200 * 4096),
+    sources=(
+        "payload: largest path MTU of InfiniBand Architecture Specification, volume 1, which RoCEv2 (its annex A17) takes over",
+        "headers and acknowledgements of 64 B, one a packet in order; steps of adaptive routes: htsim_roce, "
+        "ultraethernet/uet-htsim, commit 40ccb05 (rocepacket.h, roce.cpp, queue.cpp)",
+        "pause: IEEE 802.1Qbb",
+    ),
+    assumed=("pause_above_bytes", "resume_below_bytes", "queue_bytes", "switch_fs", "forwarding"),
+)
+_INFINIBAND = PacketNetwork(
+    kind="infiniband",
+    payload_bytes=4096,
+    header_bytes=26,
+    forwarding="cut-through",
+    switch_fs=130 * TICKS_PER_NS,
+    acks="in-order",
+    ack_bytes=30,
+    lossless="credits",
+    credit_bytes=32 * 4122,
+    adaptive_steps_bytes=(8 * 4096, 16 * 4096, 32 * 4096),
+    sources=(
+        "payload; headers: 8 B local route, 12 B transport, 4 B and 2 B checks; 4 B more of an acknowledgement; credits for "
+        "each virtual lane: InfiniBand Architecture Specification, volume 1",
+        "switch: below 130 ns port to port, NVIDIA Quantum QM8700 data sheet",
+    ),
+    assumed=("credit_bytes", "adaptive_steps_bytes", "packets_per_ack"),
+)
+_NVLINK = PacketNetwork(
+    kind="nvlink",
+    payload_bytes=256,
+    header_bytes=16,
+    forwarding="cut-through",
+    lossless="credits",
+    credit_bytes=256 * 272,
+    sources=(
+        "packets of up to 16 flits of 16 B with payload and one of header; credits: Foley and Danskin, Ultra-Performance "
+        "Pascal GPU and NVLink Interconnect, IEEE Micro 37(2), 2017",
+    ),
+    assumed=("credit_bytes", "switch_fs"),
+)
+_UB = PacketNetwork(
+    kind="ub",
+    payload_bytes=4096,
+    header_bytes=64,
+    forwarding="cut-through",
+    lossless="credits",
+    credit_bytes=64 * 4160,
+    sources=("credits a link and virtual lane: arXiv:2503.20377 (UB); UB Base Specification 2.0",),
+    assumed=("payload_bytes", "header_bytes", "credit_bytes", "switch_fs", "acks"),
+)
+_ULTRA_ETHERNET = PacketNetwork(
+    kind="ultra-ethernet",
+    payload_bytes=4096,
+    header_bytes=64,
+    acks="any",
+    packets_per_ack=4,
+    lossless="trim",
+    controls_first=True,
+    route="random",
+    congestion="nscc",
+    queue_round_trips=1.0,
+    mark_from_round_trips=0.2,
+    mark_to_round_trips=0.8,
+    sources=(
+        "spraying, trimming, NSCC: Ultra Ethernet Specification 1.0",
+        "sizes, queues of a round trip, marks from 0.2 to 0.8 of it, windows of 1.5, an acknowledgement for 16 KiB: htsim_uec, "
+        "ultraethernet/uet-htsim, commit 40ccb05 (uec.cpp, main_uec.cpp, compositequeue.cpp)",
+    ),
+    assumed=("switch_fs", "forwarding"),
+)
+_TCP = PacketNetwork(
+    kind="tcp",
+    payload_bytes=1448,
+    header_bytes=90,
+    acks="in-order",
+    packets_per_ack=2,
+    ack_bytes=90,
+    lossless="trim",
+    congestion="dctcp",
+    queue_round_trips=2.0,
+    mark_from_round_trips=0.2,
+    mark_to_round_trips=0.2,
+    sources=(
+        "segments of 1448 B in frames of 1500 B of IP, 38 B of Ethernet with preamble and gap: IEEE 802.3, RFC 9293, RFC 7323; "
+        "an acknowledgement for each second segment: RFC 5681",
+        "DCTCP: RFC 8257; a window that shrinks by a third of the marked bytes: htsim_uec with dctcp, commit 40ccb05",
+    ),
+    assumed=("queue_round_trips", "mark_from_round_trips", "mark_to_round_trips", "lossless", "switch_fs", "forwarding"),
+)
+ASSUMED_NETWORK = "roce"  # where no kind is named
+NETWORKS = {network.kind: network for network in (_ROCE, _ULTRA_ETHERNET, _INFINIBAND, _NVLINK, _UB, _TCP)}
+
+
+def network_of(kind: str, **settings: Any) -> PacketNetwork:
+    """Return a named kind of network with some of its settings changed.
+
+    Raises:
+        InputError: There is no such kind or setting, or a value does not fit the others.
+    """
+    if kind not in NETWORKS:
+        raise must_be("network", "the kind", f"one of {', '.join(NETWORKS)}", kind)
+    known = [f.name for f in fields(PacketNetwork) if f.name not in ("kind", "sources", "assumed")]
+    for name in settings:
+        if name not in known:
+            near = "".join(get_close_matches(name, known, 1))
+            raise must_be("network", "a setting", f"one of {', '.join(known)}", name, near and f"did you mean {near}?")
+    return replace(NETWORKS[kind], **settings)

@@ -1,0 +1,233 @@
+"""The work of a port: it takes packets from its queues and sends them, and asks the sender before it to pause or to go on."""
+
+import numpy as np
+
+from emu.compiled.function import compiled
+from emu.fabric.engine.packets.congestion import FREE_FLOW, may_send
+from emu.fabric.engine.packets.event_wheel import add_event, draw_number, free_packet, take_packet
+from emu.fabric.engine.packets.packet_layout import (
+    ASKS,
+    CAME,
+    CREDIT,
+    CREDITS,
+    DATA,
+    MARKED,
+    N_HOPS,
+    N_OVER,
+    N_PAUSES,
+    N_TRIMMED,
+    NONE,
+    PAUSE,
+    PAUSES,
+    RESUME,
+    SENT,
+    TRIMMED,
+    PacketEngine,
+)
+
+
+@compiled
+def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
+    """Return the next packet of a message, which an entry of the ring of queue `q` stands for."""
+    v, p = e.entry_task[entry], take_packet(e)
+    t, k, r = e.tasks[v], e.packets[p], e.rules
+    k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, DATA, 0, t.n_sent, NONE, now, now
+    k.payload = min(t.to_send, r.payload)
+    k.bytes = k.payload + r.header * ((k.payload + r.packet_payload - 1) // r.packet_payload)
+    step = e.ways.step[t.first_state]
+    k.state = NONE if step & 1 else t.first_state + 1
+    if step < 0:
+        k.state = e.ways.next_state[e.ways.following[t.first_state] + entry - e.entry_start[v]]
+    t.to_send -= k.payload
+    t.n_sent += 1
+    if e.senders.control.kind != FREE_FLOW:
+        e.senders.flows[v].in_flight += k.payload
+        k.flags = 0 if may_send(e.senders, v, e.rules.payload) else ASKS
+    e.queues[q].bytes += k.bytes
+    return p
+
+
+@compiled
+def draw(e: PacketEngine, q: int, now: int) -> int:
+    """Return the next packet of the messages that begin at a queue, one of each in turn; NONE if no message has one."""
+    k = e.queues[q]
+    while k.circle >= 0:
+        entry = e.entry_next[k.circle]
+        v = e.entry_task[entry]
+        if e.tasks[v].to_send > 0 and may_send(e.senders, v, min(e.tasks[v].to_send, e.rules.payload)):
+            k.circle = entry
+            return make_packet(e, entry, q, now)
+        if entry == k.circle:
+            k.circle = NONE
+        else:
+            e.entry_next[k.circle] = e.entry_next[entry]
+        e.entry_next[entry] = NONE
+    return NONE
+
+
+@compiled
+def take(e: PacketEngine, q: int, now: int) -> int:
+    """Return the packet that a queue sends next: its node's own acknowledgements first, then others and messages in turn."""
+    k = e.queues[q]
+    if k.is_paused or (k.own_first < 0 and k.first < 0 and k.circle < 0):
+        return NONE
+    if k.own_first >= 0:
+        p = k.own_first
+        if e.rules.lossless == CREDITS and k.credit < e.packets[p].bytes:
+            return NONE
+        k.own_first = e.packets[p].next
+        return int(p)
+    may_begin = e.rules.lossless != CREDITS or k.credit >= e.rules.wire
+    if may_begin and k.circle >= 0 and (k.first < 0 or k.turn == 0):
+        p = draw(e, q, now)
+        if p >= 0:
+            k.turn = 1
+            return p
+    p = k.first
+    if p < 0 or (e.rules.lossless == CREDITS and k.credit < e.packets[p].bytes):
+        return NONE
+    k.first, k.turn = e.packets[p].next, 0
+    return int(p)
+
+
+@compiled
+def mark(e: PacketEngine, q: int, p: int) -> None:
+    """Mark a packet that leaves a long queue behind: never up to a length, always from another on, at random between them."""
+    c, k = e.senders.control, e.packets[p]
+    over = e.queues[q].bytes - k.bytes - c.mark_from
+    if over > 0 and (over >= c.mark_to - c.mark_from or draw_number(e, c.mark_to - c.mark_from) < over):
+        k.flags |= MARKED
+
+
+@compiled
+def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
+    """Begin to send a packet."""
+    link = q // e.rules.n_lanes
+    port, k = e.ports[link], e.packets[p]
+    finish = now + int(np.rint(k.bytes * port.fs_per_byte))
+    due = finish + port.latency + (e.rules.switch if k.state >= 0 else 0)
+    if e.rules.cuts_through:
+        finish = max(finish, k.tail)
+        due = finish + port.latency if k.state < 0 else now + port.latency + e.rules.switch
+    port.is_busy, port.ingress, port.bytes, port.queue = 1, k.ingress, k.bytes, q
+    port.task, port.payload = k.task if k.ingress < 0 and k.kind == DATA else NONE, k.payload
+    port.carried += k.bytes
+    if k.kind == DATA and k.ingress >= 0:
+        mark(e, q, p)
+    e.reg[N_HOPS] += k.kind == DATA
+    k.due, k.tail, k.ingress, k.next = due, finish + port.latency, q, NONE
+    if e.rules.lossless == CREDITS:
+        e.queues[q].credit -= k.bytes
+    add_event(e, finish, SENT, link)
+    if port.wire_first < 0:
+        port.wire_first = p
+        add_event(e, due, CAME, link)
+    else:
+        e.packets[port.wire_last].next = p
+    port.wire_last = p
+
+
+@compiled
+def send(e: PacketEngine, link: int, now: int) -> None:
+    """Let a port send, if it can: one lane after another in turn."""
+    port, n = e.ports[link], e.rules.n_lanes
+    if port.is_busy:
+        return
+    for i in range(n):
+        lane = port.lane + 1 + i
+        lane -= n if lane >= n else 0
+        p = take(e, link * n + lane, now)
+        if p >= 0:
+            port.lane = lane
+            transmit(e, link * n + lane, p, now)
+            return
+
+
+@compiled
+def enqueue_own(e: PacketEngine, q: int, p: int) -> None:
+    """Put an acknowledgement of this node into a queue."""
+    k = e.queues[q]
+    e.packets[p].next = NONE
+    if k.own_first < 0:
+        k.own_first = p
+    else:
+        e.packets[k.own_last].next = p
+    k.own_last = p
+    k.bytes += e.packets[p].bytes
+
+
+@compiled
+def enqueue(e: PacketEngine, q: int, p: int) -> None:
+    """Put a packet that came from another node into a queue."""
+    k, packet = e.queues[q], e.packets[p]
+    if e.rules.trims and packet.kind == DATA and k.bytes + packet.bytes > e.rules.queue:
+        packet.kind, packet.bytes = TRIMMED, e.rules.ack
+        e.reg[N_TRIMMED] += 1
+    if packet.kind != DATA and e.rules.controls_first:
+        enqueue_own(e, q, p)
+        return
+    packet.next = NONE
+    if k.first < 0:
+        k.first = p
+    else:
+        e.packets[k.last].next = p
+    k.last = p
+    k.bytes += packet.bytes
+    k.most = max(k.most, k.bytes)
+    e.reg[N_OVER] += k.bytes > e.rules.queue
+
+
+@compiled
+def hold(e: PacketEngine, ingress: int, to: int, n_bytes: int, now: int) -> None:
+    """Count the bytes of a packet that waits in a node, and ask its sender to pause if they are too many."""
+    k = e.queues[ingress]
+    k.held += n_bytes
+    if e.rules.lossless == PAUSES and k.held > e.rules.pause_above and k.pauses == 0:
+        k.pauses, k.blocker = 1, to
+        add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, PAUSE, ingress)
+
+
+@compiled
+def return_credit(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None:
+    """Return the credit of a packet that no longer takes room in a node to the sender before it."""
+    p = take_packet(e)
+    e.packets[p].ingress, e.packets[p].bytes = ingress, n_bytes
+    add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, CREDIT, p)
+
+
+@compiled
+def give_back(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None:
+    """Count the bytes of a packet that has left a node, and let its sender go on."""
+    k = e.queues[ingress]
+    k.held -= n_bytes
+    if e.rules.lossless == CREDITS:
+        return_credit(e, ingress, n_bytes, now)
+    elif k.pauses and k.held < e.rules.resume_below:
+        k.pauses = 0
+        add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, RESUME, ingress)
+
+
+@compiled
+def get_credit(e: PacketEngine, p: int) -> int:
+    """Return the queue that a credit is for, after adding it."""
+    q = e.packets[p].ingress
+    e.queues[q].credit += e.packets[p].bytes
+    free_packet(e, p)
+    return int(q)
+
+
+@compiled
+def pause(e: PacketEngine, q: int, now: int) -> None:
+    """Let a queue pause."""
+    e.queues[q].is_paused, e.queues[q].paused_since = 1, now
+
+
+@compiled
+def resume(e: PacketEngine, q: int, now: int) -> None:
+    """Let a queue go on, and write its pause into the log as long as there is room."""
+    k, at = e.queues[q], 4 * e.reg[N_PAUSES]
+    k.is_paused = 0
+    k.paused_for += now - k.paused_since
+    e.reg[N_PAUSES] += 1
+    if at < len(e.pause_log):
+        e.pause_log[at], e.pause_log[at + 1], e.pause_log[at + 2], e.pause_log[at + 3] = q, k.paused_since, now, k.blocker

@@ -1,0 +1,184 @@
+"""The run of a graph by packets, which is the entry to the packet engine, and its result.
+
+Letters: V tasks, L links, Q queues, T samples, M pauses.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.arrays import I32, I64, column
+from emu.errors import InputError, RunError, must_be
+from emu.fabric.engine.graph_check import check_graph, order_tasks
+from emu.fabric.engine.packets.packet_arrays import LOGGED_PAUSES, grow, lay_out
+from emu.fabric.engine.packets.packet_layout import (
+    N_BEYOND,
+    N_DISORDERED,
+    N_DONE,
+    N_EVENTS,
+    N_FREE,
+    N_HOPS,
+    N_OVER,
+    N_PAUSES,
+    N_SAMPLES,
+    N_TRIMMED,
+    SAMPLE_FS,
+    TOO_LATE,
+    PacketEngine,
+)
+from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets
+from emu.fabric.engine.packets.packet_network import PacketNetwork
+from emu.fabric.engine.packets.packet_tasks import begin_tasks
+from emu.fabric.engine.packets.stall import describe_stall
+from emu.fabric.engine.packets.ways import Ways, backwards, path_ways, shortest_ways
+from emu.fabric.graph import Graph, TaskError, Timeline
+from emu.topology.topology import Topology
+from emu.units import MAX_TICKS
+
+_EVENTS_PER_S = 5e6
+_STRIDE = 2**22  # events between two looks at the budget
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PacketRun:
+    """The result of a run by packets: the timeline, and what only packets know."""
+
+    timeline: Timeline
+    sample_fs: int  # length of the intervals of `queue_bytes`
+    queue_bytes: I32  # [T, Q] the most bytes in each queue in each interval; queue: link * lanes + lane
+    paused_fs: I64  # [Q] how long each queue was paused
+    pauses: I64  # [M, 4] of the first pauses: the queue, since, until, and the queue whose packets caused it
+    n_pauses: int
+    n_events: int
+    n_packet_hops: int  # packets or cells with payload, each on each link
+    n_over: int  # packets that came to a queue that was full; a network without loss that is laid out well has none
+    n_trimmed: int  # packets that found a queue full and were sent again
+    n_disordered: int  # packets that came before one with a lower number
+    n_beyond: int  # of these, packets that were further ahead than the receiver's window
+    n_lost: int  # packets and credits that are still somewhere at the end: none, if nothing is lost
+
+    def fullest(self, n: int) -> I64:
+        """Return the n queues that had the most bytes at any time, the fullest first."""
+        return np.argsort(-self.queue_bytes.max(axis=0, initial=0), kind="stable")[:n]
+
+
+def run_packets(
+    graph: Graph,
+    topology: Topology,
+    network: PacketNetwork,
+    seed: int = 0,
+    ways: Ways | None = None,
+    most_events: int = MAX_TICKS,
+) -> PacketRun:
+    """Return the run of a graph, packet by packet.
+
+    Args:
+        graph: The graph; not a quotient, for packets meet on links that exist.
+        topology: Its topology: its links are those of the graph.
+        network: What ports, hosts and switches do with packets.
+        seed: Decides all that is random.
+        ways: The ways of its messages; by default their hops, or all the shortest ones if the network chooses between them.
+        most_events: The budget; about 5 million events take a second.
+
+    Raises:
+        InputError: The graph is invalid, or it does not fit the topology or the network.
+        RunError: Packets wait for one another in a circle, or the budget is spent.
+    """
+    check_graph(graph)
+    order_tasks(graph)
+    _check_fit(graph, topology, network)
+    _check_budget(graph, network, most_events)
+    engine = lay_out(graph, topology, network, seed, ways or ways_of(graph, topology, network))
+    begin_tasks(engine)
+    engine = _run(engine, most_events)
+    late = int(engine.reg[TOO_LATE])
+    if late >= 0:
+        raise TaskError("graph", "{} ends beyond 9223 s, the end of the clock (2**63 ticks of 1 fs)", late)
+    if engine.reg[N_DONE] < graph.n_tasks:
+        raise RunError(describe_stall(engine, topology))
+    return _result(engine, graph)
+
+
+def ways_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Ways:
+    """Return the ways that a network gives to the messages of a graph."""
+    if network.route == "hash":
+        back = None if network.acks == "none" else backwards(graph, topology.links)
+        return path_ways(graph, topology.links, network.lanes, back)
+    return shortest_ways(graph, topology.links, topology.passes, network.lanes)
+
+
+def _check_fit(graph: Graph, topology: Topology, network: PacketNetwork) -> None:
+    """Check that a graph has the links of the topology, each once a message, and messages that are not below a cell.
+
+    Raises:
+        InputError: It does not.
+    """
+    if graph.n_links != len(topology.links):
+        raise must_be("packets", "links of the graph", f"the {len(topology.links)} of {topology.name}", graph.n_links)
+    if (graph.hop_weight > 1).any():
+        raise InputError("packets: the graph is a quotient, whose tasks stand for several; lower it without symmetry")
+    largest = int(graph.size_bytes.max(initial=0))
+    if network.cell_bytes > largest > 0:
+        what = f"at most the largest message, {largest} B"
+        raise must_be("network", "cell", what, f"{network.cell_bytes} B", "take a smaller cell")
+
+
+def forecast_events(graph: Graph, network: PacketNetwork) -> int:
+    """Return about how many events a run will have: two for each packet on each link, and two for each acknowledgement."""
+    packets = -(-graph.size_bytes // network.unit_bytes)
+    answers = 0 if network.acks == "none" else -(-packets // network.packets_per_ack)
+    return int((2 * (packets + answers) * np.diff(graph.hop_start)).sum())
+
+
+def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> None:
+    """Check, before a run begins, that it is likely to have no more events than it may.
+
+    Raises:
+        InputError: It is not.
+    """
+    events = forecast_events(graph, network)
+    if events > most_events:
+        lasts = f"which takes about {events / _EVENTS_PER_S:.0f} s"
+        mend = f"a run has {events} events, {lasts}: allow that many, or take larger cells or a smaller size"
+        raise must_be("packets", "events", f"{events} or more", most_events, mend)
+
+
+def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
+    """Run the loop until nothing is left to happen, and return the engine, whose arrays may have been replaced by larger ones.
+
+    Raises:
+        RunError: The budget is spent.
+    """
+    while (why := advance_packets(engine, min(_STRIDE, most_events))) != DONE:
+        if why == FULL:
+            engine = grow(engine)
+        if engine.reg[N_EVENTS] >= most_events:
+            over, all_tasks = int(engine.reg[N_DONE]), len(engine.tasks)
+            raise RunError(
+                f"packets: the budget of {most_events} events is spent with {over} of {all_tasks} tasks over; "
+                "raise it, take larger cells or smaller messages"
+            )
+    return engine
+
+
+def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
+    """Return what a run that is over gave."""
+    reg, tasks, n_queues = engine.reg, engine.tasks, len(engine.queues)
+    carried = column(engine.ports["carried"], np.float64)
+    start, left, end = (column(tasks[name], np.int64) for name in ("start", "left", "end"))
+    kept = min(int(reg[N_PAUSES]), LOGGED_PAUSES)
+    return PacketRun(
+        timeline=Timeline(start, left, end, carried, "packets"),
+        sample_fs=int(reg[SAMPLE_FS]),
+        queue_bytes=engine.samples[: int(reg[N_SAMPLES]) * n_queues].reshape(-1, n_queues),
+        paused_fs=column(engine.queues["paused_for"], np.int64),
+        pauses=engine.pause_log[: 4 * kept].reshape(-1, 4),
+        n_pauses=int(reg[N_PAUSES]),
+        n_events=int(reg[N_EVENTS]),
+        n_packet_hops=int(reg[N_HOPS]),
+        n_over=int(reg[N_OVER]),
+        n_trimmed=int(reg[N_TRIMMED]),
+        n_disordered=int(reg[N_DISORDERED]),
+        n_beyond=int(reg[N_BEYOND]),
+        n_lost=len(engine.packets) - int(reg[N_FREE]),
+    )

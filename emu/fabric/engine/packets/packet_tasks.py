@@ -1,0 +1,129 @@
+"""The course of a task in the packet engine: it waits, starts, leaves and ends; its end starts others."""
+
+from emu.compiled.function import compiled
+from emu.fabric.engine.packets.event_wheel import kick
+from emu.fabric.engine.packets.packet_layout import N_DONE, NONE, OVER, READY, SENDING, STARTS, TOO_LATE, WAITING, PacketEngine
+from emu.fabric.engine.solver.opening import push, replace_first
+from emu.fabric.engine.state_layout import NEVER
+
+LEFT, ENDED, BOTH = 1, 2, 3  # what successors are told
+
+
+@compiled
+def schedule(e: PacketEngine, v: int) -> None:
+    """Put a message into the heap of starts; if one with the same start was put there shortly before, chain it to that one."""
+    t = e.tasks[v]
+    t.how_far, t.next = READY, NONE
+    slot = (t.start ^ (t.start >> 17)) % len(e.recent)
+    head = e.recent[slot]
+    if head >= 0 and e.tasks[head].how_far == READY and e.tasks[head].start == t.start:
+        t.next, e.tasks[head].next = e.tasks[head].next, v
+        return
+    e.recent[slot] = v
+    push(e.start_time, e.start_task, e.reg[STARTS], t.start, v)
+    e.reg[STARTS] += 1
+
+
+@compiled
+def resolve(e: PacketEngine, v: int, queue: int) -> int:
+    """Let a task start at its `start`, and return the queue of tasks that are over.
+
+    A message of one byte or more goes into the heap of starts. Another task is over, and joins the queue.
+    """
+    t = e.tasks[v]
+    if e.graph.size[v] > 0:
+        schedule(e, v)
+        return queue
+    is_message = e.graph.hop_start[v] < e.graph.hop_start[v + 1]
+    if e.graph.alpha[v] >= NEVER - t.start:
+        e.reg[TOO_LATE] = v
+        return queue
+    t.end = t.start + e.graph.alpha[v]
+    t.left = t.start if is_message else t.end
+    t.how_far, t.next = OVER, queue
+    e.reg[N_DONE] += 1
+    return v
+
+
+@compiled
+def tell(e: PacketEngine, queue: int, what: int) -> None:
+    """Report to the successors of a queue of tasks that the first has left, ended or both, and that the others are over."""
+    while queue >= 0:
+        v = queue
+        queue = e.tasks[v].next
+        for i in range(e.next_start[v], e.next_start[v + 1]):
+            after, time, when = e.next_task[i], e.tasks[v].end, ENDED
+            if after < 0:
+                after, time, when = ~after, e.tasks[v].left, LEFT
+            if what & when == 0:
+                continue
+            t = e.tasks[after]
+            t.start = max(t.start, time)
+            t.waits -= 1
+            if t.waits == 0:
+                queue = resolve(e, after, queue)
+        what = BOTH
+
+
+@compiled
+def begin_tasks(e: PacketEngine) -> None:
+    """Start the tasks that wait for no other."""
+    for v in range(len(e.tasks)):
+        if e.graph.pred_start[v] == e.graph.pred_start[v + 1] and e.tasks[v].how_far == WAITING:
+            tell(e, resolve(e, v, NONE), BOTH)
+
+
+@compiled
+def leave(e: PacketEngine, v: int, payload: int, now: int) -> None:
+    """Count the bytes of a message that have left its sender; the last of them let others start."""
+    t = e.tasks[v]
+    before = t.to_leave
+    t.to_leave -= payload
+    if before > 0 >= t.to_leave:  # what is sent again counts no more
+        t.left, t.next = now, NONE
+        tell(e, v, LEFT)
+
+
+@compiled
+def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
+    """Count the bytes of a message that have arrived; with the last of them it ends."""
+    t = e.tasks[v]
+    t.to_come -= payload
+    if t.to_come == 0:
+        t.end, t.how_far, t.next = now + e.extra[v], OVER, NONE
+        e.reg[N_DONE] += 1
+        tell(e, v, ENDED)
+
+
+@compiled
+def join_rings(e: PacketEngine, v: int) -> None:
+    """Put a message into the rings of the queues where it may begin."""
+    step = e.ways.step[e.tasks[v].first_state]
+    for i in range(e.entry_start[v + 1] - e.entry_start[v]):
+        entry, q = e.entry_start[v] + i, step >> 1
+        if step < 0:
+            q = e.ways.group_queue[e.ways.group_start[~step] + i]
+        if e.entry_next[entry] >= 0:
+            continue
+        k = e.queues[q]
+        if k.circle < 0:
+            e.entry_next[entry] = entry
+        else:
+            e.entry_next[entry], e.entry_next[k.circle] = e.entry_next[k.circle], entry
+        k.circle = entry
+        kick(e, q // e.rules.n_lanes)
+
+
+@compiled
+def start_next(e: PacketEngine) -> None:
+    """Start the first message of the heap of starts."""
+    v = e.start_task[0]
+    t = e.tasks[v]
+    if t.next >= 0:
+        e.start_task[0] = t.next
+    else:
+        e.reg[STARTS] -= 1
+        last = e.reg[STARTS]
+        replace_first(e.start_time, e.start_task, last, e.start_time[last], e.start_task[last])
+    t.how_far = SENDING
+    join_rings(e, v)

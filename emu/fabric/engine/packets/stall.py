@@ -1,0 +1,71 @@
+"""The reason why a run by packets stands still: the circle of ports that wait for one another."""
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.fabric.engine.packets.packet_layout import N_DONE, NOW, PacketEngine
+from emu.topology.topology import Topology
+from emu.units import format_time, seconds
+
+_SHOWN = 8
+
+
+def describe_stall(engine: PacketEngine, topology: Topology) -> str:
+    """Return the sentence that says where a run stands still, and which ports wait for one another in a circle."""
+    over, n_tasks = int(engine.reg[N_DONE]), len(engine.tasks)
+    when = f"packets: deadlock after {format_time(seconds(int(engine.reg[NOW])))} with {over} of {n_tasks} tasks over"
+    circle = find_circle(blockers(engine))
+    if not circle:
+        return f"{when}: no packet is on its way, and no port waits for itself over others"
+    names = [port_name(q, engine, topology) for q in circle]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (
+        f"{when}: these ports wait for one another in a circle: {', then '.join(names[:_SHOWN])}{more}; "
+        "take routes that cannot close a circle"
+    )
+
+
+def port_name(q: int, engine: PacketEngine, topology: Topology) -> str:
+    """Return the name of a queue: its port, and its lane if there are several."""
+    link, lane = divmod(q, engine.rules.n_lanes)
+    name = f"{topology.call(int(topology.links.src[link]))} to {topology.call(int(topology.links.dst[link]))}"
+    return f"{name} (lane {lane})" if engine.rules.n_lanes > 1 else name
+
+
+def blockers(engine: PacketEngine) -> dict[int, set[int]]:
+    """Return, for each queue whose packets fill the node behind it, the queues in which these packets wait."""
+    found: dict[int, set[int]] = {}
+    for name in ("first", "own_first"):
+        for q in np.flatnonzero(engine.queues[name] >= 0).tolist():
+            for ingress in np.unique(engine.packets["ingress"][_chain(engine, int(engine.queues[name][q]))]).tolist():
+                if ingress >= 0:
+                    found.setdefault(ingress, set()).add(q)
+    return found
+
+
+def _chain(engine: PacketEngine, first: int) -> I64:
+    """Return the packets of a queue, from the first on."""
+    chain, follows = [], engine.packets["next"]
+    while first >= 0:
+        chain.append(first)
+        first = int(follows[first])
+    return np.array(chain)
+
+
+def find_circle(waits: dict[int, set[int]]) -> list[int]:
+    """Return nodes of which each waits for the next, and the last for the first; none if there is no such circle."""
+    done: set[int] = set()
+    for root in sorted(waits):
+        path: list[int] = []
+        stack = [(root, False)]
+        while stack:
+            node, is_over = stack.pop()
+            if is_over:
+                done.add(path.pop())
+            elif node in path:
+                return path[path.index(node) :]
+            elif node not in done:
+                path.append(node)
+                stack.append((node, True))
+                stack.extend((after, False) for after in sorted(waits.get(node, ())))
+    return []

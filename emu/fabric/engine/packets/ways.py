@@ -1,0 +1,191 @@
+"""The ways of messages through a fabric: one path each, or all the shortest paths to its destination.
+
+A state is a place on a way: the queue that a packet goes to from there, or a set of queues and the state behind each. A path is
+a chain of states with one queue each. All the shortest paths to a node share its states: one for each node on the way. So a
+message costs two numbers, whether it has one way or a thousand; packets of all messages that meet at a switch share its turns.
+
+Letters: V tasks, L links, S states, G sets of queues, H hops.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I16, I32, I64, Bool, column
+from emu.errors import InputError
+from emu.fabric.graph import Graph
+from emu.topology.topology import Links, Routes
+
+NO_STATE = -1
+
+
+class Ways(NamedTuple):
+    """The ways of all messages of a graph, and of their acknowledgements."""
+
+    step: I32  # [S] 2 * queue, + 1 if the destination is behind it, else the next state is; below 0: ~ a set of queues
+    following: I64  # [S] where the states behind the queues of a set begin in `next_state`; empty where there are no sets
+    next_state: I32  # a state; NO_STATE: the destination
+    group_start: I64  # [G + 1]
+    group_queue: I32  # the queues of each set
+    first_state: I32  # [V] of each message; NO_STATE: a task without hops
+    back_state: I32  # [V] of its acknowledgements; NO_STATE: it has none
+
+    @property
+    def entries(self) -> I64:
+        """[V + 1] where the queues at which each message may begin come in a list of all of them."""
+        has_way = self.first_state >= 0
+        step = self.step[self.first_state[has_way]]
+        sizes = np.zeros(len(has_way), np.int64)
+        sizes[has_way] = np.where(step < 0, np.append(np.diff(self.group_start), 0)[~np.minimum(step, -1)], 1)
+        return column(np.concatenate(([0], np.cumsum(np.where(has_way, sizes, 0)))), np.int64)
+
+
+def path_ways(graph: Graph, links: Links, n_lanes: int = 1, back: Routes | None = None, lane: I16 | None = None) -> Ways:
+    """Return the one way of each message: the hops of its task. Acknowledgements take the first lane.
+
+    Args:
+        graph: The graph.
+        links: [L] its links.
+        n_lanes: The number of lanes of a link.
+        back: [V] the paths of acknowledgements; by default there are none.
+        lane: [H] the lane of each hop; by default the first.
+    """
+    if back is None:
+        back = Routes.laid(np.zeros(graph.n_tasks, np.int64), [])
+    n_hops = len(graph.hop_link)
+    link = np.concatenate((graph.hop_link, back.link))
+    queue = link.astype(np.int64) * n_lanes
+    queue[:n_hops] += 0 if lane is None else lane
+    start = np.concatenate((graph.hop_start, n_hops + back.start[1:]))
+    step = 2 * queue
+    step[start[1:][np.diff(start) > 0] - 1] += 1
+    states = column(np.where(np.diff(start) > 0, start[:-1], NO_STATE), np.int32)
+    none, no_states = column([], np.int32), column([], np.int64)
+    first, last = states[: graph.n_tasks], states[graph.n_tasks :]
+    return Ways(column(step, np.int32), no_states, none, column([0], np.int64), none, first, last)
+
+
+def reverse_links(links: Links) -> I64:
+    """Return [L] the link back of each link: from its end to its beginning, the first of equal ones for the first; -1: none."""
+    n_nodes = 1 + int(max(links.src.max(initial=0), links.dst.max(initial=0)))
+    there = links.src.astype(np.int64) * n_nodes + links.dst
+    back = links.dst.astype(np.int64) * n_nodes + links.src
+    by_there, by_back = np.argsort(there, kind="stable"), np.argsort(back, kind="stable")
+    rank = np.empty(len(links), np.int64)
+    rank[by_back] = np.arange(len(links)) - np.searchsorted(back[by_back], back[by_back])
+    place = np.searchsorted(there[by_there], back) + rank
+    found = by_there[np.minimum(place, max(0, len(links) - 1))]
+    return np.where((place < len(links)) & (there[found] == back), found, -1)
+
+
+def backwards(graph: Graph, links: Links) -> Routes:
+    """Return the paths of all tasks backwards.
+
+    Raises:
+        InputError: A link that a message crosses has no link back.
+    """
+    hops = np.diff(graph.hop_start)
+    ends = np.repeat(graph.hop_start[1:], hops)
+    place = ends - 1 - (np.arange(len(graph.hop_link)) - np.repeat(graph.hop_start[:-1], hops))
+    back = reverse_links(links)[graph.hop_link[place]]
+    if (back < 0).any():
+        link = int(graph.hop_link[place[int(np.argmax(back < 0))]])
+        ends_of = f"from node {links.src[link]} to node {links.dst[link]}"
+        raise InputError(f"network: link {link} {ends_of} has no link back for acknowledgements; take a network without them")
+    return Routes(graph.hop_start, column(back, np.int32))
+
+
+def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1) -> Ways:
+    """Return all the shortest ways of each message, by the number of links, between the ends of its own path.
+
+    Args:
+        graph: The graph.
+        links: [L] its links.
+        passes: [n_nodes] the nodes that pass on packets for others.
+        n_lanes: The number of lanes of a link; all packets take the first.
+    """
+    is_message = np.diff(graph.hop_start) > 0
+    src, dst = np.full(graph.n_tasks, NO_STATE), np.full(graph.n_tasks, NO_STATE)
+    src[is_message] = links.src[graph.hop_link[graph.hop_start[:-1][is_message]]]
+    dst[is_message] = links.dst[graph.hop_link[graph.hop_start[1:][is_message] - 1]]
+    ends = np.unique(np.concatenate((src[is_message], dst[is_message])))
+    table = _Table(links, passes, n_lanes)
+    base = np.full(len(passes), NO_STATE)
+    for node in ends.tolist():
+        base[node] = table.add(node)
+    ways = table.ways()
+    first = np.where(is_message, base[dst] + src, NO_STATE)
+    return ways._replace(
+        first_state=column(first, np.int32),
+        back_state=column(np.where(is_message, base[src] + dst, NO_STATE), np.int32),
+    )
+
+
+class _Table:
+    """The states of the shortest ways to some nodes, which grow by one node at a time."""
+
+    def __init__(self, links: Links, passes: Bool, n_lanes: int) -> None:
+        self.links, self.passes, self.n_lanes = links, passes, n_lanes
+        self.groups: dict[bytes, int] = {b"": 0}
+        self.queues: list[I64] = [np.empty(0, np.int64)]
+        self.group: list[I64] = []
+        self.following: list[I64] = []
+        self.next_state: list[I64] = []
+        self.n_states = self.n_next = 0
+
+    def add(self, to: int) -> int:
+        """Add the states of all nodes on shortest ways to a node, and return the number of the first: that of node 0."""
+        n_nodes, base = len(self.passes), self.n_states
+        away = _distances(self.links, self.passes, to)
+        nearer = np.flatnonzero((away[self.links.dst] + 1 == away[self.links.src]) & self._goes_on(to))
+        nearer = nearer[np.argsort(self.links.src[nearer], kind="stable")]
+        bounds = np.searchsorted(self.links.src[nearer], np.arange(n_nodes + 1))
+        queues, lists = nearer * self.n_lanes, bounds.tolist()
+        self.group.append(np.array([self._group(queues[a:b]) for a, b in pairwise(lists)]))
+        self.following.append(self.n_next + bounds[:-1])
+        heads = self.links.dst[nearer]
+        self.next_state.append(np.where(heads == to, NO_STATE, base + heads))
+        self.n_states, self.n_next = base + n_nodes, self.n_next + len(nearer)
+        return base
+
+    def _goes_on(self, to: int) -> Bool:
+        """Return [L] the links that end at a node, or where a packet is passed on."""
+        return np.asarray((self.links.dst == to) | self.passes[self.links.dst])
+
+    def _group(self, queues: I64) -> int:
+        """Return the number of a set of queues."""
+        key = queues.tobytes()
+        if key not in self.groups:
+            self.groups[key] = len(self.queues)
+            self.queues.append(queues)
+        return self.groups[key]
+
+    def ways(self) -> Ways:
+        """Return the states, without messages."""
+        none = np.empty(0, np.int32)
+        sizes = [len(own) for own in self.queues]
+        return Ways(
+            column(~np.concatenate([none, *self.group]), np.int32),
+            column(np.concatenate([none, *self.following]), np.int64),
+            column(np.concatenate([none, *self.next_state]), np.int32),
+            column(np.concatenate(([0], np.cumsum(sizes))), np.int64),
+            column(np.concatenate(self.queues), np.int32),
+            none,
+            none,
+        )
+
+
+def _distances(links: Links, passes: Bool, to: int) -> I64:
+    """Return [n_nodes] the number of links from each node to one; a large number where no way leads there."""
+    away = np.full(len(passes), len(passes) + 2)
+    away[to], reached, n = 0, np.array([to]), 0
+    while len(reached):
+        n += 1
+        entered = np.zeros(len(passes), bool)
+        entered[reached] = True
+        src = links.src[entered[links.dst]]
+        reached = np.unique(src[away[src] > n])
+        away[reached] = n
+        reached = reached[passes[reached]]
+    return away

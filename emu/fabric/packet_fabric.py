@@ -1,0 +1,155 @@
+"""A fabric of packets, as a value and as text: the kind of network, its settings, and the seed and the budget of a run.
+
+`packets:cell=8KiB,seed=1` and `roce:route=in-turn,pause_above=256KiB` are read here. A setting is named like its field of
+`PacketNetwork`, without the unit; a value has a unit.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from emu.errors import either, must_be
+from emu.fabric.engine.packets.packet_network import ASSUMED_NETWORK, PacketNetwork, network_of
+from emu.fabric.engine.packets.packet_run import PacketRun, run_packets
+from emu.fabric.graph import Graph
+from emu.registry import parse_call
+from emu.topology.topology import Topology
+from emu.units import format_size, format_time, parse_size, parse_time, seconds
+
+FLUID, PACKETS = "fluid", "packets"
+DEFAULT_EVENTS = 2**31  # some minutes
+
+
+@dataclass(frozen=True)
+class PacketFabric:
+    """A network whose messages are timed packet by packet."""
+
+    network: PacketNetwork = field(default_factory=lambda: network_of(ASSUMED_NETWORK))
+    seed: int = 0
+    most_events: int = DEFAULT_EVENTS
+
+    def run(self, graph: Graph, topology: Topology, seed: int | None = None) -> PacketRun:
+        """Return the run of a graph; the errors are those of `run_packets`."""
+        return run_packets(graph, topology, self.network, self.seed if seed is None else seed, most_events=self.most_events)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The sentences that say what a time by packets rests on."""
+        return (_packets_sentence(self.network), _routes_sentence(self.network), _loss_sentence(self.network)) + (
+            (f"no public source: {', '.join(self.network.assumed)} of the network {self.network.kind}",)
+            if self.network.assumed
+            else ()
+        )
+
+
+def _packets_sentence(network: PacketNetwork) -> str:
+    """Return the sentence about packets and nodes."""
+    unit = f", {format_size(network.cell_bytes)} of which are simulated as one cell" if network.cell_bytes else ""
+    passed = "when its last byte is there" if network.forwarding == "store" else "as soon as it begins to arrive"
+    delay = f" and {format_time(seconds(network.switch_fs))} later" if network.switch_fs else ""
+    return (
+        f"packets of {format_size(network.payload_bytes)} have {network.header_bytes} B of headers{unit}; "
+        f"a node passes one on {passed}{delay}"
+    )
+
+
+_ROUTES = {
+    "hash": "all packets of a message take its path",
+    "in-turn": "packets take the shortest paths in turn, in an order that each switch draws anew after each turn",
+    "random": "each packet takes one of the shortest paths at random",
+    "adaptive": "each packet takes the port with the shortest queue on one of the shortest paths, by classes of length",
+}
+
+
+def _routes_sentence(network: PacketNetwork) -> str:
+    """Return the sentence about routes and acknowledgements."""
+    if network.acks == "none":
+        return f"{_ROUTES[network.route]}; there are no acknowledgements"
+    many = f"{network.packets_per_ack} packets" if network.packets_per_ack > 1 else "a packet"
+    return f"{_ROUTES[network.route]}; an acknowledgement of {network.ack_bytes} B for {many} takes the way back"
+
+
+def _loss_sentence(network: PacketNetwork) -> str:
+    """Return the sentence about full queues and congestion."""
+    control = {"none": "no congestion control", "window": "a fixed window"}.get(network.congestion, network.congestion.upper())
+    if network.lossless == "pause":
+        low, high = format_size(network.resume_below_bytes), format_size(network.pause_above_bytes)
+        return f"a link pauses while more than {high} that it brought wait behind it, until less than {low} do; {control}"
+    if network.lossless == "credits":
+        return f"a link has credits for {format_size(network.credit_bytes)} in each of its {network.lanes} lanes; {control}"
+    lost = "what finds a queue full is sent again" if network.lossless == "trim" else "queues have no limit"
+    return f"{lost}; {control}"
+
+
+_SIZES = ("payload", "header", "ack", "queue", "pause_above", "resume_below", "credit")
+_COUNTS = ("packets_per_ack", "lanes", "reorder_packets")
+_SHARES = ("window_round_trips", "queue_round_trips", "mark_from_round_trips", "mark_to_round_trips")
+_WORDS = ("forwarding", "acks", "lossless", "route", "congestion")
+
+
+def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
+    """Return the fabric that two options name; None: the fluid one.
+
+    Args:
+        fabric: `fluid`, or `packets` with `cell`, `seed` and `events`, such as `packets:cell=8KiB`.
+        network: The kind of network and settings of it, such as `roce:route=in-turn`; empty: roce.
+
+    Raises:
+        InputError: A name, a setting or a value is none of these, or a network is given to the fluid fabric.
+    """
+    name, variant, given = parse_call(fabric, "fabric")
+    if variant or name not in (FLUID, PACKETS):
+        raise must_be("", "--fabric", f"{FLUID} or {PACKETS}, such as packets:cell=8KiB", fabric)
+    if name == FLUID:
+        if given or network:
+            what, got = ("without settings", fabric) if given else ("packets where --network is given", fabric)
+            raise must_be("", "--fabric", what, got, "the fluid fabric has no packets")
+        return None
+    _check_known("--fabric", given, ("cell", "seed", "events"))
+    kind, settings = _network_settings(network or ASSUMED_NETWORK)
+    cell = {"cell_bytes": parse_size(given["cell"], "cell")} if "cell" in given else {}
+    run = {key: _count(given[word], word) for key, word in (("seed", "seed"), ("most_events", "events")) if word in given}
+    return PacketFabric(network_of(kind, **settings, **cell), **run)
+
+
+def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the kind of a network and the values of its settings, from its text."""
+    kind, variant, given = parse_call(text, "network")
+    if variant:
+        raise must_be("", "--network", "a kind and settings, such as roce:route=in-turn", text)
+    readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {name: (f"{name}_bytes", parse_size) for name in _SIZES}
+    readers |= {name: (name, _count) for name in _COUNTS} | {name: (name, _share) for name in _SHARES}
+    readers |= {name: (name, lambda word, _: word) for name in _WORDS} | {"switch": ("switch_fs", parse_time)}
+    _check_known("--network", given, tuple(readers))
+    return kind, {readers[name][0]: readers[name][1](value, name) for name, value in given.items()}
+
+
+def _check_known(option: str, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+    """Check that the settings of an option are known.
+
+    Raises:
+        InputError: One is not.
+    """
+    for name in given:
+        if name not in known:
+            near = "".join(get_close_matches(name, known, 1))
+            raise must_be("", f"a setting of {option}", either(known), name, near and f"did you mean {near}?")
+
+
+def _count(text: str, name: str) -> int:
+    """Return a whole number that is 0 or more."""
+    if not text.isascii() or not text.isdigit():
+        raise must_be("", name, "a whole number, 0 or more", text)
+    return int(text)
+
+
+def _share(text: str, name: str) -> float:
+    """Return a number that is 0 or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise must_be("", name, "a number, 0 or more", text)
+    return value

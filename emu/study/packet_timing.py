@@ -1,0 +1,93 @@
+"""The time of one collective by packets, beside its time in the fluid fabric, and what only packets know of it."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from emu.fabric.engine.packets.packet_run import PacketRun
+from emu.fabric.graph import Graph, Timeline, name_tasks
+from emu.fabric.lower import lower, store_rows
+from emu.fabric.lowering.classes import Joins
+from emu.fabric.lowering.placed_schedule import message_name
+from emu.fabric.packet_fabric import PacketFabric
+from emu.fabric.run import Spread, perturb, run_graph
+from emu.study.timing import CollectiveJob
+from emu.topology.topology import Topology
+from emu.units import seconds
+
+_PORTS = 3  # that are told
+
+
+@dataclass(frozen=True, slots=True)
+class FullPort:
+    """A port and the most bytes that waited in it at one time."""
+
+    port: str
+    most_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PacketFigures:
+    """The figures of a run by packets beside its time."""
+
+    network: str
+    fluid_s: float  # the time in the fluid fabric
+    packet_hops: int
+    events: int
+    pauses: int
+    paused_s: float  # of the link that was paused longest
+    fullest: tuple[FullPort, ...]
+    trimmed: int  # packets that found a queue full and were sent again
+    disordered: int  # packets that came before one that was sent earlier
+    over: int  # packets beyond the room of a queue that should not overflow
+
+
+def time_packets(job: CollectiveJob, fabric: PacketFabric) -> tuple[Timeline, PacketFigures]:
+    """Return the timeline of a collective by packets, and its figures.
+
+    Raises:
+        InputError: As `time_collective`; or the network does not fit.
+        RunError: Packets wait for one another in a circle, or the budget is spent.
+    """
+    graph, topology = _graph(job), job.topology
+    with name_tasks(job.name, partial(message_name, store_rows(job.on_fabric()), graph)):
+        run = fabric.run(graph, topology)
+        fluid = run_graph(graph)
+    return run.timeline, figures_of(run, fabric, topology, fluid.end_s)
+
+
+def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spread:
+    """Return the spread of the time by packets over perturbed starts, each with a seed of its own."""
+    graph = _graph(job)
+    ends = [fabric.run(perturb(graph, seed), job.topology, fabric.seed + seed).timeline.end_s for seed in range(seeds)]
+    return Spread(seeds, min(ends), max(ends))
+
+
+def _graph(job: CollectiveJob) -> Graph:
+    """Return the graph of a collective in which each message stands for itself."""
+    placed = job.on_fabric()
+    with job.name_even_sizes():
+        return lower(replace(placed, schedule=store_rows(placed)), Joins.NONE).graph
+
+
+def figures_of(run: PacketRun, fabric: PacketFabric, topology: Topology, fluid_s: float) -> PacketFigures:
+    """Return what a run by packets tells beside its time."""
+    lanes, links = fabric.network.lanes, topology.links
+    full = [
+        FullPort(
+            f"{topology.call(int(links.src[q // lanes]))} to {topology.call(int(links.dst[q // lanes]))}",
+            int(run.queue_bytes[:, q].max(initial=0)),
+        )
+        for q in run.fullest(_PORTS).tolist()
+    ]
+    return PacketFigures(
+        network=fabric.network.kind,
+        fluid_s=fluid_s,
+        packet_hops=run.n_packet_hops,
+        events=run.n_events,
+        pauses=run.n_pauses,
+        paused_s=seconds(int(run.paused_fs.max(initial=0))),
+        fullest=tuple(port for port in full if port.most_bytes),
+        trimmed=run.n_trimmed,
+        disordered=run.n_disordered,
+        over=run.n_over,
+    )

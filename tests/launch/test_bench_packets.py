@@ -1,0 +1,86 @@
+"""`emu bench --fabric packets`: a collective by packets, the fluid time beside it, and what is refused in a line."""
+
+import pytest
+
+SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
+ASKED = ("bench", "all_to_all", "--algorithm", "at-once", "--topology", SWITCH, "--size", "8MiB", "--timing-only")
+
+
+def test_a_collective_by_packets_is_told_beside_the_fluid_time(emu) -> None:
+    told = emu(*ASKED, "--fabric", "packets").out
+    assert "virtual time (engine: packets)" in told
+    assert "packets on switch:n=8" in told
+    assert "the fullest ports: switch 8 to NPU " in told
+    assert "max-min fairly" not in told
+    assert "no public source: pause_above_bytes" in told
+
+
+def test_the_row_has_what_only_packets_know(emu) -> None:
+    (row,) = emu(*ASKED, "--fabric", "packets", "--json").json
+    (fluid,) = emu(*ASKED, "--json").json
+    assert fluid["packets"] is None
+    found = row["packets"]
+    assert found["fluid_s"] == fluid["time_s"] < row["time_s"]
+    assert found["packet_hops"] == 2 * 56 * (2**20 // 4096)
+    assert found["over"] == found["trimmed"] == 0
+    assert len(found["fullest"]) == 3
+
+
+@pytest.mark.parametrize("kind", ["roce", "ultra-ethernet", "infiniband", "nvlink", "ub", "tcp"])
+def test_every_kind_of_network_carries_a_ring_near_the_fluid_time(emu, kind: str) -> None:
+    ring = ("bench", "all_reduce", "--algorithm", "ring", "--topology", SWITCH, "--size", "8MiB", "--timing-only")
+    (row,) = emu(*ring, "--fabric", "packets", "--network", kind, "--json").json
+    assert 1 < row["time_s"] / row["packets"]["fluid_s"] < 1.15
+
+
+def test_cells_and_perturbed_starts_are_settings_of_a_run(emu) -> None:
+    (row,) = emu(
+        *ASKED, "--fabric", "packets:cell=16KiB,seed=3", "--network", "roce:route=in-turn", "--perturb", "2", "--json"
+    ).json
+    assert row["packets"]["packet_hops"] == 2 * 56 * (2**20 // 16384)
+    assert row["spread"]["seeds"] == 2
+    assert row["spread"]["least_s"] <= row["spread"]["most_s"]
+
+
+REFUSED = {
+    ("packets:cell=1KiB", ""): "network: cell must be whole packets of 4 KiB, got '1 KiB'",
+    (
+        "packets:cell=16MiB",
+        "",
+    ): "network: cell must be at most the largest message, 1048576 B, got '16777216 B'; take a smaller cell",
+    (
+        "packets:events=1000",
+        "",
+    ): "packets: events must be 114688 or more, got 1000; a run has 114688 events, "
+    "which takes about 0 s: allow that many, or take larger cells or a smaller size",
+    ("packets:cel=8KiB", ""): "a setting of --fabric must be cell, seed or events, got 'cel'; did you mean cell?",
+    ("packet", ""): "--fabric must be fluid or packets, such as packets:cell=8KiB, got 'packet'",
+    ("fluid:seed=1", ""): "--fabric must be without settings, got 'fluid:seed=1'; the fluid fabric has no packets",
+    ("fluid", "roce"): "--fabric must be packets where --network is given, got 'fluid'; the fluid fabric has no packets",
+    ("packets", "roc"): "network: the kind must be one of roce, ultra-ethernet, infiniband, nvlink, ub, tcp, got 'roc'",
+    (
+        "packets",
+        "roce:pause_above=1GiB",
+    ): "network: pause_above_bytes must be at most the queue's size, 416000000, got 1073741824",
+    ("packets", "roce:resume_below=1MiB"): "network: resume_below_bytes must be above 0 and at most pause_above_bytes, 262144, "
+    "got 1048576",
+    ("packets", "infiniband:credit=1KiB"): "network: credit_bytes must be at least a packet with its headers, 4.025 KiB, "
+    "got '1 KiB'; take more credits or a smaller cell",
+    ("packets", "roce:route=spray"): "network: route must be one of hash, in-turn, random, adaptive, got 'spray'",
+    (
+        "packets",
+        "ultra-ethernet:acks=none",
+    ): "network: acks must be in-order or any where senders are told of what came, got 'none'",
+    ("packets", "roce:lanes=two"): "lanes must be a whole number, 0 or more, got 'two'",
+    ("packets", "roce:window_round_trips=-1"): "window_round_trips must be a number, 0 or more, got '-1'",
+    ("packets", "roce:lanes=0"): "network: lanes must be 1 or more, got 0",
+    ("packets", "roce:hash"): "--network must be a kind and settings, such as roce:route=in-turn, got 'roce:hash'",
+}
+
+
+@pytest.mark.parametrize("asked", REFUSED, ids=" ".join)
+def test_what_does_not_fit_is_refused_in_one_line(emu, asked: tuple[str, str]) -> None:
+    fabric, network = asked
+    done = emu(*ASKED, "--fabric", fabric, *(("--network", network) if network else ()))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[-1] == f"emu: {REFUSED[asked]}"
