@@ -66,3 +66,11 @@ def test_no_file_and_other_columns_are_one_line(tmp_path):
     (tmp_path / "other.csv").write_text("node,begin\n1,2\n")
     with pytest.raises(InputError, match="line 1: columns missing: server, start_day, end_day; those needed are"):
         read_log(tmp_path / "other.csv")
+
+
+def test_without_their_number_there_are_as_many_servers_as_the_log_names(tmp_path):
+    log = read_log(write(tmp_path / "log.csv", "0,0,5", "11,4,10"))
+    assert (log.units, log.days, log.unit.tolist()) == (12, 10.0, [0, 11])
+    with pytest.raises(InputError, match=r"log.csv, line 2: server must be a whole number of 0 or more, got '1.5'"):
+        read_log(write(tmp_path / "log.csv", "1.5,0,5"))
+    assert read_log(write(tmp_path / "log.csv", "0,0,5", "0,5,5", "0,5,7")).mean_repair_days == pytest.approx(7 / 3)
