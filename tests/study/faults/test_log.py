@@ -52,6 +52,7 @@ def test_of_a_log_with_many_changes_even_moments_are_looked_at():
         (["0,1,x"], r"log.csv, line 2: end_day must be a number of 0 or more, got 'x'"),
         (["0,1"], r"log.csv, line 2: end_day must be a number of 0 or more, got ''"),
         (["1,4,6", "0,1,5", "1,2,5"], r"line 2: start_day must be day 5 or later, as server 1 is faulty until then \(line 4\)"),
+        (["0,0,5", "0,4,6"], r"line 3: start_day must be day 5 or later, as server 0 is faulty until then \(line 2\), got '4'"),
         ([], r"log.csv, line 2: a spell must follow the names of the columns, got none"),
     ],
 )

@@ -245,5 +245,5 @@ def test_numbers_below_0_are_refused_as_what_they_mean(read, line, told):
 
 
 def test_a_schedule_may_be_larger_than_other_texts(read):
-    """What follows the last rank of a binary file is not looked at."""
+    """Nothing that follows the last rank of a binary file is looked at."""
     assert len(read(PING_BINARY + bytes(MOST_TEXT_BYTES), "x.bin").events[0]) == 2

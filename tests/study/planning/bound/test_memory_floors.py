@@ -55,7 +55,7 @@ def test_fsdp_divides_weights_gradients_and_states_over_its_shards():
 
 
 def test_eager_pytorch_has_most_at_its_first_backward_at_the_optimizer_or_in_between():
-    """Of GPipe on 2 places: 3 forwards before any backward; then 2 beside the gradients that the first has made."""
+    """GPipe on 2 places has 3 forwards before any backward; then 2 beside the gradients that the first has made."""
     words = "pp=2,layers=3,5,microbatch=1,order=gpipe"
     tops = set()
     for seq in (8, 64, 512):
