@@ -9,6 +9,7 @@ from emu.topology.catalogue import build_topology
 from launch.show.html import link_map
 from launch.show.html.link_map import NOTHING, cables_of, heat, ink_on, percent, points_of
 from launch.show.picture.group_drawing import LINE, WIDE
+from launch.show.picture.groups import switch_names
 
 
 def test_the_scale_has_seven_colours_of_equal_width_the_largest_share_in_the_last():
@@ -110,10 +111,40 @@ def test_every_node_of_a_small_topology_lies_within_the_drawing_and_is_told():
     assert (wide, high) == pytest.approx((drawn.wide, drawn.high), abs=0.01)
     assert len(drawn.nodes) == topology.n_nodes
     for i, node in enumerate(drawn.nodes):
-        assert node.told.startswith(topology.call(i))
+        kind = "" if i < topology.n_npus else switch_names(topology)[i - topology.n_npus]
+        assert node.told == topology.call(i) + f", {kind}" * (kind not in ("", "switch"))
         assert left < node.x < node.x + node.wide < left + wide
         assert top < node.y < node.y + node.high < top + high
         assert [line[3] for line in node.lines] == [str(i)]
     assert len({node.round for node in drawn.nodes[: topology.n_npus]}) == 1
     assert drawn.nodes[0].round > drawn.nodes[-1].round  # NPUs are round
     assert len(drawn.cables) == len(topology.links) // 2
+
+
+@pytest.mark.parametrize("line", ["servers:nodes=2,gpus=2", "switch:n=4,bandwidth=1GB/s,latency=1us"])
+def test_a_switch_is_told_with_its_kind_unless_it_is_a_switch_and_no_more(line):
+    topology = build_topology(line)
+    drawn = link_map.link_map(topology, np.zeros(len(topology.links))).data
+    told = [node.told for node in drawn.nodes[topology.n_npus :]]
+    kinds = switch_names(topology)
+    assert [", " in each for each in told] == [kind != "switch" for kind in kinds]
+    assert all(each.endswith(kind) for each, kind in zip(told, kinds, strict=True) if kind != "switch")
+
+
+def test_groups_of_a_large_topology_lie_within_its_drawing_with_some_room_and_no_more():
+    """Their symbols are the largest marks, and a third of a unit is left around them."""
+    topology = build_topology("ub-mesh:pod")
+    drawn = link_map.link_map(topology, np.zeros(len(topology.links))).data
+    left, top, wide, high = map(float, drawn.box.split())
+    xs = [node.x for node in drawn.nodes] + [node.x + node.wide for node in drawn.nodes]
+    ys = [node.y for node in drawn.nodes] + [node.y + node.high for node in drawn.nodes]
+    courses = [point for cable in drawn.cables for point in cable.path[1:].split("L")]
+    across = [float(point.split(" ")[0]) for point in courses]
+    assert (wide, high) == pytest.approx((drawn.wide, drawn.high), abs=0.01)
+    assert left <= min(xs) - 0.29
+    assert left + wide >= max(xs) + 0.29
+    assert top <= min(ys) - 0.29
+    assert top + high >= max(ys) + 0.29
+    middle = WIDE / 2 + 0.3
+    assert left == pytest.approx(min(*across, min(xs) + WIDE / 2) - middle, abs=0.02)
+    assert left + wide == pytest.approx(max(*across, max(xs) - WIDE / 2) + middle, abs=0.02)
