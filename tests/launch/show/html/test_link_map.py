@@ -148,3 +148,15 @@ def test_groups_of_a_large_topology_lie_within_its_drawing_with_some_room_and_no
     middle = WIDE / 2 + 0.3
     assert left == pytest.approx(min(*across, min(xs) + WIDE / 2) - middle, abs=0.02)
     assert left + wide == pytest.approx(max(*across, max(xs) - WIDE / 2) + middle, abs=0.02)
+
+
+def test_a_bundle_and_a_group_have_the_share_of_their_busiest_link():
+    """Links 1 and 2 are the first bundle, link 4 the second; 0 and 5 lie within the first group, 3 within the second."""
+    merged = SimpleNamespace(
+        graph=SimpleNamespace(links=range(2), n_nodes=3),
+        bundle=np.array([-1, 0, 0, -1, 1, -1]),
+        group=np.array([0, 0, 1, 1, 2]),
+    )
+    links = SimpleNamespace(src=np.array([0, 0, 1, 2, 3, 1]))
+    between, within = link_map._busiest(merged, links, np.array([0.1, 0.2, 0.3, 0.4, 0.05, 0.6]))
+    assert (between.tolist(), within.tolist()) == ([0.3, 0.05], [0.6, 0.4, 0.0])

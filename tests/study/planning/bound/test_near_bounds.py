@@ -46,6 +46,8 @@ MESSAGES = [
     (DENSE, OWN, 12, "tp=4,sp,dp=3,sharding=zero1,recompute=full,microbatch=2", 0.9, 0.998, 0.999),
     (DENSE, OWN, 8, WAVY, 0.005, 0.75, 0.95),
     (DENSE, LATER, 9, "dp=3,microbatch=1", 0.003, 0.003, 0.9999),
+    (DENSE, LATER, 8, "dp=4,sharding=zero1,microbatch=1", 0.002, 0.002, 0.9999),  # weights before, gradients after
+    (DENSE, LATER, 8, "dp=2,pp=2,sharding=zero1,microbatch=1", 0.007, 0.14, 0.88),
     (SPARSE, OWN, 8, "tp=2,ep=4,dp=4", 0.19, 0.89, 0.9999),
     (DENSE, ZERO, 5, "tp=2,sp,pp=4,microbatch=1,order=gpipe,recompute=full", 0.75, 0.93, 0.93),
     (DENSE, ZERO, 9, "dp=3,sharding=fsdp", 0.003, 0.5, 0.76),
