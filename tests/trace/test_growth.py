@@ -165,3 +165,34 @@ def test_the_group_of_all_ranks_does_not_grow_beside_axes_of_which_none_is_known
     trace = trace_of(asked, role_of_rank=(0,) * 4, groups=(FOUR, *rows, *columns), group_of=own)
     with pytest.raises(InputError, match=r"no group of data parallelism \(dp\), but world, rows, columns"):
         grown(trace, 8)
+
+
+def test_a_group_of_one_rank_tells_nothing_of_a_grid(words):
+    dp = (Group("dp", (0, 3)), Group("dp", (2, 1)), Group("dp", (2,)))
+    own = ((0,), (1,), (1,), (0,))
+    trace = trace_of(words.events(words.collective(10)), role_of_rank=(0,) * 4, groups=dp, group_of=own)
+    assert [g.ranks for g in grown(trace, 8).groups] == [(0, 3, 4, 7), (2, 1, 6, 5)]
+
+
+def test_roots_at_different_places_in_groups_of_equal_ranks_are_refused(words):
+    """Both groups are of all ranks. One lists them upwards, so that copies come between, and the other does not."""
+    groups = (Group("dp", (0, 1)), Group("dp", (2, 3)), Group("data", (0, 1, 2, 3)), Group("data", (2, 3, 0, 1)))
+    asked = words.events(words.collective(10), words.collective(10, "broadcast", group=1, root=2))
+
+    def of(*second):
+        own = tuple((rank // 2, number) for rank, number in enumerate(second))
+        return grown(trace_of(asked, role_of_rank=(0,) * 4, groups=groups, group_of=own), 8).events[0].root.tolist()
+
+    assert (of(2, 2, 2, 2), of(3, 3, 3, 3)) == ([0, 4], [0, 2])
+    with pytest.raises(InputError, match="roots of broadcast have different places in groups of equal ranks"):
+        of(2, 2, 3, 3)
+
+
+def test_shards_of_stated_sizes_do_not_grow_though_the_whole_divides(words):
+    for more in ({"name": "reduce_scatter"}, {"name": "all_gather"}):
+        even = words.events({**words.collective(16), **more})
+        uneven = words.events({**words.collective(16), **more, "splits": (4, 4, 4, 4)})
+        groups = (Group("dp", (0, 1, 2, 3)),)
+        assert grown(trace_of(even, role_of_rank=(0,) * 4, groups=groups), 8).n_ranks == 8
+        with pytest.raises(InputError, match=rf"\({more['name']} of 16 on dp\) must divide into 8 equal shards"):
+            grown(trace_of(uneven, role_of_rank=(0,) * 4, groups=groups), 8)

@@ -166,7 +166,7 @@ def renewals(parts: tuple[PartLifetimes, ...], units: int, days: float, seed: in
     for kind in parts:
         part, start, end = _spells(kind, -(-units // kind.units), days, random)
         member = part[:, None] * kind.units + np.arange(kind.units)
-        rows = np.stack((member, *(np.broadcast_to(t[:, None], member.shape) for t in (start, end)))).reshape(3, -1)
+        rows = np.stack((member, *(np.broadcast_to(t[:, None], member.shape) for t in (start, end)))).reshape(3, member.size)
         found.append(rows[:, rows[0] < units])
     unit, start, end = np.concatenate(found, axis=1)
     return FaultLog(units, days, column(unit, np.int64), start, end)

@@ -104,7 +104,7 @@ class Waste:
 
     def _at(self, values: F64 | I64, quantile: float) -> int:
         """Return the index of the state that has a quantile of the values, where each value counts by its share of the time."""
-        order = np.argsort(values, kind="stable")
+        order = np.argsort(values)
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
         return int(order[min(at, len(order) - 1)])
 

@@ -152,7 +152,7 @@ def test_requests_of_a_group_follow_one_another_though_one_rank_makes_them_all_b
 
 
 def test_a_request_whose_blocks_nobody_knows_alone_begins_when_the_last_has_come(job: Job) -> None:
-    """Of an all_to_all of uneven blocks each rank knows what it gives and gets: rank 2 gives 3 MB to rank 3, and gets 1."""
+    """Each rank of an all_to_all of uneven blocks knows what it gives and gets: rank 2 gives 3 MB to rank 3, and gets 1."""
     given = {0: [0, 3 * MB], 1: [MB, 0]}
     for rank, at_s in ((0, 100.0), (1, 104.0)):
         job.clock.until(at_s)

@@ -26,7 +26,7 @@ class Work:
 
 
 class Strands:
-    """What the clock does to the strands of a process; a rest ends when its time has come or its request is answered."""
+    """The strands of a process; a rest ends when its time has come or its request is answered."""
 
     def __init__(self, clock: StoppedClock) -> None:
         self._clock, self.works = clock, dict[str, Work]()
@@ -172,7 +172,7 @@ def test_of_ranks_that_go_on_together_the_first_alone_is_prepared(host: Host) ->
 def test_a_rank_that_waits_is_woken_shortly_before_and_goes_on_when_its_answer_is_due(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is woken half a millisecond early, rehearses, and looks at the clock, which goes on by itself meanwhile."""
+    """The rank is woken half a millisecond early, rehearses, and looks at the clock, which goes on by itself meanwhile."""
     work = host.asked("a", 1, 100.0)
     host.carried(work)
     host.of.expected("a", 105.0)

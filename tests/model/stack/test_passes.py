@@ -341,7 +341,7 @@ def kept_by_loss(logits, cast):
 
 
 def test_a_loss_keeps_its_softmax_and_the_words_that_were_wanted():
-    """Of logits that were cast to float32 the softmax is of float32."""
+    """The softmax of logits that were cast to float32 is of float32."""
     listed = element_wise("loss", "cross entropy", ROWS * 100, ROWS)
     whole = torch.randn(ROWS, 100, requires_grad=True)
     narrow = whole.detach().bfloat16().requires_grad_()
@@ -363,7 +363,7 @@ def test_positions_are_added_to_each_sequence_and_their_gradients_are_summed_ove
 
 
 def test_megatrons_unfused_loss_moves_what_its_kernels_move_one_by_one():
-    """Of bfloat16 an element of float32 is two. In place each kernel reads and writes what it changes."""
+    """An element of float32 is two of bfloat16. In place each kernel reads and writes what it changes."""
     cast, largest, subtract, power, total, divide = 1 + 2, 2, 2 + 2, 2 + 2, 2, 2 + 2
     multiply, back = 2 + 2, 2 + 1
     forward, backward, saved = UNFUSED["cross entropy"]

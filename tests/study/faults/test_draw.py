@@ -91,6 +91,10 @@ def test_what_cannot_be_drawn_is_one_line():
         PartLifetimes(0, 1)
     with pytest.raises(InputError, match="faults: --rate must be 0 or more and below 1, got 1"):
         independent_states(1, 4, 4, 0)
+    with pytest.raises(InputError, match="faults: --draws must be 1 or more, got 0"):
+        independent_states(0.5, 4, 0, 0)
+    with pytest.raises(InputError, match="faults: units of a part must be 1 or more, got 0"):
+        PartLifetimes(1, 1, units=0)
     with pytest.raises(InputError, match="faults: --days must be a finite number above 0, got 0"):
         renewals((PartLifetimes(1, 1),), 4, 0, 0)
 

@@ -50,3 +50,13 @@ def test_times_that_cannot_be_are_one_line():
         optimal_restarts(1, 0, 0)
     with pytest.raises(InputError, match="faults: --restart must be a time of 0 or more, got '-1 s'"):
         optimal_restarts(1, -1, 1)
+
+
+def test_the_interval_is_that_of_dalys_equation_37_and_the_mean_time_between_faults_where_a_checkpoint_takes_twice_that():
+    """By a pocket calculator: of 60 s, 10 min and 2 h; of 1,000 s where 400 s pass between faults, and at the border itself."""
+    found = optimal_restarts(60, 600, 7200)
+    assert (found.interval_s, found.lost) == (pytest.approx(889.95, abs=0.01), pytest.approx(0.19367, abs=1e-5))
+    long = optimal_restarts(1000, 0, 400)
+    assert (long.interval_s, long.lost) == (400, pytest.approx(0.96886, abs=1e-5))
+    assert optimal_restarts(800, 0, 400).interval_s == 400
+    assert optimal_restarts(799.999, 0, 400).interval_s == pytest.approx(800 * (1 + 1 / 3 + 1 / 9) - 800, rel=1e-4)

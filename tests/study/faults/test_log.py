@@ -52,6 +52,7 @@ def test_of_a_log_with_many_changes_even_moments_are_looked_at():
         (["0,1,x"], r"log.csv, line 2: end_day must be a number of 0 or more, got 'x'"),
         (["0,1"], r"log.csv, line 2: end_day must be a number of 0 or more, got ''"),
         (["1,4,6", "0,1,5", "1,2,5"], r"line 2: start_day must be day 5 or later, as server 1 is faulty until then \(line 4\)"),
+        (["0,0,5", "0,4,6"], r"line 3: start_day must be day 5 or later, as server 0 is faulty until then \(line 2\), got '4'"),
         ([], r"log.csv, line 2: a spell must follow the names of the columns, got none"),
     ],
 )
@@ -66,3 +67,11 @@ def test_no_file_and_other_columns_are_one_line(tmp_path):
     (tmp_path / "other.csv").write_text("node,begin\n1,2\n")
     with pytest.raises(InputError, match="line 1: columns missing: server, start_day, end_day; those needed are"):
         read_log(tmp_path / "other.csv")
+
+
+def test_without_their_number_there_are_as_many_servers_as_the_log_names(tmp_path):
+    log = read_log(write(tmp_path / "log.csv", "0,0,5", "11,4,10"))
+    assert (log.units, log.days, log.unit.tolist()) == (12, 10.0, [0, 11])
+    with pytest.raises(InputError, match=r"log.csv, line 2: server must be a whole number of 0 or more, got '1.5'"):
+        read_log(write(tmp_path / "log.csv", "1.5,0,5"))
+    assert read_log(write(tmp_path / "log.csv", "0,0,5", "0,5,5", "0,5,7")).mean_repair_days == pytest.approx(7 / 3)

@@ -7,6 +7,7 @@ import pytest
 
 import emu
 from emu.errors import InputError
+from emu.files import MOST_TEXT_BYTES
 from emu.trace.formats.goal.goal_trace import goal_ops
 from emu.trace.formats.reading import reading_of
 from emu.trace.formats.trace_formats import read_foreign
@@ -324,3 +325,22 @@ def test_a_rank_may_do_nothing(read):
 def test_bytes_that_are_no_text(read):
     with pytest.raises(InputError, match=r"'x.goal' is neither text nor LogGOPSim's binary"):
         read(bytes(np.arange(256, dtype=np.uint8)))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("recv 8b from 0 tag -1", "takes a message of any tag, which only its run decides; name the tag"),
+        ("recv 8b from -1", "takes a message from any rank, which only its run decides; name the rank"),
+        ("calc 8 cpu -1", "cpu must be 0 or more and below 256, got -1"),
+        ("send 8b to 0 nic -2", "nic must be 0 or more and below 256, got -2"),
+    ],
+)
+def test_numbers_below_0_are_refused_as_what_they_mean(read, line, told):
+    with pytest.raises(InputError, match=f"line 3: .*{told}$"):
+        read(f"num_ranks 2\nrank 1 {{\n{line}\n}}\n")
+
+
+def test_a_schedule_may_be_larger_than_other_texts(read):
+    """Nothing that follows the last rank of a binary file is looked at."""
+    assert len(read(PING_BINARY + bytes(MOST_TEXT_BYTES), "x.bin").events[0]) == 2

@@ -188,3 +188,13 @@ def test_the_largest_number_that_each_word_may_have_is_one_below_its_limit(line,
     assert getattr(ops, name).tolist() == [most - 1]
     with pytest.raises(InputError, match=f"^goal: 'x' line 3: {name} must be 0 or more and below {most}, got {most}$"):
         parse_text(text.format(most), "x")
+
+
+def test_groups_have_cpus_behind_those_of_all_streams_of_all_roles(words):
+    """One role computes on streams 0 and 2, the other on 0 alone: requests of both are on cpu 3, which is free."""
+    one = words.events(words.compute(1), words.compute(2, stream=2, waits=(0,)), words.collective(4000, waits=(1,)))
+    other = words.events(words.compute(1), words.collective(4000, waits=(0,)))
+    for roles, streams in (((one, other), (0, 2)), ((other, one), (0, 2))):
+        ops = lowered(on(trace_of(*roles, role_of_rank=(0, 1), groups=(Group("world", (0, 1)),))))
+        assert set(ops.cpu[ops.kind != Op.CALC].tolist()) == {3}
+        assert set(ops.cpu[(ops.kind == Op.CALC) & (ops.size > 0)].tolist()) == set(streams)

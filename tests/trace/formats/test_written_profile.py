@@ -246,7 +246,7 @@ def of_kind(events, category):
 
 
 def test_kernels_begin_and_last_as_in_virtual_time(words, tmp_path):
-    """Of each stream one after another; requests have a stream of their own, behind those that compute."""
+    """They follow one another on each stream; requests have a stream of their own, behind those that compute."""
     kernels = of_kind(events_of_two_steps(words, tmp_path), "kernel")
     began = min(each["ts"] for each in kernels)
     told = sorted((round(each["ts"] - began), round(each["dur"]), each["tid"]) for each in kernels)

@@ -47,6 +47,7 @@ from emu.units import TICKS_PER_S, seconds
 T = TypeVar("T")
 PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}
 _NOTHING = (0.0, 0.0, 0.0)  # times of the passes of a part that a place does not have
+_LONGEST = float(np.nextafter(2.0**63, 0))  # ticks of one time of a chart: all that the clock counts
 ROUNDED = 1e-9  # share by which a bound is lowered, as times are rounded to ticks
 
 
@@ -175,7 +176,8 @@ class PipelineTimes(NamedTuple):
 def pipeline_end_s(times: PipelineTimes, order: str, microbatches: int, *, waits: bool) -> float:
     """Return the earliest end of a pipeline, in seconds; `waits`: a rank waits until a message has left it."""
     graph, code = _chart_graph(order, *times.forward.shape, microbatches, waits)
-    ticks = np.floor(np.concatenate([each.ravel() for each in times]) * TICKS_PER_S).astype(np.int64)
+    exact = np.concatenate([each.ravel() for each in times]) * TICKS_PER_S
+    ticks = np.floor(np.minimum(exact, _LONGEST)).astype(np.int64)
     return seconds(int(run_graph(replace(graph, alpha_fs=ticks[code])).end_fs.max()))
 
 

@@ -107,8 +107,6 @@ def _forwards_ahead(plan: Plan) -> tuple[Sequence[int], Sequence[int]]:
     none at that moment if it does not come soon.
     """
     stages = plan.stages_of(0)
-    if plan.pp == 1:
-        return (1,), (int(plan.passes > 1),)
     begun = Counter(turn.stage for turn in takewhile(lambda turn: turn.what == FORWARD, _turns(plan)))
     live, ended, most = Counter[int](), Counter[int](), Counter[int]()
     for turn in islice(_turns(plan), begun.total() + _WINDOW * plan.pp * plan.vp):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from emu.model.layer_on_rank import about_even
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import EMBEDDING, HEAD, find_model
 from emu.model.plan.plan_text import parse_plan
@@ -48,14 +49,14 @@ def test_zero1_divides_the_states_alone_and_the_ranks_of_a_part_of_dp_have_share
 
 def test_fsdp_divides_weights_gradients_and_states_over_its_shards():
     for words, ranks in (("dp=6,sharding=fsdp", 6), ("dp=6,sharding=fsdp,shard=3", 3), ("dp=2,cp=3,sharding=fsdp", 6)):
-        found, ((table, _, _), (layer, kept, made), (head, logits, last)) = floor(Stack(PYTORCH), words, 6, 96)
+        found, ((table, _, _), (layer, kept, made), (head, logits, last)) = floor(Stack(PYTORCH), words, 6, 12)
         share = (table + 8 * layer + head) // ranks
         assert found == WEIGHT * share + STATES * share + max(8 * kept + logits, GRADIENT * share)
-        assert 8 * made + last > 0
+        assert 8 * made + last > 8 * kept + logits  # of one microbatch no gradient lives beside another forward
 
 
 def test_eager_pytorch_has_most_at_its_first_backward_at_the_optimizer_or_in_between():
-    """Of GPipe on 2 places: 3 forwards before any backward; then 2 beside the gradients that the first has made."""
+    """GPipe on 2 places has 3 forwards before any backward; then 2 beside the gradients that the first has made."""
     words = "pp=2,layers=3,5,microbatch=1,order=gpipe"
     tops = set()
     for seq in (8, 64, 512):
@@ -71,6 +72,32 @@ def test_pytorch_s_zero1_gives_each_rank_whole_tensors_of_which_it_has_the_large
     assert layer / 4 < table == head - 64  # the head's product beside its norm; no product of a layer is larger
     assert found == WEIGHT * (table + 8 * layer + head) + STATES * table + 8 * kept + logits
     assert min(made, last) > 0
+
+
+def test_of_two_tables_the_larger_is_the_least_that_a_rank_updates():
+    found, ((tables, _, _), (layer, kept, _), (head, logits, _)) = floor(
+        Stack(PYTORCH), "dp=4,sharding=zero1", 4, 256, "gpt-tiny"
+    )
+    of_words, of_positions = 1024 * 64, 256 * 64
+    assert tables == of_words + of_positions
+    assert found == WEIGHT * (tables + 8 * layer + head) + STATES * of_words + 8 * kept + logits
+
+
+@pytest.mark.parametrize("stack", [Stack(MEGATRON), Stack(PYTORCH)])
+def test_states_of_experts_are_shared_over_a_stage_and_rows_that_travel_are_kept_where_they_arrive(stack):
+    """Four of eight layers are sparse; PyTorch's optimizer takes whole tensors."""
+    model = find_model("gpt-moe-tiny")
+    plan = parse_plan("tp=2,ep=2,etp=1,dp=6,sharding=zero1", global_batch=6, seq=256)
+    names, pytorch = ("embedding", "dense", "sparse", "head"), stack.software is PYTORCH
+    routed = {"sparse": about_even(plan, model, "sparse")} if pytorch else {}
+    parts = [LayerMemory(model, plan, stack, name, routed.get(name)) for name in names]
+    whole = sum(times * part.parameters for times, part in zip((1, 4, 4, 1), parts, strict=True))
+    states = max(size for part in parts for operator in part.operators for size in operator.sizes) if pytorch else whole // 12
+    kept = sum(times * part.kept for times, part in zip((1, 4, 4, 1), parts, strict=True))
+    floors = MemoryFloors(model, stack).bytes(plan)
+    assert floors == WEIGHT * whole + STATES * states + (max(kept, GRADIENT * whole) if pytorch else kept + GRADIENT * whole)
+    plain = LayerMemory(model, plan, stack, "sparse").kept
+    assert not pytorch or plain != parts[2].kept
 
 
 def test_a_tied_head_makes_no_gradient_beside_that_of_the_table():

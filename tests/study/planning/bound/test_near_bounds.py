@@ -8,7 +8,8 @@ import pytest
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import MEGATRON, OVERLAPPED, PYTORCH
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound.bound import Outline
+from emu.study.planning.bound import bound
+from emu.study.planning.bound.bound import Outline, chart_s
 from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.rates import LeastTime, Rates, ranks_of
 from emu.study.planning.search.row import Candidate
@@ -45,6 +46,8 @@ MESSAGES = [
     (DENSE, OWN, 12, "tp=4,sp,dp=3,sharding=zero1,recompute=full,microbatch=2", 0.9, 0.998, 0.999),
     (DENSE, OWN, 8, WAVY, 0.005, 0.75, 0.95),
     (DENSE, LATER, 9, "dp=3,microbatch=1", 0.003, 0.003, 0.9999),
+    (DENSE, LATER, 8, "dp=4,sharding=zero1,microbatch=1", 0.002, 0.002, 0.9999),  # weights before, gradients after
+    (DENSE, LATER, 8, "dp=2,pp=2,sharding=zero1,microbatch=1", 0.007, 0.14, 0.88),
     (SPARSE, OWN, 8, "tp=2,ep=4,dp=4", 0.19, 0.89, 0.9999),
     (DENSE, ZERO, 5, "tp=2,sp,pp=4,microbatch=1,order=gpipe,recompute=full", 0.75, 0.93, 0.93),
     (DENSE, ZERO, 9, "dp=3,sharding=fsdp", 0.003, 0.5, 0.76),
@@ -119,6 +122,19 @@ def test_the_ranks_of_several_axes_are_their_product():
     assert [ranks_of(sizes, axis) for axis in ("tp", "etp+ep", "ep+etp", "embedding", "tp+embedding")] == [2, 15, 15, 1, 1]
 
 
+def test_a_chart_of_too_many_turns_bounds_nothing(monkeypatch):
+    """Two places of two stages have 32 forwards and backwards of four microbatches."""
+    plan = parse_plan(WAVY, global_batch=8, seq=192)
+    request = replace(asked(DENSE, 4, 8, 192), stack=LATER)
+    placed = of(request, "switch:n=16,bandwidth=1GB/s,latency=0s")
+    outline, least = Outline.of(placed.paths, plan), LeastTimes(Rates(1e9, 1e9), plan)
+    monkeypatch.setattr(bound, "MOST", 31)
+    assert chart_s(placed.paths, outline, least) == 0
+    monkeypatch.setattr(bound, "MOST", 32)
+    assert chart_s(placed.paths, outline, least) > outline.seconds(least) * 0.9
+    assert chart_s(placed.paths, outline, LeastTimes(Rates(1.0, 1.0), plan)) == 0  # beyond the clock
+
+
 class Ways(LeastTimes):
     """Least times by which collectives take nothing, and each message between places a time of its own, in seconds."""
 
@@ -133,7 +149,7 @@ class Ways(LeastTimes):
 @pytest.mark.parametrize(("stack", "waits"), [(OWN, True), (ZERO, False)])
 @pytest.mark.parametrize("passes", [1, 7])
 def test_the_bound_of_a_pipeline_is_the_way_there_the_work_of_the_slowest_place_and_the_way_back(stack, waits, passes):
-    """Of one microbatch it is a way through all places; of seven, the place of 5 of 8 layers works without a break."""
+    """One microbatch goes there and back; of seven, the place of 5 of 8 layers works without a break."""
     plan = parse_plan("pp=3,layers=1,5,2,microbatch=1", global_batch=passes, seq=192)
     request = replace(asked(DENSE, 3, passes, 192), stack=stack)
     outline = Outline.of(of(request, "switch:n=16,bandwidth=1GB/s,latency=0s").paths, plan)
