@@ -7,7 +7,7 @@ from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import lower, store_rows
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.lowering.placed_schedule import message_name
+from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import Spread, perturb, run_graph
 from emu.study.timing import CollectiveJob

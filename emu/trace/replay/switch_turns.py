@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.fabric.lowering.dependencies import SwitchTurns, turns_of
+from emu.fabric.lowering.circuit_turns import SwitchTurns, turns_of
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.topology import CHANNELS, Circuits
 from emu.trace.replay.event_builder import EventBuilder

@@ -59,7 +59,7 @@ class Search:
 
     @property
     def state(self) -> SearchState:
-        """What the cache knows of the search."""
+        """The search as the cache knows it."""
         return self.jobs.state
 
     @property
