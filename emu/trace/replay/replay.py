@@ -232,7 +232,7 @@ class TraceLayout:
         """Return the graph of `build_graph`; it has turns of optical switches if the batches' entries `met_fs` are given."""
         ranks, of_links = self._orbits(domain)
         self._check_size(domain, ranks, delays)
-        builder = EventBuilder(self._capacity_Bps(of_links), np.arange(self.first_event[-1] + 1))
+        builder = EventBuilder(self._capacity(of_links), np.arange(self.first_event[-1] + 1))
         self._compute(builder, ranks)
         met = list(self._add_calls(builder, pieces, delays))
         firsts = column([first for _, first in met], np.int64)
@@ -253,8 +253,8 @@ class TraceLayout:
             return Orbits.each(self.trace.n_ranks), Orbits.each(len(self.topology.links))
         return Orbits.equal(domain.nodes.number[self.placement]), domain.links
 
-    def _capacity_Bps(self, of_links: Orbits) -> F64:
-        """Return the bandwidth of the link that stands for each orbit."""
+    def _capacity(self, of_links: Orbits) -> F64:
+        """Return the bandwidth in bytes per second of the link that stands for each orbit."""
         return column(self.topology.links.bandwidth_Bps[of_links.first], np.float64)
 
     @cached_property
