@@ -19,8 +19,8 @@ from benchmarks.swap.trial import caches
 from emu.study.faults.waste import Waste
 from emu.study.planning.search.results import ResultCache
 from launch.papers.catalogue import PAPERS
-from launch.papers.infinitehbd.placed_step import PlacedStep
 from launch.papers.infinitehbd.setting import DENSE, plan_of
+from launch.papers.infinitehbd.times import PlacedStep
 from launch.papers.paper import IS, Paper
 from launch.papers.targets import BASES, BUILT, FITTED, MET, OWN_FIT, Answer, Target, number, with_others
 
@@ -32,15 +32,15 @@ SAME: Mapping[str, object] = {
     **{f"networks.{name}": 1e-3 for name in ("collective_s", "plan_s", "time_s", "all_reduces_s")},
     "paper_steps.step_of": _STEP,
     "infinitehbd.costs.aggregate": 1e4,
-    "infinitehbd.placed_step.placed_step": PlacedStep(1.0, 0.05, 0.05, 0.5),
+    "infinitehbd.times.placed_step": PlacedStep(1.0, 0.05, 0.05, 0.5),
     "infinitehbd.traffic.crossing": 6.0,
     "infinitehbd.training.best_plan": (plan_of(DENSE, 8, 16, 8), _STEP, "any"),
     "infinitehbd.waste.side_by_side": 0.06,
     **{f"infinitehbd.waste.{name}": _WASTE for name in ("on_trace", "at_rate", "waste")},
     "railx.counts.availability": 93.0,
     "railx.counts.mean_largest_job": 3900.0,
-    **{f"railx.mapped_step.{name}": 1e-3 for name in ("request_s", "gap_s")},
-    "railx.mapped_step.small_step": (1e-3, {}),
+    **{f"railx.setting.{name}": 1e-3 for name in ("request_s", "gap_s")},
+    "railx.setting.small_step": (1e-3, {}),
     "railx.times.ring_bound": 1e-3,
     **{f"railx.traffic.{name}": 1.0 for name in ("saturated_throughput", "latency", "all_to_all")},
 }

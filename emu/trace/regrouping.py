@@ -1,4 +1,4 @@
-"""The same trace with other groups: who communicates with whom changes, what each rank asks for does not.
+"""A trace with other groups: who communicates with whom changes, what each rank asks for does not.
 
 Use: Megatron-LM's expert groups are neighbours after tensor parallelism; systems that order axes otherwise have other groups.
 """

@@ -1,4 +1,4 @@
-"""The same trace with other groups."""
+"""Traces with other groups than those that they were generated with."""
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ class MappedSystem:
 
     @property
     def turns(self) -> bool:
-        """Whether dimensions share rails."""
+        """True if dimensions share rails."""
         return any(group.shares for group in (*self.system.x, *self.system.y))
 
     def place(self, _: int, faulty: I64) -> I64:

@@ -230,26 +230,37 @@ class TraceLayout:
         met_fs: I64 | None = None,
     ) -> ReplayGraph:
         """Return the graph of `build_graph`; it has turns of optical switches if the batches' entries `met_fs` are given."""
-        links, n_ranks = self.topology.links, self.trace.n_ranks
-        ranks, of_links = Orbits.each(n_ranks), Orbits.each(len(links))
-        if domain is not None:
-            ranks, of_links = Orbits.equal(domain.nodes.number[self.placement]), domain.links
+        ranks, of_links = self._orbits(domain)
         self._check_size(domain, ranks, delays)
-        builder = EventBuilder(column(links.bandwidth_Bps[of_links.first], np.float64), np.arange(self.first_event[-1] + 1))
+        builder = EventBuilder(self._capacity(of_links), np.arange(self.first_event[-1] + 1))
         self._compute(builder, ranks)
         met = list(self._add_calls(builder, pieces, delays))
         firsts = column([first for _, first in met], np.int64)
-        if met_fs is not None and self.topology.circuits is not None:
-            add_turns(builder, self.topology.circuits, self.laid, firsts, met_fs)
+        if met_fs is not None:
+            add_turns(builder, self.topology, self.laid, firsts, met_fs)
         instance, call = self._call_numbers()
-        entries = self._wait(builder, ranks, delays, instance)
-        services = services_of((batch.what, request) for batch in self.batches for request in batch.requests)
         return ReplayGraph(
-            builder.graph(), self.first_event, column(builder.begins, np.int32), column(builder.ends, np.int32), instance, call,
-            pieces=tuple(piece for piece, _ in met), firsts=firsts,
-            services=services, assumptions=self.device.assumptions, timed_ranks=len(ranks.first),
-            link=column(of_links.number, np.int64), entries=entries,
+            entries=self._wait(builder, ranks, delays, instance),  # before the graph is taken, which has the waits
+            graph=builder.graph(), first_event=self.first_event, begins=column(builder.begins, np.int32),
+            ends=column(builder.ends, np.int32), instance=instance, call=call,
+            pieces=tuple(piece for piece, _ in met), firsts=firsts, services=self._services,
+            assumptions=self.device.assumptions, timed_ranks=len(ranks.first), link=column(of_links.number, np.int64),
         )  # fmt: skip
+
+    def _orbits(self, domain: Domain | None) -> tuple[Orbits, Orbits]:
+        """Return the orbits of ranks, and of links, in a domain; without one each stands for itself."""
+        if domain is None:
+            return Orbits.each(self.trace.n_ranks), Orbits.each(len(self.topology.links))
+        return Orbits.equal(domain.nodes.number[self.placement]), domain.links
+
+    def _capacity(self, of_links: Orbits) -> F64:
+        """Return the bandwidth in bytes per second of the link that stands for each orbit."""
+        return column(self.topology.links.bandwidth_Bps[of_links.first], np.float64)
+
+    @cached_property
+    def _services(self) -> tuple[Service, ...]:
+        """Each different service of the requests once."""
+        return services_of((batch.what, request) for batch in self.batches for request in batch.requests)
 
     def _call_numbers(self) -> tuple[I32, I32]:
         """Return the columns of instances and calls of a `ReplayGraph`."""

@@ -11,16 +11,16 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.fabric.lowering.circuit_turns import SwitchTurns, turns_of
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.topology import CHANNELS, Circuits
+from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.trace.replay.event_builder import EventBuilder
 
 
-def add_turns(builder: EventBuilder, circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, met_fs: I64) -> None:
-    """Add the turns of all switches: each waits for the messages before it, and holds back the messages after it.
+def add_turns(builder: EventBuilder, topology: Topology, laid: Sequence[PlacedSchedule], firsts: I64, met_fs: I64) -> None:
+    """Add the turns of all switches: each waits for the messages before it, and holds back the messages after it; or none.
 
     Args:
         builder: The graph with all messages.
-        circuits: The switches that turn.
+        topology: The topology, whose switches may turn.
         laid: [B] the placed schedule of each batch, of one call on one group, lowered without turns.
         firsts: [B] the task of the first message of each.
         met_fs: [B] the tick at which the last member enters each.
@@ -28,6 +28,9 @@ def add_turns(builder: EventBuilder, circuits: Circuits, laid: Sequence[PlacedSc
     Raises:
         TornError: Messages of one round of a request need one switch in two states.
     """
+    circuits = topology.circuits
+    if circuits is None:
+        return
     turns = _turns(circuits, laid, firsts, met_fs)
     tasks = builder.tasks(np.full(turns.total, circuits.switching_fs))
     (turn, earlier), (later, awaited) = turns.before, turns.after

@@ -5,7 +5,7 @@ from typing import Any
 
 from launch.papers.flex_sipac.counts import RADICES, WORDS, flex, tpuv4
 from launch.papers.flex_sipac.times import ANSWERS
-from launch.papers.flex_sipac.workloads import WORKLOAD_ROWS, by_size, by_skew
+from launch.papers.flex_sipac.training import WORKLOAD_ROWS, by_size, by_skew
 from launch.papers.networks import npus
 from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
 

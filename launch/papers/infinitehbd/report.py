@@ -11,8 +11,8 @@ from emu.arrays import F64
 from launch.papers.infinitehbd import costs, counts, orderings, traffic, waste
 from launch.papers.infinitehbd.costs import PRICED, aggregate
 from launch.papers.infinitehbd.orderings import SCALES, largest, waiting
-from launch.papers.infinitehbd.placed_step import PLACED
 from launch.papers.infinitehbd.setting import assumptions, paper_step
+from launch.papers.infinitehbd.times import PLACED
 from launch.papers.infinitehbd.traffic import PLACEMENTS, RATIOS, SIZES, crossing
 from launch.papers.infinitehbd.training import TRAINING
 from launch.papers.infinitehbd.waste import NPUS, RATES, SYSTEMS, TPS, at_rate, holds, on_trace, servers

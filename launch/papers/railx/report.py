@@ -7,7 +7,7 @@ from typing import Any
 from launch.data.presets import find_book
 from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
 from launch.papers.railx.counts import BOOK, COUNTS, LINES, WORDS, availability, dollars, mean_largest_job, value
-from launch.papers.railx.mapped_rows import MAPPED, turned
+from launch.papers.railx.orderings import MAPPED, turned
 from launch.papers.railx.times import FLAT, RING, SEQUENCES, TIMES, TREE, all_reduce_s, ports_of_cp, sizes_of
 from launch.papers.railx.traffic import ALL_TO_ALL, BY_K, OTHERS, ChipFabric
 from launch.papers.railx.training import TRAINING

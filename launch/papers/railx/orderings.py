@@ -8,7 +8,7 @@ from functools import partial
 
 from emu.model.generate.item import Ask
 from launch.papers.paper import Curve, Figure, FormulaCase, check_formula
-from launch.papers.railx.mapped_step import (
+from launch.papers.railx.setting import (
     COARSE,
     FINE,
     PAIRINGS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.papers.flex_sipac.workloads import FLEX, JOBS, MESH, SHARED, bert, candle, iteration_s, sigma, time_s, vgg
+from launch.papers.flex_sipac.training import FLEX, JOBS, MESH, SHARED, bert, candle, iteration_s, sigma, time_s, vgg
 
 
 def test_models_have_as_many_parameters_as_are_published():
@@ -14,7 +14,7 @@ def test_models_have_as_many_parameters_as_are_published():
 
 
 def test_an_iteration_takes_the_all_reduces_of_all_layers():
-    """It is at least as long as the bytes of the model need at the rate of a CU, and grows with skew for a part of a system."""
+    """The least is what the bytes of the model need at the rate of a CU."""
     least_s = 2 * (1 - 1 / 64) * 4 * sum(vgg()) / 240e9
     assert least_s < iteration_s(FLEX, 64, 64, "VGG") < 2 * least_s
     layers = [time_s(SHARED, 64, 64, -(-4 * count // 49152) * 49152) for count in vgg()]
