@@ -1,4 +1,4 @@
-"""What arrays of numbers are turned into is what numpy says, by another way."""
+"""Functions of arrays find what numpy finds in another way."""
 
 import numpy as np
 import pytest

@@ -31,6 +31,11 @@ from launch.data.devices import find_device
 from launch.data.presets import STACKS
 from launch.shell import is_in_shell
 
+PLAIN_SWEPT = ("model", "device", "seq", "global-batch")  # quantities that a sweep names as the command line does
+SWEPT = (  # for help texts, which load no study
+    f"{', '.join(PLAIN_SWEPT)}, npus (of `emu plan`), plan.WORD, stack.WORD, topology.SETTING or device.SETTING"
+)
+
 if TYPE_CHECKING:  # it takes long to load
     import networkx as nx
 

@@ -29,6 +29,14 @@ _FRAME_PX = 720  # height of a report in a notebook at most; a shorter page make
 _SHRINK = f"this.style.height=Math.min({_FRAME_PX},this.contentDocument.body.offsetHeight+24)+'px'"
 
 
+@dataclass(frozen=True, slots=True)
+class TraceOutput:
+    """The file of a command's trace, and the function that writes it, so that the command reports a failure at its end."""
+
+    path: Path
+    through: Callable[[Path, Callable[[Path], object]], object]  # takes the file, and the function that writes to it
+
+
 def late(name: str) -> Callable[..., Any]:
     """Return a function of `launch.show`, given as `module:function`; the import is late, as it loads matplotlib or jinja2."""
     module, _, function = name.partition(":")

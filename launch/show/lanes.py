@@ -22,8 +22,7 @@ from emu.trace.report.report import stages_of
 from emu.trace.report.request_times import Arrivals, talking
 from emu.trace.report.spans import merged
 from emu.trace.trace import Kind, Trace
-
-MOST_RANKS, MOST_LINKS = 32, 64  # limits of the ranks and links that have lanes in `few_lanes`
+from launch.show.limits import MOST_LINKS, MOST_RANKS
 
 
 class Lane(NamedTuple):

@@ -13,7 +13,8 @@ import pytest
 import launch
 
 OF_TORCH = {f"torch.{name}" for name in ("_dynamo", "distributed.checkpoint", "distributed.fsdp", "distributed.pipelining")}
-HEAVY = {"torch", "ray", "matplotlib", "rich", "numba", *OF_TORCH}
+STEPS = {"emu.trace.formats.trace_formats", "emu.study.training.estimate", "emu.study.planning.search.search"}  # half a second
+HEAVY = {"torch", "ray", "matplotlib", "rich", "numba", *OF_TORCH, *STEPS}
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 BENCH = ("bench", "all_reduce", "--topology", SWITCH, "--size", "1KiB")
 TRAIN = ("train", "--model", "llama-tiny", "--plan", "dp=2,tp=2", "--topology", SWITCH, "--steps", "1", "--seq", "16")
@@ -40,18 +41,20 @@ print(json.dumps(loaded))
         ([("list", "collectives"), ("list", "topologies")], set()),
         (
             [
-                ("show", "topology", "ub-mesh:board"),
-                ("show", "collective", "all_reduce", "ring", "--ranks", "4"),
                 (*BENCH, "--timing-only"),
                 (*BENCH, "--timing-only", "--algorithm", "all"),
                 ("verify", "scatter", "--algorithm", "binomial", "--ranks", "4"),
             ],
             {"numba"},
         ),
-        ([BENCH, RUN], {"numba", "torch"}),
-        ([(*TRAIN, "--global-batch", "2")], {"numba", "torch", "torch.distributed.fsdp", "rich"}),
+        (
+            [("show", "topology", "ub-mesh:board"), ("show", "collective", "all_reduce", "ring", "--ranks", "4")],
+            {"numba", *STEPS},
+        ),
+        ([BENCH, RUN], {"numba", "torch", *STEPS}),
+        ([(*TRAIN, "--global-batch", "2")], {"numba", "torch", "torch.distributed.fsdp", "rich", *STEPS}),
     ],
-    ids=["what moves nothing", "what is timed or proved", "what moves tensors", "what trains by DDP and DTensor"],
+    ids=["what moves nothing", "what is timed or proved", "what is shown", "what moves tensors", "what trains"],
 )
 def test_a_command_loads_no_more_than_it_needs(commands: list[tuple[str, ...]], may: set[str], tmp_path: Path) -> None:
     script = "import torch.distributed as dist\ndist.init_process_group()\ndist.barrier()\n"

@@ -13,8 +13,8 @@ from emu.registry import import_file
 from emu.trace.timed_dtype import AS_RAN
 from launch.cli.options.files import FOLDER, INPUT, OutputFile, TraceFile, remember_input
 from launch.cli.options.question_options import F, QuestionOptions, options
-from launch.front.steps.sweeps import SWEPT
-from launch.show.lanes import MOST_RANKS
+from launch.front.inputs import SWEPT
+from launch.show.limits import MOST_RANKS
 from launch.show.row_file import ENDINGS
 
 _IMPORTED = "emu.imported"

@@ -4,6 +4,7 @@ Every command has `--config FILE.toml`, a file with any of its options, so that 
 checked before anything is computed. A file that cannot be written in the end is reported after all other output.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,6 @@ from emu.errors import EmuError, InputError, WriteError, either, must_be
 from emu.files import check_file, check_folder, is_stream, named_path
 from emu.registry import unknown
 from emu.topology.description.values import load_toml
-from emu.trace.formats.trace_formats import is_by_rank, output_path
 from launch.show.row_file import STDOUT
 
 _FAILURES, _READ = "emu.failures", "emu.read"
@@ -87,7 +87,9 @@ class TraceFile(OutputFile):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the file, which is in the folder if a folder is named."""
-        return output_path(value)
+        formats = importlib.import_module("emu.trace.formats.trace_formats")  # only here, as it loads all formats
+        path: Path = formats.output_path(value)
+        return path
 
     def check(self, flag: str, path: Path) -> None:
         """Refuse a path that cannot be written; files of ranks get their folder.
@@ -95,7 +97,8 @@ class TraceFile(OutputFile):
         Raises:
             InputError: as `check_file`, or `check_folder` where there is a file of each rank.
         """
-        if is_by_rank(path):
+        formats = importlib.import_module("emu.trace.formats.trace_formats")
+        if formats.is_by_rank(path):
             check_folder(flag, path.parent)
         else:
             super().check(flag, path)

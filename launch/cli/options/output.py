@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from emu.errors import InputError, RunError, WriteError, must_be
 from launch.cli.options.files import may_fail, print_text, write_output
-from launch.front.result import Result
-from launch.front.steps.timed_steps import TraceOutput
+from launch.front.result import Result, TraceOutput
 from launch.show.row_file import STDOUT, RowFile, json_text, rows_to
 
 _SAVED_BY = {"png": "picture"}  # the ending of the name of the method, where it is another than that of the option

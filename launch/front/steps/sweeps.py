@@ -24,19 +24,15 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
 from launch.data.presets import STACKS
-from launch.front.inputs import stack_of
+from launch.front.inputs import PLAIN_SWEPT, stack_of
 from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.row_file import csv_text, row_known
 from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_text
 
 _WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
-_PLAIN = ("model", "device", "seq", "global-batch")
 _PARTS = (*(f"plan.{w}" for w in WORDS), *(f"stack.{w}" for w in STACK_WORDS), "topology.SETTING", "device.SETTING")
 _RANGE = re.compile(r"(?P<low>[\d.]+)(?P<unit>[^\d.][^.]*)?\.\.(?P<high>[\d.]+)(?P<end>[^\d.:][^.:]*)?:(?P<count>\d+)")
-SWEPT = (
-    f"{', '.join(_PLAIN)}, npus (of `emu plan`), plan.WORD, stack.WORD, topology.SETTING or device.SETTING"  # for help texts
-)
 Words = Mapping[str, str]  # the value of each option, as text
 Sweeps = Mapping[str, tuple[str, ...]]  # the text of each value of each quantity that is swept
 
@@ -52,7 +48,7 @@ def parse_sweeps(texts: Sequence[str], *also: str) -> Sweeps:
         InputError: a text is not `NAME=VALUES`, or a name is unknown or given twice, or there is no value or a bad range.
     """
     sweeps: dict[str, tuple[str, ...]] = {}
-    for name, values in (_parse(text, (*_PLAIN, *also, *_PARTS)) for text in texts):
+    for name, values in (_parse(text, (*PLAIN_SWEPT, *also, *_PARTS)) for text in texts):
         if name in sweeps:
             raise InputError(f"--sweep: {name} is given twice; write all its values in one, separated by commas")
         sweeps[name] = values

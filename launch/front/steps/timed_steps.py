@@ -35,7 +35,7 @@ from emu.trace.timed_dtype import usual_dtype
 from emu.trace.trace import Kind, Trace
 from emu.units import format_time
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
-from launch.front.result import Result, late
+from launch.front.result import Result, TraceOutput, late
 from launch.show.blocks import Page
 from launch.show.lanes import few_lanes, lanes, write_perfetto
 from launch.show.progress import with_progress
@@ -150,14 +150,6 @@ class FaultyJobs(Result[FaultyJob], drawn_by="chart.step_chart:job_figure"):
 USUAL_DEVICE = "h100"
 RECORDED = "recorded"  # in place of an algorithm: those of the recorded run
 _SWITCH = {"on": True, "off": False}
-
-
-@dataclass(frozen=True, slots=True)
-class TraceOutput:
-    """The file of a command's trace, and the function that writes it, so that the command reports a failure at its end."""
-
-    path: Path
-    through: Callable[[Path, Callable[[Path], object]], object]  # takes the file, and the function that writes to it
 
 
 # A file, or a function that takes the trace as soon as it is recorded.
