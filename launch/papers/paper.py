@@ -95,7 +95,7 @@ def check_formula(cases: Iterable[FormulaCase], *notes: str) -> Answer:
     every = [*cases]
     off = max(abs(found - formula) / abs(formula) for _, found, formula in every)
     words = [f"{of}: {found:.6g}, by the formula {formula:.6g}" for of, found, formula in every]
-    return Answer(every[0][1], (*words, *notes), off, holds=off <= _FORMULA_OFF)
+    return Answer(float(every[0][1]), (*words, *notes), off, holds=off <= _FORMULA_OFF)
 
 
 class Curve(NamedTuple):

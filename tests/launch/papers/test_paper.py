@@ -20,7 +20,7 @@ from launch.papers.catalogue import PAPERS
 from launch.papers.infinitehbd import training
 from launch.papers.infinitehbd.report import PAPER
 from launch.papers.infinitehbd.setting import DENSE, MOE, paper_step, plan_of, stack_of, topology_of
-from launch.papers.paper import FittedInput, Paper
+from launch.papers.paper import FittedInput, Paper, check_formula
 from launch.papers.targets import (
     BUILT,
     COLUMNS,
@@ -351,3 +351,10 @@ def test_mfu_of_table_2_is_met_and_best_plans_and_experts_are_not(table, own, mi
     of = {verdict: {r.target.id.removeprefix(f"hbd-t{table}-") for r in rows if r.verdict == verdict} for verdict in VERDICTS}
     assert (of[OWN_FIT], of["missed"], of["open"]) == (own, missed, set())
     assert all(abs(row.difference) < 0.002 for row in rows if row.verdict == OWN_FIT)  # the constants give these
+
+
+def test_an_answer_by_a_formula_is_a_number_with_digits_whatever_was_counted():
+    """A whole number is not shown as text, and a table takes only texts and numbers with a fraction."""
+    answer = check_formula([("elements", 2097152, 8388608)])
+    assert isinstance(answer.ours, float)
+    assert not answer.holds
