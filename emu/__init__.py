@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from launch.front.calibrations import calibrate as calibrate
     from launch.front.exhibits import draw as draw
     from launch.front.exhibits import show_collective as show_collective
-    from launch.front.exhibits import show_timeline as show_timeline
     from launch.front.exhibits import show_topology as show_topology
     from launch.front.inputs import build_topology as build_topology
     from launch.front.inputs import find_model as find_model
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from launch.front.steps.runs import run as run
     from launch.front.steps.searches import plan as plan
     from launch.front.steps.trainings import train as train
+    from launch.front.timelines import show_timeline as show_timeline
     from launch.show.progress import progress as progress
 
 __version__ = "0.1.0"
@@ -101,7 +101,7 @@ _HOME = {
     "run": "launch.front.steps.runs",
     "schedule": "emu.collective.algorithm",
     "show_collective": "launch.front.exhibits",
-    "show_timeline": "launch.front.exhibits",
+    "show_timeline": "launch.front.timelines",
     "show_topology": "launch.front.exhibits",
     "topology_of": "emu.topology.description.networkx_graph",
     "train": "launch.front.steps.trainings",

@@ -1,5 +1,6 @@
 """The command `emu show`: a topology, a collective or a timeline as text or picture."""
 
+import importlib
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ from launch.cli.options import common
 from launch.cli.options.files import INPUT, OutputFile
 from launch.cli.options.output import show
 from launch.cli.options.question_options import QuestionOptions
-from launch.front.exhibits import show_collective, show_timeline, show_topology
+from launch.front.exhibits import show_collective, show_topology
 
 
 @click.group("show")
@@ -80,4 +81,5 @@ def _timeline(**options: Any) -> int:
     \b
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
     """
-    return show(show_timeline, options)
+    timelines = importlib.import_module("launch.front.timelines")  # only here, as it loads what times a step
+    return show(timelines.show_timeline, options)

@@ -41,20 +41,18 @@ print(json.dumps(loaded))
         ([("list", "collectives"), ("list", "topologies")], set()),
         (
             [
+                ("show", "topology", "ub-mesh:board"),
+                ("show", "collective", "all_reduce", "ring", "--ranks", "4"),
                 (*BENCH, "--timing-only"),
                 (*BENCH, "--timing-only", "--algorithm", "all"),
                 ("verify", "scatter", "--algorithm", "binomial", "--ranks", "4"),
             ],
             {"numba"},
         ),
-        (
-            [("show", "topology", "ub-mesh:board"), ("show", "collective", "all_reduce", "ring", "--ranks", "4")],
-            {"numba", *STEPS},
-        ),
         ([BENCH, RUN], {"numba", "torch", *STEPS}),
         ([(*TRAIN, "--global-batch", "2")], {"numba", "torch", "torch.distributed.fsdp", "rich", *STEPS}),
     ],
-    ids=["what moves nothing", "what is timed or proved", "what is shown", "what moves tensors", "what trains"],
+    ids=["what moves nothing", "what is timed or proved", "what moves tensors", "what trains"],
 )
 def test_a_command_loads_no_more_than_it_needs(commands: list[tuple[str, ...]], may: set[str], tmp_path: Path) -> None:
     script = "import torch.distributed as dist\ndist.init_process_group()\ndist.barrier()\n"
