@@ -207,12 +207,13 @@ def numbers_of(words, *groups, n=8):
 
 def test_copies_follow_the_largest_groups_that_lie_on_a_grid(words):
     """Groups of four are larger than pairs; where one of three lies on none, pairs tell where copies go."""
-    fours = [Group("dp", (0, 1, 2, 3)), Group("dp", (4, 5, 6, 7))]
+    fours = [Group("dp", (4, 5, 6, 7)), Group("dp", (0, 1, 2, 3))]
     pairs = [Group("edp", (i, i + 1)) for i in range(0, 8, 2)]
-    assert numbers_of(words, *pairs, *fours)[-2:] == [tuple(range(8)), tuple(range(8, 16))]
+    both = numbers_of(words, *pairs, *fours)
+    assert both == [(0, 1, 4, 5), (2, 3, 6, 7), (8, 9, 12, 13), (10, 11, 14, 15), tuple(range(8)), tuple(range(8, 16))]
     assert numbers_of(words, *pairs)[:2] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    with_three = numbers_of(words, *pairs, Group("data", (0, 1, 2)))
-    assert with_three[:2] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    for three in ((0, 1, 2), (7, 5, 3)):
+        assert numbers_of(words, *pairs, Group("data", three))[:2] == [(0, 1, 2, 3), (4, 5, 6, 7)]
 
 
 def test_a_role_without_data_parallelism_grows_beside_one_that_has_some(words):
