@@ -253,7 +253,7 @@ def _places(trace: Trace, grows: Collection[int], factor: int) -> I64:
     for members in sorted((of for of in ranks if len(of) > 1), key=lambda of: (len(of) == n, -len(of))):
         stride, size = members[1] - members[0], len(members)
         block = stride * size
-        if stride < 1 or n % block:
+        if stride < 1:
             continue
         grid = {tuple((high + low + stride * np.arange(size)).tolist()) for high in range(0, n, block) for low in range(stride)}
         if grid <= set(ranks):

@@ -196,3 +196,39 @@ def test_shards_of_stated_sizes_do_not_grow_though_the_whole_divides(words):
         assert grown(trace_of(even, role_of_rank=(0,) * 4, groups=groups), 8).n_ranks == 8
         with pytest.raises(InputError, match=rf"\({more['name']} of 16 on dp\) must divide into 8 equal shards"):
             grown(trace_of(uneven, role_of_rank=(0,) * 4, groups=groups), 8)
+
+
+def numbers_of(words, *groups, n=8):
+    """The groups of a grown trace of n ranks, twice as many, by the groups that it was recorded with."""
+    own = tuple(tuple(i for i, group in enumerate(groups) if rank in group.ranks) for rank in range(n))
+    trace = trace_of(words.events(words.collective(16)), role_of_rank=(0,) * n, groups=groups, group_of=own)
+    return [group.ranks for group in grown(trace, 2 * n).groups]
+
+
+def test_copies_follow_the_largest_groups_that_lie_on_a_grid(words):
+    """Groups of four are larger than pairs; where one of three lies on none, pairs tell where copies go."""
+    fours = [Group("dp", (4, 5, 6, 7)), Group("dp", (0, 1, 2, 3))]
+    pairs = [Group("edp", (i, i + 1)) for i in range(0, 8, 2)]
+    both = numbers_of(words, *pairs, *fours)
+    assert both == [(0, 1, 4, 5), (2, 3, 6, 7), (8, 9, 12, 13), (10, 11, 14, 15), tuple(range(8)), tuple(range(8, 16))]
+    assert numbers_of(words, *pairs)[:2] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    for three in ((0, 1, 2), (7, 5, 3)):
+        assert numbers_of(words, *pairs, Group("data", three))[:2] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+
+
+def test_a_role_without_data_parallelism_grows_beside_one_that_has_some(words):
+    roles = words.events(words.collective(10)), words.events(words.compute(3))
+    found = grown(trace_of(*roles, role_of_rank=(0, 1), groups=(Group("dp", (0, 1)),)), 4)
+    assert found.role_of_rank.tolist() == [0, 1, 0, 1]
+    assert [events.count.tolist() for events in found.events] == [[10], [0]]
+
+
+def test_what_ranks_tell_one_another_in_set_up_is_as_much_of_each_rank(words):
+    """A gather in a step is of the whole, which stays; stated sizes of set-up are those of nobody new."""
+    told, asked = words.collective(12, "all_gather", step=0), words.collective(16, "all_gather", instance=1)
+    dp = (Group("dp", (0, 1, 2, 3)),)
+    found = grown(trace_of(words.events(told, asked), role_of_rank=(0,) * 4, groups=dp), 8)
+    assert (found.events[0].count.tolist(), found.events[0].bytes.tolist()) == ([24, 16], [96, 64])
+    stated = words.events({**told, "splits": (3, 3, 3, 3)}, asked)
+    with pytest.raises(InputError, match="all_gather of 12 on dp"):
+        grown(trace_of(stated, role_of_rank=(0,) * 4, groups=dp), 8)

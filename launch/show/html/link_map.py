@@ -220,7 +220,7 @@ def _busier_direction(links: Links, shares: F64) -> F64:
     """Return [K] the larger share of all links between the same two nodes, in either direction."""
     low, high = np.minimum(links.src, links.dst).astype(np.int64), np.maximum(links.src, links.dst).astype(np.int64)
     _, of = np.unique(np.stack((links.dimension, low, high)), axis=1, return_inverse=True)
-    most = np.zeros(int(of.max(initial=-1)) + 1)
+    most = np.zeros(len(shares))  # there are no more pairs than links
     np.maximum.at(most, of, shares)
     return np.asarray(most[of])
 

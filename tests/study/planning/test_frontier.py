@@ -53,3 +53,12 @@ def test_the_most_promising_split_has_the_least_bound_unless_its_plans_were_time
     assert own.promising(4.0, Counter({first: 4})) == second
     assert own.promising(1.0, Counter({first: 9})) == first
     assert own.promising(0.5, Counter()) is None
+
+
+def test_entries_are_near_the_first_of_those_that_are_looked_at_and_not_near_one_another():
+    """Within half a per cent of the least bound, though each is within that of the one before it."""
+    own = Frontier()
+    for bound_s, plan in ((1.0, 0), (1.004, 1), (1.0051, 2), (1.008, 3)):
+        own.add(bound_s, WORKS, Candidate(0, PLANS[plan], ()))
+    assert [entry.bound_s for entry in own.together(9.0)] == [1.0, 1.004]
+    assert [entry.bound_s for entry in own.together(9.0)] == [1.0051, 1.008]

@@ -77,6 +77,7 @@ def test_the_part_that_differs_most_is_told_with_its_difference(slower, why):
         ("dp=4,recompute=full", "dp=4", 9.0, 1.0, "of it what recompute=full works out again"),
         ("dp=4,recompute=full", "dp=2,recompute=selective", 1.0, 1.0, "of it what recompute=full works out again"),
         ("dp=4,recompute=selective", "dp=4,recompute=ops", 1.0, 1.0, "as its operators are smaller or more of them are whole"),
+        ("recompute=full", "dp=1", 9.0, 1.0, "of it what recompute=full works out again"),
         ("dp=4", "dp=4,recompute=selective", 5.5, 1.0, "as its operators are smaller or more of them are whole on each rank"),
         ("dp=4,recompute=selective", "dp=4,recompute=selective", 6.5, 1.0, "most of it the optimizer's"),
         ("dp=4", "dp=4", 5.5, None, "most of it the optimizer's"),

@@ -204,3 +204,21 @@ def test_traces_of_other_worlds_or_without_a_step_are_refused(words):
         compare(one, trace_of(words.events(words.compute(1)), role_of_rank=(0,)))
     with pytest.raises(InputError, match="second trace must have a step"):
         compare(one, trace_of(words.events(words.compute(1, step=0))))
+
+
+def test_sums_are_told_axis_by_axis_in_their_order_with_computation_last(words):
+    groups = tuple(Group(axis, (0, 1)) for axis in ("tp", "dp", "cp", "ep", "a"))
+    rows = [words.collective(4 + i, group=i) for i in range(5)]
+    one = trace_of(words.events(words.compute(2, bytes=70), *rows), groups=groups, group_of=((0, 1, 2, 3, 4),) * 2)
+    other = trace_of(words.events(words.compute(3, bytes=50), *rows[:4]), groups=groups, group_of=((0, 1, 2, 3, 4),) * 2)
+    found = compare(one, other).by_axis
+    assert list(found) == ["a", "cp", "dp", "ep", "tp", "computation"]
+    assert (found["a"].events, found["a"].bytes) == ((2, 0), (2 * 4 * 8, 0))
+    assert (found["dp"].events, found["dp"].bytes) == ((2, 2), (2 * 4 * 5, 2 * 4 * 5))
+    assert (found["computation"].bytes, found["computation"].flops) == ((140, 100), (4e9, 6e9))
+
+
+def test_steps_in_which_nothing_happens_are_equal(words):
+    silent = trace_of(words.events(words.mark()))
+    assert compare(silent, silent).equal
+    assert not compare(silent, trace_of(words.events(words.compute(1), words.mark()))).equal

@@ -160,3 +160,30 @@ def test_a_bundle_and_a_group_have_the_share_of_their_busiest_link():
     links = SimpleNamespace(src=np.array([0, 0, 1, 2, 3, 1]))
     between, within = link_map._busiest(merged, links, np.array([0.1, 0.2, 0.3, 0.4, 0.05, 0.6]))
     assert (between.tolist(), within.tolist()) == ([0.3, 0.05], [0.6, 0.4, 0.0])
+
+
+def test_a_drawing_without_frames_leaves_its_margin_around_the_places_of_nodes():
+    topology = build_topology("switch:n=6,bandwidth=1GB/s,latency=1us")
+    drawn = link_map.link_map(topology, np.zeros(len(topology.links))).data
+    centres = np.array([(node.x + node.wide / 2, node.y + node.high / 2) for node in drawn.nodes])
+    left, top, wide, high = map(float, drawn.box.split())
+    assert (left, top) == pytest.approx(tuple(centres.min(axis=0) - 0.6), abs=0.02)
+    assert (left + wide, top + high) == pytest.approx(tuple(centres.max(axis=0) + 0.6), abs=0.02)
+    shares = [node.round / node.wide for node in drawn.nodes]
+    assert shares == pytest.approx([0.5] * 6 + [0.1], abs=5e-3)
+    assert {node.wide == node.high for node in drawn.nodes} == {True}
+
+
+def test_a_cable_begins_and_ends_at_its_ends_with_y_downwards():
+    straight = np.array([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]])
+    assert link_map._path(straight) == "M0.00 -1.00L2.00 -3.00"
+    bent = np.array([[0.0, 1.0], [1.0, 2.5], [2.0, 3.0], [3.0, 3.25], [4.0, 0.0]])
+    assert link_map._path(bent) == "M0.00 -1.00L2.00 -3.00L4.00 -0.00"
+
+
+def test_frames_are_labelled_each_at_its_place():
+    topology = build_topology("ub-mesh:rack")
+    drawn = link_map.link_map(topology, np.zeros(len(topology.links))).data
+    assert len(drawn.labels) == len({label[:2] for label in drawn.labels}) == len(drawn.frames)
+    left, top, wide, high = map(float, drawn.box.split())
+    assert all(left < x < left + wide and top < y < top + high for x, y, *_ in drawn.labels)
