@@ -149,7 +149,10 @@ def _cables(shape: _Shape, bandwidth: float, latencies: tuple[int, int]) -> list
 
 
 def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
-    """Return routes up to the router, to the router with the cable, over the cable, to the destination's router, and down."""
+    """Return routes up to the router, to the router with the cable, over the cable, to the destination's router, and down.
+
+    From the cable between groups on, a route is on virtual channel 1, so that no routes can deadlock (Kim et al., 4.1).
+    """
     (here, a), (there, b) = (np.divmod(npu // shape.p, shape.a) for npu in (src, dst))
     away = here != there
     which = _pick_cable(shape, (here, a), (there, b), mix(src, dst, key))
@@ -163,7 +166,8 @@ def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
             np.where(away, 2 * cable + (here > there), -1),
             np.where(away, _local(shape, there, back, b), -1),
             np.where(src != dst, 2 * dst + 1, -1),
-        ]
+        ],
+        virtual=[0, 0, 0, away, away],
     )
 
 

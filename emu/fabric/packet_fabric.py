@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from emu.arrays import I64
 from emu.errors import either, must_be
 from emu.fabric.engine.packets.packet_network import ASSUMED_NETWORK, PacketNetwork, network_of
-from emu.fabric.engine.packets.packet_run import PacketRun, run_packets
+from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
 from emu.fabric.graph import Graph
 from emu.registry import parse_call
 from emu.topology.topology import Topology
@@ -29,9 +30,17 @@ class PacketFabric:
     seed: int = 0
     most_events: int = DEFAULT_EVENTS
 
-    def run(self, graph: Graph, topology: Topology, seed: int | None = None) -> PacketRun:
-        """Return the run of a graph; the errors are those of `run_packets`."""
-        return run_packets(graph, topology, self.network, self.seed if seed is None else seed, most_events=self.most_events)
+    def run(self, graph: Graph, topology: Topology, key: I64, seed: int | None = None) -> PacketRun:
+        """Return the run of a graph; the errors are those of `run_packets` and `ways_of`.
+
+        Args:
+            graph: The graph.
+            topology: Its topology.
+            key: [V] the key of each message's route.
+            seed: Decides all that is random; by default the fabric's own.
+        """
+        ways = ways_of(graph, topology, self.network, key)
+        return run_packets(graph, topology, self.network, self.seed if seed is None else seed, ways, self.most_events)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -55,7 +64,7 @@ def _packets_sentence(network: PacketNetwork) -> str:
 
 
 _ROUTES = {
-    "hash": "all packets of a message take its path",
+    "hash": "all packets of a message take its path, on the lanes that the topology's routes name, else on the first",
     "in-turn": "packets take the shortest paths in turn, in an order that each switch draws anew after each turn",
     "random": "each packet takes one of the shortest paths at random",
     "adaptive": "each packet takes the port with the shortest queue on one of the shortest paths, by classes of length",
@@ -77,7 +86,7 @@ def _loss_sentence(network: PacketNetwork) -> str:
         low, high = format_size(network.resume_below_bytes), format_size(network.pause_above_bytes)
         return f"a link pauses while more than {high} that it brought wait behind it, until less than {low} do; {control}"
     if network.lossless == "credits":
-        return f"a link has credits for {format_size(network.credit_bytes)} in each of its {network.lanes} lanes; {control}"
+        return f"a link has credits for {format_size(network.credit_bytes)} in each of its lanes; {control}"
     lost = "what finds a queue full is sent again" if network.lossless == "trim" else "queues have no limit"
     return f"{lost}; {control}"
 

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
+from emu.arrays import I64, column
 from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import lower, store_rows
@@ -11,7 +14,7 @@ from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import Spread, perturb, run_graph
 from emu.study.timing import CollectiveJob
-from emu.topology.topology import Topology
+from emu.topology.topology import CHANNELS, Topology
 from emu.units import seconds
 
 _PORTS = 3  # that are told
@@ -30,6 +33,7 @@ class PacketFigures:
     """The figures of a run by packets beside its time."""
 
     network: str
+    lanes: int  # of a link
     fluid_s: float  # the time in the fluid fabric
     packet_hops: int
     events: int
@@ -48,39 +52,43 @@ def time_packets(job: CollectiveJob, fabric: PacketFabric) -> tuple[Timeline, Pa
         InputError: As `time_collective`; or the network does not fit.
         RunError: Packets wait for one another in a circle, or the budget is spent.
     """
-    graph, topology = _graph(job), job.topology
+    (graph, key), topology = _graph(job), job.topology
     with name_tasks(job.name, partial(message_name, store_rows(job.on_fabric()), graph)):
-        run = fabric.run(graph, topology)
+        run = fabric.run(graph, topology, key)
         fluid = run_graph(graph)
     return run.timeline, figures_of(run, fabric, topology, fluid.end_s)
 
 
 def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spread:
     """Return the spread of the time by packets over perturbed starts, each with a seed of its own."""
-    graph = _graph(job)
-    ends = [fabric.run(perturb(graph, seed), job.topology, fabric.seed + seed).timeline.end_s for seed in range(seeds)]
+    graph, key = _graph(job)
+    ends = [fabric.run(perturb(graph, seed), job.topology, key, fabric.seed + seed).timeline.end_s for seed in range(seeds)]
     return Spread(seeds, min(ends), max(ends))
 
 
-def _graph(job: CollectiveJob) -> Graph:
-    """Return the graph of a collective in which each message stands for itself."""
+def _graph(job: CollectiveJob) -> tuple[Graph, I64]:
+    """Return the graph of a collective in which each message stands for itself, and [V] the key of each message's route."""
     placed = job.on_fabric()
     with job.name_even_sizes():
-        return lower(replace(placed, schedule=store_rows(placed)), Joins.NONE).graph
+        full = store_rows(placed)
+        graph = lower(replace(placed, schedule=full), Joins.NONE).graph
+    return graph, column(placed.key * CHANNELS + full.channel[graph.origin], np.int64)
 
 
 def figures_of(run: PacketRun, fabric: PacketFabric, topology: Topology, fluid_s: float) -> PacketFigures:
     """Return what a run by packets tells beside its time."""
-    lanes, links = fabric.network.lanes, topology.links
+    lanes, links = run.lanes, topology.links
     full = [
         FullPort(
-            f"{topology.call(int(links.src[q // lanes]))} to {topology.call(int(links.dst[q // lanes]))}",
+            f"{topology.call(int(links.src[q // lanes]))} to {topology.call(int(links.dst[q // lanes]))}"
+            + (f" (lane {q % lanes})" if lanes > 1 else ""),
             int(run.queue_bytes[:, q].max(initial=0)),
         )
         for q in run.fullest(_PORTS).tolist()
     ]
     return PacketFigures(
         network=fabric.network.kind,
+        lanes=run.lanes,
         fluid_s=fluid_s,
         packet_hops=run.n_packet_hops,
         events=run.n_events,

@@ -84,3 +84,18 @@ def test_what_does_not_fit_is_refused_in_one_line(emu, asked: tuple[str, str]) -
     done = emu(*ASKED, "--fabric", fabric, *(("--network", network) if network else ()))
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1] == f"emu: {REFUSED[asked]}"
+
+
+def test_the_report_says_that_auto_chose_by_the_fluid_fabric(emu) -> None:
+    chosen = "auto chose the algorithm by its time in the fluid fabric"
+    auto = ("bench", "all_reduce", "--algorithm", "auto", "--topology", SWITCH, "--size", "1MiB", "--timing-only")
+    assert chosen in emu(*auto, "--fabric", "packets").out
+    assert chosen not in emu(*auto).out
+    assert chosen not in emu(*ASKED, "--fabric", "packets").out
+
+
+def test_a_torus_by_credits_ends_on_two_lanes(emu) -> None:
+    torus = ("--topology", "torus:dims=4x4,bandwidth=50GB/s,latency=500ns", "--fabric", "packets", "--network", "infiniband")
+    (row,) = emu("bench", "all_to_all", "--algorithm", "at-once", "--size", "16MiB", "--timing-only", *torus, "--json").json
+    assert row["packets"]["lanes"] == 2
+    assert "(lane " in row["packets"]["fullest"][0]["port"]

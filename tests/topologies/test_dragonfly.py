@@ -4,6 +4,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
+from emu.topology.paths.path_check import cycle
 
 LINES = ["p=2,a=4,h=2", "p=4,a=4,h=3,links=4", "p=1,a=3,h=2,links=2", "p=2,a=6,h=1,links=3"]
 each = pytest.mark.parametrize("line", LINES)
@@ -77,3 +78,17 @@ def test_the_paper_s_balanced_router_of_64_ports_makes_over_256_thousand_npus():
 def test_ports_that_do_not_close_are_refused(line, message):
     with pytest.raises(InputError, match=message):
         build_topology(f"dragonfly:{line}")
+
+
+@each
+def test_the_second_channel_after_the_cable_between_groups_keeps_routes_from_a_deadlock(line):
+    dragonfly = build_topology(f"dragonfly:{line}")
+    src, dst = (ends.ravel() for ends in np.indices((dragonfly.n_npus, dragonfly.n_npus)))
+    apart = src != dst
+    routes = dragonfly.routes(src[apart], dst[apart], np.arange(apart.sum()) % 7)
+    for pair in range(0, len(routes.hops), 11):
+        crossed = dragonfly.links.dimension[routes.of(pair)] == 2
+        assert routes.virtual[routes.start[pair] : routes.start[pair + 1]].tolist() == (np.cumsum(crossed) - crossed).tolist()
+    assert cycle(routes, routes.virtual) == []
+    if line == "p=2,a=4,h=2":
+        assert cycle(routes) != []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.bound.limit import QUICK, Effort
-from emu.collective.algorithm import algorithm, stored
+from emu.collective.algorithm import AUTO, algorithm, stored
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
@@ -25,6 +25,7 @@ _MODEL = (
     "a message takes the latencies of its links one after another, then flows over all of them at once",
     "adding what arrives takes no time",
 )
+_CHOSEN_BY_FLUID = "auto chose the algorithm by its time in the fluid fabric; by packets another may be faster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,12 @@ class Case:
         launch_s = self.asked.request.launch_s
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
         packets = self.asked.request.packets
-        model = _MODEL if packets is None else (*packets.assumptions, _MODEL[-1])
+        model = _MODEL if packets is None else (*packets.assumptions, *self._choice_assumption(), _MODEL[-1])
         return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.plan.helpers), *model)
+
+    def _choice_assumption(self) -> tuple[str, ...]:
+        """Return the sentence that says by which times `auto` chose, where packets give others; none if it did not choose."""
+        return (_CHOSEN_BY_FLUID,) if self.asked.request.algorithm == AUTO else ()
 
 
 def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:

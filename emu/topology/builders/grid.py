@@ -55,7 +55,8 @@ def grid(
     """Return the topology of NPUs numbered over `dimensions` in C order, last fastest.
 
     Routes take the last dimension first (X, then Y) and the shorter way round a cycle. Of two equal ways, an even key goes up
-    and an odd key down. So a translation of both ends translates the route.
+    and an odd key down. So a translation of both ends translates the route. Where a route goes on after it has passed the end
+    of a cycle, it is on virtual channel 1 of that dimension, so that no routes can deadlock (Dally and Seitz 1987).
 
     Raises:
         InputError: There is no dimension or one below 1, there are more than 2**24 links, or a link has no bandwidth.
@@ -138,5 +139,12 @@ def _route(digits: Sequence[_Digit], src: I64, dst: I64, key: I64) -> Routes:
     last = first + step * (steps - 1) + jump * wraps
     some = np.flatnonzero(steps)
     hop[begin[some]] = first[some] - np.concatenate(([0], last[some]))[:-1]
-    hop[begin[wraps] + turn[wraps]] += jump[wraps].astype(np.int32)
-    return Routes.laid(steps.reshape(len(src), len(digits)).sum(axis=1), np.cumsum(hop, dtype=np.int32))
+    past = begin[wraps] + turn[wraps]
+    hop[past] += jump[wraps].astype(np.int32)
+    virtual = None
+    if any(d.wiring == "cycle" and d.size > 3 for d, _, _ in digits):  # else no route goes on past the end of a cycle
+        change = np.zeros(len(hop) + 1, np.int16)
+        change[past] = 1
+        change[begin[wraps] + steps[wraps]] -= 1  # where one run ends another may begin, never past the end
+        virtual = np.cumsum(change[:-1], dtype=np.int16)
+    return Routes.laid(steps.reshape(len(src), len(digits)).sum(axis=1), np.cumsum(hop, dtype=np.int32), virtual)

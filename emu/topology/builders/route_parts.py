@@ -9,16 +9,20 @@ from emu.arrays import I64, Bool, column
 from emu.topology.topology import CHANNELS, Router, Routes
 
 
-def join(stages: Sequence[ArrayLike]) -> Routes:
+def join(stages: Sequence[ArrayLike], virtual: Sequence[ArrayLike] | None = None) -> Routes:
     """Return routes from the links that pairs take in each stage.
 
     Args:
         stages: [P] or [P, H] the links of each stage, with -1 for a pair that takes no link.
+        virtual: [P] or one number: the virtual channel of each stage, each of which is one link; by default none is named.
     """
     columns = [np.atleast_2d(np.asarray(stage, np.int64).T).T for stage in stages]
     table = np.concatenate(columns, axis=1)
     taken = table >= 0
-    return Routes.laid(taken.sum(axis=1), table[taken])
+    if virtual is None:
+        return Routes.laid(taken.sum(axis=1), table[taken])
+    channels = np.stack([np.broadcast_to(each, len(table)) for each in virtual], axis=1)
+    return Routes.laid(taken.sum(axis=1), table[taken], channels[taken])
 
 
 def gather(n_pairs: int, pieces: Iterable[tuple[I64, ...]]) -> Routes:

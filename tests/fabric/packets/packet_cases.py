@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from emu.arrays import I64
 from emu.fabric.engine.packets.packet_network import NETWORKS, PacketNetwork
 from emu.fabric.graph import Graph
 from emu.topology.catalogue import build_topology
@@ -24,10 +25,10 @@ PACKET_FS = 4096 * 10**15 // (50 * 10**9)  # of a payload without headers
 Sent = tuple[int, int, int]  # source, destination, bytes
 
 
-def messages(topology: Topology, sent: Sequence[Sent], waits: Sequence[Sequence[int]] = ()) -> Graph:
-    """Messages, each of which waits for the end of others."""
+def messages(topology: Topology, sent: Sequence[Sent], waits: Sequence[Sequence[int]] = (), key: I64 | None = None) -> Graph:
+    """Messages, each of which waits for the end of others; the keys of their routes are 0 if none are given."""
     src, dst, _ = (np.array(c, np.int64) for c in zip(*sent, strict=True))
-    routes = topology.routes(src, dst, np.zeros(len(sent), np.int64))
+    routes = topology.routes(src, dst, np.zeros(len(sent), np.int64) if key is None else key)
     tasks = []
     for v, (_, _, size) in enumerate(sent):
         links = routes.of(v).tolist()

@@ -7,14 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emu.errors import RunError
+from emu.errors import InputError, RunError
 from emu.fabric.engine.packets.packet_arrays import lay_out
 from emu.fabric.engine.packets.packet_layout import N_DISORDERED
 from emu.fabric.engine.packets.packet_loop import is_next
 from emu.fabric.engine.packets.packet_network import NETWORKS, PacketNetwork
 from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
 from emu.fabric.engine.packets.ways import path_ways
+from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
+from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from tests.fabric.packets.packet_cases import (
     BARE,
@@ -234,10 +236,15 @@ def deadlock() -> tuple[list[Sent], PacketNetwork]:
     return [(i, (i + 2) % 6, 4 * MIB) for i in range(6)], replace(NETWORKS["infiniband"], acks="none", credit_bytes=3 * 4122)
 
 
+def run_on_one_lane(graph: Graph, topology: Topology, network: PacketNetwork) -> PacketRun:
+    """The run in which all packets take the first lane, whatever the topology's routes name."""
+    return run_packets(graph, topology, network, ways=path_ways(graph, topology.links))
+
+
 def test_a_ring_of_credits_without_lanes_deadlocks_and_the_circle_is_named() -> None:
     sent, network = deadlock()
     with pytest.raises(RunError) as caught:
-        run_packets(messages(RING, sent), RING, replace(network, forwarding="store"))
+        run_on_one_lane(messages(RING, sent), RING, replace(network, forwarding="store"))
     said = str(caught.value)
     assert "deadlock after" in said
     assert "0 of 6 tasks over" in said
@@ -267,3 +274,56 @@ def test_a_tree_has_no_deadlock_with_the_smallest_buffers() -> None:
     sent = [(i, j, 64 * 1024) for i in range(16) for j in range(16) if i != j]
     network = replace(NETWORKS["infiniband"], acks="none", credit_bytes=4122)
     assert run_packets(messages(TREE, sent), TREE, network).n_lost == 0
+
+
+LANED = {
+    "torus:dims=4x4,bandwidth=50GB/s,latency=500ns": 2,
+    "torus:dims=5x4,bandwidth=50GB/s,latency=500ns": 2,
+    "dragonfly:p=2,a=4,h=2": 2,
+    "railx:hyperx:m=2,n=2": 3,
+}
+NARROW = {
+    "credits": replace(NETWORKS["infiniband"], credit_bytes=4122),
+    "pauses": replace(NETWORKS["roce"], pause_above_bytes=4096, resume_below_bytes=4096),
+}
+
+
+def everyone_to_everyone(topology: Topology, n: int, size: int) -> Graph:
+    """An all-to-all at once among the first NPUs."""
+    return messages(topology, [(i, j, size) for i in range(n) for j in range(n) if i != j])
+
+
+@pytest.mark.parametrize("lossless", NARROW)
+@pytest.mark.parametrize("name", LANED)
+def test_an_all_to_all_ends_on_the_lanes_that_routes_name_with_the_smallest_buffers(name: str, lossless: str) -> None:
+    topology = build_topology(name)
+    run = run_packets(everyone_to_everyone(topology, min(topology.n_npus, 72), 2**15), topology, NARROW[lossless])
+    assert run.lanes == LANED[name]
+    assert run.n_lost == 0
+    assert run.n_over == 0
+
+
+@pytest.mark.parametrize("lossless", NARROW)
+def test_lanes_follow_the_keys_of_routes(lossless: str) -> None:
+    topology = build_topology("ub-mesh:rack:routing=detour")
+    sent = [(i, j, 2**15) for i in range(0, 64, 3) for j in range(0, 64, 5) if i != j]
+    key = np.arange(len(sent)) % 8
+    graph = messages(topology, sent, key=key)
+    named = topology.routes(*(np.array(ends) for ends in list(zip(*sent, strict=True))[:2]), key)
+    assert named.virtual is not None
+    assert named.virtual.max() == 1
+    ways = ways_of(graph, topology, NARROW[lossless], key)
+    first = np.array([step for v in range(len(sent)) for step in ways.step[ways.first_state[v] :][: named.hops[v]]])
+    assert (first >> 1 == 2 * named.link + named.virtual).all()
+    assert run_packets(graph, topology, NARROW[lossless], ways=ways).n_lost == 0
+    with pytest.raises(InputError, match="a message does not take the route of its key on ub-mesh:rack"):
+        run_packets(graph, topology, NARROW[lossless])
+
+
+@pytest.mark.parametrize("lossless", NARROW)
+@pytest.mark.parametrize("name", ["torus:dims=4x4,bandwidth=50GB/s,latency=500ns", "dragonfly:p=2,a=4,h=2"])
+def test_on_one_lane_the_same_all_to_all_deadlocks_and_the_circle_is_named(name: str, lossless: str) -> None:
+    topology = build_topology(name)
+    graph = everyone_to_everyone(topology, topology.n_npus, 2**18)
+    with pytest.raises(RunError, match=r"deadlock after .*wait for one another in a circle: .* to .*, then .* to "):
+        run_on_one_lane(graph, topology, NARROW[lossless])

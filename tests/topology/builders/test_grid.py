@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from emu.errors import InputError
 from emu.topology.builders.grid import Dimension, grid
+from emu.topology.paths.path_check import cycle
 
 shapes = st.lists(st.tuples(st.integers(1, 6), st.sampled_from(["cycle", "complete"])), min_size=1, max_size=3)
 
@@ -120,3 +121,30 @@ def test_a_grid_without_dimensions_is_refused():
 def test_a_grid_of_too_many_links_is_refused():
     with pytest.raises(InputError, match=r"^g: links must be at most 2\*\*24, got 24995000; take fewer NPUs$"):
         _grid([(5000, "complete")])
+
+
+@pytest.mark.parametrize("dims", [(6,), (4, 4), (5, 3), (4, 2, 5)])
+def test_the_second_channel_past_the_end_of_a_cycle_keeps_routes_from_a_deadlock(dims):
+    topology = _grid([(size, "cycle") for size in dims])
+    pairs = np.repeat(_pairs(topology.n_npus), 2, axis=0)
+    routes = topology.routes(pairs[:, 0], pairs[:, 1], np.arange(len(pairs)) % 2)
+    digits = np.array(np.unravel_index(np.arange(topology.n_npus), dims))
+    for pair in range(0, len(pairs), 7):
+        links, past, named = routes.of(pair), set(), []
+        for link in links.tolist():
+            axis, src, dst = (int(of[link]) for of in (topology.links.dimension, topology.links.src, topology.links.dst))
+            named.append(int(axis in past))
+            if abs(digits[axis, src] - digits[axis, dst]) > 1:
+                past.add(axis)
+        assert routes.virtual[routes.start[pair] : routes.start[pair + 1]].tolist() == named
+    assert cycle(routes, routes.virtual) == []
+    assert cycle(routes) != []
+
+
+@pytest.mark.parametrize("shape", [[(3, "cycle"), (2, "cycle")], [(6, "complete")]])
+def test_a_grid_whose_routes_cannot_deadlock_names_no_channels(shape):
+    topology = _grid(shape)
+    pairs = _pairs(topology.n_npus)
+    routes = topology.routes(pairs[:, 0], pairs[:, 1], np.arange(len(pairs)))
+    assert routes.virtual is None
+    assert cycle(routes) == []

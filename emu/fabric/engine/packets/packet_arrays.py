@@ -57,10 +57,10 @@ LOGGED_PAUSES = 2**14  # pauses in the log
 _FIRST_SAMPLE_FS = 10**8  # 100 ns; doubled when there is no room for more
 
 
-def _rules(network: PacketNetwork, round_trip_bytes: float) -> Rules:
+def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rules:
     """Return the settings of a network as the compiled code takes them."""
     return Rules(
-        n_lanes=network.lanes,
+        n_lanes=n_lanes,
         payload=network.unit_bytes,
         wire=network.wire_bytes(network.unit_bytes),
         packet_payload=network.payload_bytes,
@@ -87,10 +87,10 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
-        queues=_queues(graph.n_links * network.lanes, network),
+        queues=_queues(graph.n_links * ways.n_lanes, network),
         tasks=_tasks(graph, ways, has_acks=network.acks != "none"),
         graph=columns(graph),
-        rules=_rules(network, control.period * control.bytes_per_fs),
+        rules=_rules(network, ways.n_lanes, control.period * control.bytes_per_fs),
         senders=Senders(_flows(control, graph.n_tasks), control),
         ways=ways,
         extra=_extra(graph, topology),
@@ -100,7 +100,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         **_entries(graph, ways),
         **_starts(graph.n_tasks),
         **_wheel(graph.n_links),
-        **_logs(graph.n_links * network.lanes),
+        **_logs(graph.n_links * ways.n_lanes),
         reg=_registers(seed, graph, topology, network),
     )
 

@@ -30,7 +30,7 @@ from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets
 from emu.fabric.engine.packets.packet_network import PacketNetwork
 from emu.fabric.engine.packets.packet_tasks import begin_tasks
 from emu.fabric.engine.packets.stall import describe_stall
-from emu.fabric.engine.packets.ways import Ways, backwards, path_ways, shortest_ways
+from emu.fabric.engine.packets.ways import Ways, routed_ways, shortest_ways
 from emu.fabric.graph import Graph, TaskError, Timeline
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS
@@ -44,6 +44,7 @@ class PacketRun:
     """The result of a run by packets: the timeline, and what only packets know."""
 
     timeline: Timeline
+    lanes: int  # of a link: as many as the network has, or more where the topology's routes name more
     sample_fs: int  # length of the intervals of `queue_bytes`
     queue_bytes: I32  # [T, Q] the most bytes in each queue in each interval; queue: link * lanes + lane
     paused_fs: I64  # [Q] how long each queue was paused
@@ -77,7 +78,7 @@ def run_packets(
         topology: Its topology: its links are those of the graph.
         network: What ports, hosts and switches do with packets.
         seed: Decides all that is random.
-        ways: The ways of its messages; by default their hops, or all the shortest ones if the network chooses between them.
+        ways: The ways of its messages, and the number of lanes; by default those of `ways_of` where the key of each route is 0.
         most_events: The budget; about 5 million events take a second.
 
     Raises:
@@ -99,11 +100,21 @@ def run_packets(
     return _result(engine, graph)
 
 
-def ways_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Ways:
-    """Return the ways that a network gives to the messages of a graph."""
+def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 | None = None) -> Ways:
+    """Return the ways that a network gives to the messages of a graph: their hops, or all the shortest ways.
+
+    Args:
+        graph: The graph.
+        topology: Its topology.
+        network: The network, which has so many lanes or more where the topology's routes name more.
+        key: [V] the key of each message's route, by which the topology names lanes; by default all are 0.
+
+    Raises:
+        InputError: As `routed_ways`.
+    """
     if network.route == "hash":
-        back = None if network.acks == "none" else backwards(graph, topology.links)
-        return path_ways(graph, topology.links, network.lanes, back)
+        keys = np.zeros(graph.n_tasks, np.int64) if key is None else key
+        return routed_ways(graph, topology, network.lanes, keys, has_acks=network.acks != "none")
     return shortest_ways(graph, topology.links, topology.passes, network.lanes)
 
 
@@ -169,6 +180,7 @@ def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
     kept = min(int(reg[N_PAUSES]), LOGGED_PAUSES)
     return PacketRun(
         timeline=Timeline(start, left, end, carried, "packets"),
+        lanes=engine.rules.n_lanes,
         sample_fs=int(reg[SAMPLE_FS]),
         queue_bytes=engine.samples[: int(reg[N_SAMPLES]) * n_queues].reshape(-1, n_queues),
         paused_fs=column(engine.queues["paused_for"], np.int64),

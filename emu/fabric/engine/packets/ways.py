@@ -15,7 +15,7 @@ import numpy as np
 from emu.arrays import I16, I32, I64, Bool, column
 from emu.errors import InputError
 from emu.fabric.graph import Graph
-from emu.topology.topology import Links, Routes
+from emu.topology.topology import Links, Routes, Topology
 
 NO_STATE = -1
 
@@ -23,6 +23,7 @@ NO_STATE = -1
 class Ways(NamedTuple):
     """The ways of all messages of a graph, and of their acknowledgements."""
 
+    n_lanes: int  # of a link; queue: link * n_lanes + lane
     step: I32  # [S] 2 * queue, + 1 if the destination is behind it, else the next state is; below 0: ~ a set of queues
     following: I64  # [S] where the states behind the queues of a set begin in `next_state`; empty where there are no sets
     next_state: I32  # a state; NO_STATE: the destination
@@ -42,13 +43,13 @@ class Ways(NamedTuple):
 
 
 def path_ways(graph: Graph, links: Links, n_lanes: int = 1, back: Routes | None = None, lane: I16 | None = None) -> Ways:
-    """Return the one way of each message: the hops of its task. Acknowledgements take the first lane.
+    """Return the one way of each message: the hops of its task.
 
     Args:
         graph: The graph.
         links: [L] its links.
         n_lanes: The number of lanes of a link.
-        back: [V] the paths of acknowledgements; by default there are none.
+        back: [V] the paths of acknowledgements, and their lanes, if not the first; by default there are none.
         lane: [H] the lane of each hop; by default the first.
     """
     if back is None:
@@ -57,13 +58,61 @@ def path_ways(graph: Graph, links: Links, n_lanes: int = 1, back: Routes | None 
     link = np.concatenate((graph.hop_link, back.link))
     queue = link.astype(np.int64) * n_lanes
     queue[:n_hops] += 0 if lane is None else lane
+    queue[n_hops:] += 0 if back.virtual is None else back.virtual
     start = np.concatenate((graph.hop_start, n_hops + back.start[1:]))
     step = 2 * queue
     step[start[1:][np.diff(start) > 0] - 1] += 1
     states = column(np.where(np.diff(start) > 0, start[:-1], NO_STATE), np.int32)
     none, no_states = column([], np.int32), column([], np.int64)
     first, last = states[: graph.n_tasks], states[graph.n_tasks :]
-    return Ways(column(step, np.int32), no_states, none, column([0], np.int64), none, first, last)
+    return Ways(n_lanes, column(step, np.int32), no_states, none, column([0], np.int64), none, first, last)
+
+
+def routed_ways(graph: Graph, topology: Topology, n_lanes: int, key: I64, *, has_acks: bool) -> Ways:
+    """Return the one way of each message, on the lanes that the topology's routes name; where they name none, on the first.
+
+    Where they name lanes, there are as many or more, and an acknowledgement takes the topology's own route back. So all packets
+    keep to routes of which the topology says that they cannot close a circle. Else it takes the message's path backwards.
+
+    Args:
+        graph: The graph.
+        topology: Its topology.
+        n_lanes: The fewest lanes of a link.
+        key: [V] the key of each message's route.
+        has_acks: Whether there are acknowledgements.
+
+    Raises:
+        InputError: A message does not take the route of its key where routes name lanes; or there is no way back.
+    """
+    src, dst = message_ends(graph, topology.links)
+    there = _own_routes(topology, src, dst, key)
+    if there.virtual is None:
+        return path_ways(graph, topology.links, n_lanes, backwards(graph, topology.links) if has_acks else None)
+    if not np.array_equal(there.start, graph.hop_start) or not np.array_equal(there.link, graph.hop_link):
+        raise InputError(
+            f"packets: a message does not take the route of its key on {topology.name}; give the keys of the routes"
+        )
+    back = _own_routes(topology, dst, src, key) if has_acks else None
+    named = [routes.virtual for routes in (there, back) if routes is not None and routes.virtual is not None]
+    most = max(n_lanes, *(int(lanes.max(initial=0)) + 1 for lanes in named))
+    return path_ways(graph, topology.links, most, back, there.virtual)
+
+
+def message_ends(graph: Graph, links: Links) -> tuple[I64, I64]:
+    """Return [V] the nodes where each message begins and ends; NO_STATE for a task without hops."""
+    is_message = np.diff(graph.hop_start) > 0
+    src, dst = np.full(graph.n_tasks, NO_STATE), np.full(graph.n_tasks, NO_STATE)
+    src[is_message] = links.src[graph.hop_link[graph.hop_start[:-1][is_message]]]
+    dst[is_message] = links.dst[graph.hop_link[graph.hop_start[1:][is_message] - 1]]
+    return src, dst
+
+
+def _own_routes(topology: Topology, src: I64, dst: I64, key: I64) -> Routes:
+    """Return [V] the topology's routes of messages; a task without hops has none."""
+    is_message, hops = src >= 0, np.zeros(len(src), np.int64)
+    found = topology.routes(src[is_message], dst[is_message], key[is_message])
+    hops[is_message] = found.hops
+    return Routes.laid(hops, found.link, found.virtual)
 
 
 def reverse_links(links: Links) -> I64:
@@ -105,10 +154,8 @@ def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1) ->
         passes: [n_nodes] the nodes that pass on packets for others.
         n_lanes: The number of lanes of a link; all packets take the first.
     """
-    is_message = np.diff(graph.hop_start) > 0
-    src, dst = np.full(graph.n_tasks, NO_STATE), np.full(graph.n_tasks, NO_STATE)
-    src[is_message] = links.src[graph.hop_link[graph.hop_start[:-1][is_message]]]
-    dst[is_message] = links.dst[graph.hop_link[graph.hop_start[1:][is_message] - 1]]
+    src, dst = message_ends(graph, links)
+    is_message = src >= 0
     ends = np.unique(np.concatenate((src[is_message], dst[is_message])))
     table = _Table(links, passes, n_lanes)
     base = np.full(len(passes), NO_STATE)
@@ -166,6 +213,7 @@ class _Table:
         none = np.empty(0, np.int32)
         sizes = [len(own) for own in self.queues]
         return Ways(
+            self.n_lanes,
             column(~np.concatenate([none, *self.group]), np.int32),
             column(np.concatenate([none, *self.following]), np.int64),
             column(np.concatenate([none, *self.next_state]), np.int32),
