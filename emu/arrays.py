@@ -14,10 +14,8 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
-_PER_VALUE, _FEW = (
-    8,
-    2**16,
-)  # a range of so many numbers for each value, and more, is looked through faster than values are sorted
+# A range of so many numbers for each value, and of so many more, is looked through faster than values are sorted.
+_PER_VALUE, _FEW = 8, 2**16
 
 D = TypeVar("D", bound=np.generic)
 

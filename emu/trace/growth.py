@@ -171,8 +171,7 @@ class _Growth:
             )
         more = members * self._factor
         if name in _SHARDED and (events.split_start[row] < events.split_start[row + 1] or count % more):
-            mend = untold or "; take fewer ranks"
-            raise InputError(f"replay: --ranks: {what} must divide into {more} equal shards{mend}")
+            raise InputError(f"replay: --ranks: {what} must divide into {more} equal shards; take fewer ranks{untold}")
 
     def _roots(self, events: Events, rows: I64, number: int, ranks: list[int]) -> I64:
         """Return the root of each collective of one group: the place of the old root, in the first copy.

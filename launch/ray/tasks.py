@@ -11,7 +11,7 @@ import pickle
 import socket
 import sys
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -25,6 +25,7 @@ from launch.ray.actors import join_or_start
 
 _TRIES = 4  # of a task whose process or node is lost
 _ANSWER_S = 2.0  # time in which a node must answer
+_PROBES = 32  # nodes that are asked at one time
 _LOOK_S = 1.0  # time after which a result lets the nodes be looked at again
 _resources: Any = ray.cluster_resources
 _nodes: Any = ray.nodes
@@ -57,7 +58,7 @@ class Tasks:
         self._pipe, self._sent = pipe, [ray.put(work)]  # in a list, so that not every task fetches it
         self._task: Any = ray.remote(num_cpus=1, max_retries=0)(_do)
         self._ended: SimpleQueue[tuple[Task, int, Future[Any]]] = SimpleQueue()
-        self._lost_before, self._lost = {node["NodeID"] for node in _nodes() if not node["Alive"]}, set[str]()
+        self._lost_before, self._lost = _lost_nodes(), set[str]()  # one behind a fire wall never answers, and is none of ours
         self._look_at_s = 0.0  # when the nodes are looked at next
         Thread(target=self._send_results, daemon=True).start()
 
@@ -74,8 +75,8 @@ class Tasks:
             error = ended.exception()
             if error is None:
                 how, found = ended.result()
-                self._look(_LOOK_S)
                 self._send(task, how, found, tries)
+                self._look(_LOOK_S)
                 continue
             lost = isinstance(error, RayError) and not isinstance(error, RayTaskError | RuntimeEnvSetupError)
             self._look(0.0)
@@ -87,7 +88,8 @@ class Tasks:
     def _look(self, after_s: float) -> None:
         """Note the nodes that are lost, also those on which no task ran, if the last look was so many seconds ago."""
         if time.monotonic() >= self._look_at_s or not after_s:
-            self._lost |= _lost_nodes() - self._lost_before
+            with suppress(Exception):  # whatever Ray raises where its head is gone; then each task ends with that error
+                self._lost |= _lost_nodes() - self._lost_before
             self._look_at_s = time.monotonic() + after_s
 
     def _send(self, task: Task, how: str, found: bytes, tries: int) -> None:
@@ -98,7 +100,10 @@ class Tasks:
 
 def _lost_nodes() -> set[str]:
     """Return the nodes that are lost; Ray itself notices it late."""
-    return {node["NodeID"] for node in _nodes() if not (node["Alive"] and _answers(node))}
+    nodes = _nodes()
+    with ThreadPoolExecutor(_PROBES) as threads:
+        there = [*threads.map(lambda node: node["Alive"] and _answers(node), nodes)]
+    return {node["NodeID"] for node, answers in zip(nodes, there, strict=True) if not answers}
 
 
 def _answers(node: dict[str, Any]) -> bool:

@@ -90,7 +90,9 @@ def test_a_script_without_steps_says_why_it_does_not_grow(tmp_path, monkeypatch,
         words = ("--ranks", "2", "--topology", "switch:n=2,bandwidth=50GB/s,latency=1us", "--trace", f"{name}.trace")
         assert run("run", *words, f"{name}.py").code == 0
     untold = "no step of an optimizer, so that nothing tells its set-up from its steps"
-    with pytest.raises(InputError, match=rf"all_gather of 2 .* 4 equal shards; the script has {untold}: let it call opt"):
+    with pytest.raises(
+        InputError, match=rf"all_gather of 2 .* 4 equal shards; take fewer ranks; the script has {untold}: let it call opt"
+    ):
         emu.replay("ddp.trace", topology="switch:n=4,bandwidth=50GB/s,latency=1us", ranks=4)
     found = emu.replay("sum.trace", topology="switch:n=4,bandwidth=50GB/s,latency=1us", ranks=4)
     assert any(untold in told for told in found.assumptions)

@@ -72,13 +72,22 @@ def find_plans(
         try:
             ours = search.find_best()
             if not ours:
-                raise _nearest(prepared)
+                raise _untimed(prepared, search)
             theirs = search.time_named()
         except KeyboardInterrupt as stopped:
             table = interrupted_table(search)
             stopped.add_note(f"{state.text()}; started again, the search goes on from here")
             raise InterruptedSearch(table, stopped) from stopped
     return plan_table(search, ours, theirs)
+
+
+def _untimed(prepared: PreparedSearch, search: Search) -> InputError:
+    """Return the error of a search that has no plan with a time."""
+    if not search.plans.quick_s:
+        return _nearest(prepared)
+    count = len(search.plans.quick_s)
+    mend = "ask `emu estimate` for one of them, which says why"
+    return InputError(f"plan: none of the {count} plans that were composed can be timed in full; {mend}")
 
 
 def _nearest(prepared: PreparedSearch) -> InputError:

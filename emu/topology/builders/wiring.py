@@ -28,7 +28,7 @@ from emu.topology.topology import Links, Router, Routes, Topology, check_link_co
 
 @dataclass(frozen=True)
 class SwitchAdding:
-    """The setting that says whether the switches inside hosts add; with `asked` they add if a stack's software asks them to."""
+    """The setting that says whether some switches add; with `asked` they add if a stack's software asks them to."""
 
     adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
 
@@ -37,7 +37,7 @@ class SwitchAdding:
 
         Args:
             topology: The fabric.
-            first: The first of the switches inside hosts.
+            first: The first of the switches that may add, such as those inside hosts.
             count: The number of these switches, which are numbered one after another.
         """
         node = np.arange(topology.n_nodes)

@@ -29,6 +29,7 @@ from emu.topology.topology import Links, Router, Routes, Topology
 UNREACHED = 2**38  # cost that stands for: there is no path
 _CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
 _KEPT = 2**22  # grades that a router keeps for further pairs, 32 MiB
+_CALL = 128  # numbers that the entry of a call takes beside its hops and pairs
 _WALKED = 2**22  # hops and pairs of the calls whose routes a router keeps: a schedule is bounded and timed at several sizes
 
 
@@ -186,8 +187,8 @@ class ShortestPaths:
 
 
 def _hops_and_pairs(routes: Routes) -> int:
-    """Return the number of hops and of pairs of routes."""
-    return len(routes.link) + len(routes.start)
+    """Return the numbers that the routes of a call take: its hops, its pairs, and what each call takes beside."""
+    return len(routes.link) + len(routes.start) + _CALL
 
 
 def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64]) -> list[tuple[I64, I64]]:

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from emu.model.plan.plan_text import parse_plan
-from emu.study.planning.find import front_of
+from emu.study.planning.plan_table import front_of
 from emu.study.planning.search.results import FULL, QUICK, THOROUGH, ResultCache, SearchState, StepJob
 from emu.study.planning.search.row import Candidate, PlanRow, parts_s, reason_of
 from emu.trace.report.mean_parts import MeanParts

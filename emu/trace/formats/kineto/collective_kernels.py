@@ -26,9 +26,10 @@ _NCCL = ("nccl", "rccl")  # beginnings of the names of kernels that communicate
 # Kernels that send by themselves: of DeepEP, PyTorch's symmetric memory, vLLM's custom all_reduce, FlashInfer and NVSHMEM. What
 # the compiler writes is named by the operators that it fuses, so that its kernels have such names and send nothing.
 _SENDING = re.compile(
-    r"(\w+::)*(\w*(multimem_\w*|one_shot_|two_shot_)all_\w+|cross_device_reduce\w*|\w*allreduce_fusion\w*|\w*nvshmem\w*"
+    r"(?<![\w:])(\w+::)*(\w*(multimem_\w*|one_shot_|two_shot_)all_\w+|cross_device_reduce\w*|\w*allreduce_fusion\w*|\w*nvshmem\w*"
     r"|(\w+_)?ep::(inter|intra)node\w*(::\w+)*)"
 )
+_PARTS_OF_NAMES = ("all_", "cross_device_reduce", "allreduce_fusion", "nvshmem", "ep::")  # one is in each name that it finds
 _COMPILED = "triton_"
 _OPERATOR = "c10d::"
 _TOLD = "record_param_comms"
@@ -48,7 +49,8 @@ def collective_rows(profile: RankProfile) -> I64:
 
 def sending_kernels(profile: RankProfile) -> str:
     """Return words on the kernels that send data without NCCL, of which a profile does not say how much; "": there are none."""
-    named = {n: _SENDING.search(name) for n, name in enumerate(profile.names) if not name.startswith(_COMPILED)}
+    asked = [(n, name) for n, name in enumerate(profile.names) if any(part in name for part in _PARTS_OF_NAMES)]
+    named = {n: _SENDING.search(name) for n, name in asked if not name.startswith(_COMPILED)}
     words = {n: found[0] for n, found in named.items() if found}
     count = Counter(words[n] for n in profile.kernels.name.tolist() if n in words)
     told = ", ".join(word for word, _ in count.most_common(_TOLD_NAMES))
