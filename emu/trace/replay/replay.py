@@ -6,6 +6,7 @@ R roles, N ranks, X events of all ranks, rank after rank; P members of a collect
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -19,7 +20,8 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.equivalence import Orbits
 from emu.errors import InputError
-from emu.fabric.graph import Graph, Timeline, name_tasks
+from emu.fabric.engine.graph_check import order_tasks
+from emu.fabric.graph import Graph, TaskError, Timeline, name_tasks
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, LoweredSchedule, delay_entries, lay, lower_placed
 from emu.fabric.lowering.classes import Domain, Joins
@@ -33,7 +35,7 @@ from emu.trace.matching.matcher import matched_calls
 from emu.trace.matching.role_requests import block_counts
 from emu.trace.replay.delay import Delay, Entries, delays_of, links_were_exclusive, staggered_instances
 from emu.trace.replay.event_builder import EventBuilder
-from emu.trace.replay.switch_turns import add_turns
+from emu.trace.replay.switch_turns import TurnOrder, add_turns
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Trace
 from emu.trace.trace_file import check_trace
@@ -218,26 +220,30 @@ class TraceLayout:
         found = self._graph(domain, pieces, delays)
         if self.topology.circuits is None:
             return found
-        entered = replay_timeline(self, found).start_fs[found.begins]
-        met_fs = np.array([entered[events].max() for events in self._asked], dtype=np.int64)
-        return self._graph(domain, pieces, delays, met_fs)
+        start_fs = replay_timeline(self, found).start_fs
+        entered = start_fs[found.begins]
+        order = TurnOrder(np.array([entered[events].max() for events in self._asked], dtype=np.int64))
+        turned = self._graph(domain, pieces, delays, order)
+        with suppress(TaskError):  # a task that waits for itself
+            order_tasks(turned.graph)
+            return turned
+        return self._graph(domain, pieces, delays, order._replace(start_fs=start_fs))
 
     def _graph(
         self,
         domain: Domain | None,
         pieces: Mapping[PlacedSchedule, LoweredSchedule],
         delays: Mapping[int, Delay],
-        met_fs: I64 | None = None,
+        order: TurnOrder | None = None,
     ) -> ReplayGraph:
-        """Return the graph of `build_graph`; it has turns of optical switches if the batches' entries `met_fs` are given."""
+        """Return the graph of `build_graph`; it has turns of optical switches if their order is given."""
         ranks, of_links = self._orbits(domain)
         self._check_size(domain, ranks, delays)
         builder = EventBuilder(self._capacity(of_links), np.arange(self.first_event[-1] + 1))
         self._compute(builder, ranks)
         met = list(self._add_calls(builder, pieces, delays))
         firsts = column([first for _, first in met], np.int64)
-        if met_fs is not None:
-            add_turns(builder, self.topology, self.laid, firsts, met_fs)
+        add_turns(builder, self.topology, self.laid, firsts, order)
         instance, call = self._call_numbers()
         return ReplayGraph(
             entries=self._wait(builder, ranks, delays, instance),  # before the graph is taken, which has the waits

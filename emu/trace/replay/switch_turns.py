@@ -1,10 +1,13 @@
 """Turns of optical switches in a replay: a switch stays as one request leaves it, and turns if the next needs another state.
 
 The requests of a trace take turns on a switch in the order in which all their members have entered them, as a replay without
-turns has it. So no rank waits for itself. Letters: B batches of calls, M messages, Q switches that each of them crosses.
+turns has it. Where a member goes on before others have come, as after a broadcast, that order can let a rank wait for itself.
+Then messages take turns one by one, in the order in which they start without turns. Letters: B batches of calls, M messages,
+V tasks of the graph, Q switches that each message crosses.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +18,16 @@ from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.trace.replay.event_builder import EventBuilder
 
 
-def add_turns(builder: EventBuilder, topology: Topology, laid: Sequence[PlacedSchedule], firsts: I64, met_fs: I64) -> None:
+class TurnOrder(NamedTuple):
+    """The order in which requests or messages take turns, by a replay without turns."""
+
+    met_fs: I64  # [B] the tick at which the last member enters each
+    start_fs: I64 | None = None  # [V] the tick at which each task starts; None: requests take turns, not messages
+
+
+def add_turns(
+    builder: EventBuilder, topology: Topology, laid: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder | None
+) -> None:
     """Add the turns of all switches: each waits for the messages before it, and holds back the messages after it; or none.
 
     Args:
@@ -23,38 +35,41 @@ def add_turns(builder: EventBuilder, topology: Topology, laid: Sequence[PlacedSc
         topology: The topology, whose switches may turn.
         laid: [B] the placed schedule of each batch, of one call on one group, lowered without turns.
         firsts: [B] the task of the first message of each.
-        met_fs: [B] the tick at which the last member enters each.
+        order: The order of turns; None: switches do not turn.
 
     Raises:
         TornError: Messages of one round of a request need one switch in two states.
     """
     circuits = topology.circuits
-    if circuits is None:
+    if circuits is None or order is None:
         return
-    turns = _turns(circuits, laid, firsts, met_fs)
+    turns = _turns(circuits, laid, firsts, order)
     tasks = builder.tasks(np.full(turns.total, circuits.switching_fs))
     (turn, earlier), (later, awaited) = turns.before, turns.after
     builder.wait(tasks[turn], earlier)
     builder.wait(later, tasks[awaited])
 
 
-def _turns(circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, met_fs: I64) -> SwitchTurns:
+def _turns(circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder) -> SwitchTurns:
     """Return the turns between the messages of all batches; the arguments are those of `add_turns`."""
     needed = {each: _needs(circuits, each) for each in dict.fromkeys(laid)}
     place = np.empty(len(laid), np.int64)
-    place[np.argsort(met_fs, kind="stable")] = np.arange(len(laid))
-    rounds = 1 + max((int(each.classes.messages.when.max(initial=0)) for each in needed), default=0)
+    place[np.argsort(order.met_fs, kind="stable")] = np.arange(len(laid))
     most = max((switch.shape[1] for switch, _ in needed.values()), default=0)
     parts = []
     for number, each in enumerate(laid):
         switch, state = needed[each]
-        own = each.classes.messages.when.astype(np.int64)
-        parts.append((firsts[number] + np.arange(len(own)), place[number] * rounds + own, _wide(switch, most), state))
+        rounds = each.classes.messages.when.astype(np.int64)
+        tasks = firsts[number] + np.arange(len(rounds))
+        starts = np.zeros(len(rounds), np.int64) if order.start_fs is None else order.start_fs[tasks]
+        keys = np.stack((starts, np.full(len(rounds), place[number]), rounds))
+        parts.append((tasks, keys, _wide(switch, most), state))
     if not parts:
         return turns_of(*(np.zeros(0, np.int32),) * 2, *(np.zeros((0, 0), np.int64),) * 2)
     message, when, switches, states = zip(*parts, strict=True)
     joined = np.concatenate([_wide(state, most) for state in states])
-    return turns_of(column(np.concatenate(message), np.int32), np.concatenate(when), np.concatenate(switches), joined)
+    _, rank = np.unique(np.concatenate(when, axis=1), axis=1, return_inverse=True)
+    return turns_of(column(np.concatenate(message), np.int32), column(rank.ravel(), np.int32), np.concatenate(switches), joined)
 
 
 def _needs(circuits: Circuits, laid: PlacedSchedule) -> tuple[I64, I64]:

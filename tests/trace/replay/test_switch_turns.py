@@ -5,10 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from emu.collective.algorithm import Choice
 from emu.errors import InputError
+from emu.fabric.run import run_graph
 from emu.topology.topology import Circuits
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.report.report import report
 from emu.trace.trace import Group
-from tests.trace.laid import MS_OF_FLOATS, in_ms, star_of, told, trace_of
+from tests.trace.laid import DEVICE, MS_OF_FLOATS, in_ms, star_of, told, trace_of
 
 MS = 10**12
 ROWS, COLUMNS = ((0, 1), (2, 3)), ((0, 2), (1, 3))
@@ -84,3 +88,20 @@ def test_a_request_that_needs_a_switch_in_two_states_at_once_is_refused(words):
     trace = trace_of(rows, role_of_rank=(0,) * 4, groups=(world,), group_of=((0,),) * 4)
     with pytest.raises(InputError, match="round 0 needs switch 0 in states 0 and 1 at once"):
         told(trace, fabric())
+
+
+def test_a_rank_that_goes_on_before_a_late_one_has_come_does_not_wait_for_itself(words):
+    """Rank 3 comes 30 ms late to a broadcast, which ranks 0 and 2 have left by then for an all_reduce."""
+    size, root = 4 * MS_OF_FLOATS, {"name": "broadcast", "group": 0}
+    goes_on = words.events(words.collective(size, **root), words.collective(size, group=1, waits=[0]), words.mark([1]))
+    late = words.events(words.compute(30), words.collective(size, **root, waits=[0]), words.mark([1]))
+    only = words.events(words.collective(size, **root), words.mark([0]))
+    groups = (Group("world", (0, 1, 2, 3)), Group("dp", (0, 2)))
+    trace = trace_of(goes_on, only, late, role_of_rank=(0, 1, 0, 2), groups=groups, group_of=((0, 1), (0,), (0, 1), (0,)))
+    choice = Choice({"all_reduce": "ring", "broadcast": "binomial"})
+    steps = []
+    for topology in (star_of(4), fabric()):
+        layout = TraceLayout(trace, choice, topology, DEVICE, "float32")
+        replayed = layout.build_graph(None)
+        steps.append(in_ms(report(trace, replayed, run_graph(replayed.graph)))[0])
+    assert steps[0] <= steps[1] < 2 * steps[0]
