@@ -83,7 +83,7 @@ def test_a_job_that_cannot_go_on_is_told_until_then_and_the_code_is_1(emu) -> No
     ("words", "said"),
     [
         (fault("link 0-9 at step 2"), "0..7 of ub-mesh:board, got 9; take 7, the nearest"),
-        (fault("npu 1 slow 2 at step 2"), "above 0 and at most 1, got '2'; take 1, the nearest"),
+        (fault("npu 1 slow 2 at step 2"), "1e-09 to 1, got '2'; take 1, the nearest"),
         (fault("npu 1 at 3us"), "a step, as there is no clock here, got '3 us'"),
         (fault("faults.toml"), "cannot read 'faults.toml'"),
         ([*fault("npu 1 at step 1"), "--timeline", "a"], "--timeline: shows a single step, and --fault"),

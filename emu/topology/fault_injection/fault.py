@@ -103,7 +103,7 @@ def parse_fault(text: str) -> Fault:
     return Fault(part, at, first, last, share, timed)
 
 
-_LEAST_SHARE = 1e-6  # of a slow part: with less a message would last longer than the clock
+_LEAST_SHARE = 1e-9  # of a slow part: with less a message would last longer than the clock
 
 
 def _share(word: str, text: str) -> float:

@@ -17,7 +17,7 @@ from launch.papers.targets import Answer, number, with_others
 from topologies.infinitehbd.orchestration import deploy
 
 NAMED = {"hbd-b-params", "hbd-t6-NVL-36x2-watts", "hbd-w-20x"}  # exact rows that the paper's own figures contradict
-ESTIMATED = ("hbd-t2-mfu", "hbd-t2-cfg", "hbd-t2-trend", "hbd-t2-gap", "hbd-t4-", "hbd-t5-mfu", "hbd-t5-ep1")
+ESTIMATED = ("hbd-t2-mfu", "hbd-t2-cfg", "hbd-t2-trend", "hbd-t2-gap", "hbd-t4-", "hbd-t5-mfu", "hbd-t5-ep1", "hbd-oe-")
 OF_SECONDS = ("hbd-s-", "hbd-agg", "hbd-w-inf", "hbd-w-nvl", "hbd-w-tpu", "hbd-t1", "hbd-o-")
 
 
@@ -64,7 +64,7 @@ def test_a_row_that_an_input_is_fitted_on_is_not_met_and_rows_that_rest_on_it_sa
     assert {name for name, row in rest.items() if row.verdict == "own fit"} == OWN_FIT
     assert set(re.findall(r"hbd-[a-z0-9-]+", device().fitted_on)) < OWN_FIT
     begins = ("hbd-t2-mfu", "hbd-t2-cfg", "hbd-t2-trend", "hbd-t2-gap", "hbd-t4-ep", "hbd-t4-tp", "hbd-t4-cross")
-    begins += ("hbd-t5-mfu", "hbd-t5-ep1", "hbd-o-", "hbd-agg-")
+    begins += ("hbd-t5-mfu", "hbd-t5-ep1", "hbd-o-", "hbd-oe-step", "hbd-agg-")
     assert {name for name, row in rest.items() if row.basis == "fitted"} == {n for n in rest if n.startswith(begins)}
 
 
@@ -172,6 +172,8 @@ def test_a_figure_of_several_parts_is_drawn_and_has_the_rows_of_all(emu, tmp_pat
         "hbd-o-7pct",
         "hbd-o-lin",
         "hbd-o-size",
+        "hbd-oe-base",
+        "hbd-oe-172",
     ]
 
 

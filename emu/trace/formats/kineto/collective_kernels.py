@@ -26,7 +26,7 @@ _NCCL = ("nccl", "rccl")  # beginnings of the names of kernels that communicate
 # Kernels that send by themselves: of DeepEP, PyTorch's symmetric memory, vLLM's custom all_reduce, FlashInfer and NVSHMEM. What
 # the compiler writes is named by the operators that it fuses, so that its kernels have such names and send nothing.
 _SENDING = re.compile(
-    r"(?<![\w:])(\w+::)*(\w*(multimem_\w*|one_shot_|two_shot_)all_\w+|cross_device_reduce\w*|\w*allreduce_fusion\w*|\w*nvshmem\w*"
+    r"(?<!\w)(\w+::)*(\w*(multimem_\w*|one_shot_|two_shot_)all_\w+|cross_device_reduce\w*|\w*allreduce_fusion\w*|\w*nvshmem\w*"
     r"|(\w+_)?ep::(inter|intra)node\w*(::\w+)*)"
 )
 _PARTS_OF_NAMES = ("all_", "cross_device_reduce", "allreduce_fusion", "nvshmem", "ep::")  # one is in each name that it finds
