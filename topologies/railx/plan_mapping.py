@@ -7,7 +7,7 @@ the state of a dimension while a message crosses it. Letters: P pairs, S sets of
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Annotated, Literal
 
@@ -63,7 +63,7 @@ class MappedSystem:
     system: System
     axes: tuple[tuple[str, ...], tuple[str, ...]]  # of X and of Y
 
-    @cached_property
+    @property
     def npu_of(self) -> I64:
         """[ranks] The chip of each rank: ranks count the chips of a node, then the axes in their order."""
         named = (*self.axes[1], *self.axes[0])  # dims: Y's, X's, rows and columns of the mesh
