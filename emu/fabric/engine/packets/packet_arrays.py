@@ -167,7 +167,7 @@ def _shift(graph: Graph, topology: Topology, network: PacketNetwork, buckets: in
     latency = int(topology.links.latency_fs.max(initial=0)) + network.switch_fs
     wire = max(network.wire_bytes(network.unit_bytes), network.ack_bytes)
     horizon = 3 * (wire * slowest_fs + latency) + 1
-    return max(0, ceil(log2(horizon / (buckets - 1))))
+    return min(62, max(0, ceil(log2(horizon / (buckets - 1)))))
 
 
 def _logs(n_queues: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from emu.fabric.engine.packets.packet_layout import (
     NEXT_SAMPLE,
     NONE,
     NOW,
+    PASS,
     PAUSE,
     RESUME,
     SAMPLE_FS,
@@ -223,6 +224,16 @@ def deliver(e: PacketEngine, p: int, now: int) -> None:
 
 
 @compiled
+def pass_on(e: PacketEngine, p: int, now: int) -> None:
+    """Put a packet into the next queue on its way."""
+    k = e.packets[p]
+    q = route(e, p, k.state)
+    hold(e, k.ingress, q, k.bytes, now)
+    enqueue(e, q, p)
+    kick(e, q // e.rules.n_lanes)
+
+
+@compiled
 def come(e: PacketEngine, link: int, now: int) -> None:
     """Let the first packet on a wire come to its node."""
     port = e.ports[link]
@@ -233,11 +244,10 @@ def come(e: PacketEngine, link: int, now: int) -> None:
         add_event(e, e.packets[k.next].due, CAME, link)
     if k.state < 0:
         deliver(e, p, now)
-        return
-    q = route(e, p, k.state)
-    hold(e, k.ingress, q, k.bytes, now)
-    enqueue(e, q, p)
-    kick(e, q // e.rules.n_lanes)
+    elif e.rules.switch > 0:  # not on the wire, where a packet that ends here would wait behind it
+        add_event(e, now + e.rules.switch, PASS, p)
+    else:
+        pass_on(e, p, now)
 
 
 @compiled
@@ -260,6 +270,8 @@ def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
         finish_sending(e, what, now)
     elif kind == CAME:
         come(e, what, now)
+    elif kind == PASS:
+        pass_on(e, what, now)
     elif kind == PAUSE:
         pause(e, what, now)
     elif kind == RESUME:

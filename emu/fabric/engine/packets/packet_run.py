@@ -135,10 +135,13 @@ def _check_fit(graph: Graph, topology: Topology, network: PacketNetwork) -> None
 
 
 def forecast_events(graph: Graph, network: PacketNetwork) -> int:
-    """Return about how many events a run will have: two for each packet on each link, and two for each acknowledgement."""
+    """Return about how many events a run will have: two for each packet on each link, and two for each acknowledgement.
+
+    Where nodes take time to pass a packet on, each link has one more.
+    """
     packets = -(-graph.size_bytes // network.unit_bytes)
     answers = 0 if network.acks == "none" else -(-packets // network.packets_per_ack)
-    return int((2 * (packets + answers) * np.diff(graph.hop_start)).sum())
+    return int(((2 + (network.switch_fs > 0)) * (packets + answers) * np.diff(graph.hop_start)).sum())
 
 
 def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> None:
