@@ -357,3 +357,16 @@ def test_a_message_that_ends_beyond_the_clock_is_named() -> None:
     slow = build_topology("switch:n=4,bandwidth=1B/s,latency=500ns")
     with pytest.raises(InputError, match="ends beyond 9223 s"):
         run_packets(messages(slow, [(0, 1, 2**15)]), slow, NETWORKS["roce"])
+
+
+def test_a_cell_that_is_larger_than_the_largest_window_is_sent() -> None:
+    network = replace(NETWORKS["ultra-ethernet"], cell_bytes=2**18, queue_round_trips=0.0, window_round_trips=0.1)
+    run = run_packets(messages(STAR, [(i, 7, MIB) for i in range(4)]), STAR, network)
+    assert run.n_lost == 0
+
+
+def test_the_most_bytes_of_the_last_interval_are_kept() -> None:
+    network = replace(BARE, acks="none")
+    run = run_packets(messages(STAR, [(0, 7, 2**13), (1, 7, 2**13)]), STAR, network)
+    assert run.timeline.end_fs.max() < 2 * run.sample_fs * max(1, len(run.queue_bytes))
+    assert run.queue_bytes.max() >= 4096

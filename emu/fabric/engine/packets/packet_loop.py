@@ -282,13 +282,19 @@ def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
 
 
 @compiled
+def put_off(e: PacketEngine) -> None:
+    """Plan the next sample an interval later, or never if that is beyond the clock."""
+    e.reg[NEXT_SAMPLE] = NEVER if e.reg[NEXT_SAMPLE] >= NEVER - e.reg[SAMPLE_FS] else e.reg[NEXT_SAMPLE] + e.reg[SAMPLE_FS]
+
+
+@compiled
 def sample(e: PacketEngine, now: int) -> None:
     """Store the most bytes that each queue had in the intervals that are over; if there is no room, intervals become longer."""
     n = len(e.queues)
     while e.reg[NEXT_SAMPLE] <= now:
         if (e.reg[N_SAMPLES] + 1) * n > len(e.samples):
             e.reg[N_SAMPLES] >>= 1
-            e.reg[NEXT_SAMPLE] += e.reg[SAMPLE_FS]
+            put_off(e)
             e.reg[SAMPLE_FS] *= 2
             for i in range(e.reg[N_SAMPLES]):
                 for q in range(n):
@@ -299,7 +305,15 @@ def sample(e: PacketEngine, now: int) -> None:
             e.samples[first + q] = min(max(e.queues[q].most, e.queues[q].bytes), MOST_BYTES)
             e.queues[q].most = e.queues[q].bytes
         e.reg[N_SAMPLES] += 1
-        e.reg[NEXT_SAMPLE] += e.reg[SAMPLE_FS]
+        put_off(e)
+
+
+def end_samples(e: PacketEngine) -> None:
+    """Store the most bytes of each queue in the last interval, which is not over when a run ends."""
+    n = int(e.reg[N_SAMPLES])
+    sample(e, int(e.reg[NEXT_SAMPLE]))
+    if e.reg[N_SAMPLES] <= n:  # intervals became longer, and the last one longer than it was
+        sample(e, int(e.reg[NEXT_SAMPLE]))
 
 
 @compiled
