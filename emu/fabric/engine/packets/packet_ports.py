@@ -111,6 +111,18 @@ def is_beyond(e: PacketEngine, link: int, p: int, now: int) -> bool:
 
 
 @compiled
+def put_on_wire(e: PacketEngine, link: int, p: int) -> None:
+    """Put a packet on the wire of a link, behind those that are under way: none of them is due later."""
+    port = e.ports[link]
+    if port.wire_first < 0:
+        port.wire_first = p
+        add_event(e, e.packets[p].due, CAME, link)
+    else:
+        e.packets[port.wire_last].next = p
+    port.wire_last = p
+
+
+@compiled
 def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     """Begin to send a packet."""
     link = q // e.rules.n_lanes
@@ -132,12 +144,7 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     if e.rules.lossless == CREDITS:
         e.queues[q].credit -= k.bytes
     add_event(e, finish, SENT, link)
-    if port.wire_first < 0:
-        port.wire_first = p
-        add_event(e, due, CAME, link)
-    else:
-        e.packets[port.wire_last].next = p
-    port.wire_last = p
+    put_on_wire(e, link, p)
 
 
 @compiled
