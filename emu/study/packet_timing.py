@@ -60,10 +60,13 @@ def time_packets(job: CollectiveJob, fabric: PacketFabric, launch_s: float = 0.0
 
 
 def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spread | None:
-    """Return the spread of the time by packets over perturbed starts, each with a seed of its own; None if all are equal."""
+    """Return the spread of the time by packets over perturbed starts, each with a seed of its own.
+
+    None stands for times that differ by at most one tick for each task, as much as starts are moved.
+    """
     graph, key = _graph(job)
     ends = [fabric.run(perturb(graph, seed), job.topology, key, fabric.seed + seed).timeline.end_s for seed in range(seeds)]
-    return Spread(seeds, min(ends), max(ends)) if max(ends) > min(ends) else None
+    return Spread(seeds, min(ends), max(ends)) if max(ends) - min(ends) > seconds(graph.n_tasks) else None
 
 
 def _graph(job: CollectiveJob) -> tuple[Graph, I64]:
