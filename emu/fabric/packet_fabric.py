@@ -20,6 +20,7 @@ from emu.units import format_size, format_time, parse_size, parse_time, seconds
 
 FLUID, PACKETS = "fluid", "packets"
 DEFAULT_EVENTS = 2**31  # some minutes
+MOST_SEED, MOST_EVENTS = 2**63 - 1, 2**62
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def _loss_sentence(network: PacketNetwork) -> str:
         low, high = format_size(network.resume_below_bytes), format_size(network.pause_above_bytes)
         return f"a link pauses while more than {high} that it brought wait behind it, until less than {low} do; {control}"
     if network.lossless == "credits":
-        return f"a link has credits for {format_size(network.credit_bytes)} in each of its lanes; {control}"
+        slows = "which slow down a link whose bandwidth times its round trip is more, such as a bundle of links"
+        return f"a link has credits for {format_size(network.credit_bytes)} in each of its lanes, {slows}; {control}"
     lost = "what finds a queue full is sent again" if network.lossless == "trim" else "queues have no limit"
     return f"{lost}; {control}"
 
@@ -118,7 +120,11 @@ def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
     _check_known("--fabric", given, ("cell", "seed", "events"))
     kind, settings = _network_settings(network or ASSUMED_NETWORK)
     cell = {"cell_bytes": parse_size(given["cell"], "cell")} if "cell" in given else {}
-    run = {key: _count(given[word], word) for key, word in (("seed", "seed"), ("most_events", "events")) if word in given}
+    run = {}
+    if "seed" in given:
+        run["seed"] = _count(given["seed"], "seed", MOST_SEED)
+    if "events" in given:
+        run["most_events"] = _count(given["events"], "events", MOST_EVENTS)
     return PacketFabric(network_of(kind, **settings, **cell), **run)
 
 
@@ -146,11 +152,16 @@ def _check_known(option: str, given: Mapping[str, str], known: tuple[str, ...]) 
             raise must_be("", f"a setting of {option}", either(known), name, near and f"did you mean {near}?")
 
 
-def _count(text: str, name: str) -> int:
-    """Return a whole number that is 0 or more."""
+def _count(text: str, name: str, most: int = 2**31 - 1) -> int:
+    """Return a whole number that is 0 or more and at most `most`."""
     if not text.isascii() or not text.isdigit():
         raise must_be("", name, "a whole number, 0 or more", text)
-    return int(text)
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(most)) or int(digits) > most:
+        raise must_be(
+            "", name, f"a whole number, at most {most}", text if len(text) <= 40 else f"{text[:20]}... ({len(text)} digits)"
+        )
+    return int(digits)
 
 
 def _share(text: str, name: str) -> float:

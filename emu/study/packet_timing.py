@@ -42,11 +42,11 @@ class PacketFigures:
     fullest: tuple[FullPort, ...]
     trimmed: int  # packets that found a queue full and were sent again
     disordered: int  # packets that came before one that was sent earlier
-    over: int  # packets beyond the room of a queue that should not overflow
+    over: int  # packets beyond the room of a queue that should not overflow; 0 where packets are trimmed
 
 
-def time_packets(job: CollectiveJob, fabric: PacketFabric) -> tuple[Timeline, PacketFigures]:
-    """Return the timeline of a collective by packets, and its figures.
+def time_packets(job: CollectiveJob, fabric: PacketFabric, launch_s: float = 0.0) -> tuple[Timeline, PacketFigures]:
+    """Return the timeline of a collective by packets, and its figures, whose fluid time has the time of its launch too.
 
     Raises:
         InputError: As `time_collective`; or the network does not fit.
@@ -56,14 +56,17 @@ def time_packets(job: CollectiveJob, fabric: PacketFabric) -> tuple[Timeline, Pa
     with name_tasks(job.name, partial(message_name, store_rows(job.on_fabric()), graph)):
         run = fabric.run(graph, topology, key)
         fluid = run_graph(graph)
-    return run.timeline, figures_of(run, fabric, topology, fluid.end_s)
+    return run.timeline, figures_of(run, fabric, topology, launch_s + fluid.end_s)
 
 
-def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spread:
-    """Return the spread of the time by packets over perturbed starts, each with a seed of its own."""
+def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spread | None:
+    """Return the spread of the time by packets over perturbed starts, each with a seed of its own.
+
+    None stands for times that differ by at most one tick for each task, as much as starts are moved.
+    """
     graph, key = _graph(job)
     ends = [fabric.run(perturb(graph, seed), job.topology, key, fabric.seed + seed).timeline.end_s for seed in range(seeds)]
-    return Spread(seeds, min(ends), max(ends))
+    return Spread(seeds, min(ends), max(ends)) if max(ends) - min(ends) > seconds(graph.n_tasks) else None
 
 
 def _graph(job: CollectiveJob) -> tuple[Graph, I64]:
@@ -97,5 +100,5 @@ def figures_of(run: PacketRun, fabric: PacketFabric, topology: Topology, fluid_s
         fullest=tuple(port for port in full if port.most_bytes),
         trimmed=run.n_trimmed,
         disordered=run.n_disordered,
-        over=run.n_over,
+        over=0 if fabric.network.lossless == "trim" else run.n_over,
     )

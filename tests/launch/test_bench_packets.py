@@ -74,6 +74,28 @@ REFUSED = {
     ("packets", "roce:lanes=two"): "lanes must be a whole number, 0 or more, got 'two'",
     ("packets", "roce:window_round_trips=-1"): "window_round_trips must be a number, 0 or more, got '-1'",
     ("packets", "roce:lanes=0"): "network: lanes must be 1 or more, got 0",
+    ("packets:seed=9223372036854775808", ""): "seed must be a whole number, at most 9223372036854775807, "
+    "got '9223372036854775808'",
+    ("packets", "roce:lanes=65"): "network: lanes must be at most 64, got 65",
+    ("packets", "roce:ack=4GiB"): "network: ack_bytes must be at most 2147483647, got 4294967296",
+    (
+        "packets",
+        "roce:packets_per_ack=1000000",
+    ): "network: packets_per_ack times the payload of a packet or cell must be at most 2147483647, got 4096000000",
+    ("packets", "infiniband:ack=1MiB"): "network: ack_bytes must be at most credit_bytes, 131904, got 1048576",
+    (
+        "packets",
+        "tcp:queue=1MiB,queue_round_trips=1",
+    ): "network: queue_round_trips must be left out, or 0, where queue is given, got '1'",
+    (
+        "packets",
+        "tcp:mark_from_round_trips=0.5",
+    ): "network: mark_from_round_trips must be at most mark_to_round_trips, 0.2, got '0.5'",
+    (
+        "packets",
+        "tcp:queue=1KiB",
+    ): "network: the room of a queue must be at least a packet or cell with its headers, 1538 B, where packets are trimmed, "
+    "got '1024 B'; take a larger queue or a smaller cell",
     ("packets", "roce:hash"): "--network must be a kind and settings, such as roce:route=in-turn, got 'roce:hash'",
 }
 
@@ -84,6 +106,35 @@ def test_what_does_not_fit_is_refused_in_one_line(emu, asked: tuple[str, str]) -
     done = emu(*ASKED, "--fabric", fabric, *(("--network", network) if network else ()))
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1] == f"emu: {REFUSED[asked]}"
+
+
+@pytest.mark.parametrize("name", ["seed", "events"])
+def test_a_number_of_thousands_of_digits_is_refused_in_one_line(emu, name: str) -> None:
+    done = emu(*ASKED, "--fabric", f"packets:{name}=" + "9" * 5000)
+    assert (done.code, done.out) == (2, "")
+    assert "got '99999999999999999999... (5000 digits)'" in done.err.splitlines()[-1]
+
+
+def test_a_room_in_bytes_takes_the_place_of_one_in_round_trips(emu) -> None:
+    rows = [
+        emu(*ASKED, "--fabric", "packets", "--network", f"tcp:queue={room}", "--json").json[0]["packets"]
+        for room in ("16KiB", "100MiB")
+    ]
+    assert rows[0]["trimmed"] > 0 == rows[1]["trimmed"]
+    assert rows[0]["over"] == 0
+
+
+def test_the_fluid_time_beside_packets_has_the_launch_too(emu) -> None:
+    quick, slow = (emu(*ASKED, "--fabric", "packets", "--stack", f"launch={time}", "--json").json[0] for time in ("0s", "1ms"))
+    assert slow["time_s"] - quick["time_s"] == pytest.approx(1e-3)
+    assert slow["packets"]["fluid_s"] - quick["packets"]["fluid_s"] == pytest.approx(1e-3)
+
+
+def test_equal_times_over_perturbed_starts_are_not_called_chaotic(emu) -> None:
+    one = ("bench", "broadcast", "--topology", SWITCH, "--size", "64KiB", "--timing-only", "--fabric", "packets")
+    done = emu(*one, "--algorithm", "binomial", "--perturb", "3")
+    assert "packets on switch" in done.out
+    assert "chaotic" not in done.out
 
 
 def test_the_report_says_that_auto_chose_by_the_fluid_fabric(emu) -> None:

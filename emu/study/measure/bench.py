@@ -206,7 +206,9 @@ def _rates(case: Case, size: int, time_s: float) -> dict[str, Any]:
 
 def _timed_on(request: BenchRequest, job: CollectiveJob) -> tuple[Timeline, PacketFigures | None]:
     """Return the timeline of a job on the fabric of a request, and what only packets know."""
-    return (time_collective(job), None) if request.packets is None else time_packets(job, request.packets)
+    if request.packets is None:
+        return time_collective(job), None
+    return time_packets(job, request.packets, request.launch_s)
 
 
 def _spread_on(request: BenchRequest, job: CollectiveJob) -> Spread | None:

@@ -8,11 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emu.errors import InputError, RunError
-from emu.fabric.engine.packets.packet_arrays import lay_out
-from emu.fabric.engine.packets.packet_layout import N_DISORDERED
-from emu.fabric.engine.packets.packet_loop import is_next
+from emu.fabric.engine.packets.packet_arrays import grow, lay_out
+from emu.fabric.engine.packets.packet_layout import N_DISORDERED, N_DONE, NOW
+from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets, is_next
 from emu.fabric.engine.packets.packet_network import NETWORKS, PacketNetwork
 from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
+from emu.fabric.engine.packets.packet_tasks import begin_tasks
 from emu.fabric.engine.packets.ways import path_ways
 from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
@@ -327,3 +328,45 @@ def test_on_one_lane_the_same_all_to_all_deadlocks_and_the_circle_is_named(name:
     graph = everyone_to_everyone(topology, topology.n_npus, 2**18)
     with pytest.raises(RunError, match=r"deadlock after .*wait for one another in a circle: .* to .*, then .* to "):
         run_on_one_lane(graph, topology, NARROW[lossless])
+
+
+@pytest.mark.parametrize("kind", ["roce", "infiniband"])
+def test_the_clock_never_goes_back(kind: str) -> None:
+    ring, network = build_topology("ring:n=8,bandwidth=50GB/s,latency=500ns"), replace(NETWORKS[kind], switch_fs=300_000_000)
+    graph, last = everyone_to_everyone(ring, 8, 2**18), 0
+    engine = lay_out(graph, ring, network, 0, ways_of(graph, ring, network))
+    begin_tasks(engine)
+    while (why := advance_packets(engine, 1)) != DONE:
+        engine = grow(engine) if why == FULL else engine
+        assert engine.reg[NOW] >= last
+        last = int(engine.reg[NOW])
+    assert engine.reg[N_DONE] == graph.n_tasks
+
+
+@pytest.mark.parametrize("forwarding", ["store", "cut-through"])
+def test_each_node_on_the_way_takes_its_time_once(forwarding: str) -> None:
+    graph, switch_fs = messages(RING, [(0, 3, MIB)]), 300_000_000
+    quick, slow = (
+        run_packets(graph, RING, replace(NETWORKS["roce"], forwarding=forwarding, switch_fs=fs)).timeline.end_fs[0]
+        for fs in (0, switch_fs)
+    )
+    assert slow - quick == 2 * switch_fs
+
+
+def test_a_message_that_ends_beyond_the_clock_is_named() -> None:
+    slow = build_topology("switch:n=4,bandwidth=1B/s,latency=500ns")
+    with pytest.raises(InputError, match="ends beyond 9223 s"):
+        run_packets(messages(slow, [(0, 1, 2**15)]), slow, NETWORKS["roce"])
+
+
+def test_a_cell_that_is_larger_than_the_largest_window_is_sent() -> None:
+    network = replace(NETWORKS["ultra-ethernet"], cell_bytes=2**18, queue_round_trips=0.0, window_round_trips=0.1)
+    run = run_packets(messages(STAR, [(i, 7, MIB) for i in range(4)]), STAR, network)
+    assert run.n_lost == 0
+
+
+def test_the_most_bytes_of_the_last_interval_are_kept() -> None:
+    network = replace(BARE, acks="none")
+    run = run_packets(messages(STAR, [(0, 7, 2**13), (1, 7, 2**13)]), STAR, network)
+    assert run.timeline.end_fs.max() < 2 * run.sample_fs * max(1, len(run.queue_bytes))
+    assert run.queue_bytes.max() >= 4096

@@ -75,8 +75,8 @@ def most_window(s: Senders, v: int) -> float:
 
 @compiled
 def bound_window(s: Senders, v: int) -> None:
-    """Keep a window within its bounds."""
-    s.flows[v].window = min(max(s.flows[v].window, float(s.control.least)), most_window(s, v))
+    """Keep a window within its bounds; one packet or cell always fits."""
+    s.flows[v].window = max(min(s.flows[v].window, most_window(s, v)), float(s.control.least))
 
 
 @compiled

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.arrays import I32, I64, column
+from emu.errors import must_be
 from emu.fabric.engine.packets.congestion import DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control, Senders
 from emu.fabric.engine.packets.packet_layout import (
     ADAPTIVE,
@@ -73,7 +74,7 @@ def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rul
         acks_in_order=int(network.acks == "in-order"),
         ack=network.ack_bytes,
         lossless=_LOSSLESS[network.lossless],
-        queue=int(network.queue_round_trips * round_trip_bytes) or network.queue_bytes,
+        queue=int(network.queue_round_trips * round_trip_bytes) if network.queue_round_trips else network.queue_bytes,
         pause_above=network.pause_above_bytes,
         resume_below=network.resume_below_bytes,
         choice=_CHOICE[network.route],
@@ -82,15 +83,22 @@ def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rul
 
 
 def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int, ways: Ways) -> PacketEngine:
-    """Return the arrays of a run before its first event."""
+    """Return the arrays of a run before its first event.
+
+    Raises:
+        InputError: Packets are trimmed, and a queue has no room for one; or a message takes less than its links do.
+    """
     control = control_of(graph, topology, network)
+    rules = _rules(network, ways.n_lanes, control.period * control.bytes_per_fs)
+    if len(graph.hop_link):
+        _check_trimming(rules)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
         queues=_queues(graph.n_links * ways.n_lanes, network),
         tasks=_tasks(graph, ways, has_acks=network.acks != "none"),
         graph=columns(graph),
-        rules=_rules(network, ways.n_lanes, control.period * control.bytes_per_fs),
+        rules=rules,
         senders=Senders(_flows(control, graph.n_tasks), control),
         ways=ways,
         extra=_extra(graph, topology),
@@ -103,6 +111,17 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         **_logs(graph.n_links * ways.n_lanes),
         reg=_registers(seed, graph, topology, network),
     )
+
+
+def _check_trimming(rules: Rules) -> None:
+    """Check that a packet or cell fits an empty queue where packets that do not are trimmed and sent again.
+
+    Raises:
+        InputError: It does not, and would be sent again for ever.
+    """
+    if rules.trims and rules.queue < rules.wire:
+        what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are trimmed"
+        raise must_be("network", "the room of a queue", what, f"{rules.queue} B", "take a larger queue or a smaller cell")
 
 
 def _successors(graph: Graph) -> dict[str, Any]:
@@ -167,12 +186,12 @@ def _shift(graph: Graph, topology: Topology, network: PacketNetwork, buckets: in
     latency = int(topology.links.latency_fs.max(initial=0)) + network.switch_fs
     wire = max(network.wire_bytes(network.unit_bytes), network.ack_bytes)
     horizon = 3 * (wire * slowest_fs + latency) + 1
-    return max(0, ceil(log2(horizon / (buckets - 1))))
+    return min(62, max(0, ceil(log2(horizon / (buckets - 1)))))
 
 
 def _logs(n_queues: int) -> dict[str, Any]:
     """Return room for the lengths of queues over time, and for pauses."""
-    n_samples = max(4, min(512, _SAMPLES // max(1, n_queues)))
+    n_samples = max(4, min(512, _SAMPLES // max(1, n_queues)) // 2 * 2)  # even, for two become one
     return {"samples": np.zeros(n_queues * n_samples, np.int32), "pause_log": np.zeros(4 * LOGGED_PAUSES, np.int64)}
 
 
@@ -201,8 +220,8 @@ def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Cont
         slow=5 * network.unit_bytes * scale,
         constant=0.15 * network.unit_bytes * scale,
         fast=0.25 * scale,
-        mark_from=int(network.mark_from_round_trips * trip * per_fs) or MAX_TICKS,
-        mark_to=int(network.mark_to_round_trips * trip * per_fs) or MAX_TICKS,
+        mark_from=int(network.mark_from_round_trips * trip * per_fs) if network.mark_to_round_trips else MAX_TICKS,
+        mark_to=int(network.mark_to_round_trips * trip * per_fs) if network.mark_to_round_trips else MAX_TICKS,
     )
 
 

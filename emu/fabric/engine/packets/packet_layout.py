@@ -18,7 +18,7 @@ from emu.fabric.engine.state_layout import Columns
 NONE = -1
 MARKED, ASKS = 1, 2  # flags of packets: a queue was long; the sender can send no more before an acknowledgement
 DATA, ACK, TRIMMED, NACK = range(4)  # kinds of packets; of one that is trimmed only the header is left
-SENT, CAME, PAUSE, RESUME, CREDIT, WAKE = range(6)  # kinds of events: a link, a link, a queue, a queue, a queue, a message
+SENT, CAME, PAUSE, RESUME, CREDIT, PASS = range(6)  # kinds of events: a link, a link, a queue, a queue, a credit, a packet
 WAITING, READY, SENDING, OVER = range(4)  # how far a task is
 HASH, IN_TURN, RANDOM, ADAPTIVE = range(4)  # how a packet chooses between links
 LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
@@ -43,15 +43,15 @@ KINDS = 8
 
 PACKET = np.dtype(
     [
-        ("due", "i8"),  # when it is in the next node, with its last byte if it goes no further
+        ("due", "i8"),  # when it is in the next node, with its last byte if it goes no further or nodes store packets
         ("tail", "i8"),  # when its last byte is there
         ("sent", "i8"),  # when its first byte left the sender
+        ("payload", "i8"),  # of an acknowledgement: that of all that it answers
         ("next", "i4"),  # behind it in the same queue, on the same wire, or in the list of free packets
         ("task", "i4"),
         ("state", "i4"),  # the next links that it may take; NONE: it is at its destination
         ("ingress", "i4"),  # the queue that brought it to its node; NONE: it begins there
         ("bytes", "i4"),  # with headers
-        ("payload", "i4"),
         ("number", "i4"),  # in its message
         ("kind", "i2"),
         ("flags", "i2"),  # MARKED, ASKS

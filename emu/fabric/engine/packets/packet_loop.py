@@ -33,6 +33,7 @@ from emu.fabric.engine.packets.packet_layout import (
     NEXT_SAMPLE,
     NONE,
     NOW,
+    PASS,
     PAUSE,
     RESUME,
     SAMPLE_FS,
@@ -223,6 +224,16 @@ def deliver(e: PacketEngine, p: int, now: int) -> None:
 
 
 @compiled
+def pass_on(e: PacketEngine, p: int, now: int) -> None:
+    """Put a packet into the next queue on its way."""
+    k = e.packets[p]
+    q = route(e, p, k.state)
+    hold(e, k.ingress, q, k.bytes, now)
+    enqueue(e, q, p)
+    kick(e, q // e.rules.n_lanes)
+
+
+@compiled
 def come(e: PacketEngine, link: int, now: int) -> None:
     """Let the first packet on a wire come to its node."""
     port = e.ports[link]
@@ -233,11 +244,10 @@ def come(e: PacketEngine, link: int, now: int) -> None:
         add_event(e, e.packets[k.next].due, CAME, link)
     if k.state < 0:
         deliver(e, p, now)
-        return
-    q = route(e, p, k.state)
-    hold(e, k.ingress, q, k.bytes, now)
-    enqueue(e, q, p)
-    kick(e, q // e.rules.n_lanes)
+    elif e.rules.switch > 0:  # not on the wire, where a packet that ends here would wait behind it
+        add_event(e, now + e.rules.switch, PASS, p)
+    else:
+        pass_on(e, p, now)
 
 
 @compiled
@@ -260,6 +270,8 @@ def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
         finish_sending(e, what, now)
     elif kind == CAME:
         come(e, what, now)
+    elif kind == PASS:
+        pass_on(e, what, now)
     elif kind == PAUSE:
         pause(e, what, now)
     elif kind == RESUME:
@@ -270,13 +282,19 @@ def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
 
 
 @compiled
+def put_off(e: PacketEngine) -> None:
+    """Plan the next sample an interval later, or never if that is beyond the clock."""
+    e.reg[NEXT_SAMPLE] = NEVER if e.reg[NEXT_SAMPLE] >= NEVER - e.reg[SAMPLE_FS] else e.reg[NEXT_SAMPLE] + e.reg[SAMPLE_FS]
+
+
+@compiled
 def sample(e: PacketEngine, now: int) -> None:
     """Store the most bytes that each queue had in the intervals that are over; if there is no room, intervals become longer."""
     n = len(e.queues)
     while e.reg[NEXT_SAMPLE] <= now:
         if (e.reg[N_SAMPLES] + 1) * n > len(e.samples):
             e.reg[N_SAMPLES] >>= 1
-            e.reg[NEXT_SAMPLE] += e.reg[SAMPLE_FS]
+            put_off(e)
             e.reg[SAMPLE_FS] *= 2
             for i in range(e.reg[N_SAMPLES]):
                 for q in range(n):
@@ -287,7 +305,15 @@ def sample(e: PacketEngine, now: int) -> None:
             e.samples[first + q] = min(max(e.queues[q].most, e.queues[q].bytes), MOST_BYTES)
             e.queues[q].most = e.queues[q].bytes
         e.reg[N_SAMPLES] += 1
-        e.reg[NEXT_SAMPLE] += e.reg[SAMPLE_FS]
+        put_off(e)
+
+
+def end_samples(e: PacketEngine) -> None:
+    """Store the most bytes of each queue in the last interval, which is not over when a run ends."""
+    n = int(e.reg[N_SAMPLES])
+    sample(e, int(e.reg[NEXT_SAMPLE]))
+    if e.reg[N_SAMPLES] <= n:  # intervals became longer, and the last one longer than it was
+        sample(e, int(e.reg[NEXT_SAMPLE]))
 
 
 @compiled

@@ -14,6 +14,7 @@ Lossless = Literal["none", "pause", "credits", "trim"]
 Route = Literal["hash", "in-turn", "random", "adaptive"]
 Forwarding = Literal["store", "cut-through"]
 Acks = Literal["none", "in-order", "any"]
+MOST_BYTES, MOST_LANES = 2**31 - 1, 64  # of a packet or cell; of a link
 Congestion = Literal["none", "nscc", "dctcp", "window"]
 
 
@@ -83,8 +84,22 @@ def _check_sizes(network: PacketNetwork) -> None:
     if network.cell_bytes % network.payload_bytes:
         what = f"whole packets of {format_size(network.payload_bytes)}"
         raise must_be("network", "cell", what, format_size(network.cell_bytes))
+    _check_largest(network)
     if tuple(sorted(network.adaptive_steps_bytes)) != network.adaptive_steps_bytes:
         raise must_be("network", "adaptive_steps_bytes", "three sizes that rise", network.adaptive_steps_bytes)
+
+
+def _check_largest(network: PacketNetwork) -> None:
+    """Check that numbers fit the engine's records, in which the bytes of a packet are a number of 32 bits."""
+    for name, value in (
+        ("bytes of a packet or cell with its headers", network.wire_bytes(network.unit_bytes)),
+        ("ack_bytes", network.ack_bytes),
+        ("packets_per_ack times the payload of a packet or cell", network.packets_per_ack * network.unit_bytes),
+    ):
+        if value > MOST_BYTES:
+            raise must_be("network", name, f"at most {MOST_BYTES}", value)
+    if network.lanes > MOST_LANES:
+        raise must_be("network", "lanes", f"at most {MOST_LANES}", network.lanes)
 
 
 def _check_room(network: PacketNetwork) -> None:
@@ -102,6 +117,11 @@ def _check_room(network: PacketNetwork) -> None:
         what = f"at least a packet with its headers, {format_size(wire)}"
         mend = "take more credits or a smaller cell"
         raise must_be("network", "credit_bytes", what, format_size(network.credit_bytes), mend)
+    if network.lossless == "credits" and network.acks != "none" and network.ack_bytes > network.credit_bytes:
+        raise must_be("network", "ack_bytes", f"at most credit_bytes, {network.credit_bytes}", network.ack_bytes)
+    if network.mark_from_round_trips > network.mark_to_round_trips:
+        what = f"at most mark_to_round_trips, {network.mark_to_round_trips:g}"
+        raise must_be("network", "mark_from_round_trips", what, f"{network.mark_from_round_trips:g}")
 
 
 _ROCE = PacketNetwork(
@@ -209,6 +229,8 @@ NETWORKS = {network.kind: network for network in (_ROCE, _ULTRA_ETHERNET, _INFIN
 def network_of(kind: str, **settings: Any) -> PacketNetwork:
     """Return a named kind of network with some of its settings changed.
 
+    A room of queues in bytes takes the place of one in round trips that the kind has.
+
     Raises:
         InputError: There is no such kind or setting, or a value does not fit the others.
     """
@@ -219,4 +241,7 @@ def network_of(kind: str, **settings: Any) -> PacketNetwork:
         if name not in known:
             near = "".join(get_close_matches(name, known, 1))
             raise must_be("network", "a setting", f"one of {', '.join(known)}", name, near and f"did you mean {near}?")
+    if "queue_bytes" in settings and settings.setdefault("queue_round_trips", 0.0):
+        what = "left out, or 0, where queue is given"
+        raise must_be("network", "queue_round_trips", what, f"{settings['queue_round_trips']:g}")
     return replace(NETWORKS[kind], **settings)

@@ -21,9 +21,11 @@ from emu.fabric.engine.packets.packet_layout import (
     PAUSES,
     RESUME,
     SENT,
+    TOO_LATE,
     TRIMMED,
     PacketEngine,
 )
+from emu.fabric.engine.state_layout import NEVER
 
 
 @compiled
@@ -100,15 +102,38 @@ def mark(e: PacketEngine, q: int, p: int) -> None:
 
 
 @compiled
+def is_beyond(e: PacketEngine, link: int, p: int, now: int) -> bool:
+    """Return whether a packet that begins to be sent, or what goes back for it, comes only after the end of the clock."""
+    port, k = e.ports[link], e.packets[p]
+    back = 0 if k.ingress < 0 else e.ports[k.ingress // e.rules.n_lanes].latency
+    lasts = k.bytes * port.fs_per_byte + (2.0 * port.latency + back + e.rules.switch)
+    return bool(lasts >= float(NEVER - max(now, k.tail)))
+
+
+@compiled
+def put_on_wire(e: PacketEngine, link: int, p: int) -> None:
+    """Put a packet on the wire of a link, behind those that are under way: none of them is due later."""
+    port = e.ports[link]
+    if port.wire_first < 0:
+        port.wire_first = p
+        add_event(e, e.packets[p].due, CAME, link)
+    else:
+        e.packets[port.wire_last].next = p
+    port.wire_last = p
+
+
+@compiled
 def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     """Begin to send a packet."""
     link = q // e.rules.n_lanes
     port, k = e.ports[link], e.packets[p]
+    if is_beyond(e, link, p, now):
+        e.reg[TOO_LATE] = k.task
+        return
     finish = now + int(np.rint(k.bytes * port.fs_per_byte))
-    due = finish + port.latency + (e.rules.switch if k.state >= 0 else 0)
     if e.rules.cuts_through:
         finish = max(finish, k.tail)
-        due = finish + port.latency if k.state < 0 else now + port.latency + e.rules.switch
+    due = now + port.latency if e.rules.cuts_through and k.state >= 0 else finish + port.latency
     port.is_busy, port.ingress, port.bytes, port.queue = 1, k.ingress, k.bytes, q
     port.task, port.payload = k.task if k.ingress < 0 and k.kind == DATA else NONE, k.payload
     port.carried += k.bytes
@@ -119,12 +144,7 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     if e.rules.lossless == CREDITS:
         e.queues[q].credit -= k.bytes
     add_event(e, finish, SENT, link)
-    if port.wire_first < 0:
-        port.wire_first = p
-        add_event(e, due, CAME, link)
-    else:
-        e.packets[port.wire_last].next = p
-    port.wire_last = p
+    put_on_wire(e, link, p)
 
 
 @compiled

@@ -26,7 +26,7 @@ from emu.fabric.engine.packets.packet_layout import (
     TOO_LATE,
     PacketEngine,
 )
-from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets
+from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets, end_samples
 from emu.fabric.engine.packets.packet_network import PacketNetwork
 from emu.fabric.engine.packets.packet_tasks import begin_tasks
 from emu.fabric.engine.packets.stall import describe_stall
@@ -35,6 +35,8 @@ from emu.fabric.graph import Graph, TaskError, Timeline
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS
 
+MOST_PACKETS = 2**31 - 1  # of a message
+MOST_QUEUES = 2**30
 _EVENTS_PER_S = 5e6
 _STRIDE = 2**22  # events between two looks at the budget
 
@@ -92,6 +94,7 @@ def run_packets(
     engine = lay_out(graph, topology, network, seed, ways or ways_of(graph, topology, network))
     begin_tasks(engine)
     engine = _run(engine, most_events)
+    end_samples(engine)
     late = int(engine.reg[TOO_LATE])
     if late >= 0:
         raise TaskError("graph", "{} ends beyond 9223 s, the end of the clock (2**63 ticks of 1 fs)", late)
@@ -112,6 +115,8 @@ def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 |
     Raises:
         InputError: As `routed_ways`.
     """
+    if len(topology.links) * network.lanes > MOST_QUEUES:
+        raise must_be("packets", "links times lanes", f"at most {MOST_QUEUES}", len(topology.links) * network.lanes)
     if network.route == "hash":
         keys = np.zeros(graph.n_tasks, np.int64) if key is None else key
         return routed_ways(graph, topology, network.lanes, keys, has_acks=network.acks != "none")
@@ -129,16 +134,22 @@ def _check_fit(graph: Graph, topology: Topology, network: PacketNetwork) -> None
     if (graph.hop_weight > 1).any():
         raise InputError("packets: the graph is a quotient, whose tasks stand for several; lower it without symmetry")
     largest = int(graph.size_bytes.max(initial=0))
+    if largest > MOST_PACKETS * network.unit_bytes:
+        what = f"at most {MOST_PACKETS} packets or cells, {MOST_PACKETS * network.unit_bytes} B"
+        raise must_be("packets", "the largest message", what, f"{largest} B", "take larger cells")
     if network.cell_bytes > largest > 0:
         what = f"at most the largest message, {largest} B"
         raise must_be("network", "cell", what, f"{network.cell_bytes} B", "take a smaller cell")
 
 
 def forecast_events(graph: Graph, network: PacketNetwork) -> int:
-    """Return about how many events a run will have: two for each packet on each link, and two for each acknowledgement."""
+    """Return about how many events a run will have: two for each packet on each link, and two for each acknowledgement.
+
+    Where nodes take time to pass a packet on, each link has one more.
+    """
     packets = -(-graph.size_bytes // network.unit_bytes)
     answers = 0 if network.acks == "none" else -(-packets // network.packets_per_ack)
-    return int((2 * (packets + answers) * np.diff(graph.hop_start)).sum())
+    return int(((2 + (network.switch_fs > 0)) * (packets + answers) * np.diff(graph.hop_start)).sum())
 
 
 def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> None:

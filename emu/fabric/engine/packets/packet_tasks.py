@@ -89,7 +89,9 @@ def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
     """Count the bytes of a message that have arrived; with the last of them it ends."""
     t = e.tasks[v]
     t.to_come -= payload
-    if t.to_come == 0:
+    if t.to_come == 0 and e.extra[v] >= NEVER - now:
+        e.reg[TOO_LATE] = v
+    elif t.to_come == 0:
         t.end, t.how_far, t.next = now + e.extra[v], OVER, NONE
         e.reg[N_DONE] += 1
         tell(e, v, ENDED)
