@@ -370,3 +370,13 @@ def test_the_most_bytes_of_the_last_interval_are_kept() -> None:
     run = run_packets(messages(STAR, [(0, 7, 2**13), (1, 7, 2**13)]), STAR, network)
     assert run.timeline.end_fs.max() < 2 * run.sample_fs * max(1, len(run.queue_bytes))
     assert run.queue_bytes.max() >= 4096
+
+
+def test_a_bundle_of_links_has_the_credits_of_each_of_them() -> None:
+    wide = build_topology("switch:n=8,bandwidth=450GB/s,latency=500ns")
+    graph = messages(wide, [(0, 1, 16 * MIB)])
+    bundle = run_packets(graph, wide, NETWORKS["nvlink"]).timeline.end_s
+    one = run_packets(graph, wide, replace(NETWORKS["nvlink"], credit_link_Bps=0.0)).timeline.end_s
+    fluid = run_graph(graph).end_s * wire_bytes(NETWORKS["nvlink"], MIB) / MIB
+    assert bundle == pytest.approx(fluid, rel=0.01)
+    assert one > 3 * bundle  # 68 KiB in a round trip of 1 us
