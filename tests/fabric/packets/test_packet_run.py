@@ -380,3 +380,19 @@ def test_a_bundle_of_links_has_the_credits_of_each_of_them() -> None:
     fluid = run_graph(graph).end_s * wire_bytes(NETWORKS["nvlink"], MIB) / MIB
     assert bundle == pytest.approx(fluid, rel=0.01)
     assert one > 3 * bundle  # 68 KiB in a round trip of 1 us
+
+
+def test_numbers_that_the_records_cannot_hold_are_refused() -> None:
+    tiny = replace(BARE, payload_bytes=1)
+    with pytest.raises(InputError, match=r"the largest message must be at most 2147483647 packets or cells"):
+        run_packets(messages(STAR, [(0, 7, 2**31)]), STAR, tiny)
+    with pytest.raises(
+        InputError, match="bytes of a packet or cell with its headers must be at most 2147483647, got 2147483648"
+    ):
+        replace(BARE, payload_bytes=2**31)
+
+
+def test_a_message_whose_software_ends_beyond_the_clock_is_named() -> None:
+    late = replace(messages(STAR, [(0, 7, MIB)]), alpha_fs=np.array([2**63 - 1]))
+    with pytest.raises(InputError, match="ends beyond 9223 s"):
+        run_packets(late, STAR, BARE)
