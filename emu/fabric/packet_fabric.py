@@ -16,7 +16,7 @@ from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
 from emu.fabric.graph import Graph
 from emu.registry import parse_call
 from emu.topology.topology import Topology
-from emu.units import format_size, format_time, parse_size, parse_time, seconds
+from emu.units import format_bandwidth, format_size, format_time, parse_size, parse_time, seconds
 
 FLUID, PACKETS = "fluid", "packets"
 DEFAULT_EVENTS = 2**31  # some minutes
@@ -87,8 +87,9 @@ def _loss_sentence(network: PacketNetwork) -> str:
         low, high = format_size(network.resume_below_bytes), format_size(network.pause_above_bytes)
         return f"a link pauses while more than {high} that it brought wait behind it, until less than {low} do; {control}"
     if network.lossless == "credits":
-        slows = "which slow down a link whose bandwidth times its round trip is more, such as a bundle of links"
-        return f"a link has credits for {format_size(network.credit_bytes)} in each of its lanes, {slows}; {control}"
+        slows = "which slow down a link whose bandwidth times its round trip is more"
+        each = f" for each {format_bandwidth(network.credit_link_Bps)} of it" if network.credit_link_Bps else ""
+        return f"a link has credits for {format_size(network.credit_bytes)} in each of its lanes{each}, {slows}; {control}"
     lost = "what finds a queue full is sent again" if network.lossless == "trim" else "queues have no limit"
     return f"{lost}; {control}"
 

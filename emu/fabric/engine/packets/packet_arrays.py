@@ -95,7 +95,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
-        queues=_queues(graph.n_links * ways.n_lanes, network),
+        queues=_queues(graph, ways.n_lanes, network),
         tasks=_tasks(graph, ways, has_acks=network.acks != "none"),
         graph=columns(graph),
         rules=rules,
@@ -267,12 +267,13 @@ def _ports(graph: Graph, topology: Topology) -> NDArray[np.void]:
     return ports
 
 
-def _queues(n_queues: int, network: PacketNetwork) -> NDArray[np.void]:
-    """Return [Q] the queues, empty."""
-    queues = align_records(n_queues, QUEUE)
+def _queues(graph: Graph, n_lanes: int, network: PacketNetwork) -> NDArray[np.void]:
+    """Return [Q] the queues, empty; a link that is a bundle has the credits of its links."""
+    queues = align_records(graph.n_links * n_lanes, QUEUE)
     for name in ("first", "own_first", "circle", "blocker"):
         queues[name] = NONE
-    queues["credit"] = network.credit_bytes
+    bundled = np.maximum(1, np.rint(graph.capacity_Bps / network.credit_link_Bps)) if network.credit_link_Bps else 1
+    queues["credit"] = np.repeat(network.credit_bytes * np.broadcast_to(bundled, graph.n_links), n_lanes)
     return queues
 
 

@@ -36,6 +36,7 @@ class PacketNetwork:
     pause_above_bytes: int = 0  # from one link, in the node behind it: the sender is asked to pause above it
     resume_below_bytes: int = 0  # and to go on below it
     credit_bytes: int = 0  # room behind a link, for each lane
+    credit_link_Bps: float = 0.0  # of the link that this room is for: a faster one is a bundle with more; 0: of any link
     lanes: int = 1  # priority classes or virtual lanes of a link
     route: Route = "hash"  # hash: the path of the graph; else among the shortest ones, packet by packet
     adaptive_steps_bytes: tuple[int, int, int] = (0, 0, 0)  # queues of equal class are equally good
@@ -167,9 +168,11 @@ _NVLINK = PacketNetwork(
     forwarding="cut-through",
     lossless="credits",
     credit_bytes=256 * 272,
+    credit_link_Bps=25e9,
     sources=(
         "packets of up to 16 flits of 16 B with payload and one of header; credits: Foley and Danskin, Ultra-Performance "
         "Pascal GPU and NVLink Interconnect, IEEE Micro 37(2), 2017",
+        "25 GB/s each way in an NVLink of the second to the fourth generation: NVIDIA H100 Tensor Core GPU Architecture, 2022",
     ),
     assumed=("credit_bytes", "switch_fs"),
 )
