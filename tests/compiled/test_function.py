@@ -188,7 +188,7 @@ def test_timing_imports_no_numba_until_something_is_timed() -> None:
 
 def test_few_numbers_need_no_compiler_and_many_do() -> None:
     code = (
-        "import sys, numpy as np\nfrom emu.arrays import column\nfrom emu.fabric.lowering.message_routes import stable_order\n"
+        "import sys, numpy as np\nfrom emu.arrays import column\nfrom emu.fabric.lowering.row_order import stable_order\n"
         "for keys in (np.zeros(100), np.zeros(10**6)):\n"
         "    stable_order(column(keys, np.int32), 1, column(keys, np.int32), 2)\n    print('numba' in sys.modules)\n"
     )
