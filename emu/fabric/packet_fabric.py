@@ -13,6 +13,7 @@ from emu.arrays import I64
 from emu.errors import either, must_be
 from emu.fabric.engine.packets.packet_network import ASSUMED_NETWORK, PacketNetwork, network_of
 from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
+from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.graph import Graph
 from emu.registry import parse_call
 from emu.topology.topology import Topology
@@ -31,16 +32,19 @@ class PacketFabric:
     seed: int = 0
     most_events: int = DEFAULT_EVENTS
 
-    def run(self, graph: Graph, topology: Topology, key: I64, seed: int | None = None) -> PacketRun:
-        """Return the run of a graph; the errors are those of `run_packets` and `ways_of`.
+    def ways(self, graph: Graph, topology: Topology, key: I64) -> Ways:
+        """Return the ways of the messages of a graph, by [V] the keys of their routes; the errors are those of `ways_of`."""
+        return ways_of(graph, topology, self.network, key)
+
+    def run(self, graph: Graph, topology: Topology, ways: Ways, seed: int | None = None) -> PacketRun:
+        """Return the run of a graph; the errors are those of `run_packets`.
 
         Args:
             graph: The graph.
             topology: Its topology.
-            key: [V] the key of each message's route.
+            ways: The ways of its messages, which do not depend on when they start.
             seed: Decides all that is random; by default the fabric's own.
         """
-        ways = ways_of(graph, topology, self.network, key)
         return run_packets(graph, topology, self.network, self.seed if seed is None else seed, ways, self.most_events)
 
     @property

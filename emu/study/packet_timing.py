@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import I64, column
+from emu.collective.schedule import Schedule
 from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import lower, store_rows
@@ -52,9 +53,9 @@ def time_packets(job: CollectiveJob, fabric: PacketFabric, launch_s: float = 0.0
         InputError: As `time_collective`; or the network does not fit.
         RunError: Packets wait for one another in a circle, or the budget is spent.
     """
-    (graph, key), topology = _graph(job), job.topology
-    with name_tasks(job.name, partial(message_name, store_rows(job.on_fabric()), graph)):
-        run = fabric.run(graph, topology, key)
+    (graph, key, schedule), topology = _graph(job), job.topology
+    with name_tasks(job.name, partial(message_name, schedule, graph)):
+        run = fabric.run(graph, topology, fabric.ways(graph, topology, key))
         fluid = run_graph(graph)
     return run.timeline, figures_of(run, fabric, topology, launch_s + fluid.end_s)
 
@@ -64,18 +65,19 @@ def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spre
 
     None stands for times that differ by at most one tick for each task, as much as starts are moved.
     """
-    graph, key = _graph(job)
-    ends = [fabric.run(perturb(graph, seed), job.topology, key, fabric.seed + seed).timeline.end_s for seed in range(seeds)]
+    (graph, key, _), topology = _graph(job), job.topology
+    ways = fabric.ways(graph, topology, key)
+    ends = [fabric.run(perturb(graph, seed), topology, ways, fabric.seed + seed).timeline.end_s for seed in range(seeds)]
     return Spread(seeds, min(ends), max(ends)) if max(ends) - min(ends) > seconds(graph.n_tasks) else None
 
 
-def _graph(job: CollectiveJob) -> tuple[Graph, I64]:
-    """Return the graph of a collective in which each message stands for itself, and [V] the key of each message's route."""
+def _graph(job: CollectiveJob) -> tuple[Graph, I64, Schedule]:
+    """Return the graph of a collective, a task for each message, with [V] the keys of their routes, and its schedule."""
     placed = job.on_fabric()
     with job.name_even_sizes():
         full = store_rows(placed)
         graph = lower(replace(placed, schedule=full), Joins.NONE).graph
-    return graph, column(placed.key * CHANNELS + full.channel[graph.origin], np.int64)
+    return graph, column(placed.key * CHANNELS + full.channel[graph.origin], np.int64), full
 
 
 def figures_of(run: PacketRun, fabric: PacketFabric, topology: Topology, fluid_s: float) -> PacketFigures:

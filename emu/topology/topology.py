@@ -268,10 +268,7 @@ class Topology:
 
         The last two fix the router.
         """
-        links = (getattr(self.links, n) for n in Links.__slots__)
-        switching_fs = None if self.circuits is None else self.circuits.switching_fs
-        sizes = (self.name, self.n_npus, self.n_nodes, self.dims, self.routing)
-        return digest((*sizes, *links, self.cost, self.relays, self.message_fs, self.adding_fs, self.adds, switching_fs))
+        return _digest_of(self)
 
 
 def check_link_count(name: str, count: int) -> None:
@@ -310,3 +307,13 @@ def cached_by_topology(most: int) -> Callable[[Of[P, R]], Of[P, R]]:
         return of
 
     return keeping
+
+
+@cached_by_topology(1)
+def _digest_of(topology: Topology) -> str:
+    """Return the digest of a topology, which takes as long as its links are many."""
+    links = (getattr(topology.links, n) for n in Links.__slots__)
+    switching_fs = None if topology.circuits is None else topology.circuits.switching_fs
+    sizes = (topology.name, topology.n_npus, topology.n_nodes, topology.dims, topology.routing)
+    costs = (topology.cost, topology.relays, topology.message_fs, topology.adding_fs, topology.adds, switching_fs)
+    return digest((*sizes, *links, *costs))

@@ -11,7 +11,7 @@ from typing import Any
 from emu.arrays import digest
 from emu.sources import code_digest
 from emu.store import ValueTable, user_folder
-from emu.topology.topology import Topology, cached_by_topology
+from emu.topology.topology import Topology
 
 _MOST = 2**16  # choices that are kept, the last made
 _TABLES: list[ValueTable] = []  # the table in use: one or none
@@ -64,10 +64,4 @@ def _give_up(table: ValueTable, error: Exception) -> None:
 
 def _whole_key(topology: Topology, key: str) -> str:
     """Return the key of an entry among those of all fabrics and all code."""
-    return digest((code_digest(), _fabric_digest(topology), key))
-
-
-@cached_by_topology(1)
-def _fabric_digest(topology: Topology) -> str:
-    """Return the digest of a topology, which takes as long as its links are many."""
-    return topology.digest()
+    return digest((code_digest(), topology.digest(), key))
