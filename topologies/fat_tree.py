@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from emu.errors import must_be
-from emu.topology.builders.clos import Tier, clos, clos_invariants, count
+from emu.topology.builders.clos import ClosRoute, Tier, clos, clos_invariants, count
 from emu.topology.builders.wiring import SwitchAdding
 from emu.topology.catalogue import (
     HOP_LATENCY,
@@ -67,17 +67,25 @@ def _tier_name(tier: int) -> str:
     return f"tier {tier} to {tier + 1}" if tier else "NPU to tier 1"
 
 
-def _invariants(adding: object = None, adds: str = "no", **settings: Any) -> Invariants:
+def _invariants(adding: object = None, adds: str = "no", route: str = "hash", **settings: Any) -> Invariants:
     """Return the invariants of the topology by closed forms."""
     return clos_invariants(_tiers(**settings))
 
 
-def _assumptions(planes: int, bandwidth: float, latency: int) -> tuple[str, ...]:
+_ROUTES: dict[str, str] = {
+    "hash": "of the ways up a message takes the one that a hash of its ends and its channel names (ECMP)",
+    "disjoint": "the channels of a pair take the ways up in turn; a hash of its ends says which comes first",
+    "spray": "each message is split evenly over all the ways up of its pair; what comes out of order waits at the receiver",
+}
+Route = Annotated[ClosRoute, one_of(*_ROUTES)]
+
+
+def _assumptions(planes: int, bandwidth: float, latency: int, route: str) -> tuple[str, ...]:
     """Return the sentences that say what the topology assumes."""
     spread = f"{planes} equal planes side by side, over which an NPU spreads each message evenly: a link is {planes} ports"
     return (
         f"a port carries {format_bandwidth(bandwidth)} one way, a hop takes {format_time(seconds(latency))}",
-        "of the ways up a message takes the one that a hash of its ends and its channel names (ECMP)",
+        _ROUTES[route],
         *([spread] if planes > 1 else []),
     )
 
@@ -93,6 +101,8 @@ def _assumptions(planes: int, bandwidth: float, latency: int) -> tuple[str, ...]
         "radix=5,tiers=1",
         "radix=2,tiers=4",
         "radix=8,adds=yes",
+        "radix=8,route=spray",
+        "radix=4,tiers=3,taper=1,route=disjoint",
     ),
     full=(
         "radix=64,tiers=3",
@@ -110,18 +120,21 @@ def fat_tree(
     planes: Count = 1,
     bandwidth: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
+    route: Route = "hash",
     *,
     adding: LeafAdding,
 ) -> Topology:
     """Join hosts by tiers of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
 
     `taper=7x7` gives each tier below the top its own ratio; RailX's 1:7:49 is `tiers=3,taper=7`. `planes` are equal trees side
-    by side, bundled. `adds=yes`: switches of the lowest tier add what their hosts send, as InfiniBand's can (SHARP).
+    by side, bundled. `route` says how messages take equal ways: by a hash, channels in turn (disjoint), or each message all of
+    them (spray). `adds=yes`: switches of the lowest tier add what their hosts send, as InfiniBand's can (SHARP).
     """
     built = _tiers(radix, tiers, taper, planes, bandwidth, latency)
     counts = count(built)
     bill = {"switch": planes * counts.switches, "optical transceiver": 2 * planes * sum(counts.cables)}
-    return adding.of(clos("fat-tree", built, bill, _assumptions(planes, bandwidth, latency)), *_leaves(built))
+    found = clos("fat-tree", built, bill, _assumptions(planes, bandwidth, latency, route), route)
+    return adding.of(found, *_leaves(built))
 
 
 def _leaves(built: list[Tier]) -> tuple[int, int]:
@@ -142,7 +155,7 @@ def _pgft_tiers(
     return [Tier(m, w, bandwidth, latency, p, name=_tier_name(i)) for i, (m, w, p) in columns]
 
 
-def _pgft_invariants(adding: object = None, adds: str = "no", **settings: Any) -> Invariants:
+def _pgft_invariants(adding: object = None, adds: str = "no", route: str = "hash", **settings: Any) -> Invariants:
     """Return the invariants of the pgft topology by closed forms."""
     return clos_invariants(_pgft_tiers(**settings))
 
@@ -150,7 +163,13 @@ def _pgft_invariants(adding: object = None, adds: str = "no", **settings: Any) -
 @topology(
     "fat-tree:pgft",
     source="Zahavi, D-Mod-K routing on real life fat trees (CCIT report 776, 2010); Öhring et al., IPPS 1995",
-    examples=("down=8x8,up=1x4,parallel=1x2", "down=4x2x3,up=1x2x2", "down=6x2,up=2x3,parallel=1x1", "down=5,up=2,parallel=3"),
+    examples=(
+        "down=8x8,up=1x4,parallel=1x2",
+        "down=4x2x3,up=1x2x2",
+        "down=6x2,up=2x3,parallel=1x1",
+        "down=5,up=2,parallel=3",
+        "down=4x2,up=1x2,parallel=2x1,route=spray",
+    ),
     invariants=_pgft_invariants,
 )
 def pgft(
@@ -159,6 +178,7 @@ def pgft(
     parallel: Dims = (1,),
     bandwidth: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
+    route: Route = "hash",
     *,
     adding: LeafAdding,
 ) -> Topology:
@@ -170,8 +190,9 @@ def pgft(
         parallel: p, cables to each parent.
         bandwidth: Bandwidth of a cable.
         latency: Latency of a hop.
+        route: How messages take the equal ways: by a hash, the channels of a pair in turn, or each message all of them.
         adding: Whether switches of the lowest tier add what their hosts send (SHARP).
     """
     built = _pgft_tiers(down, up, parallel, bandwidth, latency)
-    found = clos("fat-tree:pgft", built, {"switch": count(built).switches}, _assumptions(1, bandwidth, latency))
+    found = clos("fat-tree:pgft", built, {"switch": count(built).switches}, _assumptions(1, bandwidth, latency, route), route)
     return adding.of(found, *_leaves(built))

@@ -150,7 +150,7 @@ def _own_fs(placed: PlacedSchedule) -> F64:
     copies = np.arange(len(placed.copies(None).first))
     ways, (src, dst, _) = routes_of_pairs(placed.topology, placed.route_pairs(copies)), placed.classes.pairs
     sent = np.repeat(placed.classes.pair_bytes, len(copies))
-    crossing = np.repeat(sent, np.diff(ways.start)) / ways.capacity_Bps[ways.link]
+    crossing = np.repeat(sent, np.diff(ways.start)) * ways.weight / ways.capacity_Bps[ways.link]
     found = np.zeros(placed.nodes.size)
     for end, waits in ((src, 0), (dst, 1)):
         who = placed.who(end, copies).ravel()

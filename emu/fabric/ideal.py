@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool, column, digest, ramps
+from emu.arrays import I64, Bool, column, digest, ramps
 from emu.collective.claim import Fabric
 from emu.collective.schedule import Schedule
 from emu.equivalence import components
@@ -40,7 +40,7 @@ def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[tuple[
     """
     of_part = np.repeat(np.arange(len(placed)), [len(each.nodes) for each in placed])
     crossing = _CrossedLinks.of(placed)
-    return crossing.cluster, _kinds_and_links(crossing, of_part, placed[0].topology.links.bandwidth_Bps)
+    return crossing.cluster, _kinds_and_links(crossing, of_part, placed[0].topology)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -52,24 +52,27 @@ class _CrossedLinks:
     head_fs: I64  # [pairs] latency of each pair's route
     hops: I64  # [pairs] number of hops of each pair's route
     link: I64  # [H] links of the routes, one after another
+    weight: I64  # [H] parts of a message that cross each of them
 
     @staticmethod
     def of(placed: Sequence[PlacedSchedule]) -> "_CrossedLinks":
         """Return the routes of all pairs of all placed schedules."""
         several, firsts = [_routes_of_groups(each) for each in placed], np.cumsum([0, *(len(each.nodes) for each in placed)])
         group = np.concatenate([each[0] + first for each, first in zip(several, firsts, strict=False)])
-        head, hops, link = (np.concatenate([each[i] for each in several]) for i in (1, 2, 3))
+        head, hops, link, weight = (np.concatenate([each[i] for each in several]) for i in (1, 2, 3, 4))
         cluster = _clusters(np.repeat(group, hops), link, int(firsts[-1]))
         by = np.lexsort((group, cluster[group]))
-        return _CrossedLinks(cluster, group[by], head[by], hops[by], link[ramps((np.cumsum(hops) - hops)[by], hops[by])])
+        hop = ramps((np.cumsum(hops) - hops)[by], hops[by])
+        return _CrossedLinks(cluster, group[by], head[by], hops[by], link[hop], weight[hop])
 
 
-def _routes_of_groups(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
-    """Return the group of each pair, its latency and its number of hops, then the links of all pairs."""
+def _routes_of_groups(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64, I64]:
+    """Return the group of each pair, its latency and its number of hops, then the links of all pairs and their weights."""
     n = len(placed.copies(None).first)
     ways = routes_of_pairs(placed.topology, placed.route_pairs(np.arange(n)))
     group = np.arange(n) // (placed.schedule.n_participants if placed.by_rank else 1)
-    return np.tile(group, len(ways.head_fs) // max(1, n)), ways.head_fs, np.diff(ways.start), column(ways.link, np.int64)
+    link, weight = column(ways.link, np.int64), column(ways.weight, np.int64)
+    return np.tile(group, len(ways.head_fs) // max(1, n)), ways.head_fs, np.diff(ways.start), link, weight
 
 
 def _clusters(group: I64, link: I64, n_groups: int) -> I64:
@@ -86,14 +89,15 @@ def _clusters(group: I64, link: I64, n_groups: int) -> I64:
     return components(n_groups + n_links, group, n_groups + number[link])[:n_groups]
 
 
-def _kinds_and_links(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> list[tuple[str, I64]]:
+def _kinds_and_links(crossing: _CrossedLinks, of_part: I64, topology: Topology) -> list[tuple[str, I64]]:
     """Return, for each link cluster, the digest of its kind and its links in the order in which its routes come to them.
 
     Args:
         crossing: The pairs of all groups, and their routes.
         of_part: [G] the number of the placed schedule that each group belongs to.
-        capacity_Bps: The bandwidth of each link of the topology.
+        topology: The topology.
     """
+    capacity_Bps, parts = topology.capacity_Bps, topology.parts
     of_pair = crossing.cluster[crossing.group]
     of_hop = np.repeat(of_pair, crossing.hops)
     crossed, first, number = np.unique(of_hop * len(capacity_Bps) + crossing.link, return_index=True, return_inverse=True)
@@ -102,7 +106,7 @@ def _kinds_and_links(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -
     place[by] = np.arange(len(by)) - np.searchsorted(of_link, of_link)
     begins = np.diff(crossing.group, prepend=-1) != 0  # of a group; a cluster begins with one
     of_pairs = np.stack((begins, of_part[crossing.group], crossing.head_fs, crossing.hops), axis=1)
-    columns = of_pairs, place[number], capacity_Bps[link].view(np.int64)
+    columns = of_pairs, place[number] * parts + crossing.weight - 1, capacity_Bps[link].view(np.int64)
     every = np.arange(crossing.cluster.max(initial=-1) + 2)
     bounds = np.stack([np.searchsorted(each, every) for each in (of_pair, of_hop, of_link)], axis=1)
     slices = zip(bounds[:-1, -1].tolist(), bounds[1:, -1].tolist(), strict=True)

@@ -15,6 +15,7 @@ from emu.equivalence import Orbits
 from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
+from emu.topology.paths.spray import shares_kept
 from emu.topology.symmetry_search import LinkImages
 from emu.topology.topology import Topology, cached_by_topology
 
@@ -163,6 +164,9 @@ def _ways_kept(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPow
 def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[Move, ...]) -> int | None:
     """Return the number of hops of the routes of pairs; None unless each move maps them onto the routes of the moved pairs."""
     src, dst, key = pairs
+    if topology.spray is not None:
+        hops = [shares_kept(topology, topology.spray, pairs, *move) for move in moves]
+        return None if None in hops else hops[0]
     found = topology.router(*pairs)
     for node, link in moves:
         image = topology.router(column(node[src], np.int64), column(node[dst], np.int64), key)

@@ -16,6 +16,7 @@ from emu.arrays import F64, I64, column
 from emu.fabric.lowering.classes import Classes
 from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
+from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
 
 _HEADS = 16  # number of different latencies for which a lower bound is tried
@@ -74,7 +75,7 @@ def rounds_of(placed: Sequence[PlacedSchedule], most: int) -> Rounds | None:
     if None in sizes or any(each != sizes[0] for each in sizes) or not sizes[0]:
         return None
     sent = [_count_messages(each, of, sizes[0]) for each, of in zip(placed, rounds, strict=True) if of is not None]
-    return _time_groups(sent, placed[0].topology.links.bandwidth_Bps / TICKS_PER_S)
+    return _time_groups(sent, placed[0].topology)
 
 
 def _rounds(classes: Classes, most: int) -> I64 | None:
@@ -120,13 +121,14 @@ def _count_messages(placed: PlacedSchedule, rounds: I64, sizes: list[int]) -> _M
     )
 
 
-def _time_groups(sent: Sequence[_MessageCounts], rate: F64) -> Rounds:
+def _time_groups(sent: Sequence[_MessageCounts], topology: Topology) -> Rounds:
     """Return the times of all groups together.
 
     Args:
         sent: The messages of each placed schedule.
-        rate: [L] the bandwidth of each link in bytes per tick.
+        topology: Their topology.
     """
+    rate = topology.capacity_Bps / TICKS_PER_S
     total, crossing, most_fs = np.zeros(len(rate)), np.zeros(len(rate)), 0.0
     alike = np.column_stack([sent[0].size_bytes, *(each.number for each in sent)])
     first, times = np.unique(alike, axis=0, return_index=True, return_counts=True)[1:]
@@ -136,7 +138,7 @@ def _time_groups(sent: Sequence[_MessageCounts], rate: F64) -> Rounds:
         most_fs += n * max(_last_arrival(each, r, taken) for each in sent)
         total, crossing = total + n * taken, crossing + n * number * taken
     busiest = total.argmax()
-    flows = float(crossing[busiest] / total[busiest]) if total[busiest] else 1.0
+    flows = max(1.0, float(crossing[busiest] / total[busiest]) / topology.parts) if total[busiest] else 1.0
     return Rounds(min(_least_time(sent, rate), most_fs), most_fs, total / TICKS_PER_S, flows)
 
 
@@ -149,7 +151,8 @@ def _sum_on_links(sent: _MessageCounts, amount: F64 | I64, n_links: int) -> F64:
         n_links: The number of links.
     """
     of_way = np.repeat(amount, len(sent.ways.head_fs) // max(1, len(amount)))
-    return column(np.bincount(sent.ways.link, np.repeat(of_way, np.diff(sent.ways.start)), n_links), np.float64)
+    crossing = np.repeat(of_way, np.diff(sent.ways.start)) * sent.ways.weight
+    return column(np.bincount(sent.ways.link, crossing, n_links), np.float64)
 
 
 def _last_arrival(sent: _MessageCounts, r: int, taken: F64) -> float:

@@ -23,6 +23,7 @@ from emu.fabric.job_symmetry import domain_of, fewest_of
 from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, lay, lower, store_rows
 from emu.fabric.lowering.classes import Domain, Joins, invariant
 from emu.fabric.lowering.graph_columns import message_name
+from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import Spread, spread, time_alone
 from emu.topology.placement import with_helpers
@@ -167,10 +168,10 @@ def _busiest_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> f
     ends = (plan.src[sent].astype(np.int64) * n + plan.dst[sent]) * channels + plan.channel[sent]
     pairs, number = distinct(ends, n * n * channels)
     (src, dst), channel = np.divmod(pairs // channels, n), pairs % channels
-    routes = topology.routes(nodes[src], nodes[dst], channel)
+    ways = routes_of_pairs(topology, (nodes[src], nodes[dst], channel))
     crossing = np.bincount(number, sizes[plan.slot[sent]], len(pairs))
-    carried = np.bincount(routes.link, np.repeat(crossing, routes.hops), len(topology.links))
-    return float((carried / topology.links.bandwidth_Bps).max(initial=0.0)) * TICKS_PER_S
+    carried = np.bincount(ways.link, np.repeat(crossing, np.diff(ways.start)) * ways.weight, len(topology.links))
+    return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 
 
 def _channels(plan: Schedule) -> int:
@@ -313,10 +314,9 @@ def _ways(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> 
     asked, number = distinct(way, n * n * channels)
     (src, dst), channel = np.divmod(asked // channels, n), asked % channels
     away = np.flatnonzero(src != dst)
-    routes = topology.routes(nodes[src[away]], nodes[dst[away]], channel[away])
+    ways = routes_of_pairs(topology, (nodes[src[away]], nodes[dst[away]], channel[away]))
     alpha_fs, fs_per_byte = np.zeros(len(asked)), np.zeros(len(asked))
-    links = topology.links
     if len(away):
-        alpha_fs[away] = np.add.reduceat(links.latency_fs[routes.link], routes.start[:-1])
-        fs_per_byte[away] = TICKS_PER_S / np.minimum.reduceat(links.bandwidth_Bps[routes.link], routes.start[:-1])
+        alpha_fs[away] = ways.head_fs
+        fs_per_byte[away] = TICKS_PER_S / np.minimum.reduceat(ways.capacity_Bps[ways.link] / ways.weight, ways.start[:-1])
     return alpha_fs[number], fs_per_byte[number]

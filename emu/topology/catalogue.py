@@ -4,6 +4,7 @@ The arguments of a builder are its settings; their annotations say how each is r
 share may be one dataclass: its fields are settings as well.
 """
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +63,8 @@ def one_of(*words: str) -> SettingKind:
 
     def read(text: str, name: str) -> str:
         if text not in words:
-            raise must_be("topology", name, " or ".join(words), text)
+            near = "".join(difflib.get_close_matches(text, words, n=1))
+            raise must_be("topology", name, " or ".join(words), text, near and f"did you mean {near}?")
         return text
 
     return SettingKind(read, str)

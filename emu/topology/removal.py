@@ -11,6 +11,7 @@ from emu.equivalence import components
 from emu.errors import must_be
 from emu.topology.builders.route_parts import interleave, mix
 from emu.topology.paths.shortest_paths import shortest
+from emu.topology.paths.spray import without_links
 from emu.topology.topology import CHANNELS, Circuits, Links, Router, Routes, Topology
 
 _TRIES = 32  # keys for which a pair's own route is tried, until one is intact
@@ -48,6 +49,7 @@ def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike 
         name=topology.name + _failure_words(topology, np.flatnonzero(dead_nodes), np.flatnonzero(dead_links)),
         links=left,
         router=router,
+        spray=topology.spray and without_links(topology.spray, dead, router.number, detour),
         circuits=turned,
         symmetry=None,
         cost=cost,

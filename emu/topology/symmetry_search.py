@@ -21,6 +21,7 @@ from emu.arrays import I64, Bool, column, spread
 from emu.equivalence import shift, turns
 from emu.topology.builders.route_parts import mix
 from emu.topology.facts.facts import routes_spread, some_pairs
+from emu.topology.paths.spray import shares_kept
 from emu.topology.topology import CHANNELS, Links, Topology, cached_by_topology
 
 
@@ -160,6 +161,8 @@ def keeps_routes(topology: Topology, node: I64, link: I64, pairs: tuple[I64, I64
     """
     src, dst = pairs
     keys = np.full(len(src), key)
+    if topology.spray is not None:
+        return shares_kept(topology, topology.spray, (src, dst, keys), node, link) is not None
     here, there = topology.routes(src, dst, keys), topology.routes(node[src], node[dst], keys)
     return np.array_equal(here.start, there.start) and np.array_equal(link[here.link], there.link)
 

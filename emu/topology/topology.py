@@ -91,6 +91,18 @@ class Circuits:
     switching_fs: int  # ticks in which a switch changes its state
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Spray:
+    """The rule by which each message between two NPUs is split evenly over the ways of its pair.
+
+    A link that k of the n ways of a pair cross carries k / n of its messages: k `parts` / n parts, a whole number.
+    """
+
+    parts: int  # equal parts into which a message is cut
+    ways: Callable[[I64, I64], tuple[I64, Routes]]  # (src, dst) -> [P] ways of each pair; their routes, pair after pair
+    most: int  # the most ways of a pair
+
+
 @dataclass(frozen=True, slots=True)
 class FailedParts:
     """The failed parts of a machine, by their numbers in the whole machine."""
@@ -173,6 +185,7 @@ class Topology:
     adds: bool = False  # whether its switches can add what they pass on, as NVLink's and some InfiniteBand switches can
     adders: Bool | None = None  # [n_nodes] switches that add for NPUs on their own links, if software asks; None: all
     circuits: Circuits | None = None  # optical switches that turn during a run; None: none
+    spray: Spray | None = None  # splits messages over several ways; None: each takes the one of its router
     symmetry: Symmetry | None = None  # gives its symmetries; None: none are declared, and none are used
     cost: I64 | None = None  # [L] cost of each link, where costs decide routes; None: the number of links decides
     names: Callable[[int], str] | None = None  # gives the name of a node; None: nodes have numbers only
@@ -234,6 +247,17 @@ class Topology:
             why = f": {self.lost(a, b)}" if self.lost else ""
             raise InputError(f"{self.name}: no route from node {a} to node {b}{why}")
         return found
+
+    @property
+    def parts(self) -> int:
+        """The equal parts into which a message is cut, so that each link carries a whole number of them; 1: it stays whole."""
+        return 1 if self.spray is None else self.spray.parts
+
+    @property
+    def capacity_Bps(self) -> F64:  # noqa: N802  units keep their case
+        """[L] the bandwidth of each link as graphs have it: times the parts of a message, which the weights of hops count."""
+        rate = column(self.links.bandwidth_Bps, np.float64)
+        return rate if self.spray is None else column(rate * self.spray.parts, np.float64)
 
     @property
     def passes(self) -> Bool:
@@ -316,4 +340,5 @@ def _digest_of(topology: Topology) -> str:
     switching_fs = None if topology.circuits is None else topology.circuits.switching_fs
     sizes = (topology.name, topology.n_npus, topology.n_nodes, topology.dims, topology.routing)
     costs = (topology.cost, topology.relays, topology.message_fs, topology.adding_fs, topology.adds, switching_fs)
-    return digest((*sizes, *links, *costs))
+    sprays = () if topology.spray is None else ("spray", topology.spray.parts)
+    return digest((*sizes, *links, *costs, *sprays))

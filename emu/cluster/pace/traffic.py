@@ -50,7 +50,7 @@ class Traffic:
         self._course, self._launch_fs, self._under = course, launch_fs, under
         self._now = course.whole
         self._topology, self._placement = self._laid_out()
-        self._state = State(column(self._topology.links.bandwidth_Bps, np.float64))
+        self._state = State(self._topology.capacity_Bps)
         self.moments = list[MachineMoment]()  # that have come, and that nobody has taken notice of
         self._whats: dict[int, tuple[BatchKey, tuple[int, ...]]] = {}  # by request: what it is, and of whom
         self._of, self._row = np.zeros(0, np.int64), np.zeros(0, np.int64)  # of each task its request, and which of its it is
@@ -172,7 +172,7 @@ class Traffic:
                 moment = replace(moment, stops=str(error))
         self.moments.append(moment)
         for link in np.flatnonzero(moment.share != share).tolist():
-            capacity_Bps = self._topology.links.bandwidth_Bps[link] * moment.share[link]
+            capacity_Bps = self._topology.capacity_Bps[link] * moment.share[link]
             self._state.set_capacity(link, self._state.now_fs, float(capacity_Bps))
 
     def _move_over(self) -> None:
@@ -193,7 +193,7 @@ class Traffic:
             what, ranks = self._whats[number]
             pieces.append((self._piece(what, self._placement[list(ranks)]).graph, self._row[self._of == number]))
         graph = replace(self._state.graph, ready_fs=column(self._state.start_fs, np.int64))
-        return _on_other_links(graph, pieces, column(self._topology.links.bandwidth_Bps, np.float64))
+        return _on_other_links(graph, pieces, self._topology.capacity_Bps)
 
     def _forget_most(self) -> None:
         """Drop the tasks that have left once they are many, so that new tasks can be added quickly."""

@@ -10,20 +10,22 @@ import numpy as np
 from emu.arrays import F64, I32, I64, column
 from emu.equivalence import Orbits
 from emu.errors import InputError
+from emu.topology.paths.spray import sprayed
 from emu.topology.topology import Routes, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
 RoutePairs = tuple[I64, I64, I64]  # [P] source, destination, key
+_MOST_WEIGHT = 2**31 - 1
 
 
 class MessageRoutes(NamedTuple):
     """The routes of pairs, over links or over orbits of links."""
 
-    capacity_Bps: F64  # [L or O] bandwidth of each
+    capacity_Bps: F64  # [L or O] bandwidth of each, see `Topology.capacity_Bps`
     head_fs: I64  # [P] ticks that the head of a message takes over the route, with the software's time for a message
     start: I64  # [P + 1] where the hops of each pair begin
     link: I32  # [H] link or orbit of each hop
-    weight: I32  # [H] number of copies of the route that cross one link of the orbit
+    weight: I32  # [H] number of copies of the route that cross one link of the orbit, or of parts of its messages (`Spray`)
 
 
 def routes_of_pairs(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
@@ -32,6 +34,10 @@ def routes_of_pairs(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
     Raises:
         InputError: No route joins a pair; or see `head_times`.
     """
+    if topology.spray is not None:
+        over = sprayed(topology, topology.spray, *pairs)
+        head_fs = column(over.latency_fs + _calls(topology, pairs), np.int64)
+        return MessageRoutes(topology.capacity_Bps, head_fs, over.start, over.link, over.weight)
     found, links = topology.routes(*pairs), topology.links
     once = np.ones(len(found.link), np.int32)
     return MessageRoutes(
@@ -50,16 +56,18 @@ def shared_routes(topology: Topology, pairs: RoutePairs, copies: Orbits, links: 
         copies: The orbits of copies.
         links: The orbits of links.
     """
-    found, n_copies = topology.routes(*pairs), len(copies.first)
-    crossing = np.repeat(np.arange(len(found.start) - 1), found.hops) * len(links.first) + links.number[found.link]
-    crossed, times = np.unique(crossing, return_counts=True)
+    found, n_copies = routes_of_pairs(topology, pairs), len(copies.first)
+    crossing = np.repeat(np.arange(len(found.start) - 1), np.diff(found.start)) * len(links.first) + links.number[found.link]
+    crossed, number, times = np.unique(crossing, return_inverse=True, return_counts=True)
+    if topology.spray is not None:
+        np.add.at(times, number, found.weight - 1)
     pair, link = np.divmod(crossed, len(links.first))
     weight, odd = np.divmod(times * copies.size[pair % max(1, n_copies)], links.size[link])
-    if odd.any():
+    if odd.any() or weight.max(initial=0) > _MOST_WEIGHT:
         return None
     start = column(np.searchsorted(pair, np.arange(len(found.start))), np.int64)
-    rate = column(topology.links.bandwidth_Bps[links.first], np.float64)
-    return MessageRoutes(rate, head_times(topology, pairs, found), start, column(link, np.int32), column(weight, np.int32))
+    rate = column(found.capacity_Bps[links.first], np.float64)
+    return MessageRoutes(rate, found.head_fs, start, column(link, np.int32), column(weight, np.int32))
 
 
 def head_times(topology: Topology, pairs: tuple[I64, I64, I64], routes: Routes) -> I64:
@@ -76,8 +84,7 @@ def head_times(topology: Topology, pairs: tuple[I64, I64, I64], routes: Routes) 
     latency_fs, first = topology.links.latency_fs, routes.start[:-1]
     if not len(first):
         return column([], np.int64)
-    of_switch = np.maximum(pairs[0], pairs[1]) >= topology.n_npus  # a helper's: ranks are on NPUs
-    calls_fs = topology.message_fs + topology.adding_fs * of_switch
+    calls_fs = _calls(topology, pairs)
     if int(latency_fs.max(initial=0)) * int(routes.hops.max()) + int(calls_fs.max()) > MAX_TICKS:
         about = np.add.reduceat(latency_fs[routes.link].astype(np.float64), first) + calls_fs
         worst = int(np.argmax(about))
@@ -87,3 +94,9 @@ def head_times(topology: Topology, pairs: tuple[I64, I64, I64], routes: Routes) 
                 f"less than 9223 s, the end of the clock, got {about[worst] / TICKS_PER_S:.0f} s; take shorter ones"
             )
     return column(np.add.reduceat(latency_fs[routes.link], first) + calls_fs, np.int64)
+
+
+def _calls(topology: Topology, pairs: RoutePairs) -> I64:
+    """Return [P] the ticks that software takes for a message of each pair."""
+    of_switch = np.maximum(pairs[0], pairs[1]) >= topology.n_npus  # a helper's: ranks are on NPUs
+    return column(topology.message_fs + topology.adding_fs * of_switch, np.int64)

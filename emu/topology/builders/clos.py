@@ -8,16 +8,21 @@ tier l-1 has p_l cables to each of its w_l parents. NPUs are tier 0. All nodes o
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
+from math import lcm, prod
+from typing import Any, Literal
 
 import numpy as np
 
 from emu.arrays import I64, Bool
+from emu.equivalence import shift
 from emu.errors import must_be
-from emu.topology.builders.route_parts import join, link_if, mix
+from emu.topology.builders.route_parts import join, link_if, mix, take_turns
 from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import Invariants
-from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count, frames
+from emu.topology.paths.spray import ways_by_number
+from emu.topology.topology import Box, Drawing, Routes, Spray, Topology, check_link_count, frames
+
+ClosRoute = Literal["hash", "disjoint", "spray"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,13 @@ def count(tiers: Sequence[Tier]) -> Counts:
     return Counts(nodes, cables, tuple(prod(down[:i]) for i in levels), tuple(prod(up[:i]) for i in levels))
 
 
-def clos(name: str, tiers: Sequence[Tier], bill: Mapping[str, int] | None = None, assumptions: Sequence[str] = ()) -> Topology:
+def clos(
+    name: str,
+    tiers: Sequence[Tier],
+    bill: Mapping[str, int] | None = None,
+    assumptions: Sequence[str] = (),
+    route: ClosRoute = "hash",
+) -> Topology:
     """Return the topology of NPUs under `tiers`, lowest first; dims are the digits, the highest tier's first.
 
     A route climbs to the lowest tier that both ends share. A hash of the pair and the key picks one of the equal paths up
@@ -68,6 +79,7 @@ def clos(name: str, tiers: Sequence[Tier], bill: Mapping[str, int] | None = None
         tiers: One or more.
         bill: Parts of the bill besides the NPUs and the cables.
         assumptions: Sentences.
+        route: How messages take equal paths: as a hash picks, the channels of a pair in turn, or each message all of them.
 
     Raises:
         InputError: There is no tier, a count is below 1, or there are more than 2**24 links.
@@ -80,13 +92,47 @@ def clos(name: str, tiers: Sequence[Tier], bill: Mapping[str, int] | None = None
         name,
         counts.nodes[0],
         [_cables(tiers, counts, level) for level in range(len(tiers))],
-        partial(_route, tuple(tiers), counts),
+        partial(_route if route == "hash" else _turn, tuple(tiers), counts),
         bill=bill or {},
         dims=tuple(t.down for t in reversed(tiers)),
         assumptions=tuple(assumptions),
         tiers=tuple(t.name or f"tier {i}" for i, t in enumerate(tiers, 1)),
         draw=partial(_draw, tuple(tiers), counts),
+        **(_spray(tuple(tiers), counts) if route == "spray" else {}),
+        **({"routing": (route,)} if route != "hash" else {}),
     )
+
+
+def _ways_up(tier: Tier) -> int:
+    """Return the number of ways that a message has at a tier: switches above, and cables up to them and down again."""
+    return tier.up * tier.parallel**2
+
+
+def _spray(tiers: tuple[Tier, ...], counts: Counts) -> dict[str, Any]:
+    """Return the fields of a topology whose messages are sprayed: the rule, and the symmetries that it then has."""
+    parts = lcm(*(prod(t.up for t in tiers[: i + 1]) * t.parallel for i, t in enumerate(tiers)))
+    number, most = partial(_count_ways, tiers, counts), prod(map(_ways_up, tiers))
+    rule = Spray(parts, ways_by_number(number, partial(_way, tiers, counts)), most)
+    return {"spray": rule, "symmetry": partial(_shifts, tiers, counts)}
+
+
+def _shifts(tiers: tuple[Tier, ...], counts: Counts) -> list[I64]:
+    """Return, for each tier that joins several blocks, the permutation of nodes that moves each of these blocks to the next."""
+    digits = tuple(t.down for t in reversed(tiers))
+    of_tier = range(len(tiers) + 1)
+    return [
+        shift(*(((*digits[: len(tiers) - t], counts.spread[t]), len(tiers) - 1 - axis if t <= axis else None) for t in of_tier))
+        for axis, tier in enumerate(tiers)
+        if tier.down > 1
+    ]
+
+
+def _count_ways(tiers: tuple[Tier, ...], counts: Counts, src: I64, dst: I64) -> I64:
+    """Return [P] the number of ways of each pair of NPUs."""
+    found = np.ones_like(src)
+    for level, tier in enumerate(tiers):
+        found *= np.where(src // counts.block[level] != dst // counts.block[level], _ways_up(tier), 1)
+    return found
 
 
 def clos_invariants(tiers: Sequence[Tier]) -> Invariants:
@@ -133,12 +179,31 @@ def _cables(tiers: Sequence[Tier], counts: Counts, level: int) -> Cables:
 def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) -> Routes:
     """Return the routes of pairs: up to the first tier that joins both NPUs, and down; a hash picks switches and cables."""
     flow = mix(src, dst, key)
+    return _climb(tiers, counts, src, dst, [mix(flow, np.full_like(src, level)) for level in range(len(tiers))])
+
+
+def _way(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, way: I64) -> Routes:
+    """Return the route of each pair with the number `way` among its ways; consecutive ones part at the first tier."""
+    picks = []
+    for tier in tiers:
+        way, pick = np.divmod(way, _ways_up(tier))
+        picks.append(pick)
+    return _climb(tiers, counts, src, dst, picks)
+
+
+def _turn(tiers: tuple[Tier, ...], counts: Counts, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs, whose channels take the ways of their pair in turn; a hash says which comes first."""
+    return _way(tiers, counts, src, dst, take_turns(key, src, dst) % _count_ways(tiers, counts, src, dst))
+
+
+def _climb(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, picks: Sequence[I64]) -> Routes:
+    """Return the routes of pairs by the numbers [P], one for each tier, that pick its switch above and its cables."""
     up: list[I64] = []
     down: list[I64] = []
     which = np.zeros_like(src)  # of the switches of a tier that are over the same NPUs
     first = 0
     for level, tier in enumerate(tiers):
-        lanes, parent = np.divmod(mix(flow, np.full_like(src, level)), tier.up)
+        lanes, parent = np.divmod(picks[level], tier.up)
         taken: Bool = src // counts.block[level] != dst // counts.block[level]
         for npu, stages, turn, lane in ((src, up, 0, lanes), (dst, down, 1, lanes // tier.parallel)):
             node = npu // counts.block[level] * counts.spread[level] + which

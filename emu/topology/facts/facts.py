@@ -20,6 +20,7 @@ from emu.errors import InputError, must_be
 from emu.topology.builders.route_parts import mix
 from emu.topology.facts.flow import Arcs, least_cut
 from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths, shortest
+from emu.topology.paths.spray import sprayed
 from emu.topology.topology import CHANNELS, Routes, Topology, cached_by_topology
 
 MOST = 2**13  # largest number of NPUs: 67 million pairs take about a minute
@@ -31,7 +32,7 @@ _CHANNELS = 64  # channels from which those of a pair are drawn
 def exchange_rate(topology: Topology) -> float:
     """Return the largest rate (B/s) at which every NPU can send equally to all others at once, with no link over its bandwidth.
 
-    Each pair sends on up to four channels that a hash draws, so that paths of equal length are used.
+    Each pair sends on up to four channels that a hash draws, so that paths of equal length are used, or sprays its messages.
 
     Raises:
         InputError: There are fewer than two NPUs or more than 8,192, or no route joins a pair.
@@ -58,6 +59,9 @@ def _link_load(topology: Topology, sources: I64, ways: int) -> F64:
     src, dst = (grid.ravel() for grid in np.meshgrid(sources, np.arange(topology.n_npus), indexing="ij"))
     src, dst = src[src != dst], dst[src != dst]
     count = _no_load(topology)
+    if topology.spray is not None:
+        over = sprayed(topology, topology.spray, src, dst, np.zeros_like(src))
+        return count + np.bincount(over.link, over.weight, len(count)) * (ways / topology.parts)
     for way in range(ways):
         routes = topology.routes(src, dst, mix(src, dst, way) % _CHANNELS)
         count += np.bincount(routes.link, minlength=len(topology.links))
@@ -273,8 +277,11 @@ def _flow(topology: Topology, sources: Bool) -> float:
 def routes_spread(topology: Topology) -> bool:
     """Return whether pairs of two communicators may take different paths (ECMP), by a sample of pairs.
 
-    The result is True if some pairs have no route, or if optical switches turn.
+    The result is True if some pairs have no route, or if optical switches turn; False where messages are sprayed, as all of one
+    pair then cross the same links.
     """
+    if topology.spray is not None:
+        return False
     src, dst = some_pairs(topology)
     if topology.circuits or not len(src):
         return bool(topology.circuits)

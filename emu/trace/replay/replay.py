@@ -261,7 +261,7 @@ class TraceLayout:
 
     def _capacity(self, of_links: Orbits) -> F64:
         """Return the bandwidth in bytes per second of the link that stands for each orbit."""
-        return column(self.topology.links.bandwidth_Bps[of_links.first], np.float64)
+        return column(self.topology.capacity_Bps[of_links.first], np.float64)
 
     @cached_property
     def _services(self) -> tuple[Service, ...]:

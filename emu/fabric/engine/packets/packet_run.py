@@ -115,6 +115,11 @@ def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 |
     Raises:
         InputError: As `routed_ways`.
     """
+    if topology.spray is not None:
+        raise InputError(
+            f"packets: the messages of {topology.name} are sprayed in the fluid fabric only; take the topology without "
+            "route=spray, and a network with route=in-turn, random or adaptive"
+        )
     if len(topology.links) * network.lanes > MOST_QUEUES:
         raise must_be("packets", "links times lanes", f"at most {MOST_QUEUES}", len(topology.links) * network.lanes)
     if network.route == "hash":

@@ -164,9 +164,10 @@ class Ports:
 def ports_of(topology: Topology, n: int) -> Ports | None:
     """Return the ports of a job of n ranks.
 
-    None is returned where they are not known: ranks may send to switches that add, switches turn, or there are too many NPUs.
+    None is returned where they are not known: ranks may send to switches that add, switches turn, messages are sprayed, or
+    there are too many NPUs.
     """
-    if topology.adds or topology.circuits or not 1 < n <= _MOST_NPUS:
+    if topology.adds or topology.circuits or topology.spray or not 1 < n <= _MOST_NPUS:
         return None
     npus, at, links = column(place(topology, n), np.int64), np.full(topology.n_nodes, -1), topology.links
     at[npus] = np.arange(n)

@@ -151,7 +151,7 @@ def compose(
     """
     asked = frame.place_requests
     by_rank = np.zeros(asked.first_event[-1], np.bool_) if by_rank is None else by_rank
-    real = sending.topology.links.bandwidth_Bps if sending is not None and by_rank.any() else bodies.capacity_Bps[:0]
+    real = sending.topology.capacity_Bps if sending is not None and by_rank.any() else bodies.capacity_Bps[:0]
     builder = EventBuilder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64), _starts(asked, by_rank))
     _compute(builder, frame)
     of_bodies = np.ones(len(asked.request_of_call), np.bool_)

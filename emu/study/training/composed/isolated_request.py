@@ -272,7 +272,7 @@ def _timed(
         leaves = np.bincount(of_exit, timeline.end_fs[exits]) / np.bincount(of_exit)
     busy_s, lasts_fs = timeline.busy_s(graph.capacity_Bps), np.repeat(timeline.left_fs - timeline.start_fs, hops)
     crossing_s = np.bincount(graph.hop_link, lasts_fs * graph.hop_weight / TICKS_PER_S, graph.n_links)
-    flows = np.divide(crossing_s, busy_s, out=np.zeros_like(busy_s), where=busy_s > 0)
+    flows = np.divide(crossing_s / laid[0].topology.parts, busy_s, out=np.zeros_like(busy_s), where=busy_s > 0)
     counts = (of.tolist() for of in (ticks, leaves, groups))
     rest = (of.tolist() for of in (tasks, first, mean))
     return list(map(_ClusterTime, *counts, [busy_s[link] for link in links], [flows[link] for link in links], *rest))

@@ -1,0 +1,177 @@
+"""Messages that are split over several ways: the share of each link, in whole parts of a message.
+
+Where each message of a pair is split evenly over its n ways, a link that k of them cross carries k / n of it. A task has one
+rate all the same: it loads each link with the rate times this share. A topology cuts every message into the same number of
+parts, of which each link carries a whole number, so that the engine counts parts as it counts messages. Letters: P pairs, H
+hops.
+"""
+
+from collections.abc import Callable, Iterator
+from math import lcm
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I32, I64, Bool, column, ramps
+from emu.errors import InputError, must_be
+from emu.topology.builders.route_parts import interleave
+from emu.topology.topology import Router, Routes, Spray, Topology
+from emu.units import MAX_TICKS, TICKS_PER_S
+
+_TOGETHER = 2**20  # ways that are held at one time
+_MOST_HOPS = 2**28  # hops of all pairs, some 2 GiB
+_MOST_PARTS = 2**14  # parts into which a message is cut at most where links have failed
+
+
+class Crossings(NamedTuple):
+    """The links that the messages of each pair cross, over one way or over several."""
+
+    start: I64  # [P + 1] where the hops of each pair begin
+    link: I32  # [H] each link of a pair once
+    weight: I32  # [H] parts of a message that cross it
+    latency_fs: I64  # [P] ticks of latency of the longest way
+
+
+def sprayed(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> Crossings:
+    """Return the links that the messages of pairs cross where they are sprayed.
+
+    A message from or to a switch is whole, and takes the way of the topology's router.
+
+    Args:
+        topology: The topology.
+        spray: Its rule.
+        src: [P] the sources.
+        dst: [P] the destinations.
+        key: [P] the keys, for messages from or to a switch.
+
+    Raises:
+        InputError: No route joins a pair, its ways cannot share a message evenly, or there are too many hops.
+    """
+    found = list(_chunks(topology, spray, src, dst, key))
+    hops = np.concatenate([[0], *(each[0] for each in found)])
+    link, weight, latency = (np.concatenate([np.zeros(0, np.int64), *(each[i] for each in found)]) for i in (1, 2, 3))
+    start = column(np.cumsum(hops), np.int64)
+    return Crossings(start, column(link, np.int32), column(weight, np.int32), column(latency, np.int64))
+
+
+def _chunks(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> Iterator[tuple[I64, I64, I64, I64]]:
+    """Yield the numbers of hops of some pairs, then the links, the weights and the latencies of all their hops and pairs."""
+    size, total = max(1, _TOGETHER // spray.most), 0
+    for first in range(0, len(src), size):
+        some = slice(first, first + size)
+        counts, ways = _ways(topology, spray, src[some], dst[some], key[some])
+        found = _shares(topology, spray.parts, counts, ways)
+        total += len(found[1])
+        if total > _MOST_HOPS:
+            raise InputError(
+                f"{topology.name}: messages of {len(src)} pairs, each split over up to {spray.most} ways, cross more than "
+                "2**28 links; take fewer ranks, or route=hash"
+            )
+        yield found
+
+
+def _ways(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> tuple[I64, Routes]:
+    """Return [P] the number of ways of each pair, and the route of each way."""
+    npus: Bool = np.maximum(src, dst) < topology.n_npus
+    topology.routes(src[npus], dst[npus], key[npus])  # only to refuse pairs that nothing joins
+    counts, ways = spray.ways(src[npus], dst[npus])
+    if npus.all():
+        return counts, ways
+    every = np.ones(len(src), np.int64)
+    every[npus] = counts
+    return every, interleave(np.repeat(npus, every), ways, topology.routes(src[~npus], dst[~npus], key[~npus]))
+
+
+def _shares(topology: Topology, parts: int, counts: I64, ways: Routes) -> tuple[I64, I64, I64, I64]:
+    """Return what `_chunks` yields, from the number of ways of each pair and the routes of the ways."""
+    n_links, of_way = len(topology.links), np.repeat(np.arange(len(counts)), counts)
+    pair, times = np.unique(np.repeat(of_way, ways.hops) * n_links + ways.link, return_counts=True)
+    pair, link = np.divmod(pair, n_links)
+    weight, odd = np.divmod(times * parts, counts[pair])
+    if odd.any():
+        raise InputError(
+            f"{topology.name}: {counts[pair[odd.argmax()]]} ways of a pair are left, over which a message cannot be split "
+            f"evenly in {parts} parts; take route=hash"
+        )
+    return np.bincount(pair, minlength=len(counts)), link, weight, _longest(topology, counts, ways)
+
+
+def _longest(topology: Topology, counts: I64, ways: Routes) -> I64:
+    """Return [P] the latency of the longest way of each pair in ticks, from the number of ways and the route of each."""
+    if not len(counts):
+        return counts
+    of_hop, first = topology.links.latency_fs[ways.link], ways.start[:-1]
+    longest_s = float(np.add.reduceat(of_hop.astype(np.float64), first).max()) / TICKS_PER_S
+    if longest_s >= MAX_TICKS / TICKS_PER_S / 2:
+        raise must_be(topology.name, "the latency of a way", "less than 4611 s", f"{longest_s:.0f} s", "take shorter ones")
+    return column(np.maximum.reduceat(np.add.reduceat(of_hop, first), np.cumsum(counts) - counts), np.int64)
+
+
+def ways_by_number(count: Callable[[I64, I64], I64], route: Router) -> Callable[[I64, I64], tuple[I64, Routes]]:
+    """Return the ways of a `Spray` from the number of ways of each pair and a router that takes the number of a way as its key.
+
+    Args:
+        count: (src, dst) -> [P] the number of ways of each pair.
+        route: (src, dst, way) -> the route of each.
+    """
+
+    def ways(src: I64, dst: I64) -> tuple[I64, Routes]:
+        counts = count(src, dst)
+        pair = np.repeat(np.arange(len(src)), counts)
+        return counts, route(src[pair], dst[pair], ramps(np.zeros_like(counts), counts))
+
+    return ways
+
+
+def without_links(spray: Spray, dead: Bool, number: I64, detour: Router) -> Spray:
+    """Return a spray over the ways that are left where links have failed; a pair that has none left takes a detour, whole.
+
+    A message is cut into more parts than before, so that a way or several may be missing.
+
+    Args:
+        spray: The spray of the whole machine.
+        dead: [L] whether each link has failed.
+        number: [L] the new number of each link.
+        detour: The router over the links that are left.
+    """
+
+    def ways(src: I64, dst: I64) -> tuple[I64, Routes]:
+        counts, found = spray.ways(src, dst)
+        way = np.repeat(np.arange(len(found.hops)), found.hops)
+        good = np.bincount(way[dead[found.link]], minlength=len(found.hops)) == 0
+        left = np.bincount(np.repeat(np.arange(len(src)), counts)[good], minlength=len(src))
+        lost: Bool = left == 0
+        rows = np.repeat(good, found.hops)
+        kept = Routes.laid(found.hops[good], number[found.link[rows]])
+        every = np.maximum(left, 1)
+        return every, interleave(np.repeat(lost, every), detour(src[lost], dst[lost], np.zeros(lost.sum(), np.int64)), kept)
+
+    return Spray(_more_parts(spray.parts), ways, spray.most)
+
+
+def _more_parts(parts: int) -> int:
+    """Return a multiple of some parts, at most 2**14, that as many of the first whole numbers as possible divide."""
+    for n in range(2, _MOST_PARTS):
+        if lcm(parts, n) > _MOST_PARTS:
+            break
+        parts = lcm(parts, n)
+    return parts
+
+
+def shares_kept(topology: Topology, spray: Spray, pairs: tuple[I64, I64, I64], node: I64, link: I64) -> int | None:
+    """Return the number of hops of sprayed pairs; None unless a permutation maps their shares of links to those of the images.
+
+    Args:
+        topology: The topology.
+        spray: Its rule.
+        pairs: [P] the sources, the destinations and the keys.
+        node: The image of each node.
+        link: The image of each link.
+    """
+    src, dst, key = pairs
+    here = sprayed(topology, spray, src, dst, key)
+    there = sprayed(topology, spray, column(node[src], np.int64), column(node[dst], np.int64), key)
+    pair = np.repeat(np.arange(len(src)), np.diff(here.start))
+    by = np.lexsort((link[here.link], pair))  # the links of a pair are in the order of their numbers
+    alike = np.array_equal(there.start, here.start) and np.array_equal(there.link, link[here.link][by])
+    return len(here.link) if alike and np.array_equal(there.weight, here.weight[by]) else None
