@@ -143,12 +143,33 @@ class Blueprint:
         Raises:
             InputError: A setting is unknown or missing, or its value does not parse; the message names the setting.
         """
-        check_settings(self.name, self.build, given)
         kinds = dict(self.kinds)
+        if "route" in kinds:
+            _refuse_former(self.name, given, dict(self.settings)["route"])
+        check_settings(self.name, self.build, given)
         try:
             return {name: kinds[name].read(text, name) for name, text in given.items()}
         except InputError as error:
             raise at_place(self.name, error) from None
+
+
+def _refuse_former(name: str, given: dict[str, str], usual: str) -> None:
+    """Check that no setting has one of the words that `route` has replaced.
+
+    Args:
+        name: The name of the topology.
+        given: The settings as they are written.
+        usual: The default of `route`.
+
+    Raises:
+        InputError: One has; the message names the new word.
+    """
+    former = next((word for word in ("routing", "paths", "hash") if word in given), None)
+    if former is None:
+        return
+    paths = {"hashed": "hash"}.get(given.get("paths", usual), given.get("paths", usual))
+    new = given.get("routing", paths + "-independent" * (given.get("hash") == "independent"))
+    raise InputError(f"{name}: the setting {former!r} has become route; write route={new}")
 
 
 TOPOLOGIES: Registry[Blueprint] = Registry("topology", "topologies")

@@ -182,6 +182,77 @@ def test_all_to_all_has_all_of_a_tree_without_taper():
     assert exchange_rate(build_topology("fat-tree:radix=8,taper=3,route=spray")) == pytest.approx(50e9 / 3 * 47 / 42)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hpn:dims=2x2x2x2,aggs=2,up=2",
+        "hpn:clos:dims=2x3x2,aggs=3",
+        "hpn:pod:dims=2x2x2,aggs=2,cross_rail=agg",
+        "hpn:dcn-plus:dims=2x2x2x2,aggs=2,parallel=2,up=2",
+        "hpn:rail-only:dims=2x2x2,aggs=3",
+    ],
+)
+def test_a_message_on_hpn_takes_all_ways_that_hashes_can_give_it(line):
+    """The links are those of all hosts' choices; both ports and all uplinks of a ToR carry equal shares."""
+    topology, free = (build_topology(f"{line},route={route}") for route in ("spray", "hash-independent"))
+    n = topology.n_npus
+    src, dst = (end.ravel() for end in np.meshgrid(np.arange(n), np.arange(n)))
+    src, dst = src[src != dst], dst[src != dst]
+    graph = on(topology, src, dst)
+    keys = np.tile(np.arange(600), len(src))
+    found = free.routes(np.repeat(src, 600), np.repeat(dst, 600), keys)
+    pair = np.repeat(np.arange(len(src)), np.diff(found.start).reshape(-1, 600).sum(axis=1))
+    taken = np.unique(pair * len(free.links) + found.link)
+    of_graph = np.repeat(np.arange(len(src)), np.diff(graph.hop_start)) * len(free.links) + graph.hop_link
+    assert np.array_equal(of_graph, taken)
+    weight, tier = np.zeros(len(taken), np.int64), topology.links.dimension[graph.hop_link]
+    weight[:] = graph.hop_weight
+    nics = (tier == 1) & (topology.links.src[graph.hop_link] < n)
+    assert set((weight[nics] * 2).tolist()) == {topology.parts}
+
+
+@pytest.mark.parametrize(("route", "ways"), [("spray", {1: 1, 9: 2}), ("spray-detour", {1: 7, 8: 7, 9: 14})])
+@pytest.mark.parametrize("line", ["ub-mesh:rack", "ub-mesh:rack-full"])
+def test_a_message_of_a_rack_is_as_much_faster_as_its_pair_has_ways(line, route, ways):
+    topology = build_topology(f"{line}:route={route},latency=0s")
+    for dst, count in ways.items():
+        assert run_graph(on(topology, [0], [dst], 56_000_000)).end_s == pytest.approx(1e-3 / count, rel=1e-12)
+
+
+@pytest.mark.parametrize("route", ["multipath", "detour", "borrow"])
+def test_a_message_between_racks_has_the_shares_of_as_many_channels(route):
+    """As many channels as a pair has ways put equal parts on the links that a spray loads."""
+    by_channel = build_topology(f"ub-mesh:superpod:dims=2x2x3x2x2,planes=2,route={route}")
+    spray = build_topology(
+        f"ub-mesh:superpod:dims=2x2x3x2x2,planes=2,route={f'spray-{route}' if route != 'multipath' else 'spray'}"
+    )
+    for dst in (1, 3, 5, 13, 30):
+        graph = on(spray, [0], [dst])
+        counts, _ = spray.spray.ways(np.array([0]), np.array([dst]))
+        channels = np.arange(int(counts[0]))
+        links = by_channel.routes(np.zeros_like(channels), np.full_like(channels, dst), channels).link
+        link, times = np.unique(links, return_counts=True)
+        assert graph.hop_link.tolist() == link.tolist()
+        assert (graph.hop_weight * len(channels)).tolist() == (times * spray.parts).tolist()
+
+
+@pytest.mark.parametrize("old", ["routing=detour", "hash=independent", "paths=hashed", "paths=disjoint,hash=independent"])
+def test_the_former_words_name_the_new_one(old):
+    line, new = {
+        "routing=detour": ("ub-mesh:rack", "detour"),
+        "hash=independent": ("hpn:pod", "disjoint-independent"),
+        "paths=hashed": ("hpn:pod", "hash"),
+        "paths=disjoint,hash=independent": ("hpn:clos", "disjoint-independent"),
+    }[old]
+    with pytest.raises(InputError, match=f"{line}: the setting '{old.partition('=')[0]}' has become route; write route={new}$"):
+        build_topology(f"{line}:{old}")
+
+
+def test_an_unknown_word_names_the_nearest():
+    with pytest.raises(InputError, match=r"route must be hash or disjoint or spray, got 'sprey'; did you mean spray\?"):
+        build_topology("fat-tree:radix=4,route=sprey")
+
+
 def test_digests_differ_by_route():
     digests = {replace(build_topology(f"fat-tree:radix=4,route={r}"), name="x").digest() for r in ("hash", "disjoint", "spray")}
     assert len(digests) == 3

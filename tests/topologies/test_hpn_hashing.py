@@ -17,7 +17,8 @@ built = cache(build_topology)
 
 
 FLOWS = 20000
-HASHES = ("polarised", "independent")
+APART = {"polarised": "", "independent": "-independent"}  # what `route` says besides how connections take paths
+HASHES = tuple(APART)
 
 
 class _Load:
@@ -49,7 +50,7 @@ _load = cache(_Load)
 
 @pytest.mark.parametrize("hash_", HASHES)
 def test_the_flows_of_a_tor_uplink_of_dcn_plus_take_one_uplink_of_the_agg_where_all_switches_hash_alike(hash_):
-    load = _load(f"hpn:dcn-plus:hash={hash_}", (0, 128), (512, 16384))
+    load = _load(f"hpn:dcn-plus:route=hash{APART[hash_]}", (0, 128), (512, 16384))
     flows = load.of_one_uplink()
     assert len(flows) > 180
     taken = len(load.on("Agg", "Core", of=flows))
@@ -58,7 +59,7 @@ def test_the_flows_of_a_tor_uplink_of_dcn_plus_take_one_uplink_of_the_agg_where_
 
 @pytest.mark.parametrize(("hash_", "used"), [("polarised", 64), ("independent", 512)])
 def test_from_a_segment_of_dcn_plus_to_another_pod_an_eighth_of_the_cables_above_the_aggs_carries_all(hash_, used):
-    load = _load(f"hpn:dcn-plus:hash={hash_}", (0, 128), (512, 1024))
+    load = _load(f"hpn:dcn-plus:route=hash{APART[hash_]}", (0, 128), (512, 1024))
     assert len(load.on("ToR", "Agg")) == 128  # of two ToRs
     assert len(load.on("Agg", "Core")) == len(load.on("Core", "Agg")) == used  # of 8 Aggs
     assert load.on("Agg", "Core").mean() == FLOWS / used
@@ -67,15 +68,15 @@ def test_from_a_segment_of_dcn_plus_to_another_pod_an_eighth_of_the_cables_above
 
 @pytest.mark.parametrize(("hash_", "used"), [("polarised", 480), ("independent", 960)])
 def test_in_a_typical_clos_half_of_the_cables_down_to_the_tors_of_a_segment_carry_all(hash_, used):
-    load = _load(f"hpn:clos:hash={hash_}", (0, 1024), (1024, 2048))
+    load = _load(f"hpn:clos:route=hash{APART[hash_]}", (0, 1024), (1024, 2048))
     assert len(load.on("ToR", "Agg")) == 960
     assert len(load.on("Agg", "ToR")) == used
 
 
-@pytest.mark.parametrize("paths", ["disjoint", "hashed"])
+@pytest.mark.parametrize("paths", ["disjoint", "hash"])
 def test_in_a_pod_the_uplink_of_the_tor_decides_all_and_the_hash_of_other_switches_nothing(paths):
     for hash_ in HASHES:
-        load = _load(f"hpn:pod:paths={paths},hash={hash_}", (0, 1024), (1024, 2048))
+        load = _load(f"hpn:pod:route={paths}{APART[hash_]}", (0, 1024), (1024, 2048))
         assert len(load.on("ToR", "Agg")) == len(load.on("Agg", "ToR")) == 960
         links, hops = load.topology.links, load.routes.link
         up, down = hops[links.dimension[hops] == 2].reshape(-1, 2).T
@@ -86,7 +87,7 @@ def test_in_a_pod_the_uplink_of_the_tor_decides_all_and_the_hash_of_other_switch
 @pytest.mark.parametrize(("hash_", "used"), [("polarised", 240), ("independent", 960)])
 def test_above_pods_a_quarter_of_the_uplinks_of_the_aggs_carries_all_where_switches_hash_alike(hash_, used):
     """A number that is known modulo the 60 uplinks of a ToR leaves 2 of the 8 uplinks of an Agg."""
-    load = _load(f"hpn:hash={hash_}", (0, 1024), (15360, 16384))
+    load = _load(f"hpn:route=disjoint{APART[hash_]}", (0, 1024), (15360, 16384))
     assert len(load.on("Agg", "Core")) == used
     assert len(load.on("ToR", "Agg")) == 960
 
@@ -107,7 +108,7 @@ def _across(line, channels):
 def test_two_planes_beat_a_clos_by_what_6_1_and_appendix_a_say_only_if_all_switches_hash_alike(channels, gain):
     pod, alike, apart = (
         _across(f"hpn:{variant}", channels)
-        for variant in ("pod:dims=2x128x8", "clos:dims=2x128x8", "clos:dims=2x128x8,hash=independent")
+        for variant in ("pod:dims=2x128x8", "clos:dims=2x128x8", "clos:dims=2x128x8,route=hash-independent")
     )
     assert alike / pod - 1 == pytest.approx(gain, abs=0.01)
     assert apart / pod - 1 < gain / 2
@@ -134,25 +135,25 @@ def test_as_many_channels_of_one_pair_take_as_many_uplinks(line, channels):
     for there in (1024, 5 * 1024 + 8):
         disjoint = _ring_of_two(line, there, channels)
         assert len(disjoint) == channels
-        hashed = _ring_of_two(f"{line}{',' if '=' in line else ':'}paths=hashed", there, channels)
+        hashed = _ring_of_two(f"{line}{',' if '=' in line else ':'}route=hash", there, channels)
         assert len(hashed) < channels or channels == 8
 
 
 def test_between_pods_channels_of_one_pair_take_uplinks_of_their_own_too():
     assert len(_ring_of_two("hpn", 15360, 60)) == 60
-    assert len(_ring_of_two("hpn:paths=hashed", 15360, 60)) < 60
+    assert len(_ring_of_two("hpn:route=hash", 15360, 60)) < 60
 
 
 @pytest.mark.parametrize("line", ["hpn:dcn-plus", "hpn:clos"])
 def test_elsewhere_hosts_choose_disjoint_paths_where_that_is_set(line):
-    assert len(_ring_of_two(f"{line}:paths=disjoint", 1024, 60)) == 60
+    assert len(_ring_of_two(f"{line}:route=disjoint", 1024, 60)) == 60
     assert len(_ring_of_two(line, 1024, 60)) < 60
 
 
 def test_disjoint_connections_of_a_clos_meet_again_below_its_aggs_unless_each_tier_has_a_hash_of_its_own():
     down = {}
     for hash_ in HASHES:
-        clos = built(f"hpn:clos:paths=disjoint,hash={hash_}")
+        clos = built(f"hpn:clos:route=disjoint{APART[hash_]}")
         routes = clos.routes(np.zeros(120), np.full(120, 1024), np.arange(120)).link.reshape(120, 4)
         assert len(set(routes[:, 1].tolist())) == 120
         down[hash_] = len(set(routes[:, 2].tolist()))

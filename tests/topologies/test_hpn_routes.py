@@ -42,7 +42,7 @@ def test_the_imbalance_expected_of_flows_on_two_ports():
 
 
 def test_a_hash_takes_uplinks_evenly():
-    pod, n = build_topology(f"{PAPER},paths=hashed"), 12000
+    pod, n = build_topology(f"{PAPER},route=hash"), 12000
     routes = pod.routes(np.full(n, 7), np.full(n, 9 * 1024 + 7), np.arange(n))
     taken = np.bincount(routes.link.reshape(n, 4)[:, 1] // 2 - 3 * pod.n_npus)
     counts = taken[taken > 0]
@@ -52,7 +52,7 @@ def test_a_hash_takes_uplinks_evenly():
 
 def test_a_core_port_forwards_to_each_pod_by_one_port_and_dcn_plus_hashes_again():
     fixed = build_topology("hpn:dims=3x2x1x2,aggs=4,up=3")
-    hashed = build_topology("hpn:dcn-plus:dims=3x2x2x4,aggs=2,parallel=2,up=3,hash=independent")
+    hashed = build_topology("hpn:dcn-plus:dims=3x2x2x4,aggs=2,parallel=2,up=3,route=hash-independent")
     for topology, least, most in ((fixed, 1, 1), (hashed, 2, 6)):
         third = topology.n_npus // 3
         keys = np.arange(3000)
@@ -66,9 +66,9 @@ def test_a_core_port_forwards_to_each_pod_by_one_port_and_dcn_plus_hashes_again(
 @pytest.mark.parametrize(
     "line",
     [
-        "hpn:dims=2x2x1x2,aggs=4,up=3,paths=hashed",
+        "hpn:dims=2x2x1x2,aggs=4,up=3,route=hash",
         "hpn:dims=2x2x1x2,aggs=4,up=3",
-        "hpn:dcn-plus:dims=2x2x2x4,aggs=2,parallel=3,up=3,hash=independent",
+        "hpn:dcn-plus:dims=2x2x2x4,aggs=2,parallel=3,up=3,route=hash-independent",
         "hpn:clos:dims=2x2x1,aggs=5",
     ],
 )

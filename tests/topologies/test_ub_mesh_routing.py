@@ -20,16 +20,16 @@ from tests.topologies.ub_mesh_cases import ROWS, asked
     ("line", "distinct"),
     [
         ("pod:dims=3x3x1x1,planes=1", 36 + 36 * 2),
-        ("pod:dims=3x3x1x1,planes=1,routing=detour", 36 * 2 + 36 * 4),
-        ("pod:dims=4x2x1x1,planes=1,routing=detour", None),
-        ("superpod:dims=1x3x3x1x1,planes=1,routing=borrow", 36 * 2 + 36 * 4 + 72 * 2),
-        ("superpod:dims=2x3x2x1x2,planes=1,routing=borrow", None),
+        ("pod:dims=3x3x1x1,planes=1,route=detour", 36 * 2 + 36 * 4),
+        ("pod:dims=4x2x1x1,planes=1,route=detour", None),
+        ("superpod:dims=1x3x3x1x1,planes=1,route=borrow", 36 * 2 + 36 * 4 + 72 * 2),
+        ("superpod:dims=2x3x2x1x2,planes=1,route=borrow", None),
         ("rack-full:dims=3x3,planes=1", 72),
-        ("rack-full:dims=3x3,planes=1,routing=multipath", 36 + 36 * 2),
-        ("rack-full:dims=3x3,planes=1,routing=detour", 36 * 2 + 36 * 4),
-        ("pod:dims=2x2x2x3,planes=1,routing=detour", None),
-        ("dcn:dims=2x1x2x2x1x2,planes=1,routing=detour", None),
-        ("dcn:dims=2x2x1x3x2x1,planes=1,via=ub,routing=borrow", None),
+        ("rack-full:dims=3x3,planes=1,route=multipath", 36 + 36 * 2),
+        ("rack-full:dims=3x3,planes=1,route=detour", 36 * 2 + 36 * 4),
+        ("pod:dims=2x2x2x3,planes=1,route=detour", None),
+        ("dcn:dims=2x1x2x2x1x2,planes=1,route=detour", None),
+        ("dcn:dims=2x2x1x3x2x1,planes=1,via=ub,route=borrow", None),
     ],
 )
 def test_routes_are_all_ways_that_share_no_link_and_cannot_deadlock(line, distinct):
@@ -71,12 +71,12 @@ def _on_one(topology, src, dst, channels):
     ],
 )
 def test_a_pair_of_a_rack_has_the_direct_way_or_both_round_the_corner_and_detours_in_equal_parts(rack, routing, dst, ways):
-    found = _on_one(build_topology(f"{rack}:routing={routing}"), 0, dst, 14 * 20)
+    found = _on_one(build_topology(f"{rack}:route={routing}"), 0, dst, 14 * 20)
     assert found == dict.fromkeys(ways, 14 * 20 // len(ways))
 
 
 def test_all_pairs_of_a_rack_have_detours_on_two_lanes_without_a_cycle():
-    rack = build_topology("ub-mesh:rack:routing=detour")
+    rack = build_topology("ub-mesh:rack:route=detour")
     _, _, routes = asked(rack, 14)
     assert routes.virtual.max() + 1 == ROWS["ub-vl"]
     assert cycle(routes, routes.virtual) == []
@@ -87,7 +87,7 @@ def test_all_pairs_of_a_rack_have_detours_on_two_lanes_without_a_cycle():
     ("routing", "dst", "ways"), [("multipath", 9, 2), ("detour", 1, 7), ("detour", 8, 7), ("detour", 9, 14)]
 )
 def test_a_message_of_a_pair_alone_is_as_much_faster_as_the_pair_has_ways(routing, dst, ways):
-    rack = build_topology(f"ub-mesh:rack:routing={routing},latency=0s")
+    rack = build_topology(f"ub-mesh:rack:route={routing},latency=0s")
     one = Schedule.build(2, ways, [[Sends(0, 1, slot=np.arange(ways), channel=np.arange(ways))]])
     piece = lower(FabricJob(one, np.full(ways, 56_000_000), rack, np.array([0, dst])))
     assert run_graph(piece.graph).end_s == pytest.approx(1e-3, rel=1e-12)  # what one x4 needs for one of the parts
@@ -103,7 +103,7 @@ def test_no_pair_of_a_rack_could_have_more_ways():
 @pytest.mark.parametrize("group", [0, 7])
 def test_one_channel_of_a_rack_goes_x_then_y_on_one_lane_whatever_the_strategy(group):
     src, dst = np.array(list(itertools.permutations(range(64), 2))).T
-    for line in ("rack", "rack:routing=multipath", "rack:routing=detour", "rack-full", "rack-full:routing=detour"):
+    for line in ("rack", "rack:route=multipath", "rack:route=detour", "rack-full", "rack-full:route=detour"):
         topology = build_topology(f"ub-mesh:{line}")
         found = topology.routes(src, dst, np.full(len(src), group * 2**16))
         corner = found.start[:-1][found.hops == 2]
@@ -114,7 +114,7 @@ def test_one_channel_of_a_rack_goes_x_then_y_on_one_lane_whatever_the_strategy(g
 
 def test_at_once_on_two_channels_loads_links_as_the_multi_path_all_to_all_does():
     """The halves that it sends by X and by Y first (5.1, Figure 14(a))."""
-    rack = build_topology("ub-mesh:rack:routing=multipath")
+    rack = build_topology("ub-mesh:rack:route=multipath")
     multipath = algorithm("all_to_all", "multipath").stored((8, 8)).expand()
     by_hand = rack.routes(multipath.src, multipath.dst, multipath.channel)
     src, dst = np.array(list(itertools.permutations(range(64), 2))).T
@@ -160,7 +160,7 @@ def _rates(topology):
 )
 def test_ways_between_racks_share_no_link_and_each_has_its_part_by_its_bandwidth(routing, rack, ways):
     """V_i = V B_i / sum B, as the multi-ring collectives part a block (5.1)."""
-    superpod = build_topology(f"ub-mesh:superpod:routing={routing}")
+    superpod = build_topology(f"ub-mesh:superpod:route={routing}")
     channels = 32 * 8 * 15
     found, rates = _crossed(superpod, 5, 64 * rack + 17, channels), _rates(superpod)
     assert len(found) == ways[routing]
@@ -173,7 +173,7 @@ def test_ways_between_racks_share_no_link_and_each_has_its_part_by_its_bandwidth
 
 @pytest.mark.parametrize(("rack", "ways"), [(1, 5), (5, 8)])
 def test_few_channels_between_two_racks_take_as_many_ways(rack, ways):
-    superpod = build_topology("ub-mesh:superpod:routing=borrow")
+    superpod = build_topology("ub-mesh:superpod:route=borrow")
     for src in range(0, 64, 9):
         taken = _crossed(superpod, src, 64 * rack + src, ways)
         assert set(taken.values()) <= {1, 2}
@@ -182,7 +182,7 @@ def test_few_channels_between_two_racks_take_as_many_ways(rack, ways):
 
 @pytest.mark.parametrize("routing", ["shortest", "multipath", "detour", "borrow"])
 def test_between_racks_of_a_pod_hrs_are_borrowed_only_where_asked(routing):
-    topology = build_topology(f"ub-mesh:superpod:dims=2x2x2x2x2,routing={routing}")
+    topology = build_topology(f"ub-mesh:superpod:dims=2x2x2x2x2,route={routing}")
     src, dst, routes = asked(topology, 16)
     over = topology.links.dimension[routes.link] == 0
     pods = src // 16 == dst // 16
@@ -203,7 +203,7 @@ def test_two_npus_of_different_racks_use_all_32_lrs_that_lead_out_evenly():
 
 
 def test_two_npus_of_different_pods_use_all_64_hrs_evenly():
-    superpod = build_topology("ub-mesh:superpod:routing=borrow")
+    superpod = build_topology("ub-mesh:superpod:route=borrow")
     routes = superpod.routes(np.full(12800, 5), np.full(12800, 7000), np.arange(12800))
     switches, times = np.unique(superpod.links.dst[routes.link.reshape(-1, 6)[:, 2]], return_counts=True)
     assert len(switches) == 64

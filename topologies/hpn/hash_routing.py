@@ -4,15 +4,20 @@ Cable numbers: NVLink's by NPU, then NIC ports by NPU and port, then uplinks by 
 """
 
 from collections.abc import Callable
+from functools import partial
+from math import prod
 
 import numpy as np
 
 from emu.arrays import I64, Bool
+from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if, mix
-from emu.topology.topology import CHANNELS, Routes
+from emu.topology.paths.spray import ways_by_number
+from emu.topology.topology import CHANNELS, Routes, Spray
 from topologies.hpn.host_plan import HpnPlan
 
 _TOR, _AGG, _CORE, _DOWN = range(4)  # where a hash decides
+_MOST_WAYS = 2**14  # ways of a pair over which a message is sprayed at most
 
 
 _Pick = Callable[[int, int], I64]  # (where a hash decides, number of equal paths) -> [P] one of them
@@ -33,11 +38,11 @@ def _picker(plan: HpnPlan, src: I64, dst: I64, key: I64, place: I64) -> _Pick:
         key: [P] its key.
         place: [P] the number of its connection among those of the pair.
     """
-    disjoint = plan.paths == "disjoint"
+    disjoint = plan.disjoint
     own, turn = mix(src, dst, key // CHANNELS if disjoint else key), place if disjoint else np.zeros_like(key)
 
     def pick(where: int, count: int) -> I64:
-        if plan.hash == "polarised":
+        if plan.polarised:
             return (own + turn // 2) % count
         return (mix(own, np.full_like(own, where)) + turn // (2 if where == _TOR else 1)) % count
 
@@ -49,12 +54,60 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
 
     Every second channel of a pair takes the NIC's other port, and a hash picks all else (ECMP).
     """
-    rails, place = plan.sizes[3], mix(src, dst) % 2 + key % CHANNELS
-    port, pick = place % 2, _picker(plan, src, dst, key, place)
-    host, there = src // rails, dst // rails
-    inside = host == there
+    place = mix(src, dst) % 2 + key % CHANNELS
+    return _lay(plan, src, dst, place % 2, _picker(plan, src, dst, key, place))
+
+
+def spray_of(plan: HpnPlan) -> Spray:
+    """Return the rule by which each message is split over all the ways of its pair.
+
+    Raises:
+        InputError: Pairs have too many ways.
+    """
+    most = 2 * prod(_radices(plan))
+    if most > _MOST_WAYS:
+        what = f"disjoint or hash where a pair has more than {_MOST_WAYS} ways"
+        raise must_be(plan.name, "route", what, f"spray, with {most}", "take fewer aggs, parallel or up")
+    return Spray(most, ways_by_number(partial(_count_ways, plan), partial(_way, plan)), most)
+
+
+def _radices(plan: HpnPlan) -> tuple[int, int, int, int]:
+    """Return the number of ways at a ToR, down from an Agg, up from an Agg, and from a Core; 1 where it has no choice."""
+    if not plan.tier2:
+        return (1, 1, 1, 1)
+    cores = (plan.up, 1 if plan.fixed else plan.share) if plan.tier3 else (1, 1)
+    return (plan.uplinks, plan.parallel * (1 + (plan.joins == "all")), *cores)
+
+
+def _count_ways(plan: HpnPlan, src: I64, dst: I64) -> I64:
+    """Return [P] the number of ways of each pair: over both ports, and over the switches that its messages cross."""
+    inside, mate = _relay(plan, src, dst)
+    tor, goal = plan.tor_of(mate, 0), plan.tor_of(dst, 0)
+    tor_ways, down_ways, agg_ways, core_ways = _radices(plan)
+    above = np.where(plan.group_of(tor) != plan.group_of(goal), agg_ways * core_ways, 1)
+    return np.where(inside, 1, 2 * np.where(tor != goal, tor_ways * down_ways * above, 1))
+
+
+def _way(plan: HpnPlan, src: I64, dst: I64, way: I64) -> Routes:
+    """Return the route of each pair with the number `way` among its ways; consecutive ones take the ports in turn."""
+    rest, port = np.divmod(way, 2)
+    digits = {}
+    for where, count in zip((_TOR, _DOWN, _AGG, _CORE), _radices(plan), strict=True):
+        rest, digits[where] = np.divmod(rest, count)
+    return _lay(plan, src, dst, port, lambda where, count: digits[where] % count)
+
+
+def _relay(plan: HpnPlan, src: I64, dst: I64) -> tuple[Bool, I64]:
+    """Return [P] whether a pair is in one host, and [P] the GPU whose NIC its messages leave by."""
+    rails = plan.sizes[3]
+    inside: Bool = src // rails == dst // rails
     crosses = ~inside & (src % rails != dst % rails) & plan.relays
-    mate = np.where(crosses, host * rails + dst % rails, src)
+    return inside, np.where(crosses, src // rails * rails + dst % rails, src)
+
+
+def _lay(plan: HpnPlan, src: I64, dst: I64, port: I64, pick: _Pick) -> Routes:
+    """Return the links of each pair, from the port by which each leaves and its choice among equal paths."""
+    inside, mate = _relay(plan, src, dst)
     over, arrival = _upper_stages(plan, pick, (mate, dst, port), ~inside)
     near, nics = inside | (mate != src), plan.npus
     return join(

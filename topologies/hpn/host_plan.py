@@ -51,8 +51,7 @@ class HpnPlan:
     parallel: int = 1  # cables between a ToR and an Agg
     by_rail: bool = True  # each rail has ToRs of its own (5.2), else a segment has one pair
     cross_rail: str = "nvlink"  # route to another rail: over NVLink first, or through an Agg
-    hash: str = "polarised"  # whether all switches have one hash, or each tier its own
-    paths: str = "disjoint"  # whether a pair's connections take equal paths in turn, or as the hash picks them
+    route: str = "disjoint"  # see `HashSettings`
     fixed: bool = True  # whether a Core port forwards to each pod by one port (7), else by the hash again
     notes: tuple[str, ...] = ()  # further assumptions
 
@@ -69,6 +68,16 @@ class HpnPlan:
             raise must_be(self.name, "ports of an Agg", f"at most {_PORTS}", ports, "take fewer segments or rails")
         if pods > _PORTS:
             raise must_be(self.name, "pods", f"at most {_PORTS}, the ports of a Core", pods)
+
+    @property
+    def disjoint(self) -> bool:
+        """True if a pair's connections take equal paths in turn; False: as the hash picks them."""
+        return self.route.startswith("disjoint")
+
+    @property
+    def polarised(self) -> bool:
+        """True if all switches have one hash; False: each tier has its own."""
+        return not self.route.endswith("independent")
 
     @property
     def relays(self) -> bool:

@@ -11,7 +11,7 @@ _CLOS = (4, 128, 8)  # segments, hosts, rails: 64 ports down of an Agg, Table 2'
 _RAIL_ONLY = (120, 128, 8)  # 122,880 GPUs (Table 4)
 _DCN = (32, 4, 16, 8)  # pods, segments, hosts and their GPUs (appendix C)
 _DCN_AGGS, _DCN_PARALLEL, _DCN_UP = 8, 8, 64
-_EXAMPLES = ("dims=2x2x2,aggs=2", "dims=3x2x4,aggs=3", "dims=2x3x1,aggs=2,hash=independent", "dims=2x4x8,aggs=4")
+_EXAMPLES = ("dims=2x2x2,aggs=2", "dims=3x2x4,aggs=3", "dims=2x3x1,aggs=2,route=hash-independent", "dims=2x4x8,aggs=4")
 
 
 @register_variant("hpn:clos", "6.1 and Fig. 12a", _EXAMPLES)
@@ -46,9 +46,10 @@ def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, ways: HpnHashSetti
     (
         "dims=2x2x2x2,aggs=2,parallel=1,up=2",
         "dims=1x2x3x4,aggs=2,parallel=2",
-        "dims=3x2x2x4,aggs=2,parallel=2,up=3,hash=independent",
+        "dims=3x2x2x4,aggs=2,parallel=2,up=3,route=hash-independent",
         "dims=1x4x2x8,aggs=2,parallel=4",
-        "dims=2x2x2x2,aggs=2,parallel=2,up=4,paths=disjoint",
+        "dims=2x2x2x2,aggs=2,parallel=1,up=2,route=spray",
+        "dims=2x2x2x2,aggs=2,parallel=2,up=4,route=disjoint",
     ),
 )
 def dcn_plus(
@@ -116,7 +117,7 @@ def segment(dims: Dims = _SEGMENT, backup: Spares = 0, *, rates: HpnRates) -> Hp
         "dims=2x2x2,aggs=2",
         "dims=3x4x2,aggs=3,cross_rail=agg",
         "dims=2x3x4,aggs=4,backup=1",
-        "dims=2x2x1,aggs=2,paths=hashed",
+        "dims=2x2x1,aggs=2,route=hash",
         "dims=2x4x8,aggs=4",
     ),
     ("", "backup=8"),
@@ -138,8 +139,9 @@ def pod(dims: Dims = _POD, aggs: Count = AGGS, *, hosts: HostSettings, rates: Hp
     "7",
     (
         "dims=2x2x2x2,aggs=2,up=2",
+        "dims=2x2x2x2,aggs=2,up=2,route=spray",
         "dims=3x2x2x2,aggs=4,up=3,cross_rail=agg",
-        "dims=2x1x3x4,aggs=3,hash=independent",
+        "dims=2x1x3x4,aggs=3,route=disjoint-independent",
         "dims=2x2x2x8,aggs=2",
     ),
     ("", "dims=7x15x128x8"),

@@ -18,7 +18,7 @@ from emu.topology.catalogue import Build, one_of, planned, whole_number
 from emu.topology.fault_injection.machine_state import detour
 from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.hpn.hash_routing import route
+from topologies.hpn.hash_routing import route, spray_of
 from topologies.hpn.host_plan import HpnPlan, hpn_invariants
 
 _PITCH = 2.0  # distance between rails
@@ -117,6 +117,7 @@ def build(plan: HpnPlan) -> Topology:
         draw=partial(draw, plan),
         relays=True if plan.relays else None,
         mender=partial(_repair, plan),
+        spray=spray_of(plan) if plan.route == "spray" else None,
     )
     return plan.rates.of(wired, plan.npus, plan.hosts)
 
@@ -193,21 +194,24 @@ def _assumptions(plan: HpnPlan) -> tuple[str, ...]:
     )
 
 
-def _path_words(plan: HpnPlan) -> tuple[str, str]:
-    """Return the sentences that say how a message takes one of several equal paths."""
+def _path_words(plan: HpnPlan) -> tuple[str, ...]:
+    """Return the sentences that say how a message takes one of several equal paths, or all of them."""
+    if plan.route == "spray":
+        return ("each message is split evenly over both ports of its NIC, all uplinks of a ToR and all cables above",)
+    kind = "disjoint" if plan.disjoint else "hash"
     once = plan.joins != "all" and not plan.tier3
     alike = (
         "all switches take the same hash of a message's five-tuple, modulo their equal ways (hash polarisation, 2.2)",
-        "hash=independent gives each tier its own",
+        f"route={kind}-independent gives each tier its own",
     )
-    apart = "each tier has a hash of its own; hash=polarised gives all switches the same (2.2)"
+    apart = f"each tier has a hash of its own; route={kind} gives all switches the same (2.2)"
     only = "; in a pod it decides the uplink of the ToR alone, and so all of the path (6.1)" if once else ""
-    hashed = f"{alike[0]}{only}; {alike[1]}" if plan.hash == "polarised" else f"{apart}{only}"
+    hashed = f"{alike[0]}{only}; {alike[1]}" if plan.polarised else f"{apart}{only}"
     chosen = {
         "disjoint": "a pair's connections take ports and uplinks in turn, as hosts that know the hash choose them (RePaC, 6.1)",
-        "hashed": "a pair's connections take the uplinks that the hash gives them (ECMP); paths=disjoint: hosts choose (6.1)",
+        "hash": "a pair's connections take the uplinks that the hash gives them (ECMP); route=disjoint: hosts choose (6.1)",
     }
-    return hashed, chosen[plan.paths]
+    return hashed, chosen[kind]
 
 
 def _core(plan: HpnPlan) -> str:
@@ -218,8 +222,7 @@ def _core(plan: HpnPlan) -> str:
 
 _SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "
 Way = Annotated[str, one_of("nvlink", "agg")]
-Hash = Annotated[str, one_of("polarised", "independent")]
-Paths = Annotated[str, one_of("disjoint", "hashed")]
+Route = Annotated[str, one_of("disjoint", "disjoint-independent", "hash", "hash-independent", "spray")]
 
 
 def register_variant(
@@ -246,15 +249,16 @@ Spares = Annotated[int, whole_number(0)]
 class HashSettings:
     """The settings of the choice among equal paths, for networks that were not built for disjoint paths."""
 
-    hash: Hash = "polarised"  # whether all switches hash a message's five-tuple in one way (2.2), or each tier in its own
-    paths: Paths = "hashed"  # whether hosts choose disjoint paths for a pair's connections (6.1), or the hash picks paths
+    # Whether hosts choose disjoint paths for a pair's connections (6.1), the hash picks paths, or each message takes all; with
+    # `-independent` each tier hashes a message's five-tuple in its own way, else all switches do in one way (2.2).
+    route: Route = "hash"
 
 
 @dataclass(frozen=True)
 class HpnHashSettings(HashSettings):
     """The settings of the choice among equal paths for HPN, whose hosts choose disjoint paths by default."""
 
-    paths: Paths = "disjoint"
+    route: Route = "disjoint"
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class MeshPlan:
     meshed: bool = True  # whether racks of a row and of a column are linked directly
     uplinks: int = 0  # cables of x4 from each inter-rack LRS to HRS
     beyond: DcnSettings | None = None  # None: there is no DCN
-    routing: str = "shortest"  # one of `strategy.STRATEGIES`
+    route: str = "shortest"  # one of `strategy.STRATEGIES`
 
     @property
     def planes(self) -> int:

@@ -24,11 +24,12 @@ from emu.topology.builders.grid import Dimension, grid
 from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Build, Dims, Invariants, planned, topology
 from emu.topology.topology import FailedParts, Placer, Repair, Topology
-from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router, shifts
+from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
+from topologies.ub_mesh.mesh_routes.mesh_shifts import shifts
 from topologies.ub_mesh.mesh_routes.strategy import (
     BASELINE,
     STRATEGIES,
-    Routing,
+    Route,
     inside_words,
     mesh_router,
     notify_and_reroute,
@@ -102,18 +103,20 @@ def with_switches(plan: MeshPlan) -> Topology:
     lrs = plan.racks * plan.planes * plan.plane
     parts = {"NPU": plan.npus, "backup NPU": plan.racks, "LRS": lrs, "HRS": plan.hrs}
     parts |= {"CPU": plan.cpus, "DCN switch": plan.leaves + plan.spines}
+    own, spray = router(plan, links)
     return Topology(
         plan.name,
         plan.npus,
         plan.nodes,
         links,
-        router(plan, links),
+        own,
         plan.dims,
         {kind: count for kind, count in (parts | laid).items() if count},
         (*rates(plan.lane), *_ports(plan), *_path_words(plan)),
         tiers(plan),
         placer(plan),
         partial(drawing, plan),
+        spray=spray,
         symmetry=partial(shifts, plan),
         relays=relays(plan),
         mender=partial(repair_with_backups, plan),
@@ -136,15 +139,19 @@ def _ports(plan: MeshPlan) -> tuple[str, ...]:
 
 def _path_words(plan: MeshPlan) -> tuple[str, ...]:
     """Return the sentences about how racks are joined and how messages take these links."""
-    inside = inside_words(plan.routing)
+    inside = inside_words(plan.route)
     if plan.racks == 1:
         return (inside,)
     width = X4 * plan.planes * plan.dims[-1]
     mesh = (
         f"the x{width} between two racks of a row or a column is an x{X4} from each LRS to its like (which LRS is not said)",
-        f"racks of a pod are joined by {_STRATEGY[plan.routing]}; messages take them and the LRS that lead out by turns, "
-        "over the NPUs of both racks and the channels, from where a hash of how the racks lie says (how they are chosen is not "
-        "said)",
+        f"racks of a pod are joined by {_STRATEGY[plan.route]}; "
+        + (
+            "each message is split evenly over them and the LRS that lead out"
+            if STRATEGIES[plan.route].sprays
+            else "messages take them and the LRS that lead out by turns, over the NPUs of both racks and the channels, from "
+            "where a hash of how the racks lie says (how they are chosen is not said)"
+        ),
     )
     hrs = (f"each HRS has an x{X4} from every rack, {plan.uplinks} HRS on each LRS (how racks are cabled to HRS is not said)",)
     return (
@@ -176,6 +183,9 @@ _STRATEGY = {
     "multipath": "the shortest paths, which channels alternate between",
     "detour": _DETOUR,
     "borrow": f"{_DETOUR}, and over HRS, with a part for each cable of x{X4} to them",
+    "spray": "the shortest paths",
+    "spray-detour": _DETOUR,
+    "spray-borrow": f"{_DETOUR}, and over HRS, with a part for each cable of x{X4} to them",
 }
 
 
@@ -197,7 +207,7 @@ def mesh_invariants(plan: MeshPlan) -> Invariants:
         degree,
         _diameter(plan),
         _bisection(plan),
-        shortest=not STRATEGIES[plan.routing].detours,
+        shortest=not STRATEGIES[plan.route].detours,
         npus=plan.npus,
         switches=plan.nodes - plan.npus,
         injection_Bps=npu_lanes(plan) * plan.lane.lane_rate,
@@ -255,42 +265,41 @@ _SOURCE = f"{SOURCE}, 3.3.1 and Table 3"
 _SIDE = 8
 
 
-def _mesh(name: str, n_dimensions: int, routing: str, lane: Lane) -> Topology:
+def _mesh(name: str, n_dimensions: int, route: str, lane: Lane) -> Topology:
     """Return the topology of a full mesh of NPUs: a board, or a rack without its switches."""
-    without_hrs(name, routing)
+    without_hrs(name, route)
     npus = _SIDE**n_dimensions
     dimensions = [Dimension(_SIDE, "complete", lane.x4, lane.latency)] * n_dimensions
     bill = {"NPU": npus, f"link x{X4}": npus * n_dimensions * (_SIDE - 1) // 2}
     assumptions = (
         *rates(lane),
         f"links between NPUs are x{X4}: it is what closes an NPU's 72 lanes, of which 16 go to the back-plane",
-        inside_words(routing),
+        inside_words(route),
     )
     mesh = grid(name, dimensions, bill=bill, assumptions=assumptions)
-    return replace(mesh, router=mesh_router(mesh.router, mesh.dims, routing), mender=notify_and_reroute)
+    own, spray = mesh_router(mesh.router, mesh.dims, route)
+    return replace(mesh, router=own, spray=spray, mender=notify_and_reroute)
 
 
-def _rack_invariants(n_dimensions: int, routing: str, lane: Lane) -> Invariants:
+def _rack_invariants(n_dimensions: int, route: str, lane: Lane) -> Invariants:
     """Return the invariants of the topology by closed forms."""
     npus, degree = _SIDE**n_dimensions, n_dimensions * (_SIDE - 1)
-    return Invariants(
-        npus * degree, degree, n_dimensions, npus * _SIDE // 4 * lane.x4, shortest=not STRATEGIES[routing].detours
-    )
+    return Invariants(npus * degree, degree, n_dimensions, npus * _SIDE // 4 * lane.x4, shortest=not STRATEGIES[route].detours)
 
 
-_EXAMPLES = ("", "lane_rate=50Gb/s,latency=1us,routing=multipath", "routing=detour")
+_EXAMPLES = ("", "lane_rate=50Gb/s,latency=1us,route=multipath", "route=detour", "route=spray-detour")
 
 
 @topology("ub-mesh:board", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, 1))
-def board(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
+def board(*, route: Route = BASELINE, lane: Lane) -> Topology:
     """Link the 8 NPUs of a board in a full mesh: 28 links of x4, degree 7, diameter 1."""
-    return _mesh("ub-mesh:board", 1, routing, lane)
+    return _mesh("ub-mesh:board", 1, route, lane)
 
 
 @topology("ub-mesh:rack", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, 2))
-def rack(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
+def rack(*, route: Route = BASELINE, lane: Lane) -> Topology:
     """Link 8 boards by full meshes of the NPUs at equal places on them: 64 NPUs, 448 links of x4, diameter 2."""
-    return _mesh("ub-mesh:rack", 2, routing, lane)
+    return _mesh("ub-mesh:rack", 2, route, lane)
 
 
 def _with_switches(
@@ -306,14 +315,14 @@ def _with_switches(
     (
         "",
         "dims=3x2,planes=2,backup=8",
-        "dims=2x4,lanes=8,lane_rate=50Gb/s,routing=detour",
-        "dims=4x4,planes=1,latency=1us,routing=multipath",
+        "dims=2x4,lanes=8,lane_rate=50Gb/s,route=detour",
+        "dims=4x4,planes=1,latency=1us,route=multipath",
     ),
 )
-def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> MeshPlan:
+def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: RackSettings, route: Route = BASELINE, lane: Lane) -> MeshPlan:
     """Add back-planes to the rack: 64 NPUs as in ub-mesh:rack, then 4 planes of 18 LRS, then the backup NPU."""
     name = "ub-mesh:rack-full"
-    return check(MeshPlan(name, dims, inside, lane, routing=without_hrs(name, routing)), 2)
+    return check(MeshPlan(name, dims, inside, lane, route=without_hrs(name, route)), 2)
 
 
 _POD = (4, 4, 8, 8)
@@ -324,12 +333,12 @@ _DIMS = (8, 8, 4, 4, 8, 8)
 @_with_switches(
     "ub-mesh:pod",
     "3.3.3",
-    ("dims=2x2x4x4", "dims=2x2x2x2", "dims=3x2x2x3,planes=2,routing=detour", "dims=1x4x2x2,lane_rate=50Gb/s"),
+    ("dims=2x2x4x4", "dims=2x2x2x2", "dims=3x2x2x3,planes=2,route=detour", "dims=1x4x2x2,lane_rate=50Gb/s"),
     ("", "planes=1", "planes=8,lanes=2"),
 )
-def pod(dims: Dims = _POD, *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> MeshPlan:
+def pod(dims: Dims = _POD, *, inside: RackSettings, route: Route = BASELINE, lane: Lane) -> MeshPlan:
     """Link alpha x Z racks in a pod, x128 between any two racks of a row or a column: a 4D full mesh of 1024 NPUs."""
-    return check(MeshPlan("ub-mesh:pod", dims, inside, lane, routing=without_hrs("ub-mesh:pod", routing)), 4)
+    return check(MeshPlan("ub-mesh:pod", dims, inside, lane, route=without_hrs("ub-mesh:pod", route)), 4)
 
 
 @_with_switches(
@@ -337,15 +346,16 @@ def pod(dims: Dims = _POD, *, inside: RackSettings, routing: Routing = BASELINE,
     "3.3.4",
     (
         "dims=2x2x2x2x4",
-        "dims=2x2x2x2x2,routing=detour",
-        "dims=3x2x1x2x3,planes=2,routing=borrow",
-        "dims=2x1x3x2x2,lane_rate=50Gb/s,routing=multipath",
+        "dims=2x2x2x2x2,route=detour",
+        "dims=3x2x1x2x3,planes=2,route=borrow",
+        "dims=2x1x3x2x2,lane_rate=50Gb/s,route=multipath",
+        "dims=2x2x3x2x2,planes=2,route=spray-borrow",
     ),
-    ("", "routing=detour", "routing=borrow", "planes=8,lanes=2", "planes=1"),
+    ("", "route=detour", "route=borrow", "planes=8,lanes=2", "planes=1"),
 )
-def superpod(dims: Dims = _SUPERPOD, *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> MeshPlan:
+def superpod(dims: Dims = _SUPERPOD, *, inside: RackSettings, route: Route = BASELINE, lane: Lane) -> MeshPlan:
     """Join pods by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
-    return check(MeshPlan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS, routing=routing), 5)
+    return check(MeshPlan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS, route=route), 5)
 
 
 @_with_switches(
@@ -365,12 +375,12 @@ def superpod_clos(dims: Dims = _SUPERPOD, *, inside: RackSettings, lane: Lane) -
     "3.3.4",
     (
         "dims=2x2x1x2x2x2",
-        "dims=3x1x2x1x2x3,planes=2,via=ub,routing=borrow",
-        "dims=2x2x2x1x2x2,planes=1,nic_rate=400Gb/s,routing=detour",
+        "dims=3x1x2x1x2x3,planes=2,via=ub,route=borrow",
+        "dims=2x2x2x1x2x2,planes=1,nic_rate=400Gb/s,route=detour",
         "dims=2x1x1x3x3x2,via=ub,lane_rate=50Gb/s",
     ),
     ("", "via=ub"),
 )
-def dcn(dims: Dims = _DIMS, *, inside: RackSettings, beyond: DcnSettings, routing: Routing = BASELINE, lane: Lane) -> MeshPlan:
+def dcn(dims: Dims = _DIMS, *, inside: RackSettings, beyond: DcnSettings, route: Route = BASELINE, lane: Lane) -> MeshPlan:
     """Join SuperPods by a Clos of two tiers that a rack reaches by 8 NICs: 65,536 NPUs, 64 leaves, 128 spines."""
-    return check(MeshPlan("ub-mesh:dcn", dims, inside, lane, uplinks=UPLINKS, beyond=beyond, routing=routing), 6)
+    return check(MeshPlan("ub-mesh:dcn", dims, inside, lane, uplinks=UPLINKS, beyond=beyond, route=route), 6)

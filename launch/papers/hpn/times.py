@@ -91,7 +91,7 @@ def _four_tasks() -> Answer:
         rails = _hosts(word, 64)[order].reshape(4, 16, _GPUS).transpose(0, 2, 1).reshape(-1, 16)
         return all_reduces_s(word, _RING, 16, rails, _SIZE)
 
-    hashed, disjoint = (f"{POD}:dims=2x32x8,{NVLINK},paths={paths}" for paths in ("hashed", "disjoint"))
+    hashed, disjoint = (f"{POD}:dims=2x32x8,{NVLINK},route={route}" for route in ("hash", "disjoint"))
     orders = [np.random.default_rng(seed).permutation(64) for seed in range(3)]
     where = "four tasks of 16 hosts drawn at random over two segments, each on its eight rails; the best of three draws"
     return Answer(max(gain_percent((hashed, disjoint), partial(seconds, order)) for order in orders), (FLOWS, where))

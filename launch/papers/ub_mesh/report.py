@@ -50,7 +50,7 @@ def _backup() -> Answer:
 
 def _lanes() -> Answer:
     """Answer whether two virtual lanes keep all pairs of a rack free of deadlock with detours."""
-    rack = build_once("ub-mesh:rack:routing=detour")
+    rack = build_once("ub-mesh:rack:route=detour")
     pairs = np.stack(np.meshgrid(np.arange(64), np.arange(64)), -1).reshape(-1, 2)
     src, dst = pairs[pairs[:, 0] != pairs[:, 1]].T
     routes = rack.routes(np.repeat(src, 16), np.repeat(dst, 16), np.tile(np.arange(16), len(src)))
@@ -76,7 +76,7 @@ def _tables() -> Answer:
 
 def _notices() -> Answer:
     """Answer when all whose paths change know of a failed link of a rack, hop by hop and by direct notices."""
-    rack, told, holds = build_once("ub-mesh:rack:routing=detour"), [], True
+    rack, told, holds = build_once("ub-mesh:rack:route=detour"), [], True
     for name, cable in (("X", (0, 1)), ("Y", (0, 8))):
         direct, flooded = (way(rack, cable, _HANDLING_FS) for way in (direct_notices, flooded_notices))
         times = (format_time(seconds(of.last_fs)) for of in (direct, flooded))
@@ -85,7 +85,7 @@ def _notices() -> Answer:
     how = (
         "a node acts on a notice in 1 us, which is assumed; a hop takes 300 ns; all NPUs of a rack have detours over each link"
     )
-    without = "without detours (routing=shortest) those to be told are next to the link, and hear as soon hop by hop"
+    without = "without detours (route=shortest) those to be told are next to the link, and hear as soon hop by hop"
     return Answer("; ".join(told), (how, without), holds=holds)
 
 

@@ -31,7 +31,7 @@ _ALL = (*SHORT, *LONG)
 _LLAMA, _GPT3, _GPT4 = "LLAMA-70B", "GPT3-175B", "GPT4-2T"
 _STRATEGIES: Mapping[str, Fabric] = {
     "shortest": Fabric(RACKS[UB]),
-    **{each: Fabric(f"{RACKS[UB]}:routing={each}") for each in ("detour", "borrow")},
+    **{each: Fabric(f"{RACKS[UB]}:route={each}") for each in ("detour", "borrow")},
 }
 _BETWEEN = Fabric("ub-mesh:superpod-clos")  # racks that are joined by HRS alone (figure 18)
 _LANES = 16  # lanes of an NPU out of its rack

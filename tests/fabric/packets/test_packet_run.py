@@ -306,7 +306,7 @@ def test_an_all_to_all_ends_on_the_lanes_that_routes_name_with_the_smallest_buff
 
 @pytest.mark.parametrize("lossless", NARROW)
 def test_lanes_follow_the_keys_of_routes(lossless: str) -> None:
-    topology = build_topology("ub-mesh:rack:routing=detour")
+    topology = build_topology("ub-mesh:rack:route=detour")
     sent = [(i, j, 2**15) for i in range(0, 64, 3) for j in range(0, 64, 5) if i != j]
     key = np.arange(len(sent)) % 8
     graph = messages(topology, sent, key=key)

@@ -15,8 +15,8 @@ MORE = {UB: (6.0, 5.0, 4.0, 7.0, 8.0), A: (3.0, 4.5, 2.0, 6.0, 7.5), B: (1.0, 2.
 BETWEEN = "ub-mesh:superpod-clos"
 STRATEGIES = {
     "": (0.2, 0.3, 0.1, 0.8, 0.9),
-    ":routing=detour": (0.1, 0.2, 0.1, 0.5, 0.6),
-    ":routing=borrow": (0.0, 0.1, 0.0, 0.4, 0.4),
+    ":route=detour": (0.1, 0.2, 0.1, 0.5, 0.6),
+    ":route=borrow": (0.0, 0.1, 0.0, 0.4, 0.4),
 }
 # With so many of the 16 lanes: per cent more.
 LANES = {8: (1.0, 2.0, 1.5, 0.5, 4.0), 16: (0.0, 0.0, 0.0, 0.0, 0.0), 32: (-1.0, -3.0, -2.0, -0.5, -4.0)}
@@ -112,12 +112,12 @@ def loss(strategy, model):
 
 def test_figure_19_is_the_performance_that_is_lost_against_racks_that_hrs_join(monkeypatch):
     assert told(Figure19, "ub-f19-short").ours == pytest.approx(loss("", "GPT4-2T"), rel=1e-9)
-    assert told(Figure19, "ub-f19-apr").ours == pytest.approx(loss(":routing=borrow", "GPT4-2T"), rel=1e-9)
+    assert told(Figure19, "ub-f19-apr").ours == pytest.approx(loss(":route=borrow", "GPT4-2T"), rel=1e-9)
     order = told(Figure19, "ub-f19-order")
     assert order.ours == ", ".join(f"{loss(each, 'GPT4-2T'):.2f}" for each in STRATEGIES) + " %"
     assert order.holds
     assert f"GPT3-175B: shortest {loss('', 'GPT3-175B'):.2f}" in order.notes[0]
-    for wrong in ({"": (0, 0.5, 0, 0.8, 0)}, {":routing=detour": (0, 0, 0, 0.9, 0)}, {":routing=borrow": (0, 0, 0, 0.6, 0)}):
+    for wrong in ({"": (0, 0.5, 0, 0.8, 0)}, {":route=detour": (0, 0, 0, 0.9, 0)}, {":route=borrow": (0, 0, 0, 0.6, 0)}):
         with monkeypatch.context() as changed:
             for strategy, more in wrong.items():
                 changed.setitem(STRATEGIES, strategy, more)

@@ -9,7 +9,7 @@ from emu.topology.facts.notices import direct_notices, flooded_notices, hearers
 
 NS, US = 10**6, 10**9  # ticks
 RING = build_topology("torus:dims=8,bandwidth=50GB/s,latency=500ns")
-RACK = build_topology("ub-mesh:rack:routing=detour")
+RACK = build_topology("ub-mesh:rack:route=detour")
 
 
 def test_on_a_ring_each_hop_adds_what_a_node_takes_to_act_but_to_a_direct_notice() -> None:

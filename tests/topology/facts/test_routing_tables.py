@@ -29,7 +29,7 @@ def test_a_mesh_needs_an_entry_for_each_other_value_of_a_digit(word: str, flat: 
 
 def test_routes_that_no_digit_decides_need_an_entry_each() -> None:
     """With X-Y and Y-X in turn, the ways to an NPU off row and column are those of no other."""
-    assert table_size(build_topology("ub-mesh:rack:routing=multipath"), 9).structured == 63
+    assert table_size(build_topology("ub-mesh:rack:route=multipath"), 9).structured == 63
 
 
 def test_a_message_finds_its_first_link_by_the_first_digit_that_differs() -> None:

@@ -5,13 +5,11 @@ other rack, and channels. A hash of the positions of the racks and of the group 
 all cables evenly, and a shift of both ends shifts the route. Among the paths between two racks, HRS count as many times as a
 rack has cables to them for each cable to another rack. A pair with a switch or a backup NPU at an end takes any shortest path.
 Letter: P pairs.
-
-Also here are the symmetries of a UB-Mesh: shifts by one of SuperPods, pods, columns, rows, boards, and NPUs of a board.
 """
 
 from collections.abc import Sequence
 from functools import partial
-from math import gcd, prod
+from math import gcd, lcm
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +17,8 @@ import numpy as np
 from emu.arrays import I64, Bool, column
 from emu.topology.builders.route_parts import between_npus, link_if, offsets, pair, take_turns
 from emu.topology.paths.shortest_paths import shortest
-from emu.topology.topology import Links, Router, Routes
+from emu.topology.paths.spray import ways_by_number
+from emu.topology.topology import Links, Router, Routes, Spray
 from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
 from topologies.ub_mesh.mesh_routes.strategy import STRATEGIES, Strategy, lane_routes, walk_paths
 from topologies.ub_mesh.parts import SPARES, MeshPlan
@@ -31,15 +30,16 @@ def relays(plan: MeshPlan) -> Bool:
     return column(np.arange(plan.nodes) < plan.first_backup, np.bool_)
 
 
-def router(plan: MeshPlan, links: Links) -> Router:
-    """Return the router of a plan over its links, those of `wires.cables`."""
+def router(plan: MeshPlan, links: Links) -> tuple[Router, Spray | None]:
+    """Return the router of a plan over its links, those of `wires.cables`, and the rule of its spray if it has one."""
     counts = [len(kind.ends[0]) for kind in cables(plan).values()]
     first = dict(zip(cables(plan), np.cumsum([0, *counts]), strict=False))
-    strategy = STRATEGIES[plan.routing]
+    strategy = STRATEGIES[plan.route]
     inside, between = (mesh_paths(dims, strategy.detours) for dims in (plan.dims[-2:], plan.five[1:3]))
     numbered = {name: int(cable) for name, cable in first.items()}
     known = _RouteTables(plan, numbered, strategy, inside, between if plan.meshed else None)
-    return between_npus(partial(_route, known), shortest(links, plan.nodes, relays(plan)), plan.npus)
+    own = between_npus(partial(_route, known), shortest(links, plan.nodes, relays(plan)), plan.npus)
+    return own, _spray(known) if strategy.sprays else None
 
 
 _Hop = tuple[I64, I64]  # link of each pair, -1 where it takes none, and its virtual lane
@@ -63,13 +63,50 @@ class _Ends(NamedTuple):
     x: I64
 
 
+def _spray(known: _RouteTables) -> Spray:
+    """Return the rule by which each message is split over all the ways of its pair."""
+    plan, inside = known.plan, np.diff(known.inside.start)
+    between = np.zeros(1, np.int64) if known.ways is None else np.unique(np.append(np.diff(known.ways.start), 0))
+    numbers = [*inside.tolist(), *_ways_out(known, between).tolist(), plan.planes * SPARES * plan.spines]
+    counts = [number for number in numbers if number]
+    return Spray(lcm(*counts), ways_by_number(partial(_count_ways, known), partial(_way, known)), max(counts))
+
+
+def _ways_out(known: _RouteTables, between: I64) -> I64:
+    """Return the number of ways of pairs in two racks of a SuperPod, from the number of paths over racks of the pod."""
+    over_hrs = known.plan.uplinks * (known.strategy.borrow | (between == 0))
+    found: I64 = known.plan.planes * known.plan.dims[-1] * (between + over_hrs)
+    return found
+
+
+def _count_ways(known: _RouteTables, src: I64, dst: I64) -> I64:
+    """Return [P] the number of ways of each pair of NPUs."""
+    plan, a, b = known.plan, _ends(known.plan, src), _ends(known.plan, dst)
+    x, size, between = plan.dims[-1], plan.five[1] * plan.five[2], np.zeros_like(src)
+    inside = known.inside.between(a.y * x + a.x, b.y * x + b.x)[1]
+    if known.ways is not None:
+        between = known.ways.between(a.rack % size, b.rack % size)[1] * (a.rack // size == b.rack // size)
+    far = plan.planes * SPARES * plan.spines
+    return np.where(a.rack == b.rack, inside, np.where(_far(plan, a, b), far, _ways_out(known, between)))
+
+
+def _way(known: _RouteTables, src: I64, dst: I64, way: I64) -> Routes:
+    """Return the route of each pair with the number `way` among its ways."""
+    return _by_turn(known, _ends(known.plan, src), _ends(known.plan, dst), way, way)
+
+
 def _route(known: _RouteTables, src: I64, dst: I64, key: I64) -> Routes:
     """Return the routes of pairs: within a rack, between racks of a SuperPod, or between SuperPods."""
     a, b = _ends(known.plan, src), _ends(known.plan, dst)
-    turn, near, far = _turn(known.plan, a, b, key), a.rack == b.rack, _far(known.plan, a, b)
+    return _by_turn(known, a, b, key, _turn(known.plan, a, b, key))
+
+
+def _by_turn(known: _RouteTables, a: _Ends, b: _Ends, key: I64, turn: I64) -> Routes:
+    """Return the routes of pairs that take the paths of a rack by their key, and all others by their turn."""
+    near, far = a.rack == b.rack, _far(known.plan, a, b)
     kinds = ((near, _rack_hops, key), (~near & ~far, _superpod_hops, turn), (far, _dcn_hops, turn))
     return lane_routes(
-        *_table(len(src), [(rows, hops(known, _of(a, rows), _of(b, rows), by[rows])) for rows, hops, by in kinds])
+        *_table(len(key), [(rows, hops(known, _of(a, rows), _of(b, rows), by[rows])) for rows, hops, by in kinds])
     )
 
 
@@ -306,64 +343,3 @@ def _ascend(known: _RouteTables, end: _Ends, out: I64, spine: I64) -> list[I64]:
     spare = first["spare"] + (plane * (y + x) + end.y) * SPARES + out % SPARES
     cpu = [first["cpu"] + port] if plan.cpus else []
     return [up, spare, *cpu, first["nic"] + port, first["spine"] + leaf * plan.spines + spine]
-
-
-def shifts(plan: MeshPlan) -> list[I64]:
-    """Return the shift by one of each dimension of 2 or more, as the image of every node."""
-    sizes = (*plan.standing, *plan.dims[-2:])
-    return [_shift(plan, axis) for axis, size in enumerate(sizes) if size > 1]
-
-
-def _shift(plan: MeshPlan, axis: int) -> I64:
-    """Return [nodes] the image of every node under a shift by one along an axis."""
-    racks, (y, x) = plan.standing, plan.dims[-2:]
-    ports, superpods = (plan.planes, SPARES), plan.superpods
-    npu, lrs, hrs, cpu, leaf, spine, backup = _parts(
-        plan,
-        (*racks, y, x),
-        (*racks, plan.planes, plan.plane),
-        (superpods, plan.planes, x, plan.uplinks),
-        racks if plan.cpus else (0,),
-        (superpods, *ports) if plan.beyond else (0,),
-        racks[1:] if plan.beyond else (0,),
-        racks,
-    )
-    npu = np.roll(npu, -1, axis)
-    if axis < len(racks):
-        lrs, cpu, backup = np.roll(lrs, -1, axis), np.roll(cpu, -1, axis if plan.cpus else 0), np.roll(backup, -1, axis)
-        if plan.beyond and axis == 0:
-            hrs, leaf = np.roll(hrs, -1, 0), np.roll(leaf, -1, 0)
-        elif plan.beyond:
-            spine = np.roll(spine, -1, axis - 1)
-    else:
-        lrs, hrs, leaf = _in_rack(plan, lrs, hrs, leaf, boards=axis == len(racks))
-    return np.concatenate([part.ravel() for part in (npu, lrs, hrs, cpu, leaf, spine, backup)])
-
-
-def _parts(plan: MeshPlan, *shapes: tuple[int, ...]) -> list[I64]:
-    """Return the numbers of all nodes by kind, each kind as an array over its dimensions."""
-    ends = np.cumsum([prod(shape) for shape in shapes])[:-1]
-    kinds = zip(np.split(np.arange(plan.nodes), ends), shapes, strict=True)
-    return [part.reshape(shape) for part, shape in kinds]
-
-
-def _in_rack(plan: MeshPlan, lrs: I64, hrs: I64, leaf: I64, *, boards: bool) -> tuple[I64, I64, I64]:
-    """Return the images of LRS, HRS and leaves under a shift of boards, or of NPUs of a board.
-
-    A shift of boards moves the LRS of boards, and shifts the planes. A shift of the NPUs of a board moves the LRS that lead out
-    and those for CPUs.
-
-    Args:
-        plan: The plan.
-        lrs: The numbers of all LRS.
-        hrs: The numbers of all HRS.
-        leaf: The numbers of all leaves.
-        boards: True for a shift of boards, False for one of the NPUs of a board.
-    """
-    board, other, spare = np.split(lrs, [plan.dims[-2], plan.plane - SPARES], axis=-1)
-    if not boards:
-        places = spares_a_place(plan)
-        moved = np.concatenate((board, np.roll(other, -1, -1), np.roll(spare, -places, -1)), axis=-1)
-        return moved, np.roll(hrs, -1, 2), np.roll(leaf, -places, -1)
-    moved, planes = np.concatenate((np.roll(board, -1, -1), other, spare), axis=-1), planes_a_board(plan)
-    return np.roll(moved, -planes, -2), np.roll(hrs, -planes, 1), np.roll(leaf, -planes, 1) if plan.beyond else leaf

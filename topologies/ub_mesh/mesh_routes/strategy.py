@@ -1,9 +1,9 @@
-"""The setting `routing` for routes between two NPUs: shortest, detour and borrow (UB-Mesh 6.3), and multipath (5.1).
+"""The setting `route` of routes between two NPUs: shortest, detour and borrow (UB-Mesh 6.3), multipath (5.1), and sprays.
 
 Routes inside a board or a rack are source-routed, so that the sender's channel picks one of the paths of a pair (4.1). Channel
 0 goes along X, then Y, and so do all channels of the shortest-path strategy. With the other strategies, channels take the
-pair's further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. Letters: P
-pairs, H hops at most.
+pair's further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. A spray
+splits each message evenly over the paths of multipath, detour or borrow. Letters: P pairs, H hops at most.
 
 Also here are the notices of a failed link: the time until all NPUs have heard of it directly (UB-Mesh 4.2 and Figure 12); both
 ends of the link notice the failure at once.
@@ -12,6 +12,7 @@ ends of the link notice the failure at once.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import lcm
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import join
 from emu.topology.catalogue import one_of
 from emu.topology.fault_injection.machine_state import detour
-from emu.topology.topology import CHANNELS, FailedParts, Repair, Router, Routes, Topology
+from emu.topology.paths.spray import ways_by_number
+from emu.topology.topology import CHANNELS, FailedParts, Repair, Router, Routes, Spray, Topology
 from emu.units import format_time, seconds
 from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
 
@@ -32,6 +34,7 @@ class Strategy(NamedTuple):
     detours: int  # hops that a path may have more than the shortest
     by_channel: bool  # whether the channels of a pair take its paths in turn
     borrow: bool = False  # whether racks of a pod are joined over HRS too
+    sprays: bool = False  # whether each message is split over the paths
 
 
 STRATEGIES = {
@@ -39,35 +42,43 @@ STRATEGIES = {
     "multipath": Strategy(0, by_channel=True),
     "detour": Strategy(1, by_channel=True),
     "borrow": Strategy(1, by_channel=True, borrow=True),
+    "spray": Strategy(0, by_channel=True, sprays=True),
+    "spray-detour": Strategy(1, by_channel=True, sprays=True),
+    "spray-borrow": Strategy(1, by_channel=True, borrow=True, sprays=True),
 }
 BASELINE = "shortest"  # the paper's "baseline routing strategy", against which 6.3 measures detour and borrow
 
 
-Routing = Annotated[str, one_of(*STRATEGIES)]
+Route = Annotated[str, one_of(*STRATEGIES)]
 
 
-def without_hrs(name: str, routing: str) -> str:
+def without_hrs(name: str, route: str) -> str:
     """Return the name of a strategy, after the check that a topology without HRS can use it.
 
     Raises:
         InputError: The strategy is borrow.
     """
-    if STRATEGIES[routing].borrow:
+    if STRATEGIES[route].borrow:
         what = " or ".join(name for name, strategy in STRATEGIES.items() if not strategy.borrow)
-        raise must_be(name, "routing", what, routing, "HRS to borrow from are in ub-mesh:superpod")
-    return routing
+        raise must_be(name, "route", what, route, "HRS to borrow from are in ub-mesh:superpod")
+    return route
 
 
-def mesh_router(links: Router, dims: tuple[int, ...], routing: str) -> Router:
-    """Return the router of one full mesh.
+def mesh_router(links: Router, dims: tuple[int, ...], route: str) -> tuple[Router, Spray | None]:
+    """Return the router of one full mesh, and the rule of its spray if it has one.
 
     Args:
         links: A router along the last dimension first, whose links are used.
         dims: The dims of the mesh.
-        routing: One of `strategy.STRATEGIES`.
+        route: One of `strategy.STRATEGIES`.
     """
-    strategy = STRATEGIES[routing]
-    return partial(_route, links, mesh_paths(dims, strategy.detours)) if strategy.by_channel else links
+    strategy = STRATEGIES[route]
+    if not strategy.by_channel:
+        return links, None
+    known = mesh_paths(dims, strategy.detours)
+    router, counts = partial(_route, links, known), np.diff(known.start)
+    ways = ways_by_number(lambda src, dst: known.between(src, dst)[1], router)
+    return router, Spray(lcm(*counts.tolist()), ways, int(counts.max())) if strategy.sprays else None
 
 
 def _route(links: Router, known: MeshPaths, src: I64, dst: I64, key: I64) -> Routes:
@@ -91,14 +102,17 @@ def lane_routes(link: I64, lane: I64) -> Routes:
     return replace(join([link]), virtual=column(lane[link >= 0], np.int16))
 
 
-def inside_words(routing: str) -> str:
+def inside_words(route: str) -> str:
     """Return the assumption on messages inside a rack, in words."""
     ways = {
         "shortest": "X, then Y",
         "multipath": "X, then Y on even channels and Y, then X on odd ones",
+        "spray": "X, then Y, and Y, then X, half of each message either way",
     }.get(
-        routing,
-        "X, then Y on channel 0, on the others further ways in turn, of a hop more at most, of which no two share a link",
+        route,
+        "over X and Y in equal parts of each message on all ways of a hop more at most, of which no two share a link"
+        if STRATEGIES[route].sprays
+        else "X, then Y on channel 0, on the others further ways in turn, of a hop more at most, of which no two share a link",
     )
     return f"inside a rack messages go {ways}, cut through by the NPUs between; its LRS carry none of them"
 

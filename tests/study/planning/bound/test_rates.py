@@ -44,7 +44,7 @@ def test_a_group_is_served_by_the_links_to_its_members(line, ranks, npus, links,
 TORUS = "torus:dims=2x2x4,bandwidth=50GB/s,latency=1us"
 
 
-@pytest.mark.parametrize("line", ["ub-mesh:rack:routing=detour", "fat-tree:radix=8", TORUS])
+@pytest.mark.parametrize("line", ["ub-mesh:rack:route=detour", "fat-tree:radix=8", TORUS])
 def test_messages_to_a_group_leave_and_come_by_its_ports_whatever_their_key(line):
     topology, draw = build_topology(line), random.Random(7)
     ports, links = ports_of(topology, 16), topology.links
