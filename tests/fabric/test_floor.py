@@ -12,6 +12,7 @@ from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 
 TAPERED = build_topology("fat-tree:radix=8,taper=3,bandwidth=50GB/s")
+SPRAYED = build_topology("fat-tree:radix=8,taper=3,route=spray")
 SERVERS = build_topology("servers:nodes=2,gpus=8")  # each GPU has a NIC
 GROUPS = np.array([[0, 9, 2, 11, 4, 13, 6, 15], [8, 1, 10, 3, 12, 5, 14, 7]])  # their ways up are the same
 US = 10**9
@@ -26,7 +27,7 @@ def laid_on(topology, algorithm, groups=GROUPS, size=10**6):
 def ran(laid, entries):
     """When each participant [G, P] leaves that enters at such moments [G, P], all groups on one fabric."""
     piece = lower_placed(laid)
-    builder = Builder(laid.topology.links.bandwidth_Bps)
+    builder = Builder(laid.topology.capacity_Bps)
     waits = builder.tasks(entries.ravel())
     first = builder.piece(piece, np.zeros(entries.size), np.zeros(entries.size))
     builder.wait(first + piece.entry, waits)
@@ -37,7 +38,7 @@ SOME = [each for _, each in ALGORITHMS if any(True for _ in each.shapes(8)) and 
 PLAIN = [each for each in SOME if not each.stored(each.fit(8, ())).helpers]
 
 
-@pytest.mark.parametrize("where", [TAPERED, SERVERS], ids=lambda each: each.name)
+@pytest.mark.parametrize("where", [TAPERED, SPRAYED, SERVERS], ids=lambda each: each.name)
 @pytest.mark.parametrize("algorithm", PLAIN, ids=lambda each: f"{each.operation}-{each.name}")
 def test_no_rank_leaves_sooner_whenever_the_others_enter(algorithm, where):
     random, laid = np.random.default_rng(1), laid_on(where, algorithm)

@@ -12,6 +12,7 @@ from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
 
 FAT, HPN, RACKS = "fat-tree:radix=16", "hpn:segment:dims=8x4", "servers:nodes=4"
+SPRAY, SPRAYED_RACK = "fat-tree:radix=16,taper=3,route=spray", "ub-mesh:rack:route=spray-detour"
 STRIPED, SIXES = np.arange(128).reshape(16, 8).T, np.arange(30).reshape(5, 6)  # sixes reach over the end of a server
 ONE_ROUND = [
     (FAT, "all_gather", "direct", STRIPED),
@@ -19,11 +20,14 @@ ONE_ROUND = [
     (FAT, "all_to_all", "at-once", STRIPED),
     (HPN, "all_gather", "direct", np.arange(32).reshape(8, 4).T),
     (RACKS, "all_gather", "direct", SIXES),
+    (SPRAY, "all_to_all", "at-once", STRIPED),
+    (SPRAYED_RACK, "all_gather", "direct", np.arange(64).reshape(8, 8)),
 ]
 SEVERAL = [
     (FAT, "all_gather", AlgorithmOnDims("hyperx-direct", (4, 4)), STRIPED),
     (FAT, "reduce_scatter", AlgorithmOnDims("hyperx-direct", (4, 4)), STRIPED),
     (FAT, "all_reduce", AlgorithmOnDims("direct"), STRIPED),
+    (f"{FAT},route=spray", "all_gather", AlgorithmOnDims("hyperx-direct", (4, 4)), STRIPED),
     (HPN, "all_gather", AlgorithmOnDims("hierarchical-direct", (2, 4)), np.arange(32).reshape(4, 8)),
     (FAT, "all_gather", AlgorithmOnDims("ring"), np.arange(128).reshape(4, 32)),
     ("ring:n=8,bandwidth=50GB/s,latency=1us", "reduce_scatter", AlgorithmOnDims("bidirectional-ring"), np.arange(8)[None]),
@@ -48,7 +52,7 @@ def test_of_one_round_the_solver_is_between_the_times_and_its_links_are_as_busy(
     end_fs = int(timed.end_fs.max())
     assert told.least_fs - 4 <= end_fs <= told.most_fs + 4
     assert told.apart < 0.02
-    np.testing.assert_allclose(told.busy_s, timed.busy_s(each.topology.links.bandwidth_Bps), rtol=1e-12)
+    np.testing.assert_allclose(told.busy_s, timed.busy_s(each.topology.capacity_Bps), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("line", "name", "served", "ranks"), SEVERAL)

@@ -57,7 +57,7 @@ pairs_of = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambd
 
 @pytest.mark.parametrize("tree", TREES)
 def test_a_link_carries_the_share_of_the_paths_that_cross_it(tree):
-    topology = build_topology(f"{tree},route=spray")
+    topology, free = build_topology(f"{tree},route=spray"), build_topology(tree)
     n = topology.n_npus
     src, dst = (end.ravel() for end in np.meshgrid(np.arange(n), np.arange(n)))
     src, dst = src[src != dst], dst[src != dst]
@@ -65,7 +65,7 @@ def test_a_link_carries_the_share_of_the_paths_that_cross_it(tree):
     for v, (a, b) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
         hops = slice(graph.hop_start[v], graph.hop_start[v + 1])
         weight = [Fraction(int(w), topology.parts) for w in graph.hop_weight[hops]]
-        assert dict(zip(graph.hop_link[hops].tolist(), weight, strict=True)) == shares(topology, a, b)
+        assert dict(zip(graph.hop_link[hops].tolist(), weight, strict=True)) == shares(free, a, b)
 
 
 @settings(max_examples=25, deadline=None)
@@ -98,7 +98,7 @@ def test_rates_are_max_min_fair(tree, pairs):
     if not pairs:
         return
     graph = on(topology, *zip(*pairs, strict=True))
-    tasks = {v: Task(hops=tuple(shares(topology, a, b).items())) for v, (a, b) in enumerate(pairs)}
+    tasks = {v: Task(hops=tuple(shares(build_topology(tree), a, b).items())) for v, (a, b) in enumerate(pairs)}
     rates = fair_rates([Fraction(c) for c in topology.links.bandwidth_Bps.tolist()], tasks)
     state = State(graph.capacity_Bps)
     state.add(graph)
@@ -234,6 +234,13 @@ def test_a_message_between_racks_has_the_shares_of_as_many_channels(route):
         link, times = np.unique(links, return_counts=True)
         assert graph.hop_link.tolist() == link.tolist()
         assert (graph.hop_weight * len(channels)).tolist() == (times * spray.parts).tolist()
+
+
+def test_all_ways_of_a_pair_are_listed_with_equal_shares():
+    ways = paths_between(build_topology("ub-mesh:rack:route=spray-detour"), 0, 9)
+    assert len({way.links for way in ways}) == 14
+    assert {way.share for way in ways} == {1 / 14}
+    assert {len(way.channels) for way in ways} == {64}
 
 
 @pytest.mark.parametrize("old", ["routing=detour", "hash=independent", "paths=hashed", "paths=disjoint,hash=independent"])

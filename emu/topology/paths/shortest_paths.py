@@ -250,10 +250,13 @@ class PairPath:
     nodes: tuple[int, ...]  # [H + 1] nodes in order
     links: tuple[int, ...]  # [H] links in order
     channels: tuple[int, ...]  # channels that take it; none: it is a shortest path that no channel takes
+    share: float  # of the bytes of all these channels
 
 
 def paths_between(topology: Topology, src: int, dst: int) -> tuple[PairPath, ...]:
     """Return the paths that the first channels of communicator 0 take, in their order, then others that are as short.
+
+    Where messages are sprayed, each channel takes all the ways of the pair, and these are returned.
 
     Args:
         topology: The topology whose router is used.
@@ -265,12 +268,21 @@ def paths_between(topology: Topology, src: int, dst: int) -> tuple[PairPath, ...
     """
     channels = np.arange(CHANNELS_ASKED)
     routes = topology.routes(np.full_like(channels, src), np.full_like(channels, dst), channels)
+    if topology.spray is not None and max(src, dst) < topology.n_npus:
+        counts, ways = topology.spray.ways(np.array([src]), np.array([dst]))
+        each = [tuple(ways.of(way).tolist()) for way in range(int(counts[0]))]
+        return tuple(_path(topology, src, links, tuple(channels.tolist()), 1 / len(each)) for links in each)
     taken: dict[tuple[int, ...], list[int]] = {}
     for channel in channels.tolist():
         taken.setdefault(tuple(routes.of(channel).tolist()), []).append(channel)
     others = islice((links for links in _cheapest(topology, src, dst) if links not in taken), _MOST_UNTAKEN)
     found = [*((links, tuple(by)) for links, by in taken.items()), *((links, ()) for links in others)]
-    return tuple(PairPath((src, *topology.links.dst[list(links)].tolist()), links, by) for links, by in found)
+    return tuple(_path(topology, src, links, by, len(by) / CHANNELS_ASKED) for links, by in found)
+
+
+def _path(topology: Topology, src: int, links: tuple[int, ...], channels: tuple[int, ...], share: float) -> PairPath:
+    """Return a path from a node over links, with the channels that take it and the share of their bytes."""
+    return PairPath((src, *topology.links.dst[list(links)].tolist()), links, channels, share)
 
 
 def _cheapest(topology: Topology, src: int, dst: int) -> Iterator[tuple[int, ...]]:

@@ -51,7 +51,7 @@ def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:
     hops, links = list(way.links), topology.links
     return (
         _channels(way.channels),
-        f"{len(way.channels) / CHANNELS_ASKED:.3f}",
+        f"{way.share:.3f}",
         " ".join(map(str, hops)),
         ", ".join(dict.fromkeys(map(format_bandwidth, links.bandwidth_Bps[hops].tolist()))),
         format_time(seconds(int(links.latency_fs[hops].sum()))),
@@ -81,7 +81,7 @@ def routes_as_json(topology: Topology, src: int, dst: int) -> dict[str, object]:
                 "bandwidth_Bps": topology.links.bandwidth_Bps[list(way.links)],
                 "latency_s": [seconds(int(t)) for t in topology.links.latency_fs[list(way.links)]],
                 "channels": way.channels,
-                "share": len(way.channels) / CHANNELS_ASKED,
+                "share": way.share,
             }
             for way in paths_between(topology, src, dst)
         ],

@@ -83,6 +83,11 @@ def test_requests_take_the_ways_that_a_fat_tree_gives_their_axis():
     assert few.step_time_s == pytest.approx(whole.step_time_s, rel=0.01)
 
 
+def test_a_composed_step_is_as_long_where_messages_are_sprayed():
+    few, whole = both("fat-tree:radix=8,taper=3,route=spray", "tp=2,sp,dp=8", global_batch=32, seq=128)
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=0.02)
+
+
 def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
     request = EstimateRequest("llama-tiny", parse_plan("tp=2,dp=2,pp=2", global_batch=8, seq=64), algorithms=("auto",))
     board = build_topology("ub-mesh:board")
