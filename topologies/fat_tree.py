@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from emu.errors import must_be
-from emu.topology.builders.clos import ClosRoute, Tier, clos, clos_invariants, count
+from emu.topology.builders.clos import Tier, clos, clos_invariants, count
 from emu.topology.builders.wiring import SwitchAdding
 from emu.topology.catalogue import (
     HOP_LATENCY,
@@ -16,6 +16,7 @@ from emu.topology.catalogue import (
     Bandwidth,
     Count,
     Dims,
+    EqualWays,
     Invariants,
     Latency,
     one_of,
@@ -77,7 +78,6 @@ _ROUTES: dict[str, str] = {
     "disjoint": "the channels of a pair take the ways up in turn; a hash of its ends says which comes first",
     "spray": "each message is split evenly over all the ways up of its pair; what comes out of order waits at the receiver",
 }
-Route = Annotated[ClosRoute, one_of(*_ROUTES)]
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int, route: str) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def fat_tree(
     planes: Count = 1,
     bandwidth: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
-    route: Route = "hash",
+    route: EqualWays = "hash",
     *,
     adding: LeafAdding,
 ) -> Topology:
@@ -178,7 +178,7 @@ def pgft(
     parallel: Dims = (1,),
     bandwidth: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
-    route: Route = "hash",
+    route: EqualWays = "hash",
     *,
     adding: LeafAdding,
 ) -> Topology:

@@ -9,10 +9,23 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import I64
+from emu.equivalence import shift
 from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, fabric
-from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
+from emu.topology.catalogue import (
+    HOP_LATENCY,
+    PORT_RATE,
+    Bandwidth,
+    Count,
+    Dims,
+    EqualWays,
+    Invariants,
+    Latency,
+    check_sizes,
+    topology,
+)
+from emu.topology.paths.spray import routed
 from emu.topology.topology import Box, Drawing, Routes, Topology
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -47,7 +60,7 @@ def _invariants(dims: tuple[int, ...], planes: int, row: float, column: float, *
 @topology(
     "rail-only",
     source=_SOURCE,
-    examples=("dims=8x8", "dims=2x3", "dims=4x2,planes=18,row=450GB/s", "dims=3x5"),
+    examples=("dims=8x8", "dims=2x3", "dims=4x2,planes=18,row=450GB/s", "dims=3x5", "dims=4x4,route=spray"),
     full=("dims=64x64,planes=18",),
     invariants=_invariants,
 )
@@ -58,6 +71,7 @@ def rail_only(
     row: Bandwidth = PORT_RATE,
     column: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
+    route: EqualWays = "hash",
 ) -> Topology:
     """Join a grid of chips by a switch for each row and each column; a message off both is relayed by a chip where they cross.
 
@@ -68,6 +82,7 @@ def rail_only(
         row: Bandwidth of a port to the switches of the row, in RailX the scale-up network.
         column: Bandwidth of a port to the switches of the column, a rail.
         latency: Latency of a hop.
+        route: Which of its two ways a message off row and column takes: by a hash, the channels of a pair in turn, or both.
     """
     _check(dims, radix)
     (rows, columns), kind = dims, f"link x{planes}" if planes > 1 else "cable"
@@ -81,30 +96,54 @@ def rail_only(
         "rail-only",
         n,
         kinds,
-        partial(_route, columns, n),
         bill={"switch": planes * (rows + columns), "optical transceiver": 4 * planes * n},
         dims=dims,
-        assumptions=_assumptions(planes, row, column, latency),
+        assumptions=_assumptions(planes, row, column, latency, route),
         tiers=("NPU to row switch", "NPU to column switch"),
         draw=partial(_draw, rows, columns),
         relays=True,
+        symmetry=partial(_shifts, rows, columns) if route == "spray" else None,
+        **routed(route, partial(_route, columns, n), partial(_count_ways, columns), partial(_way, columns, n), 2, 2),
     )
 
 
-def _assumptions(planes: int, row: float, column: float, latency: int) -> tuple[str, ...]:
+def _shifts(rows: int, columns: int) -> list[I64]:
+    """Return two symmetries [nodes]: every row goes to the next; every column goes to the next."""
+    grid = (rows, columns)
+    return [shift((grid, 0), ((rows,), 0), ((columns,), None)), shift((grid, 1), ((rows,), None), ((columns,), 0))]
+
+
+_WAYS = {
+    "hash": "a message goes either first, by a hash",
+    "disjoint": "the channels of a pair go either first in turn",
+    "spray": "half of each message goes either first",
+}
+
+
+def _assumptions(planes: int, row: float, column: float, latency: int, route: str) -> tuple[str, ...]:
     """Return the sentences that say what the topology assumes."""
     bundled = f"{planes} equal planes side by side, over which a chip spreads each message evenly"
     return (
         f"a port carries {format_bandwidth(row)} one way in a row and {format_bandwidth(column)} in a column",
         f"a hop takes {format_time(seconds(latency))}",
-        "off row and column a message goes either first, by a hash, and is relayed by the chip where they cross",
+        f"off row and column {_WAYS[route]}, and is relayed by the chip where they cross",
         *([bundled] if planes > 1 else []),
     )
 
 
 def _route(columns: int, n: int, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes through the row's switch (cable c is that of NPU c) and the column's (cable n + c), either first."""
-    down_first = mix(src, dst, key) % 2 == 1
+    return _way(columns, n, src, dst, mix(src, dst, key))
+
+
+def _count_ways(columns: int, src: I64, dst: I64) -> I64:
+    """Return [P] the number of ways of each pair: two off row and column."""
+    return 1 + (src // columns != dst // columns) * (src % columns != dst % columns).astype(np.int64)
+
+
+def _way(columns: int, n: int, src: I64, dst: I64, way: I64) -> Routes:
+    """Return routes along the row first where the number of the way is even, and along the column first where it is odd."""
+    down_first = way % 2 == 1
     here, there = src // columns, dst // columns
     corner = np.where(down_first, there * columns + src % columns, here * columns + dst % columns)
     stages = []

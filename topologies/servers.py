@@ -15,7 +15,8 @@ from emu.arrays import I64
 from emu.equivalence import shift
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
-from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Invariants, Latency, one_of, planned
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, EqualWays, Invariants, Latency, one_of, planned
+from emu.topology.paths.spray import routed
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.topology.usable_npus import in_units
 from emu.units import format_bandwidth, format_time, seconds
@@ -49,6 +50,7 @@ class _Cluster(NamedTuple):
     spines: int = 1
     taper: int = 1
     hops: Hops = Hops()
+    route: str = "hash"
 
     @property
     def npus(self) -> int:
@@ -100,13 +102,18 @@ def _build(cluster: _Cluster) -> Topology:
         cluster.name,
         cluster.npus,
         _cables(cluster),
-        partial(_route, cluster),
         bill=bill | ({"spine switch": cluster.above} if cluster.above else {}),
         dims=(cluster.nodes, cluster.gpus),
         assumptions=_assumptions(cluster),
         tiers=("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
         draw=partial(_draw, cluster),
-        symmetry=partial(_shifts, cluster) if cluster.above < 2 else None,  # of several spines a hash takes one
+        symmetry=partial(_shifts, cluster) if cluster.above < 2 or cluster.route == "spray" else None,  # else a hash takes one
+        **routed(
+            cluster.route,
+            *(partial(own, cluster) for own in (_route, _count_ways, _way)),
+            max(1, cluster.above),
+            max(1, cluster.above),
+        ),
         relays=True if cluster.network == "rails" else None,
         grouper=partial(in_units, cluster.name, cluster.gpus),
     )
@@ -128,7 +135,8 @@ def _cables(cluster: _Cluster) -> list[Cables]:
 def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
     """Return the sentences that say what the topology assumes."""
     near, far = (format_time(seconds(latency)) for latency in (cluster.hops.latency, cluster.hops.nic_latency))
-    which = "the spine" if cluster.spines == 1 else f"one of {cluster.spines} spines, by a hash"
+    how = {"hash": "one of {} spines, by a hash", "disjoint": "one of {} spines, channels in turn", "spray": "all {} spines"}
+    which = "the spine" if cluster.spines == 1 else how[cluster.route].format(cluster.spines)
     across = {
         "spine": f"a message to another rail goes through {which}; rails have 1 port up for {cluster.taper} down",
         "rails": "a message to another rail goes over NVLink to the GPU of its server that is on it, which relays",
@@ -143,13 +151,25 @@ def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
 
 def _route(cluster: _Cluster, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes: cable c of NVLink is GPU c's, cable N + c its NIC's, cable 2N + rail * spines + spine a rail's."""
+    return _way(cluster, src, dst, mix(src, dst, key))
+
+
+def _count_ways(cluster: _Cluster, src: I64, dst: I64) -> I64:
+    """Return [P] the number of ways of each pair: as many as there are spines, if its messages cross one."""
+    gpus = cluster.gpus
+    crosses = (src // gpus != dst // gpus) & (src % gpus != dst % gpus) & (cluster.network == "spine")
+    return np.where(crosses, cluster.spines, 1)
+
+
+def _way(cluster: _Cluster, src: I64, dst: I64, way: I64) -> Routes:
+    """Return the routes of pairs over the spine that the number of the way gives, modulo all spines."""
     n, gpus, spines = cluster.npus, cluster.gpus, cluster.spines
     inside = src // gpus == dst // gpus
     crosses = ~inside & (src % gpus != dst % gpus) & (cluster.network != "switch")
     mate = np.where(crosses & (cluster.network == "rails"), src // gpus * gpus + dst % gpus, src)
     rises, goes = crosses & (cluster.network == "spine"), ~inside
     near = inside | (mate != src)
-    first, last = (2 * n + npu % gpus * spines + mix(src, dst, key) % spines for npu in (src, dst))
+    first, last = (2 * n + npu % gpus * spines + way % spines for npu in (src, dst))
     return join(
         [
             link_if(near, 2 * src),
@@ -230,7 +250,7 @@ def servers(
     _build,
     _invariants,
     source=_SOURCE,
-    examples=("radix=8", "radix=4,gpus=4,spines=2", "radix=2,gpus=2,spines=1"),
+    examples=("radix=8", "radix=4,gpus=4,spines=2", "radix=2,gpus=2,spines=1", "radix=4,gpus=4,spines=3,route=spray"),
     full=("radix=64",),
 )
 def rail_optimised(
@@ -240,6 +260,7 @@ def rail_optimised(
     nvlink: Bandwidth = _NVLINK,
     nic: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
+    route: EqualWays = "hash",
 ) -> _Cluster:
     """Join R servers of V GPUs by V rail switches with R ports down: a segment as large as its rail switches allow.
 
@@ -250,6 +271,7 @@ def rail_optimised(
         nvlink: Bandwidth of a GPU over all its NVLinks.
         nic: Bandwidth of a GPU's NIC.
         latency: Latency of a hop.
+        route: Which spines messages to another rail take: one by a hash, the channels of a pair in turn, or each message all.
     """
     hops = Hops(latency=latency, nic_latency=latency)
-    return _Cluster("rail-optimised", radix, gpus, nvlink, nic, "spine", spines, 1, hops)
+    return _Cluster("rail-optimised", radix, gpus, nvlink, nic, "spine", spines, 1, hops, route)

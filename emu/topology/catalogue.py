@@ -91,6 +91,9 @@ Dims = Annotated[tuple[int, ...], SettingKind(_read_dims, show_dims)]
 Bandwidth = Annotated[float, SettingKind(parse_bandwidth, lambda rate: format_bandwidth(rate).replace(" ", ""))]
 Latency = Annotated[int, SettingKind(_read_latency, lambda ticks: format_time(seconds(ticks)).replace(" ", ""))]
 
+EQUAL_WAYS = ("hash", "disjoint", "spray")  # by a hash; the channels of a pair in turn; each message all of them
+EqualWays = Annotated[str, one_of(*EQUAL_WAYS)]
+
 Build = Callable[..., Topology]
 T = TypeVar("T")
 

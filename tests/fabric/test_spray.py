@@ -29,6 +29,8 @@ TREES = (
     "fat-tree:radix=4,tiers=3",
     "fat-tree:radix=6,taper=2",
     "fat-tree:pgft:down=3x2,up=2x3,parallel=2x1",
+    "rail-only:dims=3x4",
+    "rail-optimised:radix=3,gpus=3,spines=3",
 )
 
 
@@ -118,8 +120,9 @@ def test_every_byte_crosses_each_tier(tree, pairs):
     into = np.bincount(topology.links.dst, parts, topology.n_nodes)
     n, whole = topology.n_npus, MIB * topology.parts
     assert out[n:].tolist() == into[n:].tolist()  # switches pass on what they get
-    assert out[:n].tolist() == (whole * np.bincount(src, minlength=n)).tolist()
-    assert into[:n].tolist() == (whole * np.bincount(dst, minlength=n)).tolist()
+    sent, got = (whole * np.bincount(end, minlength=n) for end in (src, dst))
+    assert (out - into)[:n].tolist() == (sent - got).tolist()
+    assert (out[:n] >= sent).all()  # NPUs that relay send more
 
 
 ONE_PATH = [("fat-tree:radix=8", [0, 1, 2, 2], [1, 2, 3, 0]), ("fat-tree:radix=5,tiers=1", [0, 1], [1, 2])]
@@ -132,7 +135,7 @@ def test_where_there_is_one_path_times_are_those_of_the_path(tree, src, dst):
 
 
 @pytest.mark.parametrize("name", ["all_reduce ring", "all_to_all at-once", "all_to_all pairwise", "all_gather direct"])
-@pytest.mark.parametrize("tree", ["fat-tree:radix=4,tiers=3", "fat-tree:radix=6,taper=2"])
+@pytest.mark.parametrize("tree", ["fat-tree:radix=4,tiers=3", "fat-tree:radix=6,taper=2", "rail-only:dims=3x4"])
 def test_symmetry_gives_the_times_of_all_messages(name, tree):
     topology = build_topology(f"{tree},route=spray")
     n = topology.n_npus

@@ -51,15 +51,19 @@ BAD = [
     ("superpod:dims=9x4x4x8x8", "ub-mesh:superpod: lanes of an HRS must be at most 512, got 576; take 128 racks at most"),
     (
         "pod:route=borrow",
-        "ub-mesh:pod: routing must be shortest or multipath or detour, got 'borrow'; "
+        "ub-mesh:pod: route must be shortest or multipath or detour or spray or spray-detour, got 'borrow'; "
         "HRS to borrow from are in ub-mesh:superpod",
     ),
     (
         "rack:route=borrow",
-        "ub-mesh:rack: routing must be shortest or multipath or detour, got 'borrow'; "
+        "ub-mesh:rack: route must be shortest or multipath or detour or spray or spray-detour, got 'borrow'; "
         "HRS to borrow from are in ub-mesh:superpod",
     ),
-    ("pod:route=longest", "ub-mesh:pod: routing must be shortest or multipath or detour or borrow, got 'longest'"),
+    (
+        "pod:route=longest",
+        "ub-mesh:pod: route must be shortest or multipath or detour or borrow or spray or spray-detour or spray-borrow, "
+        "got 'longest'",
+    ),
     ("clos:dims=129x8x8", "ub-mesh:clos: lanes of a spine HRS must be at most 512, got 516; take 128 racks at most"),
     ("clos:dims=2x9x8", "ub-mesh:clos: lanes of a leaf HRS must be at most 512, got 576; take smaller racks"),
     ("clos:dims=2x1x19", "ub-mesh:clos: lanes of an LRS must be at most 72, got 76; take smaller boards"),

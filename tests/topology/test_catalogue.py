@@ -37,7 +37,7 @@ def test_a_topology_is_named_by_what_was_asked_for():
 
 def test_a_blueprint_says_what_it_takes():
     assert TOPOLOGIES.find("torus").settings == (("dims", ""), ("bandwidth", ""), ("latency", ""))
-    assert TOPOLOGIES.find("ub-mesh:rack").settings == (("routing", "shortest"), ("lane_rate", "14GB/s"), ("latency", "300ns"))
+    assert TOPOLOGIES.find("ub-mesh:rack").settings == (("route", "shortest"), ("lane_rate", "14GB/s"), ("latency", "300ns"))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_blueprint_says_what_it_takes():
         ("switch:n=8,bandwidth=1GB/s,latency=500", f"switch: latency must be {UNIT}, got '500'"),
         ("switch:n=8,bandwidth=1GB/s,latency=1e-6", f"switch: latency must be {UNIT}, got '1e-6'"),
         ("ring:n=8,bandwith=1GB/s", "ring: unknown setting 'bandwith'; did you mean bandwidth?"),
-        ("ub-mesh:rack:bandwidth=1GB/s", "ub-mesh:rack: unknown setting 'bandwidth'; it takes routing, lane_rate, latency"),
+        ("ub-mesh:rack:bandwidth=1GB/s", "ub-mesh:rack: unknown setting 'bandwidth'; it takes route, lane_rate, latency"),
         ("ring", "ring: settings missing: n, bandwidth, latency; write ring:n=...,bandwidth=...,latency=..."),
         ("switch:n=8", "switch: settings missing: bandwidth, latency; write switch:n=8,bandwidth=...,latency=..."),
         ("torus:latency=1us", "torus: settings missing: dims, bandwidth; write torus:dims=...,bandwidth=...,latency=1us"),

@@ -9,20 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import lcm, prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.equivalence import shift
 from emu.errors import must_be
-from emu.topology.builders.route_parts import join, link_if, mix, take_turns
+from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import Invariants
-from emu.topology.paths.spray import ways_by_number
-from emu.topology.topology import Box, Drawing, Routes, Spray, Topology, check_link_count, frames
-
-ClosRoute = Literal["hash", "disjoint", "spray"]
+from emu.topology.paths.spray import routed
+from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count, frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def clos(
     tiers: Sequence[Tier],
     bill: Mapping[str, int] | None = None,
     assumptions: Sequence[str] = (),
-    route: ClosRoute = "hash",
+    route: str = "hash",
 ) -> Topology:
     """Return the topology of NPUs under `tiers`, lowest first; dims are the digits, the highest tier's first.
 
@@ -79,7 +77,7 @@ def clos(
         tiers: One or more.
         bill: Parts of the bill besides the NPUs and the cables.
         assumptions: Sentences.
-        route: How messages take equal paths: as a hash picks, the channels of a pair in turn, or each message all of them.
+        route: How messages take equal paths, one of `EQUAL_WAYS`.
 
     Raises:
         InputError: There is no tier, a count is below 1, or there are more than 2**24 links.
@@ -92,14 +90,12 @@ def clos(
         name,
         counts.nodes[0],
         [_cables(tiers, counts, level) for level in range(len(tiers))],
-        partial(_route if route == "hash" else _turn, tuple(tiers), counts),
         bill=bill or {},
         dims=tuple(t.down for t in reversed(tiers)),
         assumptions=tuple(assumptions),
         tiers=tuple(t.name or f"tier {i}" for i, t in enumerate(tiers, 1)),
         draw=partial(_draw, tuple(tiers), counts),
-        **(_spray(tuple(tiers), counts) if route == "spray" else {}),
-        **({"routing": (route,)} if route != "hash" else {}),
+        **_route_fields(tuple(tiers), counts, route),
     )
 
 
@@ -108,12 +104,12 @@ def _ways_up(tier: Tier) -> int:
     return tier.up * tier.parallel**2
 
 
-def _spray(tiers: tuple[Tier, ...], counts: Counts) -> dict[str, Any]:
-    """Return the fields of a topology whose messages are sprayed: the rule, and the symmetries that it then has."""
+def _route_fields(tiers: tuple[Tier, ...], counts: Counts, route: str) -> dict[str, Any]:
+    """Return the fields of a topology that follow from how messages take equal ways; sprayed ones keep symmetries."""
     parts = lcm(*(prod(t.up for t in tiers[: i + 1]) * t.parallel for i, t in enumerate(tiers)))
-    number, most = partial(_count_ways, tiers, counts), prod(map(_ways_up, tiers))
-    rule = Spray(parts, ways_by_number(number, partial(_way, tiers, counts)), most)
-    return {"spray": rule, "symmetry": partial(_shifts, tiers, counts)}
+    each = (partial(own, tiers, counts) for own in (_route, _count_ways, _way))
+    fields = routed(route, *each, parts, prod(map(_ways_up, tiers)))
+    return fields | ({"symmetry": partial(_shifts, tiers, counts)} if route == "spray" else {})
 
 
 def _shifts(tiers: tuple[Tier, ...], counts: Counts) -> list[I64]:
@@ -189,11 +185,6 @@ def _way(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, way: I64) ->
         way, pick = np.divmod(way, _ways_up(tier))
         picks.append(pick)
     return _climb(tiers, counts, src, dst, picks)
-
-
-def _turn(tiers: tuple[Tier, ...], counts: Counts, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of pairs, whose channels take the ways of their pair in turn; a hash says which comes first."""
-    return _way(tiers, counts, src, dst, take_turns(key, src, dst) % _count_ways(tiers, counts, src, dst))
 
 
 def _climb(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, picks: Sequence[I64]) -> Routes:

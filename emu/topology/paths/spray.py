@@ -7,14 +7,15 @@ hops.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import lcm
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from emu.arrays import I32, I64, Bool, column, ramps
 from emu.errors import InputError, must_be
-from emu.topology.builders.route_parts import interleave
+from emu.topology.builders.route_parts import interleave, take_turns
 from emu.topology.topology import Router, Routes, Spray, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
@@ -121,6 +122,28 @@ def ways_by_number(count: Callable[[I64, I64], I64], route: Router) -> Callable[
         return counts, route(src[pair], dst[pair], ramps(np.zeros_like(counts), counts))
 
     return ways
+
+
+def routed(rule: str, by_hash: Router, count: Callable[[I64, I64], I64], way: Router, *sizes: int) -> dict[str, Any]:
+    """Return the fields of a topology that decide which of the equal ways of its pair a message takes.
+
+    Args:
+        rule: One of `EQUAL_WAYS`.
+        by_hash: The router of `hash`, which stays as it is.
+        count: (src, dst) -> [P] the number of ways of each pair.
+        way: (src, dst, way) -> the route of each.
+        *sizes: The parts of a sprayed message, and the most ways of a pair.
+    """
+    if rule == "hash":
+        return {"router": by_hash}
+    parts, most = sizes
+    spray = Spray(parts, ways_by_number(count, way), most) if rule == "spray" else None
+    return {"router": partial(_in_turn, count, way), "spray": spray, "routing": (rule,)}
+
+
+def _in_turn(count: Callable[[I64, I64], I64], way: Router, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs, whose channels take the ways of their pair in turn; a hash says which comes first."""
+    return way(src, dst, take_turns(key, src, dst) % count(src, dst))
 
 
 def without_links(spray: Spray, dead: Bool, number: I64, detour: Router) -> Spray:
