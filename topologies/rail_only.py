@@ -138,7 +138,7 @@ def _route(columns: int, n: int, src: I64, dst: I64, key: I64) -> Routes:
 
 def _count_ways(columns: int, src: I64, dst: I64) -> I64:
     """Return [P] the number of ways of each pair: two off row and column."""
-    return 1 + (src // columns != dst // columns) * (src % columns != dst % columns).astype(np.int64)
+    return np.where((src // columns != dst // columns) & (src % columns != dst % columns), 2, 1)
 
 
 def _way(columns: int, n: int, src: I64, dst: I64, way: I64) -> Routes:

@@ -7,7 +7,7 @@ another rail first goes over NVLink to the GPU of that rail. A NIC is its GPU's 
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -108,16 +108,17 @@ def _build(cluster: _Cluster) -> Topology:
         tiers=("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
         draw=partial(_draw, cluster),
         symmetry=partial(_shifts, cluster) if cluster.above < 2 or cluster.route == "spray" else None,  # else a hash takes one
-        **routed(
-            cluster.route,
-            *(partial(own, cluster) for own in (_route, _count_ways, _way)),
-            max(1, cluster.above),
-            max(1, cluster.above),
-        ),
+        **_route_fields(cluster),
         relays=True if cluster.network == "rails" else None,
         grouper=partial(in_units, cluster.name, cluster.gpus),
     )
     return cluster.hops.of(wired, cluster.npus, cluster.nodes)
+
+
+def _route_fields(cluster: _Cluster) -> dict[str, Any]:
+    """Return the fields of a topology that follow from how messages take the spines."""
+    number, way, most = partial(_count_ways, cluster), partial(_way, cluster), max(1, cluster.above)
+    return routed(cluster.route, partial(_route, cluster), number, way, most, most)
 
 
 def _cables(cluster: _Cluster) -> list[Cables]:

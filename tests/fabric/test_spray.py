@@ -224,7 +224,7 @@ def test_a_message_of_a_rack_is_as_much_faster_as_its_pair_has_ways(line, route,
 
 @pytest.mark.parametrize("route", ["multipath", "detour", "borrow"])
 def test_a_message_between_racks_has_the_shares_of_as_many_channels(route):
-    """As many channels as a pair has ways put equal parts on the links that a spray loads."""
+    """Channels, one for each way of the pair, together load the links as a spray does."""
     by_channel = build_topology(f"ub-mesh:superpod:dims=2x2x3x2x2,planes=2,route={route}")
     spray = build_topology(
         f"ub-mesh:superpod:dims=2x2x3x2x2,planes=2,route={f'spray-{route}' if route != 'multipath' else 'spray'}"

@@ -107,8 +107,8 @@ def _ways_up(tier: Tier) -> int:
 def _route_fields(tiers: tuple[Tier, ...], counts: Counts, route: str) -> dict[str, Any]:
     """Return the fields of a topology that follow from how messages take equal ways; sprayed ones keep symmetries."""
     parts = lcm(*(prod(t.up for t in tiers[: i + 1]) * t.parallel for i, t in enumerate(tiers)))
-    each = (partial(own, tiers, counts) for own in (_route, _count_ways, _way))
-    fields = routed(route, *each, parts, prod(map(_ways_up, tiers)))
+    number, way = partial(_count_ways, tiers, counts), partial(_way, tiers, counts)
+    fields = routed(route, partial(_route, tiers, counts), number, way, parts, prod(map(_ways_up, tiers)))
     return fields | ({"symmetry": partial(_shifts, tiers, counts)} if route == "spray" else {})
 
 

@@ -124,7 +124,7 @@ def ways_by_number(count: Callable[[I64, I64], I64], route: Router) -> Callable[
     return ways
 
 
-def routed(rule: str, by_hash: Router, count: Callable[[I64, I64], I64], way: Router, *sizes: int) -> dict[str, Any]:
+def routed(rule: str, by_hash: Router, count: Callable[[I64, I64], I64], way: Router, parts: int, most: int) -> dict[str, Any]:
     """Return the fields of a topology that decide which of the equal ways of its pair a message takes.
 
     Args:
@@ -132,11 +132,11 @@ def routed(rule: str, by_hash: Router, count: Callable[[I64, I64], I64], way: Ro
         by_hash: The router of `hash`, which stays as it is.
         count: (src, dst) -> [P] the number of ways of each pair.
         way: (src, dst, way) -> the route of each.
-        *sizes: The parts of a sprayed message, and the most ways of a pair.
+        parts: The parts of a sprayed message.
+        most: The most ways of a pair.
     """
     if rule == "hash":
         return {"router": by_hash}
-    parts, most = sizes
     spray = Spray(parts, ways_by_number(count, way), most) if rule == "spray" else None
     return {"router": partial(_in_turn, count, way), "spray": spray, "routing": (rule,)}
 
