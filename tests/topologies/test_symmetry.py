@@ -8,6 +8,7 @@ import pytest
 from emu.collective.schedule import Translations
 from emu.fabric.job_symmetry import move, powers_of
 from emu.topology.catalogue import TOPOLOGIES, build_topology
+from emu.topology.paths.spray import shares_kept
 from emu.topology.topology import CHANNELS
 
 
@@ -47,6 +48,9 @@ def test_what_is_found_of_it_keeps_links_and_the_route_of_every_pair(line):
         assert np.array_equal(links.latency_fs, links.latency_fs[link])
         for key in (0, 1, 3 * CHANNELS + 5):
             keys = np.full(len(src), key)
+            if topology.spray is not None:
+                assert shares_kept(topology, topology.spray, (src, dst, keys), node, link)
+                continue
             here, there = topology.routes(src, dst, keys), topology.routes(node[src], node[dst], keys)
             assert np.array_equal(link[here.link], there.link)
 
