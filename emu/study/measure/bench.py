@@ -24,7 +24,8 @@ from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
 from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, known_result, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
-from emu.study.packet_timing import PacketFigures, spread_packets, time_packets
+from emu.study.packet_figures import PacketFigures
+from emu.study.packet_timing import spread_packets, time_packets
 from emu.study.timing import LIGHT, ROUNDING, CollectiveJob, spread_collective, time_bound, time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds

@@ -260,7 +260,7 @@ class StepOnFabric:
             wall_fabric_s=time.perf_counter() - began,
             place_requests=self.asked,
             between_s=between_s,
-            composing=(COMPOSED_ASSUMED, _between_text(*between_s)),
+            engine_assumed=(COMPOSED_ASSUMED, _between_text(*between_s)),
         )  # fmt: skip
 
     def quick(self) -> StepReport:

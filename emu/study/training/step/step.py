@@ -15,6 +15,7 @@ from emu.collective.algorithm import Choice
 from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
+from emu.study.packet_figures import PacketFigures
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
 from emu.study.training.step.rate import Products, dtype_notes, judged, messages_of, peak_notes, products_of
@@ -113,6 +114,7 @@ class Step:
     assumptions: tuple[str, ...]
     between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
+    packets: PacketFigures | None = field(default=None, metadata=LEFT_OUT)  # what only packets know; None: it is the fluid time
     wall_fabric_s: float
     measured_step_s: float | None = field(default=None, metadata=LEFT_OUT)  # that the step took; None: it was not profiled
     measured_parts: MeasuredParts | None = field(default=None, metadata=LEFT_OUT)  # of that time
@@ -157,8 +159,9 @@ class TimedTrace:
     wall_fabric_s: float
     place_requests: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
-    composing: tuple[str, ...] = ()  # what composing assumes
+    engine_assumed: tuple[str, ...] = ()  # what composing, or a time by packets, rests on
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
+    packets: PacketFigures | None = None  # what only packets know; None: it was not timed by packets
 
     @property
     def ranks(self) -> int:
@@ -213,6 +216,7 @@ class TimedTrace:
             assumptions=(*self.assumptions(), *peak_notes(self.trace, self.device, products)),
             between_s=self.between_s,
             spread=self.spread,
+            packets=self.packets,
             wall_fabric_s=self.wall_fabric_s,
         )
 
@@ -273,7 +277,7 @@ class TimedTrace:
             *self.replayed.assumptions,
             *own,
             *dtype_notes(self.trace, self.dtype),
-            *self.composing,
+            *self.engine_assumed,
         )
 
 

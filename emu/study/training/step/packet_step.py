@@ -1,0 +1,74 @@
+"""A step whose time in the fluid fabric is known, timed again packet by packet."""
+
+import time
+from dataclasses import replace
+
+from emu.errors import must_be
+from emu.fabric.packet_fabric import PacketFabric
+from emu.fabric.run import Spread, check_seeds, spread_of
+from emu.study.choice.chooser import is_automatic
+from emu.study.packet_figures import figures_of
+from emu.study.training.step.step import TimedTrace
+from emu.trace.replay.packet_replay import PacketReplay
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.report.activity import busy_shares
+from emu.trace.report.report import report
+
+CHOSEN_BY_FLUID = "algorithms were chosen by the fluid fabric's times; by packets others may be faster"
+
+
+def refuse_composed(command: str, most_events: int, events: int | None = None) -> None:
+    """Refuse packets for a step that is composed of few ranks.
+
+    Args:
+        command: The command, which begins the line.
+        most_events: The most events of all ranks of a step that is timed whole.
+        events: Those of the step; None: the graph has too many tasks, however many events.
+
+    Raises:
+        InputError: Always.
+    """
+    got = "one with more than 2**24 tasks" if events is None else f"one with {events}"
+    what = f"fluid for a step of more than {most_events} events of all ranks, or 2**24 tasks, for packets need its whole graph"
+    raise must_be(command, "--fabric", what, got, "take a smaller plan or fewer ranks, or --check-fabric")
+
+
+def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> TimedTrace:
+    """Return a step timed by packets, by the algorithms that serve it in the fluid fabric; its fluid time is in the figures.
+
+    Args:
+        timed: The step in the fluid fabric, which is not composed.
+        fabric: The packets.
+        perturb: The number of perturbed starts over which its time is spread as well.
+
+    Raises:
+        InputError: The trace has too many tasks, the network does not fit, the run would be larger than its budget, or
+            `perturb` is 1.
+        RunError: Packets wait for one another in a circle.
+    """
+    if perturb:
+        check_seeds(perturb)
+    began = time.perf_counter()
+    replay = PacketReplay(TraceLayout(timed.trace, timed.choice, timed.topology, timed.device, timed.dtype), fabric)
+    run = replay.run()
+    found = report(timed.trace, replay.replayed, run.timeline)
+    wall_s = time.perf_counter() - began
+    chosen = (CHOSEN_BY_FLUID,) if is_automatic(timed.choice.chooser) else ()
+    return replace(
+        timed,
+        replayed=replay.replayed,
+        timeline=run.timeline,
+        report=found,
+        shares=busy_shares(replay.replayed, run.timeline, found.began_fs, found.ended_fs),
+        spread=_spread(replay, perturb) if perturb else None,
+        wall_fabric_s=wall_s,
+        engine_assumed=(*fabric.assumptions, *chosen),
+        packets=figures_of(run, fabric, timed.topology, timed.report.step_time_s),
+    )
+
+
+def _spread(replay: PacketReplay, runs: int) -> Spread | None:
+    """Return the spread of the step by packets over perturbed starts; None as in `spread_of`."""
+    trace, replayed = replay.layout.trace, replay.replayed
+    times = [report(trace, replayed, replay.run(i).timeline).step_time_s for i in range(runs)]
+    return spread_of(times, replayed.graph.n_tasks)

@@ -1,0 +1,99 @@
+"""`--fabric packets` of the commands whose answer is a step: the fluid step stays as it is, and what is refused in a line."""
+
+import pytest
+
+from emu.model.generate.generate import generate
+from emu.model.model import find_model
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
+from emu.trace.trace_file import save
+
+ON = ("--topology", "switch:n=4,bandwidth=50GB/s,latency=500ns", "--algorithm", "all_reduce=ring")
+STEP = ("--model", "llama-tiny", "--seq", "16", "--global-batch", "4", "--plan", "dp=4")
+PACKETS = ("--fabric", "packets", "--network", "infiniband")
+
+
+@pytest.fixture
+def traced(tmp_path) -> str:
+    """A trace of a step."""
+    save(generate(find_model("llama-tiny"), Plan(dp=4, global_batch=4, seq=16), Stack()), tmp_path / "step.trace")
+    return str(tmp_path / "step.trace")
+
+
+def words_of(command: str, traced: str) -> tuple[str, ...]:
+    """The words of a command, with a file where it needs one."""
+    return {"replay": (traced,), "run": ("--ranks", "4", traced)}.get(command, STEP)
+
+
+def test_a_replay_by_packets_is_told_beside_the_fluid_step(emu, traced) -> None:
+    (fluid,), (found,) = (emu("replay", traced, *ON, *how, "--json").json for how in ((), PACKETS))
+    assert "packets" not in fluid
+    assert found["packets"]["fluid_s"] == fluid["step_time_s"] < found["step_time_s"] < 1.2 * fluid["step_time_s"]
+    assert found["compute_s"] == fluid["compute_s"]
+    assert any("no public source: credit_bytes" in said for said in found["assumptions"])
+    told = emu("replay", traced, *ON, *PACKETS).out
+    assert "\npackets         infiniband: " in told
+    assert "of the fluid fabric's" in told
+    assert "the fullest ports: switch 4 to NPU " in told
+
+
+def test_an_estimate_by_packets_is_the_replay_of_its_trace(emu, tmp_path) -> None:
+    file = str(tmp_path / "step.trace")
+    found = emu("estimate", *STEP, *ON, *PACKETS, "--trace", file, "--json").json
+    (again,) = emu("replay", file, *ON, *PACKETS, "--json").json
+    assert (found["engine"], found["timed_ranks"]) == ("packets", 4)
+    assert found["step_time_s"] == again["step_time_s"]
+    assert found["packets"] == again["packets"]
+
+
+def test_a_sweep_goes_through_packets_too(emu) -> None:
+    found = emu("estimate", *STEP, *ON, *PACKETS, "--sweep", "seq=16,32", "--out", "-").out.splitlines()
+    fluid = emu("estimate", *STEP, *ON, "--sweep", "seq=16,32", "--out", "-").out.splitlines()
+    assert len(found) == len(fluid) == 2
+    assert found != fluid
+
+
+def test_a_training_run_is_timed_by_packets(emu) -> None:
+    told = emu("train", *STEP, *ON, *PACKETS, "--steps", "1").out
+    assert "\npackets         infiniband: " in told
+
+
+def test_a_script_is_timed_by_packets(emu, tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\ndist.init_process_group()\ndist.all_reduce(torch.ones(1 << 20))\n"
+    )
+    told = emu("run", "--ranks", "4", *ON, *PACKETS, str(script)).out
+    assert "\npackets         infiniband: " in told
+
+
+def test_what_needs_the_whole_graph_is_refused_in_one_line_where_the_step_is_composed(emu, monkeypatch) -> None:
+    monkeypatch.setattr("emu.study.training.estimate.estimate_and_times.__defaults__", (ALWAYS_COMPOSED, None))
+    done = emu("estimate", *STEP, *ON, *PACKETS)
+    assert (done.code, done.out) == (2, "")
+    assert "estimate: --fabric must be fluid for a step of more than 0 events of all ranks" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        ("replay", ("--fault", "npu 1 slow 0.5 at step 2")),
+        ("estimate", ("--fault", "npu 1 slow 0.5 at step 2")),
+        ("train", ("--fault", "npu 1 slow 0.5 at step 2")),
+        ("train", ("--checkpoint", "kept")),
+        ("run", ("--fault", "npu 1 slow 0.5 at step 2")),
+    ],
+)
+def test_faults_are_refused_where_packets_are_given(emu, traced, command, given) -> None:
+    done = emu(command, *ON, *PACKETS, *given, *words_of(command, traced))
+    assert (done.code, done.out) == (2, "")
+    assert f"{command}: --fabric must be fluid where --fault or --checkpoint is given, got 'packets'; " in done.err
+
+
+@pytest.mark.parametrize("command", ["replay", "estimate", "train", "run"])
+def test_a_network_without_packets_is_refused(emu, traced, command) -> None:
+    done = emu(command, *ON, "--network", "roce", *words_of(command, traced))
+    assert (done.code, done.out) == (2, "")
+    assert "--fabric must be packets where --network is given" in done.err
