@@ -7,7 +7,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from emu.arrays import I64
 from emu.errors import either, must_be
@@ -131,6 +131,46 @@ def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
     if "events" in given:
         run["most_events"] = _count(given["events"], "events", MOST_EVENTS)
     return PacketFabric(network_of(kind, **settings, **cell), **run)
+
+
+class EngineChoice(NamedTuple):
+    """The engine that gives the times, and whether packets check those of the fluid one."""
+
+    packets: PacketFabric | None = None  # that give the times; None: the fluid fabric does
+    check: PacketFabric | None = None  # that check fluid times; None: none do
+
+    def check_whole(self, command: str) -> None:
+        """Refuse packets for a job whose parts fail.
+
+        Raises:
+            InputError: There are packets.
+        """
+        why = "packets know no faults during a run"
+        if self.packets is not None:
+            raise must_be(command, "--fabric", "fluid where --fault or --checkpoint is given", PACKETS, why)
+        if self.check is not None:
+            raise must_be(command, "--check-fabric", "left out where --fault is given", self.check.network.kind, why)
+
+
+FLUID_ENGINE = EngineChoice()
+
+
+def engine_choice(fabric: str, network: str = "", *, check_fabric: bool = False) -> EngineChoice:
+    """Return the engine that options name.
+
+    Args:
+        fabric: As in `packet_fabric`.
+        network: As in `packet_fabric`; of the packets that check a fluid time, too.
+        check_fabric: Whether packets check the fluid time.
+
+    Raises:
+        InputError: As `packet_fabric`; or packets are to check packets.
+    """
+    if not check_fabric:
+        return EngineChoice(packet_fabric(fabric, network))
+    if packet_fabric(fabric) is not None:
+        raise must_be("", "--fabric", f"{FLUID} where --check-fabric is given", fabric, "packets check the fluid time")
+    return EngineChoice(check=packet_fabric(PACKETS, network))
 
 
 def _network_settings(text: str) -> tuple[str, dict[str, Any]]:

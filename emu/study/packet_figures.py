@@ -35,16 +35,18 @@ class PacketFigures:
     over: int  # packets beyond the room of a queue that should not overflow; 0 where packets are trimmed
 
 
+def port_name(topology: Topology, queue: int, lanes: int) -> str:
+    """Return the name of the port of a queue: the ends of its link, and the lane if the link has several."""
+    link, lane = divmod(queue, lanes)
+    src, dst = (topology.call(int(end[link])) for end in (topology.links.src, topology.links.dst))
+    return f"{src} to {dst}" + (f" (lane {lane})" if lanes > 1 else "")
+
+
 def figures_of(run: PacketRun, fabric: PacketFabric, topology: Topology, fluid_s: float) -> PacketFigures:
     """Return what a run by packets tells beside its time."""
-    lanes, links = run.lanes, topology.links
     full = [
-        FullPort(
-            f"{topology.call(int(links.src[q // lanes]))} to {topology.call(int(links.dst[q // lanes]))}"
-            + (f" (lane {q % lanes})" if lanes > 1 else ""),
-            int(run.queue_bytes[:, q].max(initial=0)),
-        )
-        for q in run.fullest(_PORTS).tolist()
+        FullPort(port_name(topology, queue, run.lanes), int(run.queue_bytes[:, queue].max(initial=0)))
+        for queue in run.fullest(_PORTS).tolist()
     ]
     return PacketFigures(
         network=fabric.network.kind,

@@ -3,14 +3,18 @@
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from emu.arrays import I64
-from emu.collective.schedule import Schedule
+from emu.collective.schedule import RowsError, Schedule
+from emu.fabric.busy_window import Traffic
 from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import lower, store_rows
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import Spread, perturb, run_graph, spread_of
+from emu.study.fabric_check import FabricCheck, check_fabric, unchecked
 from emu.study.packet_figures import PacketFigures, figures_of
 from emu.study.timing import CollectiveJob
 
@@ -35,6 +39,17 @@ def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spre
     ways = fabric.ways(graph, topology, key)
     ends = [fabric.run(perturb(graph, seed), topology, ways, fabric.seed + seed).timeline.end_s for seed in range(seeds)]
     return spread_of(ends, graph.n_tasks)
+
+
+def check_collective(job: CollectiveJob, fabric: PacketFabric) -> FabricCheck:
+    """Return the check of a collective's fluid time by packets, as `check_fabric` returns it."""
+    try:
+        graph, key, schedule = _graph(job)
+    except RowsError as error:
+        return unchecked(fabric.network.kind, str(error))
+    with name_tasks(job.name, partial(message_name, schedule, graph)):
+        traffic = Traffic(graph, run_graph(graph), key, np.zeros(graph.n_tasks, np.int64))
+    return check_fabric(traffic, job.topology, fabric, lambda _: job.name)
 
 
 def _graph(job: CollectiveJob) -> tuple[Graph, I64, Schedule]:

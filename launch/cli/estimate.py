@@ -30,7 +30,7 @@ asked = QuestionOptions(estimate)
 @common.step_trace_option
 @common.sweep_option
 @common.fault_option
-@asked("fabric", "network")
+@asked("fabric", "network", "check_fabric")
 @common.stack_option
 @common.worker_options(asked)
 @common.timeline_options

@@ -18,7 +18,7 @@ asked = QuestionOptions(replay)
 @common.replay_options
 @asked("ran_on", metavar="NAME[:VARIANT][:key=value,...]|FILE")
 @asked("host_time", "fill_ranks", "ranks")
-@asked("fabric", "network")
+@asked("fabric", "network", "check_fabric")
 @common.fault_option
 @common.job_png_option
 @common.timeline_options

@@ -16,6 +16,7 @@ CLUSTER = {"--cluster", "--ray-address", "--ranks-per-actor", "--ray-options"}
 WORKERS = {"--workers", "--ray-address"}  # jobs are done by tasks of a Ray: the second, on which
 FAULTS = {"--fault", "--png"}  # what a job meets while it runs, and the picture of it: no other flag says when a part fails
 ENGINE = {"--fabric", "--network"}  # the engine of the times, and the network of packets: no other flag says how packets behave
+CHECK = {"--check-fabric"}  # packets for a part of what the fluid engine times: no value of --fabric says "both"
 PACE = {"--pace", "--pace-compute"}  # programs meet the fabric by the clock; the second: or messages alone do
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"}
@@ -25,6 +26,7 @@ FLAGS = {
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
     | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb", "--bounds", "--stack"}
     | ENGINE
+    | CHECK
     | CLUSTER
     | WORKERS,
     "train": {
@@ -66,6 +68,7 @@ FLAGS = {
     | TIMELINE
     | FAULTS
     | ENGINE
+    | CHECK
     | {"--perturb"}
     | {"--ran-on"}  # only the user knows on which of the networks a profile was taken, and only there is an error one of ours
     | {"--ranks"}  # how many ranks the job shall have that was recorded on fewer
@@ -74,6 +77,7 @@ FLAGS = {
     | FAULTS
     | WORKERS
     | ENGINE
+    | CHECK
     | {"--like"}  # only a profile knows how long a user's kernels take
     | {"--axes", "--scale-dp", "--trace", "--sweep"}  # an answer holds for more than one value
     | TIMELINE,

@@ -76,6 +76,63 @@ def test_what_needs_the_whole_graph_is_refused_in_one_line_where_the_step_is_com
     assert done.err.count("\n") == 1
 
 
+CHECK = ("--check-fabric", "--network", "roce")
+
+
+def test_a_replay_is_checked_by_packets_and_keeps_its_fluid_step(emu, traced) -> None:
+    (fluid,), (found,) = (emu("replay", traced, *ON, *how, "--json").json for how in ((), CHECK))
+    check = found.pop("fabric_check")
+    assert {**found, "wall_fabric_s": 0} == {**fluid, "wall_fabric_s": 0}
+    assert (check["runs"], check["why_not"]) == (8, "")
+    assert check["request"].startswith("dp all_reduce of ")
+    assert check["request"].endswith(" among 4")
+    assert 0.9 < check["least"] <= check["most"] < 1.2
+    assert 0.5 < check["share"] <= 1
+    told = emu("replay", traced, *ON, *CHECK).out
+    assert "\nfabric check    roce: fluid 1.00, packets 1.0" in told
+    assert " over 8 perturbations\n" in told
+
+
+def test_an_estimate_is_checked_in_the_window_of_its_trace(emu, tmp_path) -> None:
+    file = str(tmp_path / "step.trace")
+    found = emu("estimate", *STEP, *ON, *CHECK, "--trace", file, "--json").json
+    (again,) = emu("replay", file, *ON, *CHECK, "--json").json
+    assert found["fabric_check"] == again["fabric_check"]
+
+
+def test_a_composed_step_is_checked_by_its_busiest_request_alone(emu, monkeypatch) -> None:
+    whole = emu("estimate", *STEP, *ON, *CHECK, "--json").json
+    monkeypatch.setattr("emu.study.training.estimate.estimate_and_times.__defaults__", (ALWAYS_COMPOSED, None))
+    composed = emu("estimate", *STEP, *ON, *CHECK, "--json").json
+    assert composed["engine"] == "composed"
+    check = composed["fabric_check"]
+    assert check["request"] == whole["fabric_check"]["request"]
+    assert check["least"] == pytest.approx(whole["fabric_check"]["least"], rel=0.02)
+    assert check["share"] == pytest.approx(whole["fabric_check"]["share"], rel=0.02)
+
+
+def test_a_warning_tells_what_blocks(emu) -> None:
+    """Packets that are sprayed do not meet as the messages do whose paths a hash names."""
+    asked = ("bench", "all_to_all", "--algorithm", "pairwise", "--topology", "fat-tree:radix=4", "--size", "8MiB")
+    told = emu(*asked, "--timing-only", "--check-fabric", "--network", "ultra-ethernet").out
+    assert "fabric check on fat-tree:radix=4, pairwise of 8 MiB, by ultra-ethernet: fluid 1.00, packets 0." in told
+    assert "warning: packets are more than 5 % from the fluid time here" in told
+    assert "what blocks most: " in told
+    assert "the first of these carries 1 MiB from NPU " in told
+
+
+def test_packets_do_not_check_packets(emu, traced) -> None:
+    done = emu("replay", traced, *ON, *PACKETS, "--check-fabric")
+    assert (done.code, done.out) == (2, "")
+    assert "--fabric must be fluid where --check-fabric is given, got 'packets'; packets check the fluid time" in done.err
+
+
+def test_a_job_with_faults_is_not_checked(emu, traced) -> None:
+    done = emu("replay", traced, *ON, "--check-fabric", "--fault", "npu 1 slow 0.5 at step 2")
+    assert (done.code, done.out) == (2, "")
+    assert "replay: --check-fabric must be left out where --fault is given, got 'roce'; packets know no faults" in done.err
+
+
 @pytest.mark.parametrize(
     ("command", "given"),
     [

@@ -22,10 +22,11 @@ from emu.fabric.run import Spread
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
+from emu.study.fabric_check import FabricCheck
 from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, known_result, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
 from emu.study.packet_figures import PacketFigures
-from emu.study.packet_timing import spread_packets, time_packets
+from emu.study.packet_timing import check_collective, spread_packets, time_packets
 from emu.study.timing import LIGHT, ROUNDING, CollectiveJob, spread_collective, time_bound, time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds
@@ -92,6 +93,7 @@ class BenchRow(CollectiveRow):
     wrong: int | None  # elements that came out wrong; None where no data was moved
     engine: str  # the method by which it was timed: sweep, quotient or solver; or packets
     packets: PacketFigures | None  # what only packets know; None: it was not timed by packets
+    fabric_check: FabricCheck | None  # of the fluid time by packets; None: it was not asked for
     spread: Spread | None  # of a chaotic time over perturbed starts; None: it is not, or was not asked for
     send_overhead_s: float
     assumptions: tuple[str, ...]  # what the time rests on, a sentence each
@@ -189,6 +191,7 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
         wrong=wrong,
         engine=timeline.how,
         packets=packets,
+        fabric_check=None if request.engine.check is None else check_collective(job, request.engine.check),
         spread=spread,
         send_overhead_s=seconds(request.send_overhead_fs),
         assumptions=case.assumptions(),
@@ -207,16 +210,16 @@ def _rates(case: Case, size: int, time_s: float) -> dict[str, Any]:
 
 def _timed_on(request: BenchRequest, job: CollectiveJob) -> tuple[Timeline, PacketFigures | None]:
     """Return the timeline of a job on the fabric of a request, and what only packets know."""
-    if request.packets is None:
+    if request.engine.packets is None:
         return time_collective(job), None
-    return time_packets(job, request.packets, request.launch_s)
+    return time_packets(job, request.engine.packets, request.launch_s)
 
 
 def _spread_on(request: BenchRequest, job: CollectiveJob) -> Spread | None:
     """Return the spread of a time over perturbed starts, on the fabric of a request."""
-    if request.packets is None:
+    if request.engine.packets is None:
         return spread_collective(job, request.perturb)
-    return spread_packets(job, request.packets, request.perturb)
+    return spread_packets(job, request.engine.packets, request.perturb)
 
 
 def _named_case(case: Case, size: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from emu.errors import InputError, must_be
-from emu.fabric.packet_fabric import packet_fabric
+from emu.fabric.packet_fabric import engine_choice
 from emu.files import named_path
 from emu.model.generate.generate import generate
 from emu.model.model import find_model
@@ -23,7 +23,7 @@ from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.profile_calibration import calibration_of_profile
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
-from launch.front.steps.timed_steps import USUAL_DEVICE, FaultyJobs, TimedSteps, check_fluid, steps_on_each
+from launch.front.steps.timed_steps import USUAL_DEVICE, FaultyJobs, TimedSteps, steps_on_each
 from launch.show.progress import itself, with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
 
@@ -81,6 +81,7 @@ def estimate(
     ray_address: str | None = None,
     fabric: str = "fluid",
     network: str = "",
+    check_fabric: bool = False,
 ) -> StepEstimates | Sweep | FaultyJobs:
     """Estimate how long a training step takes, where its time goes and how much memory it needs, without running it.
 
@@ -104,6 +105,8 @@ def estimate(
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
             settings; empty: roce.
+        check_fabric: Check the fluid time: run the window in which the fabric has most to do by packets of `network`, 8 times
+            with other starts.
 
     Returns:
         The step on each topology; the step at each point of a `sweep`; or with `fault` the steps of a job, one after another.
@@ -113,8 +116,8 @@ def estimate(
     """
     the_plan, software = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
     algorithms, order = inputs.algorithm_choice(algorithm, software), inputs.placement_order(axes)
-    packets = packet_fabric(fabric, network)
-    request = EstimateRequest(inputs.model_word(model), the_plan, software, algorithms, order, scale_dp, packets)
+    engine = engine_choice(fabric, network, check_fabric=check_fabric)
+    request = EstimateRequest(inputs.model_word(model), the_plan, software, algorithms, order, scale_dp, engine)
     pool = job_pool("emu estimate", workers, ray_address)
     if workers != "local" and not inputs.several(sweep):
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
@@ -131,7 +134,7 @@ def estimate(
     built, found = inputs.topologies_of(topology), _device_of(device, like, software.precision.activation)
     label = f"estimating a step of {request.model}"
     if inputs.several(fault):
-        check_fluid("estimate", packets)
+        engine.check_whole("estimate")
         texts = read_faults(inputs.several(fault))
         jobs = (_job_with_faults(request, each, found, texts) for each in built)
         return FaultyJobs(tuple(with_progress(jobs, label, len(built), row=itself)))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.errors import InputError, must_be
-from emu.fabric.packet_fabric import PacketFabric, packet_fabric
+from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice, engine_choice
 from emu.study.training.grown_job import grown_job
 from emu.study.training.step.costly_requests import with_costliest
-from emu.study.training.step.packet_step import by_packets
+from emu.study.training.step.packet_step import by_packets, checked
 from emu.study.training.step.step import ReplayError, Step, TimedTrace
 from emu.study.training.timed_step import time_replay
 from emu.trace.comparison import Comparison
@@ -26,7 +26,6 @@ from launch.front.steps.timed_steps import (
     JobConditions,
     TimedSteps,
     TraceTiming,
-    check_fluid,
     steps_on_each,
     with_pacing,
 )
@@ -81,6 +80,7 @@ def replay(
     ranks: int | None = None,
     fabric: str = "fluid",
     network: str = "",
+    check_fabric: bool = False,
 ) -> TimedSteps[Step] | FaultyJobs:
     """Time a recorded trace on topologies, without running it again.
 
@@ -101,6 +101,8 @@ def replay(
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
             settings; empty: roce.
+        check_fabric: Check the fluid time: run the window in which the fabric has most to do by packets of `network`, 8 times
+            with other starts.
 
     Returns:
         The step on each topology; with `fault` the steps of a job, one after another.
@@ -108,9 +110,9 @@ def replay(
     Raises:
         InputError: the trace cannot be read, or an argument is impossible; the line says which, and how to mend it.
     """
-    packets, job = packet_fabric(fabric, network), JobConditions.of(fault)
+    engine, job = engine_choice(fabric, network, check_fabric=check_fabric), JobConditions.of(fault)
     if job.faults:
-        check_fluid("replay", packets)
+        engine.check_whole("replay")
     name, recorded = named_trace(trace, host_time=host_time, fill_ranks=fill_ranks)
     if ranks is not None and ran_on is not None:
         raise InputError("replay: --ran-on compares a step with the measured one, which had fewer ranks; leave --ranks out")
@@ -122,7 +124,7 @@ def replay(
     if job.faults:
         with progress_bar(f"timing {name}"):
             return FaultyJobs(tuple(timing.time_with_faults(recorded, job.faults, clock=True)))
-    timed = timed_replays(recorded, timing, perturb, packets)
+    timed = timed_replays(recorded, timing, perturb, engine)
     return steps_of(f"Replay of {name}", timed, f"timing {name}", len(timing.machines), of_profile=ran_on is not None)
 
 
@@ -159,7 +161,7 @@ def _with_errors(made: Iterable[tuple[Step, TimedTrace]]) -> Iterator[tuple[Step
 
 
 def timed_replays(
-    recorded: Trace, timing: TraceTiming, perturb: int = 0, packets: PacketFabric | None = None
+    recorded: Trace, timing: TraceTiming, perturb: int = 0, engine: EngineChoice = FLUID_ENGINE
 ) -> Iterator[TimedTrace]:
     """Return an iterator over a trace timed on each topology; each is timed when it is needed.
 
@@ -167,7 +169,7 @@ def timed_replays(
         recorded: The trace.
         timing: The topologies, and how it is timed.
         perturb: The number of further runs in which starts are perturbed.
-        packets: The packets by which it is timed; None: the fluid fabric.
+        engine: The engine that gives the times.
 
     Raises:
         InputError: the device or an algorithm is unknown; or as `by_packets`.
@@ -175,9 +177,11 @@ def timed_replays(
     dtype = timing.dtype or usual_dtype(recorded)
     built, device = timing.for_trace(recorded).build(dtype)
     on = ((recorded, timing.algorithms, each, device, dtype) for each in built)
-    if packets is None:
-        return (time_replay(*each, perturb=perturb) for each in on)
-    return (by_packets(time_replay(*each), packets, perturb) for each in on)
+    packets, check = engine
+    if packets is not None:
+        return (by_packets(time_replay(*each), packets, perturb) for each in on)
+    timed = (time_replay(*each, perturb=perturb) for each in on)
+    return timed if check is None else (checked(each, check) for each in timed)
 
 
 def steps_of(

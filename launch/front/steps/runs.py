@@ -10,7 +10,7 @@ from emu.cluster.npu.npu import Npu
 from emu.cluster.script_run import Script, run_loaded_script
 from emu.cluster.script_source import read_source
 from emu.errors import must_be
-from emu.fabric.packet_fabric import PacketFabric, packet_fabric
+from emu.fabric.packet_fabric import PacketFabric, engine_choice
 from emu.study.choice.chooser import choice_on
 from emu.study.training.step.choices import check_words, with_choice, with_words
 from emu.study.training.step.packet_step import by_packets, refuse_composed
@@ -26,7 +26,7 @@ from launch.clusters import CLUSTERS, FAKE, ClusterOptions
 from launch.front.inputs import DeviceLike, Topologies, Words, check_float32, question
 from launch.front.steps import timed_steps
 from launch.front.steps.replays import steps_of
-from launch.front.steps.timed_steps import FaultyJobs, JobConditions, KeepTrace, TimedSteps, TraceTiming, check_fluid
+from launch.front.steps.timed_steps import FaultyJobs, JobConditions, KeepTrace, TimedSteps, TraceTiming
 
 _log = logging.getLogger("emu")
 
@@ -122,9 +122,9 @@ def run(
     where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options, (*CLUSTERS, FAKE), patience)
     timing = TraceTiming.of(topology, device, dtype, algorithm, stack)
     job, fake = JobConditions.of(fault, pace, pace_compute, pace_events), where.cluster == FAKE
-    packets = packet_fabric(fabric, network)
+    engine = engine_choice(fabric, network)
     if job.faults:
-        check_fluid("run", packets)
+        engine.check_whole("run")
     if fake:
         _check_fake(job)
     elif roles is not None:
@@ -160,7 +160,7 @@ def run(
         return timed_steps.paced_jobs(timing.time_with_faults(recorded, job.faults), clock)
     check_words(recorded, timing.given, built)
     layouts = (TraceLayout(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True))
-    timed = (_timed(each, packets, fake=fake) for each in layouts)
+    timed = (_timed(each, engine.packets, fake=fake) for each in layouts)
     steps = steps_of(f"Run of {read.source.name}", timed, "timing the step", len(built), timed_steps.pacing_of(clock))
     return ScriptRun(steps.rows, steps.title, steps.subtitle, steps.timed, 0)
 

@@ -15,7 +15,6 @@ import numpy as np
 from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
-from emu.fabric.packet_fabric import PacketFabric
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, losses, time_faulty_job, times_of_trace
 from emu.study.live.timed_faults import run_through_timed_faults
@@ -247,17 +246,6 @@ class TraceTiming:
             told = [time_faulty_job(*each, ranks, steps, timed, found.name) for each in pairs]
         how = timed_dtypes_text(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
         return [replace(each, timed=how) for each in told]
-
-
-def check_fluid(command: str, packets: PacketFabric | None) -> None:
-    """Refuse packets for a job whose parts fail.
-
-    Raises:
-        InputError: there are packets.
-    """
-    if packets is not None:
-        what = "fluid where --fault or --checkpoint is given"
-        raise must_be(command, "--fabric", what, "packets", "packets know no faults during a run")
 
 
 @dataclass(frozen=True, slots=True)

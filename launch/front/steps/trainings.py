@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from emu.errors import InputError
-from emu.fabric.packet_fabric import packet_fabric
+from emu.fabric.packet_fabric import engine_choice
 from emu.model.plan.plan_text import parse_plan
 from emu.study.choice.chooser import choice_on
 from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
@@ -17,7 +17,7 @@ from emu.trace.replay.replay import TraceLayout
 from launch.clusters import ClusterOptions
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, model_word, question
 from launch.front.steps import timed_steps
-from launch.front.steps.timed_steps import FaultyJobs, JobConditions, KeepTrace, TimedSteps, TraceTiming, check_fluid
+from launch.front.steps.timed_steps import FaultyJobs, JobConditions, KeepTrace, TimedSteps, TraceTiming
 from launch.show.progress import progress_bar
 from launch.show.text.step_report import train_report
 
@@ -103,14 +103,14 @@ def train(
         RunError: a rank failed, or the calls of the ranks do not agree.
     """
     where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options)
-    packets, job = packet_fabric(fabric, network), JobConditions.of(fault, pace, pace_compute)
+    engine, job = engine_choice(fabric, network), JobConditions.of(fault, pace, pace_compute)
     if job.faults or checkpoint is not None:
-        check_fluid("train", packets)
+        engine.check_whole("train")
     timing = TraceTiming.of(topology, device, dtype, algorithm, stack)
     sizes = {name: size for name, size in (("global_batch", global_batch), ("seq", seq)) if size is not None}
     laid, text = parse_plan(plan, **sizes), read_text(None if data is None else Path(data))
     request = TrainRequest(
-        model_word(model), laid, text, steps, seed, dtype=dtype, algorithms=timing.algorithms, packets=packets
+        model_word(model), laid, text, steps, seed, dtype=dtype, algorithms=timing.algorithms, packets=engine.packets
     )
     folder = _checkpoint_folder(checkpoint, checkpoint_every, job, timing, elastic=elastic)
     if folder is not None:

@@ -16,7 +16,7 @@ from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_
 from emu.study.measure.request import PlacedBench
 from emu.study.prove.verify import VerificationRow
 from emu.units import format_size, format_time
-from launch.show.text.packet_lines import beside_fluid, waits_of_packets
+from launch.show.text.packet_lines import beside_fluid, check_lines, waits_of_packets
 from launch.show.text.table import Column, column_table, merged_assumption_lines, spread_lines, table
 
 _MEANS = {
@@ -109,6 +109,7 @@ def _tail(rows: Sequence[BenchRow | UntimedRow]) -> Iterator[str]:
         yield "(>=: not timed, as that takes long; by this bound another is faster)"
     yield ""
     yield f"fastest: {'; '.join(f'{format_size(size)}: {best[size].built}' for size in sorted(best))}"
+    yield from (line for size in sorted(best) for line in _check_of(best[size]))
     yield from ("", *filter(None, [bounds_text(timed)]), "")
     yield from merged_assumption_lines([(row.built, row.assumptions) for row in timed])
 
@@ -157,6 +158,15 @@ def _packet_lines(rows: Sequence[BenchRow]) -> Iterator[str]:
             what = f"{row.topology}, {row.built} of {format_size(row.size_bytes)}"
             yield f"packets on {what} by {row.packets.network}: {beside_fluid(row.time_s, row.packets)}"
             yield from (f"  {said}" for said in waits_of_packets(row.packets))
+        yield from _check_of(row)
+
+
+def _check_of(row: BenchRow) -> Iterator[str]:
+    """Yield the lines of the check of a row by packets; none where it was not asked for."""
+    if row.fabric_check is not None:
+        first, *more = check_lines(row.fabric_check)
+        yield f"fabric check on {row.topology}, {row.built} of {format_size(row.size_bytes)}, by {first}"
+        yield from (f"  {said}" for said in more)
 
 
 def _by_library(rows: Sequence[BenchRow]) -> list[str]:

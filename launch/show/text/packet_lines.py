@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from emu.fabric.busy_window import MOST_HOPS
+from emu.study.fabric_check import BEYOND, BlockingPort, FabricCheck
 from emu.study.packet_figures import PacketFigures
 from emu.units import format_size, format_time
 
@@ -21,3 +23,32 @@ def waits_of_packets(found: PacketFigures) -> Iterator[str]:
         yield f"{found.trimmed} packets found a queue full and were sent again"
     if found.over:
         yield f"{found.over} packets found no room in a queue that must not overflow: take larger queues or lower thresholds"
+
+
+def check_lines(found: FabricCheck) -> Iterator[str]:
+    """Yield sentences about the check of a fluid time by packets: the range, the window, and a warning with what blocks."""
+    if found.why_not:
+        yield f"{found.network}: not checked: {found.why_not}"
+        return
+    yield f"{found.network}: fluid 1.00, packets {found.least:.2f} to {found.most:.2f} over {found.runs} perturbations"
+    yield f"of {found.request}, {_window_text(found)}"
+    if found.is_beyond:
+        yield f"warning: packets are more than {100 * BEYOND:.0f} % from the fluid time here; --fabric packets times all of it"
+        if found.ports:
+            yield f"  what blocks most: {', '.join(map(_port_text, found.ports))}"
+            yield f"  the first of these carries {', '.join(found.messages)}"
+
+
+def _window_text(found: FabricCheck) -> str:
+    """Return the part that was checked, in words."""
+    cells = [f"cells of {format_size(found.cell_bytes)}"] * bool(found.cell_bytes)
+    smaller = [f"sizes divided by {found.divisor}"] * (found.divisor > 1)
+    hops = f"{found.packet_hops:,} packet hops of at most {MOST_HOPS:,}"
+    parts = [f"{format_time(found.fluid_s)} with {100 * found.share:.1f} % of all bytes times links", hops, *cells, *smaller]
+    return ", ".join(parts)
+
+
+def _port_text(port: BlockingPort) -> str:
+    """Return a port with the time for which it blocked others, or what waited in it."""
+    blocked = f"for {format_time(port.blocked_s)}" if port.blocked_s else f"with {format_size(port.most_bytes)}"
+    return f"{port.port} {blocked}"

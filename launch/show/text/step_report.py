@@ -12,7 +12,7 @@ from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, KeyFigure, fact_lines
 from launch.show.step_parts import ComparedStep
-from launch.show.text.packet_lines import beside_fluid, waits_of_packets
+from launch.show.text.packet_lines import beside_fluid, check_lines, waits_of_packets
 from launch.show.text.profile_report import measured_facts, profile_tables, read_facts
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 
@@ -102,8 +102,11 @@ def foot_facts(step: Step) -> list[Fact]:
 
 
 def _packet_facts(step: Step) -> list[Fact]:
-    """Return the time by packets beside the fluid one, and where packets waited; none of a step in the fluid fabric."""
-    found = step.packets
+    """Return the time by packets beside the fluid one, or the check of a fluid time by packets; none where neither is known."""
+    found, check = step.packets, step.fabric_check
+    if check is not None:
+        first, *more = check_lines(check)
+        return [Fact("fabric check", first), *(Fact("", said) for said in more)]
     if found is None:
         return []
     beside = f"{found.network}: {beside_fluid(step.step_time_s, found)}"

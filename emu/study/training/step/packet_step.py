@@ -2,17 +2,25 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
+
+from emu.arrays import I64
 from emu.errors import must_be
+from emu.fabric.busy_window import Traffic
+from emu.fabric.lower import LoweredSchedule
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import Spread, check_seeds, spread_of
 from emu.study.choice.chooser import is_automatic
+from emu.study.fabric_check import check_fabric, unchecked
 from emu.study.packet_figures import figures_of
 from emu.study.training.step.step import TimedTrace
-from emu.trace.replay.packet_replay import PacketReplay
-from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.packet_replay import PacketReplay, route_keys
+from emu.trace.replay.replay import ReplayGraph, SizeError, TraceLayout, replay_timeline
 from emu.trace.report.activity import busy_shares
 from emu.trace.report.report import report
+from emu.units import format_size
 
 CHOSEN_BY_FLUID = "algorithms were chosen by the fluid fabric's times; by packets others may be faster"
 
@@ -65,6 +73,55 @@ def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> Tim
         engine_assumed=(*fabric.assumptions, *chosen),
         packets=figures_of(run, fabric, timed.topology, timed.report.step_time_s),
     )
+
+
+def checked(timed: TimedTrace, fabric: PacketFabric) -> TimedTrace:
+    """Return a step with the check of its fluid time by packets, in the window in which the fabric has most to do.
+
+    Args:
+        timed: The step in the fluid fabric, which is not composed.
+        fabric: The packets.
+    """
+    layout = TraceLayout(timed.trace, timed.choice, timed.topology, timed.device, timed.dtype)
+    try:
+        replayed = layout.build_graph(None)
+    except SizeError as error:  # symmetry, or delays, made it small
+        return replace(timed, fabric_check=unchecked(fabric.network.kind, str(error)))
+    timeline = replay_timeline(layout, replayed)
+    inside = timeline.start_fs >= timed.report.began_fs
+    inside &= timeline.start_fs < timed.report.ended_fs
+    traffic = Traffic(replayed.graph, timeline, route_keys(replayed), np.where(inside, _requests(replayed), -1))
+    return replace(timed, fabric_check=check_fabric(traffic, timed.topology, fabric, partial(batch_name, layout)))
+
+
+def _requests(replayed: ReplayGraph) -> I64:
+    """Return [V] the number of the batch of calls that each task of a graph without delays is of; -1: none."""
+    found = np.full(replayed.graph.n_tasks, -1, np.int64)
+    for number, (piece, first) in enumerate(zip(replayed.pieces, replayed.firsts.tolist(), strict=True)):
+        if isinstance(piece, LoweredSchedule):
+            found[first : first + piece.graph.n_tasks] = number
+    return found
+
+
+def batch_name(layout: TraceLayout, number: int) -> str:
+    """Return the name of a batch of calls of a trace, such as `dp all_reduce of 836.2 KiB in 2 groups of 4`."""
+    batch = layout.batches[number]
+    axis = layout.trace.groups[layout.numbers.index(batch.what.communicator)].axis
+    return request_name(axis, batch.what.name, batch.what.size_bytes, batch.ranks)
+
+
+def request_name(axis: str, name: str, size_bytes: int, ranks: I64) -> str:
+    """Return the name of a request of some groups.
+
+    Args:
+        axis: The axis of the groups, or "".
+        name: The operation.
+        size_bytes: The bytes of each request.
+        ranks: [groups, members] the ranks.
+    """
+    groups, members = ranks.shape
+    among = f"in {groups} groups of {members}" if groups > 1 else f"among {members}"
+    return f"{axis + ' ' * bool(axis)}{name} of {format_size(size_bytes)} {among}"
 
 
 def _spread(replay: PacketReplay, runs: int) -> Spread | None:

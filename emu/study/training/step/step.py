@@ -15,6 +15,7 @@ from emu.collective.algorithm import Choice
 from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
+from emu.study.fabric_check import FabricCheck
 from emu.study.packet_figures import PacketFigures
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
@@ -115,6 +116,7 @@ class Step:
     between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
     packets: PacketFigures | None = field(default=None, metadata=LEFT_OUT)  # what only packets know; None: it is the fluid time
+    fabric_check: FabricCheck | None = field(default=None, metadata=LEFT_OUT)  # of that time by packets; None: not asked for
     wall_fabric_s: float
     measured_step_s: float | None = field(default=None, metadata=LEFT_OUT)  # that the step took; None: it was not profiled
     measured_parts: MeasuredParts | None = field(default=None, metadata=LEFT_OUT)  # of that time
@@ -162,6 +164,7 @@ class TimedTrace:
     engine_assumed: tuple[str, ...] = ()  # what composing, or a time by packets, rests on
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
     packets: PacketFigures | None = None  # what only packets know; None: it was not timed by packets
+    fabric_check: FabricCheck | None = None  # of the fluid time by packets; None: it was not asked for
 
     @property
     def ranks(self) -> int:
@@ -217,6 +220,7 @@ class TimedTrace:
             between_s=self.between_s,
             spread=self.spread,
             packets=self.packets,
+            fabric_check=self.fabric_check,
             wall_fabric_s=self.wall_fabric_s,
         )
 
