@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool, column, ramps
+from emu.arrays import I32, I64, Bool, column, ramps
 from emu.errors import InputError
 from emu.fabric.engine.packets.packet_network import PacketNetwork
 from emu.fabric.graph import Graph, Timeline
@@ -24,7 +24,7 @@ LEAST_UNITS = 128  # packets or cells of the largest message where packets becom
 LARGEST_CELL = 2**14
 
 
-class Traffic(NamedTuple):
+class TimedGraph(NamedTuple):
     """A graph with its times in the fluid fabric, the routes of its messages, and the request that each belongs to."""
 
     graph: Graph
@@ -49,14 +49,14 @@ class WindowError(InputError):
     """The error that no window of a graph fits the budget."""
 
 
-def busiest_request(traffic: Traffic) -> int | None:
+def busiest_request(source: TimedGraph) -> int | None:
     """Return the number of the request with the largest product of its time and of the time that it needs of one link.
 
     None: no request sends a byte.
     """
-    graph, timeline = traffic.graph, traffic.timeline
+    graph, timeline = source.graph, source.timeline
     task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
-    of_hop = traffic.request[task]
+    of_hop = source.request[task]
     hop = np.flatnonzero(of_hop >= 0)
     if not len(hop):
         return None
@@ -71,22 +71,22 @@ def busiest_request(traffic: Traffic) -> int | None:
     return int(request[np.argmax(weight)]) if weight.max() > 0 else None
 
 
-def busiest_window(traffic: Traffic, network: PacketNetwork, most_hops: int = MOST_HOPS) -> Window | None:
+def busiest_window(source: TimedGraph, network: PacketNetwork, most_hops: int = MOST_HOPS) -> Window | None:
     """Return the window of the busiest request; None: nothing is sent.
 
     Args:
-        traffic: The graph and its times.
+        source: The graph and its times.
         network: The packets.
         most_hops: The budget: the most packets or cells with payload, each on each link.
 
     Raises:
         WindowError: What starts at one moment is more than the budget.
     """
-    request = busiest_request(traffic)
+    request = busiest_request(source)
     if request is None:
         return None
-    graph, timeline = traffic.graph, traffic.timeline
-    own = np.flatnonzero((traffic.request == request) & (np.diff(graph.hop_start) > 0))
+    graph, timeline = source.graph, source.timeline
+    own = np.flatnonzero((source.request == request) & (np.diff(graph.hop_start) > 0))
     since, until = int(timeline.start_fs[own].min()), int(timeline.end_fs[own].max())
     inside = np.flatnonzero((timeline.end_fs > since) & (timeline.start_fs < until))
     inside = inside[np.argsort(timeline.start_fs[inside], kind="stable")]
@@ -99,8 +99,8 @@ def busiest_window(traffic: Traffic, network: PacketNetwork, most_hops: int = MO
     ends = np.flatnonzero(np.append(start[1:] != start[:-1], True))  # of those that start at one tick, the last
     taken = int(ends[max(0, int(np.searchsorted(passed[ends], most_hops, side="right")) - 1)]) + 1
     every = float((graph.size_bytes * np.diff(graph.hop_start)).sum())
-    made = _graph(traffic, inside[:taken], -(-rest[:taken] // divisor), since)
-    is_own = (traffic.request[inside[:taken]] == request) & (np.diff(made.hop_start) > 0)
+    made = _graph(source, inside[:taken], -(-rest[:taken] // divisor), since)
+    is_own = (source.request[inside[:taken]] == request) & (np.diff(made.hop_start) > 0)
     return Window(made, inside[:taken], is_own, cell, divisor, float((made.size_bytes * np.diff(made.hop_start)).sum()) / every)
 
 
@@ -145,41 +145,45 @@ def _cells(network: PacketNetwork, most_bytes: int) -> list[int]:
     return [cell for cell in cells if cell <= most_bytes and network.wire_bytes(cell) <= room]
 
 
-def _graph(traffic: Traffic, task: I64, size: I64, since: int) -> Graph:
+def _graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
     """Return the graph of some tasks of another, which begins at a tick of it.
 
     Args:
-        traffic: The whole graph with its times.
+        source: The whole graph with its times.
         task: [W] the tasks, with all that they wait for and that ends after the beginning.
         size: [W] the bytes of each that are left.
         since: The tick.
     """
-    graph, timeline = traffic.graph, traffic.timeline
+    graph, timeline = source.graph, source.timeline
     under_way = timeline.start_fs[task] < since
     gone = under_way & (size == 0)  # it has left, or has no bytes: what is left of it is a delay
-    place = np.full(graph.n_tasks, -1)
-    place[task] = np.arange(len(task))
     hops = np.where(gone, 0, np.diff(graph.hop_start)[task])
     hop = ramps(graph.hop_start[task], hops)
-    preds = np.where(under_way, 0, np.diff(graph.pred_start)[task])
-    edge = ramps(graph.pred_start[task], preds)
-    waits, pred, early = np.repeat(np.arange(len(task)), preds), graph.pred[edge], graph.pred_left[edge]
-    inner = (place[pred] >= 0) & ~(early & (timeline.left_fs[pred] <= since))
-    ready = np.where(under_way, 0, np.maximum(graph.ready_fs[task] - since, 0))
+    start, pred, early = _waits(source, task, under_way, since)
     return Graph(
         capacity_Bps=graph.capacity_Bps,
         size_bytes=column(size, np.int64),
         alpha_fs=column(np.where(gone, timeline.end_fs[task] - since, graph.alpha_fs[task]), np.int64),
-        ready_fs=column(ready, np.int64),
+        ready_fs=column(np.where(under_way, 0, np.maximum(graph.ready_fs[task] - since, 0)), np.int64),
         hop_start=column(np.cumsum([0, *hops]), np.int64),
         hop_link=column(graph.hop_link[hop], np.int32),
         hop_weight=column(graph.hop_weight[hop], np.int32),
-        pred_start=column(np.cumsum([0, *np.bincount(waits[inner], minlength=len(task))]), np.int64),
-        pred=column(place[pred[inner]], np.int32),
-        pred_left=column(early[inner], np.bool_),
-        owner=graph.owner[task],
-        origin=graph.origin[task],
-    )
+        pred_start=start, pred=pred, pred_left=early,
+        owner=graph.owner[task], origin=graph.origin[task],
+    )  # fmt: skip
+
+
+def _waits(source: TimedGraph, task: I64, under_way: Bool, since: int) -> tuple[I64, I32, Bool]:
+    """Return the predecessors of the tasks of a window, as a `Graph` has them: those that are not over before it begins."""
+    graph = source.graph
+    place = np.full(graph.n_tasks, -1)
+    place[task] = np.arange(len(task))
+    preds = np.where(under_way, 0, np.diff(graph.pred_start)[task])
+    edge = ramps(graph.pred_start[task], preds)
+    waits, pred, early = np.repeat(np.arange(len(task)), preds), graph.pred[edge], graph.pred_left[edge]
+    inner = (place[pred] >= 0) & ~(early & (source.timeline.left_fs[pred] <= since))
+    start = np.cumsum([0, *np.bincount(waits[inner], minlength=len(task))])
+    return column(start, np.int64), column(place[pred[inner]], np.int32), column(early[inner], np.bool_)
 
 
 def late_starts(graph: Graph, seed: int, most_fs: int) -> Graph:

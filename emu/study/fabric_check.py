@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import EmuError
-from emu.fabric.busy_window import Traffic, Window, WindowError, busiest_window, late_starts
+from emu.fabric.busy_window import TimedGraph, Window, WindowError, busiest_window, late_starts
 from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.engine.packets.ways import message_ends
 from emu.fabric.graph import Graph
@@ -69,24 +69,24 @@ def unchecked(network: str, why_not: str) -> FabricCheck:
 
 
 def check_fabric(
-    traffic: Traffic,
+    source: TimedGraph,
     topology: Topology,
     fabric: PacketFabric,
     request_name: Callable[[int], str],
 ) -> FabricCheck:
-    """Return the check of the busiest window of some traffic; a reason in place of figures where packets cannot run it.
+    """Return the check of the busiest window of a timed graph; a reason in place of figures where packets cannot run it.
 
     Args:
-        traffic: The graph with its times in the fluid fabric.
+        source: The graph with its times in the fluid fabric.
         topology: Its topology.
         fabric: The packets.
-        request_name: A function that returns the name of a request of the traffic from its number.
+        request_name: A function that returns the name of a request from its number.
     """
     try:
-        window = busiest_window(traffic, fabric.network)
+        window = busiest_window(source, fabric.network)
         if window is None:
             return unchecked(fabric.network.kind, "nothing is sent")
-        return _checked(window, traffic, topology, fabric, request_name)
+        return _checked(window, source, topology, fabric, request_name)
     except WindowError as error:
         return unchecked(fabric.network.kind, f"{error}; take a smaller size, fewer ranks or --fabric packets")
     except EmuError as error:
@@ -94,7 +94,7 @@ def check_fabric(
 
 
 def _checked(
-    window: Window, traffic: Traffic, topology: Topology, fabric: PacketFabric, request_name: Callable[[int], str]
+    window: Window, source: TimedGraph, topology: Topology, fabric: PacketFabric, request_name: Callable[[int], str]
 ) -> FabricCheck:
     """Return the check of a window; arguments as in `check_fabric`.
 
@@ -104,9 +104,9 @@ def _checked(
     """
     fabric = replace(fabric, network=replace(fabric.network, cell_bytes=window.cell_bytes))
     fluid_fs = int(run_graph(window.graph).end_fs[window.of_request].max())
-    runs = _runs(window, fabric, topology, traffic.key[window.task])
+    runs = _runs(window, fabric, topology, source.key[window.task])
     took = [int(run.timeline.end_fs[window.of_request].max()) / max(fluid_fs, 1) for run in runs]
-    ports, request = _blocking(runs), traffic.request[window.task]
+    ports, request = _blocking(runs), source.request[window.task]
     busiest = int(request[np.argmax(window.of_request)])
     other = np.where(request == busiest, -1, request)
     return FabricCheck(
@@ -126,7 +126,7 @@ def _checked(
 
 
 def _runs(window: Window, fabric: PacketFabric, topology: Topology, key: I64) -> list[PacketRun]:
-    """Return the runs of a window by packets, each with starts and a seed of its own; `key` [W] as in a `Traffic`."""
+    """Return the runs of a window by packets, each with starts and a seed of its own; `key` [W] as in a `TimedGraph`."""
     network, ways = fabric.network, fabric.ways(window.graph, topology, key)
     fastest_Bps = float(window.graph.capacity_Bps[window.graph.hop_link].max())
     packet_fs = int(network.wire_bytes(network.payload_bytes) * TICKS_PER_S / fastest_Bps)

@@ -1,4 +1,4 @@
-"""What only packets know of a run by packets, for reports: the ports in which most bytes waited, pauses, and what was lost."""
+"""The figures of a run by packets, for reports: the ports in which most bytes waited, pauses, and what was sent again."""
 
 from dataclasses import dataclass
 

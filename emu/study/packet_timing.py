@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.schedule import RowsError, Schedule
-from emu.fabric.busy_window import Traffic
+from emu.fabric.busy_window import TimedGraph
 from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import lower, store_rows
 from emu.fabric.lowering.classes import Joins
@@ -48,8 +48,8 @@ def check_collective(job: CollectiveJob, fabric: PacketFabric) -> FabricCheck:
     except RowsError as error:
         return unchecked(fabric.network.kind, str(error))
     with name_tasks(job.name, partial(message_name, schedule, graph)):
-        traffic = Traffic(graph, run_graph(graph), key, np.zeros(graph.n_tasks, np.int64))
-    return check_fabric(traffic, job.topology, fabric, lambda _: job.name)
+        source = TimedGraph(graph, run_graph(graph), key, np.zeros(graph.n_tasks, np.int64))
+    return check_fabric(source, job.topology, fabric, lambda _: job.name)
 
 
 def _graph(job: CollectiveJob) -> tuple[Graph, I64, Schedule]:

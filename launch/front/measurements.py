@@ -70,7 +70,9 @@ class AlgorithmComparison(Result[BenchRow | UntimedRow], drawn_by="chart.algorit
 
     def as_json(self) -> object:
         """Return the rows; `fastest` marks the fastest at each size on its topology."""
-        return [asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for _, rows in self.tables for row in rows]
+        return [
+            asdict(row) | {"fastest": best_rows(rows).get(row.size_bytes) is row} for _, rows in self.tables for row in rows
+        ]
 
     def _shown(self) -> tuple[Any, ...]:
         return ([row for row in self.tables[0][1] if isinstance(row, BenchRow)],)

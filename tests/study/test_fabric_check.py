@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.fabric.busy_window import Traffic
+from emu.fabric.busy_window import TimedGraph
 from emu.fabric.engine.packets.ways import path_ways
 from emu.fabric.packet_fabric import PacketFabric, engine_choice, packet_fabric
 from emu.fabric.run import run_graph
@@ -23,8 +23,8 @@ ROCE_CHECK = engine_choice("fluid", "roce", check_fabric=True)
 def check_of(graph, request=None, topology=STAR, fabric=ROCE):
     """The check of a graph whose requests are named by their numbers."""
     of = np.zeros(graph.n_tasks, np.int64) if request is None else np.array(request, np.int64)
-    traffic = Traffic(graph, run_graph(graph), np.zeros(graph.n_tasks, np.int64), of)
-    return check_fabric(traffic, topology, fabric, lambda number: f"request {number}")
+    source = TimedGraph(graph, run_graph(graph), np.zeros(graph.n_tasks, np.int64), of)
+    return check_fabric(source, topology, fabric, lambda number: f"request {number}")
 
 
 def test_a_ring_on_one_switch_is_as_the_fluid_fabric_says() -> None:
@@ -65,8 +65,8 @@ def test_what_cannot_be_checked_has_a_reason(monkeypatch) -> None:
 
 
 def test_what_is_larger_than_the_budget_says_so(monkeypatch) -> None:
-    def small(traffic, network):
-        return fabric_window(traffic, network, 1000)
+    def small(source, network):
+        return fabric_window(source, network, 1000)
 
     fabric_window = fabric_check.busiest_window
     monkeypatch.setattr(fabric_check, "busiest_window", small)

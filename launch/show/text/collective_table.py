@@ -97,6 +97,8 @@ def _line(name: str, cells: Iterable[tuple[str, str]], width: int) -> str:
 
 def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
     """Return the time and of_bound of a row; a row that was not timed has a least time."""
+    if isinstance(row, UntimedRow) and row.why_not:
+        return "stopped", "-"
     if isinstance(row, UntimedRow):
         return f">= {format_time(row.at_least_s)}", "-"
     return format_time(row.time_s), of_bound(row)
@@ -105,10 +107,12 @@ def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
 def _tail(rows: Sequence[BenchRow | UntimedRow]) -> Iterator[str]:
     """Yield the lines after the table."""
     timed, best = [row for row in rows if isinstance(row, BenchRow)], best_rows(rows)
-    if len(timed) < len(rows):
+    untimed = [row for row in rows if isinstance(row, UntimedRow)]
+    if not all(row.why_not for row in untimed):
         yield "(>=: not timed, as that takes long; by this bound another is faster)"
+    yield from (f"stopped: {row.built} of {format_size(row.size_bytes)}: {row.why_not}" for row in untimed if row.why_not)
     yield ""
-    yield f"fastest: {'; '.join(f'{format_size(size)}: {best[size].built}' for size in sorted(best))}"
+    yield f"fastest: {'; '.join(f'{format_size(size)}: {best[size].built}' for size in sorted(best)) or 'none could be timed'}"
     yield from (line for size in sorted(best) for line in _check_of(best[size]))
     yield from ("", *filter(None, [bounds_text(timed)]), "")
     yield from merged_assumption_lines([(row.built, row.assumptions) for row in timed])

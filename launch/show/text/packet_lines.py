@@ -1,4 +1,4 @@
-"""What only packets know, in words: the time beside the fluid fabric's, the fullest ports, pauses, and packets sent again."""
+"""Runs by packets in words: the time beside the fluid fabric's, full ports, pauses; and fluid times checked by packets."""
 
 from collections.abc import Iterator
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.fabric.busy_window import Traffic, WindowError, busiest_request, busiest_window, late_starts
+from emu.fabric.busy_window import TimedGraph, WindowError, busiest_request, busiest_window, late_starts
 from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
 from tests.fabric.packets.packet_cases import BARE, STAR, Sent, messages, rounds_of_ring
@@ -14,10 +14,10 @@ from tests.fabric.reference import Task, graph_of
 MIB = 2**20
 
 
-def traffic_of(graph: Graph, request: list[int] | None = None) -> Traffic:
+def timed_graph(graph: Graph, request: list[int] | None = None) -> TimedGraph:
     """A graph with its fluid times; one request has all messages if none are given."""
     of = np.zeros(graph.n_tasks, np.int64) if request is None else np.array(request, np.int64)
-    return Traffic(graph, run_graph(graph), np.zeros(graph.n_tasks, np.int64), of)
+    return TimedGraph(graph, run_graph(graph), np.zeros(graph.n_tasks, np.int64), of)
 
 
 def sent(*of: Sent, waits: list[list[int]] | None = None) -> Graph:
@@ -29,14 +29,14 @@ def test_the_busiest_request_needs_one_link_for_the_longest_time_its_own_is_long
     spread = [(src, (src + 4) % 8, 3 * MIB) for src in range(8)]  # more bytes, none of which share a link
     into_one = [(src, 0, 2 * MIB) for src in (1, 2, 3)]
     graph = sent(*spread, *into_one)
-    assert busiest_request(traffic_of(graph, [0] * 8 + [1] * 3)) == 1
-    assert busiest_request(traffic_of(graph, [0] * 8 + [-1] * 3)) == 0
-    assert busiest_request(traffic_of(graph, [-1] * 11)) is None
+    assert busiest_request(timed_graph(graph, [0] * 8 + [1] * 3)) == 1
+    assert busiest_request(timed_graph(graph, [0] * 8 + [-1] * 3)) == 0
+    assert busiest_request(timed_graph(graph, [-1] * 11)) is None
 
 
 def test_the_whole_of_a_collective_is_its_window_where_the_budget_allows() -> None:
     graph = rounds_of_ring(STAR, 8, MIB)
-    window = busiest_window(traffic_of(graph), BARE)
+    window = busiest_window(timed_graph(graph), BARE)
     assert (window.share, window.cell_bytes, window.divisor) == (1.0, 0, 1)
     assert np.array_equal(np.sort(window.task), np.arange(graph.n_tasks))
     assert window.of_request.all()
@@ -46,7 +46,7 @@ def test_the_whole_of_a_collective_is_its_window_where_the_budget_allows() -> No
 def test_a_budget_leaves_the_first_rounds_as_they_are() -> None:
     graph = rounds_of_ring(STAR, 8, MIB)
     a_round = 8 * 2 * MIB // 4096
-    window = busiest_window(traffic_of(graph), BARE, 3 * a_round + 5)
+    window = busiest_window(timed_graph(graph), BARE, 3 * a_round + 5)
     assert len(window.task) == 24
     assert window.share == pytest.approx(3 / 14)
     assert window.graph.size_bytes.tolist() == [MIB] * 24
@@ -54,21 +54,21 @@ def test_a_budget_leaves_the_first_rounds_as_they_are() -> None:
 
 
 def test_what_starts_at_one_moment_becomes_cells_and_then_smaller_and_is_refused_at_last() -> None:
-    traffic = traffic_of(sent(*((src, 0, 4 * MIB) for src in range(1, 8))))
+    source = timed_graph(sent(*((src, 0, 4 * MIB) for src in range(1, 8))))
     hops = 14 * 4 * MIB // 4096
-    cut = [(of.cell_bytes, of.divisor) for of in (busiest_window(traffic, BARE, hops // n) for n in (1, 2, 4, 8))]
+    cut = [(of.cell_bytes, of.divisor) for of in (busiest_window(source, BARE, hops // n) for n in (1, 2, 4, 8))]
     assert cut == [(0, 1), (8192, 1), (16384, 1), (16384, 2)]
-    half = busiest_window(traffic, BARE, hops // 8)
+    half = busiest_window(source, BARE, hops // 8)
     assert half.graph.size_bytes.tolist() == [2 * MIB] * 7
     assert half.share == 0.5
     with pytest.raises(WindowError, match="have 14336 packet hops, more than the budget of 447"):
-        busiest_window(traffic, BARE, hops // 32 - 1)
+        busiest_window(source, BARE, hops // 32 - 1)
 
 
 def test_credits_have_room_for_the_cells() -> None:
-    traffic = traffic_of(sent(*((src, 0, 8 * MIB) for src in range(1, 8))))
+    source = timed_graph(sent(*((src, 0, 8 * MIB) for src in range(1, 8))))
     few = replace(BARE, lossless="credits", credit_bytes=3 * 4096)
-    assert busiest_window(traffic, few, 14 * 8 * MIB // 4096 // 4).cell_bytes == 8192
+    assert busiest_window(source, few, 14 * 8 * MIB // 4096 // 4).cell_bytes == 8192
 
 
 def test_what_is_under_way_has_what_is_left_and_what_is_over_is_not_waited_for() -> None:
@@ -76,11 +76,11 @@ def test_what_is_under_way_has_what_is_left_and_what_is_over_is_not_waited_for()
     long, own = sent((1, 0, 8 * MIB), (2, 0, 16 * MIB)), 8 * MIB / 50e9 / 2
     half_fs = round(own * 1e15)
     graph = replace(long, ready_fs=np.array([0, half_fs]))
-    traffic = traffic_of(graph, [-1, 0])
-    window = busiest_window(traffic, BARE)
+    source = timed_graph(graph, [-1, 0])
+    window = busiest_window(source, BARE)
     assert window.task.tolist() == [0, 1]
     # the other shares the port from half of its time on, so that an even rate leaves it more than half of its bytes
-    left = 1 - half_fs / traffic.timeline.left_fs[0]
+    left = 1 - half_fs / source.timeline.left_fs[0]
     assert window.graph.size_bytes.tolist() == [np.ceil(8 * MIB * left), 16 * MIB]
     assert window.graph.ready_fs.tolist() == [0, 0]
     assert window.of_request.tolist() == [False, True]
@@ -91,11 +91,11 @@ def test_a_computation_under_way_holds_back_what_waits_for_it() -> None:
     send = {"size": MIB, "alpha": 10**9, "hops": tuple((int(k), 1) for k in hops)}
     tasks = [Task(alpha=10**9), Task(alpha=5 * 10**9), Task(preds=((0, False),), **send), Task(preds=((1, False),), **send)]
     graph = graph_of(STAR.links.bandwidth_Bps.tolist(), tasks)
-    traffic = traffic_of(graph, [-1, -1, 0, 0])
-    window = busiest_window(traffic, BARE)
+    source = timed_graph(graph, [-1, -1, 0, 0])
+    window = busiest_window(source, BARE)
     assert window.task.tolist() == [1, 2, 3]
     assert window.graph.alpha_fs.tolist()[0] == 4 * 10**9
-    assert np.array_equal(run_graph(window.graph).end_fs + 10**9, traffic.timeline.end_fs[window.task])
+    assert np.array_equal(run_graph(window.graph).end_fs + 10**9, source.timeline.end_fs[window.task])
 
 
 def test_only_what_waits_for_nothing_starts_later() -> None:

@@ -41,6 +41,10 @@ _EVENTS_PER_S = 5e6
 _STRIDE = 2**22  # events between two looks at the budget
 
 
+class BudgetError(InputError):
+    """The error of a run that would have more events than it may."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class PacketRun:
     """The result of a run by packets: the timeline, and what only packets know."""
@@ -156,13 +160,16 @@ def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> Non
     """Check, before a run begins, that it is likely to have no more events than it may.
 
     Raises:
-        InputError: It is not.
+        BudgetError: It is not.
     """
     events = forecast_events(graph, network)
     if events > most_events:
         lasts = f"which takes about {events / _EVENTS_PER_S:.0f} s"
         mend = f"a run has {events} events, {lasts}: allow that many, or take larger cells or a smaller size"
-        raise must_be("packets", "events", f"{events} or more", most_events, mend)
+        said = must_be("packets", "events", f"{events} or more", most_events, mend)
+        error = BudgetError(str(said))
+        error.field, error.value, error.mend = said.field, said.value, said.mend
+        raise error
 
 
 def _run(engine: PacketEngine, most_events: int) -> PacketEngine:

@@ -6,7 +6,7 @@ import numpy as np
 
 from emu.errors import InputError
 from emu.fabric.build import Builder
-from emu.fabric.busy_window import Traffic
+from emu.fabric.busy_window import TimedGraph
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
 from emu.study.fabric_check import FabricCheck, check_fabric, unchecked
@@ -24,15 +24,15 @@ def check_composed(step: StepOnFabric, fabric: PacketFabric) -> FabricCheck:
     number, share = step.busiest_request()
     asked = step.asked.requests[number]
     try:
-        traffic = _traffic(step, number)
+        source = _traffic(step, number)
     except InputError as error:
         return unchecked(fabric.network.kind, str(error))
     name = request_name(asked.axis_name, asked.name, asked.size_bytes, asked.ranks)
-    found = check_fabric(traffic, step.topology, fabric, lambda _: name)
+    found = check_fabric(source, step.topology, fabric, lambda _: name)
     return replace(found, share=found.share * share)
 
 
-def _traffic(step: StepOnFabric, number: int) -> Traffic:
+def _traffic(step: StepOnFabric, number: int) -> TimedGraph:
     """Return the messages of a request of all its groups, with their times.
 
     Raises:
@@ -44,4 +44,4 @@ def _traffic(step: StepOnFabric, number: int) -> Traffic:
         builder.piece(piece, nobody, nobody)
         keys.append(piece.route_keys)
     graph = builder.graph()
-    return Traffic(graph, run_graph(graph), np.concatenate(keys), np.zeros(graph.n_tasks, np.int64))
+    return TimedGraph(graph, run_graph(graph), np.concatenate(keys), np.zeros(graph.n_tasks, np.int64))

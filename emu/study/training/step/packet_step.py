@@ -8,7 +8,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.fabric.busy_window import Traffic
+from emu.fabric.busy_window import TimedGraph
 from emu.fabric.lower import LoweredSchedule
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import Spread, check_seeds, spread_of
@@ -90,8 +90,8 @@ def checked(timed: TimedTrace, fabric: PacketFabric) -> TimedTrace:
     timeline = replay_timeline(layout, replayed)
     inside = timeline.start_fs >= timed.report.began_fs
     inside &= timeline.start_fs < timed.report.ended_fs
-    traffic = Traffic(replayed.graph, timeline, route_keys(replayed), np.where(inside, _requests(replayed), -1))
-    return replace(timed, fabric_check=check_fabric(traffic, timed.topology, fabric, partial(batch_name, layout)))
+    source = TimedGraph(replayed.graph, timeline, route_keys(replayed), np.where(inside, _requests(replayed), -1))
+    return replace(timed, fabric_check=check_fabric(source, timed.topology, fabric, partial(batch_name, layout)))
 
 
 def _requests(replayed: ReplayGraph) -> I64:

@@ -41,6 +41,7 @@ _MEMORY_TOLD = (
     "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else"
 )
 EACH_ALONE = "what serves a request was chosen for it by itself, not for the step: a run needs it before there is a step"
+_OF_TIMING = ("between_s", "spread", "packets", "fabric_check", "wall_fabric_s")  # fields that a `TimedTrace` has, too
 LEFT_OUT = {"left out": "where it is None"}  # metadata of a field that has no meaning for some steps
 
 
@@ -217,11 +218,7 @@ class TimedTrace:
             auto=self.auto,
             **self._profiled(briefly=briefly),
             assumptions=(*self.assumptions(), *peak_notes(self.trace, self.device, products)),
-            between_s=self.between_s,
-            spread=self.spread,
-            packets=self.packets,
-            fabric_check=self.fabric_check,
-            wall_fabric_s=self.wall_fabric_s,
+            **{name: getattr(self, name) for name in _OF_TIMING},
         )
 
     def _profiled(self, *, briefly: bool) -> dict[str, Any]:
