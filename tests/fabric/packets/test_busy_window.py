@@ -104,3 +104,18 @@ def test_only_what_waits_for_nothing_starts_later() -> None:
     assert (late.ready_fs[8:] == 0).all()
     assert 0 < late.ready_fs[:8].max() <= 1000
     assert not np.array_equal(late.ready_fs, late_starts(graph, 4, 1000).ready_fs)
+
+
+def test_what_has_left_but_not_arrived_holds_back_nobody_who_waits_for_it_to_leave() -> None:
+    hops = messages(STAR, [(1, 0, MIB)]).hop_link
+    left_fs = MIB * 20_000
+    send = {"size": MIB, "alpha": 10**9}
+    first = Task(hops=tuple((int(k), 1) for k in hops), **send)
+    own = Task(hops=tuple((int(k), 1) for k in messages(STAR, [(2, 3, MIB)]).hop_link), preds=((0, True), (1, False)), **send)
+    graph = graph_of(STAR.links.bandwidth_Bps.tolist(), [first, Task(alpha=left_fs + 10**8), own])
+    source = timed_graph(graph, [-1, -1, 0])
+    window = busiest_window(source, BARE)
+    assert window.task.tolist() == [0, 2]
+    assert np.diff(window.graph.hop_start).tolist() == [0, 2]
+    assert window.graph.alpha_fs.tolist() == [9 * 10**8, 10**9]
+    assert np.array_equal(run_graph(window.graph).end_fs + left_fs + 10**8, source.timeline.end_fs[window.task])

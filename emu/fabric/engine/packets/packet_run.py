@@ -22,6 +22,7 @@ from emu.fabric.engine.packets.packet_layout import (
     N_PAUSES,
     N_SAMPLES,
     N_TRIMMED,
+    NOW,
     SAMPLE_FS,
     TOO_LATE,
     PacketEngine,
@@ -33,7 +34,7 @@ from emu.fabric.engine.packets.stall import describe_stall
 from emu.fabric.engine.packets.ways import Ways, routed_ways, shortest_ways
 from emu.fabric.graph import Graph, TaskError, Timeline
 from emu.topology.topology import Topology
-from emu.units import MAX_TICKS
+from emu.units import MAX_TICKS, format_time, seconds
 
 MOST_PACKETS = 2**31 - 1  # of a message
 MOST_QUEUES = 2**30
@@ -97,7 +98,11 @@ def run_packets(
     _check_budget(graph, network, most_events)
     engine = lay_out(graph, topology, network, seed, ways or ways_of(graph, topology, network))
     begin_tasks(engine)
-    engine = _run(engine, most_events)
+    try:
+        engine = _run(engine, most_events)
+    except KeyboardInterrupt as stopped:  # counts and clock are in arrays that `grow` does not replace
+        stopped.add_note(_how_far(engine))
+        raise
     end_samples(engine)
     late = int(engine.reg[TOO_LATE])
     if late >= 0:
@@ -188,6 +193,12 @@ def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
                 "raise it, take larger cells or smaller messages"
             )
     return engine
+
+
+def _how_far(engine: PacketEngine) -> str:
+    """Return in words how far a run has come."""
+    at = format_time(seconds(int(engine.reg[NOW])))
+    return f"packets: {engine.reg[N_DONE]} of {len(engine.tasks)} tasks were over at {at}, after {engine.reg[N_EVENTS]} events"
 
 
 def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
