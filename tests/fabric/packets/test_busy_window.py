@@ -34,6 +34,22 @@ def test_the_busiest_request_needs_one_link_for_the_longest_time_its_own_is_long
     assert busiest_request(timed_graph(graph, [-1] * 11)) is None
 
 
+def test_of_two_requests_that_need_a_link_for_as_long_the_longer_one_is_the_busiest() -> None:
+    graph = sent((1, 0, 4 * MIB), (2, 3, 2 * MIB), (2, 3, 2 * MIB))
+    apart = replace(graph, ready_fs=np.array([0, 0, 10**12]))
+    assert busiest_request(timed_graph(apart, [0, 1, 1])) == 1
+    assert busiest_request(timed_graph(graph, [0, 1, 1])) == 0
+
+
+def test_what_begins_when_the_busiest_request_ends_is_not_in_its_window() -> None:
+    graph = sent((1, 0, 4 * MIB), (1, 0, MIB), (3, 2, MIB), waits=[[], [0], []])
+    source = timed_graph(graph, [0, 1, 2])
+    assert source.timeline.start_fs[1] == source.timeline.end_fs[0]
+    window = busiest_window(source, BARE)
+    assert window.task.tolist() == [0, 2]
+    assert window.share == pytest.approx(5 / 6)
+
+
 def test_the_whole_of_a_collective_is_its_window_where_the_budget_allows() -> None:
     graph = rounds_of_ring(STAR, 8, MIB)
     window = busiest_window(timed_graph(graph), BARE)

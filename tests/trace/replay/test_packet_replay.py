@@ -13,7 +13,7 @@ from emu.model.generate.generate import generate
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
-from emu.study.training.step.packet_step import by_packets
+from emu.study.training.step.packet_step import by_packets, checked
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.packet_replay import PacketReplay, route_keys
@@ -26,15 +26,14 @@ RING = Choice.parse(("all_reduce=ring",))
 BARE = packet_fabric("packets", "roce:header=0B,acks=none,pause_above=1GiB,resume_below=1GiB,queue=2GiB")
 
 
-def step_of(topology):
+def step_of(topology, choice=RING):
     """A step of eight ranks with two axes."""
-    return TraceLayout(
-        generate(find_model("llama-tiny"), Plan(dp=4, tp=2, global_batch=4, seq=64), Stack()), RING, topology, DEVICE, "float32"
-    )
+    trace = generate(find_model("llama-tiny"), Plan(dp=4, tp=2, global_batch=4, seq=64), Stack())
+    return TraceLayout(trace, choice, topology, DEVICE, "float32")
 
 
 def test_messages_of_a_replay_have_the_keys_by_which_the_topology_routes_them() -> None:
-    replayed = step_of(TREE).build_graph(None)
+    replayed = step_of(TREE, Choice.parse(("all_reduce=ring@2",))).build_graph(None)
     graph, keys = replayed.graph, route_keys(replayed)
     src, dst = message_ends(graph, TREE.links)
     sent = src >= 0
@@ -56,6 +55,13 @@ def test_a_step_by_packets_computes_as_long_and_communicates_a_packet_a_hop_long
     assert later == pytest.approx(2 * one, rel=1e-6)  # it goes twice through the switch, which stores each packet
     assert fluid.packets is None
     assert (found.timeline.how, found.spread, fluid.step().packets) == ("packets", None, None)
+
+
+def test_a_check_is_of_the_busiest_request_of_the_step() -> None:
+    found = checked(time_trace(step_of(TREE)), packet_fabric("packets")).fabric_check
+    assert found.request.startswith("dp all_reduce of ")
+    assert found.request.endswith(" in 2 groups of 4")
+    assert 0.3 < found.share < 1
 
 
 def test_the_same_seed_gives_the_same_step_and_perturbed_starts_their_spread() -> None:
