@@ -127,6 +127,22 @@ def test_packets_do_not_check_packets(emu, traced) -> None:
     assert "--fabric must be fluid where --check-fabric is given, got 'packets'; packets check the fluid time" in done.err
 
 
+def test_a_sweep_is_not_checked(emu) -> None:
+    done = emu("estimate", *STEP, *ON, "--check-fabric", "--sweep", "seq=16,32")
+    assert (done.code, done.out) == (2, "")
+    assert "estimate: --check-fabric must be left out where there is a --sweep, got 'roce'; it checks a single" in done.err
+
+
+@pytest.mark.parametrize("how", [PACKETS, CHECK])
+def test_a_table_of_topologies_and_a_page_tell_it_too(emu, tmp_path, how) -> None:
+    label = "packets infiniband: " if how == PACKETS else "fabric check roce: fluid 1.00, packets "
+    page = tmp_path / "page.html"
+    told = emu("estimate", *STEP, *ON, "--topology", "ring:n=4", *how, "--html", str(page)).out
+    assert f"\nswitch:n=4,bandwidth=50GB/s,latency=500ns: {label}" in told
+    assert f"\nring:n=4: {label}" in told
+    assert page.read_text().count("packets / fluid") >= 1
+
+
 def test_a_job_with_faults_is_not_checked(emu, traced) -> None:
     done = emu("replay", traced, *ON, "--check-fabric", "--fault", "npu 1 slow 0.5 at step 2")
     assert (done.code, done.out) == (2, "")

@@ -123,6 +123,9 @@ def estimate(
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
     if inputs.several(sweep) and inputs.several(fault):
         raise InputError("estimate: --sweep and --fault exclude each other; leave one of them out")
+    if inputs.several(sweep) and engine.check is not None:
+        what, why = "left out where there is a --sweep", "it checks a single step"
+        raise must_be("estimate", "--check-fabric", what, engine.check.network.kind, why)
     if inputs.several(sweep) and like is not None:
         mend = "write the device by `emu calibrate --from`, and name its file by --device"
         raise must_be("estimate", "--like", "left out where there is a --sweep", str(like), mend)

@@ -6,6 +6,7 @@ from emu.fabric.busy_window import MOST_HOPS
 from emu.study.fabric_check import BEYOND, BlockingPort, FabricCheck
 from emu.study.packet_figures import PacketFigures
 from emu.units import format_size, format_time
+from launch.show.blocks import Fact, KeyFigure
 
 
 def beside_fluid(time_s: float, found: PacketFigures) -> str:
@@ -52,3 +53,24 @@ def _port_text(port: BlockingPort) -> str:
     """Return a port with the time for which it blocked others, or what waited in it."""
     blocked = f"for {format_time(port.blocked_s)}" if port.blocked_s else f"with {format_size(port.most_bytes)}"
     return f"{port.port} {blocked}"
+
+
+def packet_facts(time_s: float, found: PacketFigures | None, check: FabricCheck | None) -> list[Fact]:
+    """Return the figures of a step by packets, or of the check of its fluid time; none where it has neither.
+
+    Args:
+        time_s: The time of the step in seconds.
+        found: What only packets know; None: it was not timed by packets.
+        check: The check of the fluid time; None: it was not asked for.
+    """
+    if found is not None and found.fluid_s:
+        ratio = time_s / found.fluid_s
+        first = f"{found.network}: {beside_fluid(time_s, found)}"
+        figure = KeyFigure("packets", "packets / fluid", f"{ratio:.3f}", ratio, f"times of the step, by {found.network}")
+        return [Fact("packets", first, figure), *(Fact("", said) for said in waits_of_packets(found))]
+    if check is None:
+        return []
+    first, *more = check_lines(check)
+    span, note = f"{check.least:.2f} to {check.most:.2f}", f"times of the busiest request, by {check.network}"
+    shown = None if check.why_not else KeyFigure("fabric_check", "packets / fluid", span, check.most, note)
+    return [Fact("fabric check", first, shown), *(Fact("", said) for said in more)]

@@ -12,7 +12,7 @@ from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, KeyFigure, fact_lines
 from launch.show.step_parts import ComparedStep
-from launch.show.text.packet_lines import beside_fluid, check_lines, waits_of_packets
+from launch.show.text.packet_lines import packet_facts
 from launch.show.text.profile_report import measured_facts, profile_tables, read_facts
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 
@@ -94,23 +94,11 @@ def foot_facts(step: Step) -> list[Fact]:
     return [
         Fact("critical path", path_text(step)),
         Fact("busiest links", _links(step)),
-        *_packet_facts(step),
+        *packet_facts(step.step_time_s, step.packets, step.fabric_check),
         *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_by_part(step)}", held)]),
         Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
         Fact("  auto", None if step.auto is None else step_choice_text(step)),
     ]
-
-
-def _packet_facts(step: Step) -> list[Fact]:
-    """Return the time by packets beside the fluid one, or the check of a fluid time by packets; none where neither is known."""
-    found, check = step.packets, step.fabric_check
-    if check is not None:
-        first, *more = check_lines(check)
-        return [Fact("fabric check", first), *(Fact("", said) for said in more)]
-    if found is None:
-        return []
-    beside = f"{found.network}: {beside_fluid(step.step_time_s, found)}"
-    return [Fact("packets", beside), *(Fact("", said) for said in waits_of_packets(found))]
 
 
 def facts_of(step: Step) -> list[Fact]:

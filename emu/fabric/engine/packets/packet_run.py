@@ -98,11 +98,7 @@ def run_packets(
     _check_budget(graph, network, most_events)
     engine = lay_out(graph, topology, network, seed, ways or ways_of(graph, topology, network))
     begin_tasks(engine)
-    try:
-        engine = _run(engine, most_events)
-    except KeyboardInterrupt as stopped:  # counts and clock are in arrays that `grow` does not replace
-        stopped.add_note(_how_far(engine))
-        raise
+    engine = _run(engine, most_events)
     end_samples(engine)
     late = int(engine.reg[TOO_LATE])
     if late >= 0:
@@ -183,7 +179,7 @@ def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
     Raises:
         RunError: The budget is spent.
     """
-    while (why := advance_packets(engine, min(_STRIDE, most_events))) != DONE:
+    while (why := _advance(engine, min(_STRIDE, most_events))) != DONE:
         if why == FULL:
             engine = grow(engine)
         if engine.reg[N_EVENTS] >= most_events:
@@ -193,6 +189,15 @@ def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
                 "raise it, take larger cells or smaller messages"
             )
     return engine
+
+
+def _advance(engine: PacketEngine, most: int) -> int:
+    """Run at most so many events and return why no more; an interruption says how far the run has come."""
+    try:
+        return int(advance_packets(engine, most))
+    except KeyboardInterrupt as stopped:
+        stopped.add_note(_how_far(engine))
+        raise
 
 
 def _how_far(engine: PacketEngine) -> str:
