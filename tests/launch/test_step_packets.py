@@ -73,7 +73,7 @@ def test_what_needs_the_whole_graph_is_refused_in_one_line_where_the_step_is_com
     monkeypatch.setattr("emu.study.training.estimate.estimate_and_times.__defaults__", (ALWAYS_COMPOSED, None))
     done = emu("estimate", *STEP, *ON, *PACKETS)
     assert (done.code, done.out) == (2, "")
-    assert "estimate: --fabric must be fluid for a step of more than 0 events of all ranks" in done.err
+    assert "estimate: events of all ranks must be at most 0 where --fabric is packets, which need the whole graph" in done.err
     assert done.err.count("\n") == 1
 
 

@@ -36,9 +36,10 @@ def refuse_composed(command: str, most_events: int, events: int | None = None) -
     Raises:
         InputError: Always.
     """
-    got = "one with more than 2**24 tasks" if events is None else f"one with {events}"
-    what = f"fluid for a step of more than {most_events} events of all ranks, or 2**24 tasks, for packets need its whole graph"
-    raise must_be(command, "--fabric", what, got, "take a smaller plan or fewer ranks, or --check-fabric")
+    name, most = ("computations and messages", 2**24) if events is None else ("events of all ranks", most_events)
+    what = f"at most {most} where --fabric is packets, which need the whole graph"
+    got = f"more than {most}" if events is None else events
+    raise must_be(command, name, what, got, "take a smaller plan or fewer ranks, or --check-fabric")
 
 
 def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> TimedTrace:
