@@ -274,6 +274,20 @@ def parse_call(text: str, kind: str) -> tuple[str, str, dict[str, str]]:
     return name, variant, settings
 
 
+def check_known_settings(where: str, known: Iterable[str], given: Iterable[str]) -> None:
+    """Check that all given settings are known.
+
+    Raises:
+        InputError: A setting is unknown; the message names the nearest.
+    """
+    names = list(known)
+    for key in given:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(names) or 'none'}"
+            raise InputError(f"{where}: unknown setting {key!r}; {hint}")
+
+
 def check_settings(where: str, build: Callable[..., object], given: Mapping[str, str]) -> None:
     """Check that `build` takes all given settings, and that no setting that it needs is missing.
 
@@ -281,11 +295,7 @@ def check_settings(where: str, build: Callable[..., object], given: Mapping[str,
         InputError: A setting is unknown (the message names the nearest), or one is missing.
     """
     known = inspect.signature(build).parameters
-    for key in given:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
-            raise InputError(f"{where}: unknown setting {key!r}; {hint}")
+    check_known_settings(where, known, given)
     missing = [k for k, p in known.items() if p.default is p.empty and k not in given]
     if missing:
         example = ",".join(f"{k}={given.get(k, '...')}" for k in known if k in given or k in missing)

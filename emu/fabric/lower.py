@@ -91,6 +91,14 @@ class LoweredSchedule:
         dst = column(self.laid.classes.messages.dst, np.int64)
         return column(self.laid.who(dst, self.copies.first), np.int32)
 
+    @cached_property
+    def route_keys(self) -> I64:
+        """[V] the key of the route of each message; 0 for the other tasks."""
+        keys = np.zeros(self.graph.n_tasks, np.int64)
+        channel = self.laid.classes.messages.channel
+        keys[: len(channel) * len(self.copies.first)] = np.repeat(self.laid.key * CHANNELS + channel, len(self.copies.first))
+        return keys
+
 
 class UnevenError(RowsError):
     """The error of a schedule with too many rows, all of which are necessary because its slots have different sizes."""

@@ -4,18 +4,17 @@
 `PacketNetwork`, without the unit; a value has a unit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from emu.arrays import I64
-from emu.errors import either, must_be
+from emu.errors import must_be
 from emu.fabric.engine.packets.packet_network import ASSUMED_NETWORK, PacketNetwork, network_of
 from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.graph import Graph
-from emu.registry import parse_call
+from emu.registry import check_known_settings, parse_call
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_size, format_time, parse_size, parse_time, seconds
 
@@ -122,7 +121,7 @@ def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
             what, got = ("without settings", fabric) if given else ("packets where --network is given", fabric)
             raise must_be("", "--fabric", what, got, "the fluid fabric has no packets")
         return None
-    _check_known("--fabric", given, ("cell", "seed", "events"))
+    check_known_settings("--fabric packets", ("cell", "seed", "events"), given)
     kind, settings = _network_settings(network or ASSUMED_NETWORK)
     cell = {"cell_bytes": parse_size(given["cell"], "cell")} if "cell" in given else {}
     run = {}
@@ -133,6 +132,46 @@ def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
     return PacketFabric(network_of(kind, **settings, **cell), **run)
 
 
+class EngineChoice(NamedTuple):
+    """The engine that gives the times, and whether packets check those of the fluid one."""
+
+    packets: PacketFabric | None = None  # that give the times; None: the fluid fabric does
+    check: PacketFabric | None = None  # that check fluid times; None: none do
+
+    def check_whole(self, command: str) -> None:
+        """Refuse packets for a job whose parts fail.
+
+        Raises:
+            InputError: There are packets.
+        """
+        why = "packets know no faults during a run"
+        if self.packets is not None:
+            raise must_be(command, "--fabric", "fluid where --fault or --checkpoint is given", PACKETS, why)
+        if self.check is not None:
+            raise must_be(command, "--check-fabric", "left out where --fault is given", self.check.network.kind, why)
+
+
+FLUID_ENGINE = EngineChoice()
+
+
+def engine_choice(fabric: str, network: str = "", *, check_fabric: bool = False) -> EngineChoice:
+    """Return the engine that options name.
+
+    Args:
+        fabric: As in `packet_fabric`.
+        network: As in `packet_fabric`; of the packets that check a fluid time, too.
+        check_fabric: Whether packets check the fluid time.
+
+    Raises:
+        InputError: As `packet_fabric`; or packets are to check packets.
+    """
+    if not check_fabric:
+        return EngineChoice(packet_fabric(fabric, network))
+    if packet_fabric(fabric) is not None:
+        raise must_be("", "--fabric", f"{FLUID} where --check-fabric is given", fabric, "packets check the fluid time")
+    return EngineChoice(check=packet_fabric(PACKETS, network))
+
+
 def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
     """Return the kind of a network and the values of its settings, from its text."""
     kind, variant, given = parse_call(text, "network")
@@ -141,20 +180,8 @@ def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
     readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {name: (f"{name}_bytes", parse_size) for name in _SIZES}
     readers |= {name: (name, _count) for name in _COUNTS} | {name: (name, _share) for name in _SHARES}
     readers |= {name: (name, lambda word, _: word) for name in _WORDS} | {"switch": ("switch_fs", parse_time)}
-    _check_known("--network", given, tuple(readers))
+    check_known_settings(f"--network {kind}", readers, given)
     return kind, {readers[name][0]: readers[name][1](value, name) for name, value in given.items()}
-
-
-def _check_known(option: str, given: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """Check that the settings of an option are known.
-
-    Raises:
-        InputError: One is not.
-    """
-    for name in given:
-        if name not in known:
-            near = "".join(get_close_matches(name, known, 1))
-            raise must_be("", f"a setting of {option}", either(known), name, near and f"did you mean {near}?")
 
 
 def _count(text: str, name: str, most: int = 2**31 - 1) -> int:

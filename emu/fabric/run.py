@@ -8,7 +8,7 @@ and its spread over perturbed starts is printed beside it.
 Also here: the time of a schedule that has a fabric to itself, in three steps: place it, lower it to tasks, run the tasks.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -94,9 +94,13 @@ def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lam
         InputError: There are fewer than two runs.
     """
     check_seeds(seeds)
-    results = [result_s(run_graph(perturb(graph, seed))) for seed in range(seeds)]
+    return spread_of([result_s(run_graph(perturb(graph, seed))) for seed in range(seeds)], graph.n_tasks)
+
+
+def spread_of(results: Sequence[float], n_tasks: int) -> Spread | None:
+    """Return the spread of the results in seconds of perturbed runs; None if they differ by at most one tick for each task."""
     least, most = min(results), max(results)
-    return Spread(seeds, least, most) if most - least > seconds(graph.n_tasks) else None
+    return Spread(len(results), least, most) if most - least > seconds(n_tasks) else None
 
 
 def time_alone(job: FabricJob) -> Timeline:

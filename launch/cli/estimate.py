@@ -30,6 +30,7 @@ asked = QuestionOptions(estimate)
 @common.step_trace_option
 @common.sweep_option
 @common.fault_option
+@asked("fabric", "network", "check_fabric")
 @common.stack_option
 @common.worker_options(asked)
 @common.timeline_options
@@ -40,6 +41,7 @@ def estimate_command(**options: Any) -> int:
     \b
     emu estimate --model llama3-8b --plan tp=8,sp,dp=8,microbatch=1 --global-batch 64 --seq 8192 --topology ub-mesh:rack
     emu estimate --config scenario.toml --sweep topology.bandwidth=25GB/s..400GB/s:5 --png sweep.png
+    emu estimate --config scenario.toml --fabric packets:cell=16KiB --network ultra-ethernet
     emu estimate --config scenario.toml --fault "npu 5 at step 3" --png steps.png
     emu estimate --like prof/ --model llama3-8b --plan dp=64,microbatch=1 --global-batch 64 --seq 8192 --topology ub-mesh:rack
     """

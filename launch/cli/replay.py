@@ -18,6 +18,7 @@ asked = QuestionOptions(replay)
 @common.replay_options
 @asked("ran_on", metavar="NAME[:VARIANT][:key=value,...]|FILE")
 @asked("host_time", "fill_ranks", "ranks")
+@asked("fabric", "network", "check_fabric")
 @common.fault_option
 @common.job_png_option
 @common.timeline_options
@@ -38,6 +39,7 @@ def replay_command(**options: Any) -> int:
     emu replay ddp.trace --topology ub-mesh:board --algorithm recorded --algorithm broadcast=binomial
     emu replay prof/ --ran-on dgx-h100:superpod --topology ub-mesh:board --topology mine.toml --host-time
     emu replay ddp.trace --ranks 64 --topology ub-mesh:rack
+    emu replay ddp.trace --topology fat-tree:radix=8 --fabric packets:cell=8KiB --network roce:route=in-turn
     emu replay ddp.trace --topology ub-mesh:board --fault "link 0-1 at step 2" --png steps.png
     """
     check_fault(options, "timeline", "perturb")

@@ -32,6 +32,7 @@ asked = QuestionOptions(run)
 @common.fault_option
 @common.job_png_option
 @asked("roles")
+@asked("fabric", "network")
 @common.answer_options
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
 @click.argument("script", type=INPUT)
@@ -50,6 +51,7 @@ def run_command(as_json: bool, **options: Any) -> int:
     emu run --ranks 8 --topology ub-mesh:board --cluster ray --ranks-per-actor 2 --log-ranks 0 train.py
     emu run --ranks 8 --topology ub-mesh:board -m mine.train --steps 3
     emu run --ranks 8 --topology ub-mesh:board --pace 1000 train.py
+    emu run --ranks 8 --topology fat-tree:radix=4 --fabric packets --network roce train.py
     emu run --ranks 8 --topology ub-mesh:board --fault "link 0-1 at step 2" train.py
     emu run --ranks 8 --topology ub-mesh:board --pace 1000 --fault "link 0-1 slow 0.5 at 2ms" train.py
     emu run --ranks 1024 --topology hpn:segment:dims=128x8 --cluster fake train.py

@@ -51,6 +51,7 @@ asked = QuestionOptions(train)
 @asked("checkpoint", type=FOLDER)
 @asked("checkpoint_every", metavar="STEPS")
 @asked("elastic")
+@asked("fabric", "network")
 @common.job_png_option
 @common.timeline_options
 @common.trace_option
@@ -64,6 +65,7 @@ def train_command(**options: Any) -> int:
     \b
     emu train --model llama-tiny --plan dp=4,tp=4 --topology ub-mesh:rack
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --cluster ray --json
+    emu train --model llama-tiny --plan dp=2,tp=2 --topology fat-tree:radix=4 --fabric packets --network infiniband
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --fault "link 0-1 at step 2"
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --pace 1000
     emu train --model llama-tiny --plan dp=2 --topology ub-mesh:rack-full --fault "npu 1 at step 3" --elastic --checkpoint kept

@@ -12,7 +12,7 @@ from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
-from emu.fabric.packet_fabric import packet_fabric
+from emu.fabric.packet_fabric import engine_choice
 from emu.study.job_pool import JobPool
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
@@ -70,7 +70,9 @@ class AlgorithmComparison(Result[BenchRow | UntimedRow], drawn_by="chart.algorit
 
     def as_json(self) -> object:
         """Return the rows; `fastest` marks the fastest at each size on its topology."""
-        return [asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for _, rows in self.tables for row in rows]
+        return [
+            asdict(row) | {"fastest": best_rows(rows).get(row.size_bytes) is row} for _, rows in self.tables for row in rows
+        ]
 
     def _shown(self) -> tuple[Any, ...]:
         return ([row for row in self.tables[0][1] if isinstance(row, BenchRow)],)
@@ -104,6 +106,7 @@ def bench(
     workers: str = "local",
     fabric: str = "fluid",
     network: str = "",
+    check_fabric: bool = False,
 ) -> Bench | AlgorithmComparison:
     """Move real data with a collective, check every element, and time the same schedule on a fabric.
 
@@ -138,6 +141,8 @@ def bench(
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
             settings; empty: roce.
+        check_fabric: Check the fluid time: run the window in which the fabric has most to do by packets of `network`, 8 times
+            with other starts.
 
     Raises:
         InputError: an argument is impossible; the line says which, and how to mend it.
@@ -164,7 +169,7 @@ def bench(
         perturb,
         _effort(bounds),
         under.launch_s,
-        packet_fabric(fabric, network),
+        engine_choice(fabric, network, check_fabric=check_fabric),
     )
     built = topologies_of(topology)
     for each in built:

@@ -1,6 +1,13 @@
 """`emu bench --fabric packets`: a collective by packets, the fluid time beside it, and what is refused in a line."""
 
+from typing import Any
+
 import pytest
+
+from emu.errors import RunError
+from emu.fabric.engine.packets.packet_run import PacketRun
+from emu.fabric.graph import Graph
+from emu.fabric.packet_fabric import PacketFabric
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
 ASKED = ("bench", "all_to_all", "--algorithm", "at-once", "--topology", SWITCH, "--size", "8MiB", "--timing-only")
@@ -53,7 +60,9 @@ REFUSED = {
         "",
     ): "packets: events must be 114688 or more, got 1000; a run has 114688 events, "
     "which takes about 0 s: allow that many, or take larger cells or a smaller size",
-    ("packets:cel=8KiB", ""): "a setting of --fabric must be cell, seed or events, got 'cel'; did you mean cell?",
+    ("packets:cel=8KiB", ""): "--fabric packets: unknown setting 'cel'; did you mean cell?",
+    ("packets:x=1", ""): "--fabric packets: unknown setting 'x'; it takes cell, seed, events",
+    ("packets", "roce:rout=hash"): "--network roce: unknown setting 'rout'; did you mean route?",
     ("packet", ""): "--fabric must be fluid or packets, such as packets:cell=8KiB, got 'packet'",
     ("fluid:seed=1", ""): "--fabric must be without settings, got 'fluid:seed=1'; the fluid fabric has no packets",
     ("fluid", "roce"): "--fabric must be packets where --network is given, got 'fluid'; the fluid fabric has no packets",
@@ -150,3 +159,45 @@ def test_a_torus_by_credits_ends_on_two_lanes(emu) -> None:
     (row,) = emu("bench", "all_to_all", "--algorithm", "at-once", "--size", "16MiB", "--timing-only", *torus, "--json").json
     assert row["packets"]["lanes"] == 2
     assert "(lane " in row["packets"]["fullest"][0]["port"]
+
+
+ALL = ("bench", "all_reduce", "--algorithm", "all", "--topology", "switch:n=4,bandwidth=50GB/s,latency=500ns")
+
+
+def test_an_algorithm_beyond_the_budget_has_its_reason_and_the_others_their_rows(emu) -> None:
+    asked = (*ALL, "--begin", "16KiB", "--end", "64KiB", "--factor", "4")
+    every = emu(*asked, "--fabric", "packets", "--json").json
+    events = sorted(row["packets"]["events"] for row in every)
+    rows = emu(*asked, "--fabric", f"packets:events={events[-1] * 3 // 4}", "--json").json
+    assert [row["algorithm"] for row in rows] == [row["algorithm"] for row in every]
+    stopped = [row for row in rows if row.get("why_not")]
+    assert 0 < len(stopped) < len(rows)
+    assert all("packets: events must be " in row["why_not"] and row["at_least_s"] > 0 for row in stopped)
+    timed = {(row["algorithm"], row["size_bytes"]): row["time_s"] for row in rows if "time_s" in row}
+    assert timed.items() <= {(row["algorithm"], row["size_bytes"]): row["time_s"] for row in every}.items()
+    told = emu(*asked, "--fabric", f"packets:events={events[-1] * 3 // 4}").out
+    assert f"stopped: {stopped[0]['algorithm']}" in told
+    assert "fastest: 16 KiB: " in told
+
+
+def test_an_algorithm_that_deadlocks_has_its_reason_and_the_others_their_rows(emu, monkeypatch) -> None:
+    run = PacketFabric.run
+
+    def stuck(self: PacketFabric, graph: Graph, *of: Any) -> PacketRun:
+        if graph.n_tasks == 2 * 3 * 4:  # the ring's
+            raise RunError("packets: a circle")
+        return run(self, graph, *of)
+
+    monkeypatch.setattr(PacketFabric, "run", stuck)
+    rows = emu(*ALL, "--size", "64KiB", "--fabric", "packets", "--json").json
+    by = {row["algorithm"]: row for row in rows}
+    assert by["ring"]["why_not"] == "packets: a circle"
+    assert not by["ring"]["fastest"]
+    assert by["direct"]["time_s"] > 0
+    assert sum(row["fastest"] for row in rows) == 1
+
+
+def test_none_is_the_fastest_where_none_could_be_timed(emu) -> None:
+    told = emu(*ALL, "--size", "64KiB", "--fabric", "packets:events=1").out
+    assert "fastest: none could be timed" in told
+    assert "stopped: ring of 64 KiB: packets: events must be " in told

@@ -15,6 +15,8 @@ TIMELINE = {"--timeline", "--every-rank"}  # the second: a file of all ranks of 
 CLUSTER = {"--cluster", "--ray-address", "--ranks-per-actor", "--ray-options"}
 WORKERS = {"--workers", "--ray-address"}  # jobs are done by tasks of a Ray: the second, on which
 FAULTS = {"--fault", "--png"}  # what a job meets while it runs, and the picture of it: no other flag says when a part fails
+ENGINE = {"--fabric", "--network"}  # the engine of the times, and the network of packets: no other flag says how packets behave
+CHECK = {"--check-fabric"}  # packets for a part of what the fluid engine times: no value of --fabric says "both"
 PACE = {"--pace", "--pace-compute"}  # programs meet the fabric by the clock; the second: or messages alone do
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"}
@@ -23,7 +25,8 @@ FLAGS = {
     | WORKERS,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
     | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb", "--bounds", "--stack"}
-    | {"--fabric", "--network"}  # the engine of the times, and the network of packets: no other flag says how packets behave
+    | ENGINE
+    | CHECK
     | CLUSTER
     | WORKERS,
     "train": {
@@ -47,11 +50,13 @@ FLAGS = {
     | FAULTS
     | TIMELINE
     | PACE
+    | ENGINE
     | CLUSTER,
     # Every rank prints the same: that of some may be enough.
     "run": TIMED
     | TIMELINE
     | PACE
+    | ENGINE
     | FAULTS  # by the clock of --pace, or in the steps that it tells
     | CLUSTER
     | {"--ranks", "--trace", "--no-cuda", "--log-ranks"}
@@ -62,6 +67,8 @@ FLAGS = {
     "replay": TIMED
     | TIMELINE
     | FAULTS
+    | ENGINE
+    | CHECK
     | {"--perturb"}
     | {"--ran-on"}  # only the user knows on which of the networks a profile was taken, and only there is an error one of ours
     | {"--ranks"}  # how many ranks the job shall have that was recorded on fewer
@@ -69,6 +76,8 @@ FLAGS = {
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | FAULTS
     | WORKERS
+    | ENGINE
+    | CHECK
     | {"--like"}  # only a profile knows how long a user's kernels take
     | {"--axes", "--scale-dp", "--trace", "--sweep"}  # an answer holds for more than one value
     | TIMELINE,

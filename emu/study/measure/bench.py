@@ -15,16 +15,19 @@ from emu.bound.limit import QUICK, Limit, limit_of
 from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
-from emu.errors import InputError
+from emu.errors import InputError, RunError
+from emu.fabric.engine.packets.packet_run import BudgetError
 from emu.fabric.graph import Timeline
 from emu.fabric.lowering.circuit_turns import TornError
 from emu.fabric.run import Spread
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
+from emu.study.fabric_check import FabricCheck
 from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, known_result, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
-from emu.study.packet_timing import PacketFigures, spread_packets, time_packets
+from emu.study.packet_figures import PacketFigures
+from emu.study.packet_timing import check_collective, spread_packets, time_packets
 from emu.study.timing import LIGHT, ROUNDING, CollectiveJob, spread_collective, time_bound, time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds
@@ -65,9 +68,13 @@ class CollectiveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntimedRow(CollectiveRow):
-    """A size of an algorithm that was not timed: timing takes long, and its bound says that another algorithm is faster."""
+    """A size of an algorithm that was not timed: timing takes long, and its bound says that another algorithm is faster.
+
+    Or packets could not be timed, and there is a reason.
+    """
 
     at_least_s: float  # by its busiest link, or its messages that wait for one another
+    why_not: str = ""  # the reason, where packets could not be timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +98,16 @@ class BenchRow(CollectiveRow):
     wrong: int | None  # elements that came out wrong; None where no data was moved
     engine: str  # the method by which it was timed: sweep, quotient or solver; or packets
     packets: PacketFigures | None  # what only packets know; None: it was not timed by packets
+    fabric_check: FabricCheck | None  # of the fluid time by packets; None: it was not asked for
     spread: Spread | None  # of a chaotic time over perturbed starts; None: it is not, or was not asked for
     send_overhead_s: float
     assumptions: tuple[str, ...]  # what the time rests on, a sentence each
     wall_build_s: float
     wall_execute_s: float | None
     wall_fabric_s: float
+
+
+_Row = BenchRow | UntimedRow
 
 
 def bench(topology: Topology, request: BenchRequest, mover: "TensorMover | None" = None) -> Iterator[BenchRow]:
@@ -188,6 +199,7 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
         wrong=wrong,
         engine=timeline.how,
         packets=packets,
+        fabric_check=None if request.engine.check is None else check_collective(job, request.engine.check),
         spread=spread,
         send_overhead_s=seconds(request.send_overhead_fs),
         assumptions=case.assumptions(),
@@ -206,16 +218,16 @@ def _rates(case: Case, size: int, time_s: float) -> dict[str, Any]:
 
 def _timed_on(request: BenchRequest, job: CollectiveJob) -> tuple[Timeline, PacketFigures | None]:
     """Return the timeline of a job on the fabric of a request, and what only packets know."""
-    if request.packets is None:
+    if request.engine.packets is None:
         return time_collective(job), None
-    return time_packets(job, request.packets, request.launch_s)
+    return time_packets(job, request.engine.packets, request.launch_s)
 
 
 def _spread_on(request: BenchRequest, job: CollectiveJob) -> Spread | None:
     """Return the spread of a time over perturbed starts, on the fabric of a request."""
-    if request.packets is None:
+    if request.engine.packets is None:
         return spread_collective(job, request.perturb)
-    return spread_packets(job, request.packets, request.perturb)
+    return spread_packets(job, request.engine.packets, request.perturb)
 
 
 def _named_case(case: Case, size: int) -> dict[str, Any]:
@@ -230,12 +242,23 @@ def _named_case(case: Case, size: int) -> dict[str, Any]:
     }
 
 
-def _timed(asked: PlacedBench, job: tuple[str, tuple[int, ...]]) -> list[BenchRow]:
+def _timed(asked: PlacedBench, job: tuple[str, tuple[int, ...]]) -> list[_Row]:
     """Return the rows of the algorithm and the sizes of a job, up to a size at which it cannot be timed."""
-    (name, sizes), rows = job, list[BenchRow]()
+    (name, sizes), rows = job, list[_Row]()
     with suppress(RowsError, TornError):  # an error leaves the rows before it
-        rows.extend(measure(replace(asked, request=replace(asked.request, algorithm=name, sizes=sizes))))
+        for each in [(size,) for size in sizes] if asked.request.engine.packets else [sizes]:
+            one = replace(asked, request=replace(asked.request, algorithm=name, sizes=each))
+            try:
+                rows.extend(measure(one))
+            except (RunError, BudgetError) as error:  # packets wait in a circle, or are too many: the other rows hold
+                rows.append(_untimed(one.case(name), each[0], str(error)))
     return rows
+
+
+def _untimed(case: Case, size: int, why_not: str = "") -> UntimedRow:
+    """Return the row of a size that is not timed, with its bound and a reason."""
+    at_least_s = time_bound(case.job(size)).end_fs * (1 - ROUNDING) / TICKS_PER_S
+    return UntimedRow(**_named_case(case, size), at_least_s=at_least_s, why_not=why_not)
 
 
 def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchRow | UntimedRow]:
@@ -256,7 +279,8 @@ def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchR
     with pool.open(partial(_timed, asked)) as opened:
         quick = (opened.submit((name, sizes)) for heavy, name in found if not heavy)
         for row in chain.from_iterable(results_of(quick, len(found))):
-            best[row.size_bytes] = min(best[row.size_bytes], row.time_s)
+            if isinstance(row, BenchRow):
+                best[row.size_bytes] = min(best[row.size_bytes], row.time_s)
             yield row
         for name in (name for heavy, name in found if heavy):
             for each in _bounded(asked, name, best, opened):
@@ -286,17 +310,17 @@ def algorithm_names(asked: PlacedBench) -> list[str]:
 
 
 def _bounded(
-    asked: PlacedBench, name: str, best: dict[int, float], opened: OpenPool[tuple[str, tuple[int, ...]], list[BenchRow]]
-) -> Iterator[BenchRow | UntimedRow]:
+    asked: PlacedBench, name: str, best: dict[int, float], opened: OpenPool[tuple[str, tuple[int, ...]], list[_Row]]
+) -> Iterator[_Row]:
     """Yield a row for each size of an algorithm; a size whose bound is above the best time is not timed."""
-    pending: list[PendingResult[Sequence[BenchRow | UntimedRow]]] = []
+    pending: list[PendingResult[Sequence[_Row]]] = []
     with suppress(RowsError, TornError):
         case = asked.case(name)
         for size in asked.request.sizes:
             known = time_bound(case.job(size))
             at_least_s = known.end_fs * (1 - ROUNDING) / TICKS_PER_S
             if known.messages > LIGHT and at_least_s > best[size]:
-                pending.append(known_result([UntimedRow(**_named_case(case, size), at_least_s=at_least_s)]))
+                pending.append(known_result([_untimed(case, size)]))
             else:
                 pending.append(opened.submit((name, (size,))))
     yield from chain.from_iterable(takewhile(bool, (each() for each in pending)))

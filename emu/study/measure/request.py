@@ -11,7 +11,7 @@ from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
 from emu.dtypes import REDUCE_OPERATIONS, check_reduces, item_bytes, reductions_of
 from emu.errors import must_be
-from emu.fabric.packet_fabric import PacketFabric
+from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice
 from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
@@ -45,7 +45,7 @@ class BenchRequest:
     perturb: int = 0  # over how many perturbations of the starts a chaotic time is spread; 0: none
     effort: Effort = QUICK  # for bounds, where quick ones leave a gap
     launch_s: float = 0.0  # that each rank takes before it enters a collective
-    packets: PacketFabric | None = None  # the fabric of packets that it is timed on; None: the fluid one
+    engine: EngineChoice = FLUID_ENGINE
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,7 +98,7 @@ class Case:
         topology = self.asked.site.topology
         launch_s = self.asked.request.launch_s
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
-        packets = self.asked.request.packets
+        packets = self.asked.request.engine.packets
         model = _MODEL if packets is None else (*packets.assumptions, *self._choice_assumption(), _MODEL[-1])
         return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.plan.helpers), *model)
 

@@ -10,6 +10,7 @@ from typing import Any
 from emu.arrays import F64, I64
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
+from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice, PacketFabric
 from emu.model.layer_on_rank import padding_note
 from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
@@ -19,8 +20,10 @@ from emu.model.stack.stack import Stack, spell_stack
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import axes_of, npus_of, with_axes
 from emu.study.training.composed.composed import StepOnFabric
+from emu.study.training.composed.composed_check import check_composed
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.room import check_room
+from emu.study.training.step.packet_step import by_packets, checked, refuse_composed
 from emu.study.training.step.step import Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
 from emu.study.training.timed_step import GeneratedStep, generated_step
@@ -43,6 +46,7 @@ class EstimateRequest:
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, AXIS.OPERATION=NAME, or `auto`
     axes: tuple[str, ...] = ()  # axes of the plan, that of neighbouring NPUs first; (): tp, cp, dp, pp
     scale_dp: bool = False  # whether a topology of fewer NPUs takes less dp, and as much less of the global batch
+    engine: EngineChoice = FLUID_ENGINE
 
     def on(self, topology: Topology) -> "EstimateRequest":
         """Return the request with the largest dp that the topology has room for; without `scale_dp`, the request itself.
@@ -110,10 +114,10 @@ class PreparedEstimate:
             briefly: Whether to leave out the critical path and the busiest links.
 
         Raises:
-            InputError: The step ends beyond the clock.
+            InputError: The step ends beyond the clock; or as `by_packets`, or `refuse_composed`.
         """
         began = time.perf_counter()
-        timed = self.timed(device_under(self.request.stack, device))
+        timed = self._on_engine(device_under(self.request.stack, device))
         wall_s = self.wall_s + time.perf_counter() - began
         plan, stack = self.request.plan, self.request.stack
         return StepEstimate(
@@ -130,6 +134,26 @@ class PreparedEstimate:
             tasks=len(timed.timeline.end_fs),
             wall_s=wall_s,
         ), timed
+
+    def _on_engine(self, device: Device) -> TimedTrace:
+        """Return the step by the engine of the request; the arguments are those of `timed`, the errors those of `estimate`."""
+        (packets, check), most = self.request.engine, self.effort.most_events
+        if check is not None:
+            return self._checked(self.timed(device), check)
+        if packets is None:
+            return self.timed(device)
+        if not self.is_whole:
+            refuse_composed("estimate", most, self.generated.events)
+        timed = self.timed(device)
+        if timed.place_requests is not None:
+            refuse_composed("estimate", most)
+        return by_packets(timed, packets)
+
+    def _checked(self, timed: TimedTrace, packets: PacketFabric) -> TimedTrace:
+        """Return a step with the check of its fluid time by packets."""
+        if timed.place_requests is None:
+            return checked(timed, packets)
+        return replace(timed, fabric_check=check_composed(self.on_fabric(timed.device).by(timed.choice), packets))
 
     def timed(self, device: Device) -> TimedTrace:
         """Return the step timed with a device; algorithms that no word names are chosen for the whole step.

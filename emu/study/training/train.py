@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
+from emu.fabric.packet_fabric import PacketFabric
 from emu.host_memory import check_free
 from emu.model.memory.step_memory import host_bytes
 from emu.model.model import Model, anywhere, find_model
@@ -20,6 +21,7 @@ from emu.study.training.axes import npus_of
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program, check_text, read_text
 from emu.study.training.step.choices import with_choice, with_words
+from emu.study.training.step.packet_step import by_packets
 from emu.study.training.step.rate import with_work
 from emu.study.training.step.step import Step, TimedTrace, shared_fields, time_trace
 from emu.study.training.timed_step import GeneratedStep
@@ -44,6 +46,7 @@ class TrainRequest:
     learning_rate: float = 1e-3
     dtype: str = "bfloat16"  # the dtype that float32 is timed as, or `AS_RAN`
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`: on the first topology when it runs, on each when it is timed
+    packets: PacketFabric | None = None  # the packets by which its step is timed; None: the fluid fabric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,5 +146,6 @@ def time_steps(
     model, plan = find_model(request.model), request.plan
     choice = choice_on(topology, request.algorithms, request.dtype)
     timed = time_trace(TraceLayout(learned.trace, choice, topology, device, request.dtype))
+    timed = timed if request.packets is None else by_packets(timed, request.packets)
     figures = {**shared_fields(timed.step(), Step), **shared_fields(learned, TrainingResult)}
     return TrainingResult(**figures, model=model.name, plan=spell(plan)), timed

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from emu.errors import InputError, must_be
+from emu.fabric.packet_fabric import engine_choice
 from emu.files import named_path
 from emu.model.generate.generate import generate
 from emu.model.model import find_model
@@ -78,6 +79,9 @@ def estimate(
     stack: str = "",
     workers: str = "local",
     ray_address: str | None = None,
+    fabric: str = "fluid",
+    network: str = "",
+    check_fabric: bool = False,
 ) -> StepEstimates | Sweep | FaultyJobs:
     """Estimate how long a training step takes, where its time goes and how much memory it needs, without running it.
 
@@ -98,6 +102,11 @@ def estimate(
         stack: The software and its settings, such as `software=megatron`.
         workers: The processes that estimate the points of a `sweep`: this one (`local`), or those of a Ray (`ray`).
         ray_address: The address of a running Ray; None: start one on this machine.
+        fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
+        network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
+            settings; empty: roce.
+        check_fabric: Check the fluid time: run the window in which the fabric has most to do by packets of `network`, 8 times
+            with other starts.
 
     Returns:
         The step on each topology; the step at each point of a `sweep`; or with `fault` the steps of a job, one after another.
@@ -107,12 +116,16 @@ def estimate(
     """
     the_plan, software = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
     algorithms, order = inputs.algorithm_choice(algorithm, software), inputs.placement_order(axes)
-    request = EstimateRequest(inputs.model_word(model), the_plan, software, algorithms, order, scale_dp)
+    engine = engine_choice(fabric, network, check_fabric=check_fabric)
+    request = EstimateRequest(inputs.model_word(model), the_plan, software, algorithms, order, scale_dp, engine)
     pool = job_pool("emu estimate", workers, ray_address)
     if workers != "local" and not inputs.several(sweep):
         raise must_be("estimate", "--workers", "left out where there is no --sweep", workers, "a single step is not divided")
     if inputs.several(sweep) and inputs.several(fault):
         raise InputError("estimate: --sweep and --fault exclude each other; leave one of them out")
+    if inputs.several(sweep) and engine.check is not None:
+        what, why = "left out where there is a --sweep", "it checks a single step"
+        raise must_be("estimate", "--check-fabric", what, engine.check.network.kind, why)
     if inputs.several(sweep) and like is not None:
         mend = "write the device by `emu calibrate --from`, and name its file by --device"
         raise must_be("estimate", "--like", "left out where there is a --sweep", str(like), mend)
@@ -124,6 +137,7 @@ def estimate(
     built, found = inputs.topologies_of(topology), _device_of(device, like, software.precision.activation)
     label = f"estimating a step of {request.model}"
     if inputs.several(fault):
+        engine.check_whole("estimate")
         texts = read_faults(inputs.several(fault))
         jobs = (_job_with_faults(request, each, found, texts) for each in built)
         return FaultyJobs(tuple(with_progress(jobs, label, len(built), row=itself)))

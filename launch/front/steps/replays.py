@@ -6,8 +6,10 @@ from pathlib import Path
 
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.errors import InputError, must_be
+from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice, engine_choice
 from emu.study.training.grown_job import grown_job
 from emu.study.training.step.costly_requests import with_costliest
+from emu.study.training.step.packet_step import by_packets, checked
 from emu.study.training.step.step import ReplayError, Step, TimedTrace
 from emu.study.training.timed_step import time_replay
 from emu.trace.comparison import Comparison
@@ -19,7 +21,14 @@ from emu.trace.trace import Trace
 from emu.trace.trace_file import load
 from launch.front.inputs import DeviceLike, Topologies, TopologyLike, Words, build_topology, question
 from launch.front.result import Result
-from launch.front.steps.timed_steps import FaultyJobs, JobConditions, TimedSteps, TraceTiming, steps_on_each, with_pacing
+from launch.front.steps.timed_steps import (
+    FaultyJobs,
+    JobConditions,
+    TimedSteps,
+    TraceTiming,
+    steps_on_each,
+    with_pacing,
+)
 from launch.show.progress import progress_bar
 from launch.show.text.table import table
 
@@ -69,6 +78,9 @@ def replay(
     host_time: bool = False,
     fill_ranks: bool = False,
     ranks: int | None = None,
+    fabric: str = "fluid",
+    network: str = "",
+    check_fabric: bool = False,
 ) -> TimedSteps[Step] | FaultyJobs:
     """Time a recorded trace on topologies, without running it again.
 
@@ -86,6 +98,11 @@ def replay(
         host_time: Keep the time that the host took between launches, of a profile or of execution traces.
         fill_ranks: Let ranks without a file do what ranks of equal groups do, of a profile or of execution traces.
         ranks: Time a job of so many ranks with more data parallelism, a multiple of those of the trace; None: these.
+        fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
+        network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
+            settings; empty: roce.
+        check_fabric: Check the fluid time: run the window in which the fabric has most to do by packets of `network`, 8 times
+            with other starts.
 
     Returns:
         The step on each topology; with `fault` the steps of a job, one after another.
@@ -93,10 +110,13 @@ def replay(
     Raises:
         InputError: the trace cannot be read, or an argument is impossible; the line says which, and how to mend it.
     """
+    engine, job = engine_choice(fabric, network, check_fabric=check_fabric), JobConditions.of(fault)
+    if job.faults:
+        engine.check_whole("replay")
     name, recorded = named_trace(trace, host_time=host_time, fill_ranks=fill_ranks)
     if ranks is not None and ran_on is not None:
         raise InputError("replay: --ran-on compares a step with the measured one, which had fewer ranks; leave --ranks out")
-    timing, job = TraceTiming.of_replay(topology, device, dtype, algorithm, stack), JobConditions.of(fault)
+    timing = TraceTiming.of_replay(topology, device, dtype, algorithm, stack)
     if ranks is not None:
         recorded = grown_job(recorded, _placed(ranks, timing))
     if ran_on is not None:
@@ -104,7 +124,7 @@ def replay(
     if job.faults:
         with progress_bar(f"timing {name}"):
             return FaultyJobs(tuple(timing.time_with_faults(recorded, job.faults, clock=True)))
-    timed = timed_replays(recorded, timing, perturb)
+    timed = timed_replays(recorded, timing, perturb, engine)
     return steps_of(f"Replay of {name}", timed, f"timing {name}", len(timing.machines), of_profile=ran_on is not None)
 
 
@@ -140,20 +160,28 @@ def _with_errors(made: Iterable[tuple[Step, TimedTrace]]) -> Iterator[tuple[Step
         yield replace(step, replay_error=error), timed
 
 
-def timed_replays(recorded: Trace, timing: TraceTiming, perturb: int = 0) -> Iterator[TimedTrace]:
+def timed_replays(
+    recorded: Trace, timing: TraceTiming, perturb: int = 0, engine: EngineChoice = FLUID_ENGINE
+) -> Iterator[TimedTrace]:
     """Return an iterator over a trace timed on each topology; each is timed when it is needed.
 
     Args:
         recorded: The trace.
         timing: The topologies, and how it is timed.
         perturb: The number of further runs in which starts are perturbed.
+        engine: The engine that gives the times.
 
     Raises:
-        InputError: the device or an algorithm is unknown.
+        InputError: the device or an algorithm is unknown; or as `by_packets`.
     """
     dtype = timing.dtype or usual_dtype(recorded)
     built, device = timing.for_trace(recorded).build(dtype)
-    return (time_replay(recorded, timing.algorithms, each, device, dtype, perturb=perturb) for each in built)
+    on = ((recorded, timing.algorithms, each, device, dtype) for each in built)
+    packets, check = engine
+    if packets is not None:
+        return (by_packets(time_replay(*each), packets, perturb) for each in on)
+    timed = (time_replay(*each, perturb=perturb) for each in on)
+    return timed if check is None else (checked(each, check) for each in timed)
 
 
 def steps_of(

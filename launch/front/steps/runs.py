@@ -10,9 +10,12 @@ from emu.cluster.npu.npu import Npu
 from emu.cluster.script_run import Script, run_loaded_script
 from emu.cluster.script_source import read_source
 from emu.errors import must_be
+from emu.fabric.packet_fabric import PacketFabric, engine_choice
 from emu.study.choice.chooser import choice_on
 from emu.study.training.step.choices import check_words, with_choice, with_words
-from emu.study.training.step.step import Step, time_trace
+from emu.study.training.step.packet_step import by_packets, refuse_composed
+from emu.study.training.step.step import Step, TimedTrace, time_trace
+from emu.study.training.step_choice.algorithm_search import TimingEffort
 from emu.study.training.timed_step import time_step
 from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
@@ -74,6 +77,8 @@ def run(
     pace: float | None = None,
     pace_compute: str | None = None,
     pace_events: str | None = None,
+    fabric: str = "fluid",
+    network: str = "",
 ) -> ScriptRun | FaultyJobs:
     """Run an unmodified PyTorch script on emulated NPUs, and time its training step on a fabric.
 
@@ -101,6 +106,9 @@ def run(
         pace: Run virtual time by the clock of this host: a second of virtual time takes so many seconds.
         pace_compute: `on`: computation takes the device's time x `pace`; `off`: the time of this host; None: on.
         pace_events: `on`: elapsed_time of a script's torch.cuda.Event is virtual time; `off`: that of this host; None: on.
+        fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
+        network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
+            settings; empty: roce.
 
     Returns:
         The step on each topology; with `fault` the steps of the job, one after another.
@@ -114,6 +122,9 @@ def run(
     where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options, (*CLUSTERS, FAKE), patience)
     timing = TraceTiming.of(topology, device, dtype, algorithm, stack)
     job, fake = JobConditions.of(fault, pace, pace_compute, pace_events), where.cluster == FAKE
+    engine = engine_choice(fabric, network)
+    if job.faults:
+        engine.check_whole("run")
     if fake:
         _check_fake(job)
     elif roles is not None:
@@ -149,9 +160,23 @@ def run(
         return timed_steps.paced_jobs(timing.time_with_faults(recorded, job.faults), clock)
     check_words(recorded, timing.given, built)
     layouts = (TraceLayout(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True))
-    timed = ((time_step if fake else time_trace)(each) for each in layouts)
+    timed = (_timed(each, engine.packets, fake=fake) for each in layouts)
     steps = steps_of(f"Run of {read.source.name}", timed, "timing the step", len(built), timed_steps.pacing_of(clock))
     return ScriptRun(steps.rows, steps.title, steps.subtitle, steps.timed, 0)
+
+
+def _timed(layout: TraceLayout, packets: PacketFabric | None, *, fake: bool) -> TimedTrace:
+    """Return the timed trace of a run; only where no rank runs may it be composed.
+
+    Raises:
+        InputError: packets are given for a step that is composed; or as `time_trace` and `by_packets`.
+    """
+    timed = time_step(layout) if fake else time_trace(layout)
+    if packets is None:
+        return timed
+    if timed.place_requests is not None:
+        refuse_composed("run", TimingEffort().most_events)
+    return by_packets(timed, packets)
 
 
 def _check_fake(job: JobConditions) -> None:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from emu.errors import InputError
+from emu.fabric.packet_fabric import engine_choice
 from emu.model.plan.plan_text import parse_plan
 from emu.study.choice.chooser import choice_on
 from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
@@ -61,6 +62,8 @@ def train(
     ray_options: str | Path | None = None,
     pace: float | None = None,
     pace_compute: str | None = None,
+    fabric: str = "fluid",
+    network: str = "",
 ) -> Trainings | FaultyJobs:
     """Train a model on emulated NPUs, compare the loss with one process, and time the step on a fabric.
 
@@ -88,6 +91,9 @@ def train(
         ray_options: A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.
         pace: Run virtual time by the clock of this host: a second of virtual time takes so many seconds.
         pace_compute: `on`: computation takes the device's time x `pace`; `off`: the time of this host; None: on.
+        fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
+        network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
+            settings; empty: roce.
 
     Returns:
         The run on each topology; with `fault` or `checkpoint` the steps of the job, one after another.
@@ -97,10 +103,15 @@ def train(
         RunError: a rank failed, or the calls of the ranks do not agree.
     """
     where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options)
-    timing, job = TraceTiming.of(topology, device, dtype, algorithm, stack), JobConditions.of(fault, pace, pace_compute)
+    engine, job = engine_choice(fabric, network), JobConditions.of(fault, pace, pace_compute)
+    if job.faults or checkpoint is not None:
+        engine.check_whole("train")
+    timing = TraceTiming.of(topology, device, dtype, algorithm, stack)
     sizes = {name: size for name, size in (("global_batch", global_batch), ("seq", seq)) if size is not None}
     laid, text = parse_plan(plan, **sizes), read_text(None if data is None else Path(data))
-    request = TrainRequest(model_word(model), laid, text, steps, seed, dtype=dtype, algorithms=timing.algorithms)
+    request = TrainRequest(
+        model_word(model), laid, text, steps, seed, dtype=dtype, algorithms=timing.algorithms, packets=engine.packets
+    )
     folder = _checkpoint_folder(checkpoint, checkpoint_every, job, timing, elastic=elastic)
     if folder is not None:
         keeping = CheckpointPolicy(folder, checkpoint_every, elastic, where.cluster == "ray")

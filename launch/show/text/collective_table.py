@@ -14,9 +14,9 @@ from emu.collective.schedule import Schedule
 from emu.collective.shape import PartialGrid, Shape, show_shape
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows
 from emu.study.measure.request import PlacedBench
-from emu.study.packet_timing import PacketFigures
 from emu.study.prove.verify import VerificationRow
 from emu.units import format_size, format_time
+from launch.show.text.packet_lines import beside_fluid, check_lines, waits_of_packets
 from launch.show.text.table import Column, column_table, merged_assumption_lines, spread_lines, table
 
 _MEANS = {
@@ -97,6 +97,8 @@ def _line(name: str, cells: Iterable[tuple[str, str]], width: int) -> str:
 
 def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
     """Return the time and of_bound of a row; a row that was not timed has a least time."""
+    if isinstance(row, UntimedRow) and row.why_not:
+        return "stopped", "-"
     if isinstance(row, UntimedRow):
         return f">= {format_time(row.at_least_s)}", "-"
     return format_time(row.time_s), of_bound(row)
@@ -105,10 +107,13 @@ def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
 def _tail(rows: Sequence[BenchRow | UntimedRow]) -> Iterator[str]:
     """Yield the lines after the table."""
     timed, best = [row for row in rows if isinstance(row, BenchRow)], best_rows(rows)
-    if len(timed) < len(rows):
+    untimed = [row for row in rows if isinstance(row, UntimedRow)]
+    if not all(row.why_not for row in untimed):
         yield "(>=: not timed, as that takes long; by this bound another is faster)"
+    yield from (f"stopped: {row.built} of {format_size(row.size_bytes)}: {row.why_not}" for row in untimed if row.why_not)
     yield ""
-    yield f"fastest: {'; '.join(f'{format_size(size)}: {best[size].built}' for size in sorted(best))}"
+    yield f"fastest: {'; '.join(f'{format_size(size)}: {best[size].built}' for size in sorted(best)) or 'none could be timed'}"
+    yield from (line for size in sorted(best) for line in _check_of(best[size]))
     yield from ("", *filter(None, [bounds_text(timed)]), "")
     yield from merged_assumption_lines([(row.built, row.assumptions) for row in timed])
 
@@ -150,23 +155,22 @@ def bench_report(rows: Sequence[BenchRow]) -> str:
     return "\n".join(lines)
 
 
-def _packet_lines(rows: Sequence[BenchRow]) -> list[str]:
-    """Return lines for each row that was timed by packets: beside the fluid time, and where packets waited."""
-    return [line for row in rows if row.packets is not None for line in _packet_figures(row, row.packets)]
+def _packet_lines(rows: Sequence[BenchRow]) -> Iterator[str]:
+    """Yield the lines of each row that was timed by packets: beside the fluid time, and where packets waited."""
+    for row in rows:
+        if row.packets is not None:
+            what = f"{row.topology}, {row.built} of {format_size(row.size_bytes)}"
+            yield f"packets on {what} by {row.packets.network}: {beside_fluid(row.time_s, row.packets)}"
+            yield from (f"  {said}" for said in waits_of_packets(row.packets))
+        yield from _check_of(row)
 
 
-def _packet_figures(row: BenchRow, found: PacketFigures) -> Iterator[str]:
-    """Yield the lines of a row that was timed by packets."""
-    times = f"{format_time(row.time_s)}, {row.time_s / found.fluid_s:.3f} of the fluid fabric's" if found.fluid_s else "no time"
-    yield f"packets on {row.topology}, {row.built} of {format_size(row.size_bytes)} by {found.network}: {times}"
-    full = ", ".join(f"{port.port} {format_size(port.most_bytes)}" for port in found.fullest)
-    yield f"  the fullest ports: {full or 'no packet waited'}"
-    if found.pauses:
-        yield f"  {found.pauses} pauses; the link that was paused longest stood for {format_time(found.paused_s)}"
-    if found.trimmed:
-        yield f"  {found.trimmed} packets found a queue full and were sent again"
-    if found.over:
-        yield f"  {found.over} packets found no room in a queue that must not overflow: take larger queues or lower thresholds"
+def _check_of(row: BenchRow) -> Iterator[str]:
+    """Yield the lines of the check of a row by packets; none where it was not asked for."""
+    if row.fabric_check is not None:
+        first, *more = check_lines(row.fabric_check)
+        yield f"fabric check on {row.topology}, {row.built} of {format_size(row.size_bytes)}, by {first}"
+        yield from (f"  {said}" for said in more)
 
 
 def _by_library(rows: Sequence[BenchRow]) -> list[str]:

@@ -4,7 +4,7 @@ A step on one topology has a report of its own; the steps of a sweep are CSV, fo
 one table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emu.model.stack.stack import find_software
@@ -14,6 +14,7 @@ from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, fact_lines
 from launch.show.step_parts import MEANS_TOLD, axes_in_order, exposed_columns, means_of, part_column
+from launch.show.text.packet_lines import packet_facts
 from launch.show.text.step_report import off_text, step_choice_text, step_text
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
@@ -172,7 +173,15 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         f"compute, exposed and idle: {MEANS_TOLD}",
         f"expected: {off_text(first.device, first.either_way, first.either_way_by)}",
     ]
-    return "\n".join([*lines, *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
+    told = [*lines, *algorithms, *_packet_lines(results), ""]
+    return "\n".join([*told, *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
+
+
+def _packet_lines(results: Sequence[StepEstimate]) -> Iterator[str]:
+    """Yield what packets say of the step on each topology."""
+    for r in results:
+        for fact in packet_facts(r.step_time_s, r.packets, r.fabric_check):
+            yield f"{r.topology}: {fact.label}{' ' * bool(fact.label)}{fact.text}"
 
 
 def estimate_report(r: StepEstimate) -> str:

@@ -12,6 +12,7 @@ from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, KeyFigure, fact_lines
 from launch.show.step_parts import ComparedStep
+from launch.show.text.packet_lines import packet_facts
 from launch.show.text.profile_report import measured_facts, profile_tables, read_facts
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 
@@ -93,6 +94,7 @@ def foot_facts(step: Step) -> list[Fact]:
     return [
         Fact("critical path", path_text(step)),
         Fact("busiest links", _links(step)),
+        *packet_facts(step.step_time_s, step.packets, step.fabric_check),
         *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_by_part(step)}", held)]),
         Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
         Fact("  auto", None if step.auto is None else step_choice_text(step)),

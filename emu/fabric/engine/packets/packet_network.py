@@ -4,10 +4,10 @@ A value without a public source is named in `assumed`. Times are ticks of 1 fs.
 """
 
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_type_hints
 
 from emu.errors import must_be
+from emu.registry import check_known_settings
 from emu.units import TICKS_PER_NS, format_size
 
 Lossless = Literal["none", "pause", "credits", "trim"]
@@ -240,10 +240,7 @@ def network_of(kind: str, **settings: Any) -> PacketNetwork:
     if kind not in NETWORKS:
         raise must_be("network", "the kind", f"one of {', '.join(NETWORKS)}", kind)
     known = [f.name for f in fields(PacketNetwork) if f.name not in ("kind", "sources", "assumed")]
-    for name in settings:
-        if name not in known:
-            near = "".join(get_close_matches(name, known, 1))
-            raise must_be("network", "a setting", f"one of {', '.join(known)}", name, near and f"did you mean {near}?")
+    check_known_settings(f"network {kind}", known, settings)
     if "queue_bytes" in settings and settings.setdefault("queue_round_trips", 0.0):
         what = "left out, or 0, where queue is given"
         raise must_be("network", "queue_round_trips", what, f"{settings['queue_round_trips']:g}")

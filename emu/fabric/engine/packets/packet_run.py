@@ -22,6 +22,7 @@ from emu.fabric.engine.packets.packet_layout import (
     N_PAUSES,
     N_SAMPLES,
     N_TRIMMED,
+    NOW,
     SAMPLE_FS,
     TOO_LATE,
     PacketEngine,
@@ -33,12 +34,16 @@ from emu.fabric.engine.packets.stall import describe_stall
 from emu.fabric.engine.packets.ways import Ways, routed_ways, shortest_ways
 from emu.fabric.graph import Graph, TaskError, Timeline
 from emu.topology.topology import Topology
-from emu.units import MAX_TICKS
+from emu.units import MAX_TICKS, format_time, seconds
 
 MOST_PACKETS = 2**31 - 1  # of a message
 MOST_QUEUES = 2**30
 _EVENTS_PER_S = 5e6
 _STRIDE = 2**22  # events between two looks at the budget
+
+
+class BudgetError(InputError):
+    """The error of a run that would have more events than it may."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -161,13 +166,16 @@ def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> Non
     """Check, before a run begins, that it is likely to have no more events than it may.
 
     Raises:
-        InputError: It is not.
+        BudgetError: It is not.
     """
     events = forecast_events(graph, network)
     if events > most_events:
         lasts = f"which takes about {events / _EVENTS_PER_S:.0f} s"
         mend = f"a run has {events} events, {lasts}: allow that many, or take larger cells or a smaller size"
-        raise must_be("packets", "events", f"{events} or more", most_events, mend)
+        said = must_be("packets", "events", f"{events} or more", most_events, mend)
+        error = BudgetError(str(said))
+        error.field, error.value, error.mend = said.field, said.value, said.mend
+        raise error
 
 
 def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
@@ -176,7 +184,7 @@ def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
     Raises:
         RunError: The budget is spent.
     """
-    while (why := advance_packets(engine, min(_STRIDE, most_events))) != DONE:
+    while (why := _advance(engine, min(_STRIDE, most_events))) != DONE:
         if why == FULL:
             engine = grow(engine)
         if engine.reg[N_EVENTS] >= most_events:
@@ -186,6 +194,21 @@ def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
                 "raise it, take larger cells or smaller messages"
             )
     return engine
+
+
+def _advance(engine: PacketEngine, most: int) -> int:
+    """Run at most so many events and return why no more; an interruption says how far the run has come."""
+    try:
+        return int(advance_packets(engine, most))
+    except KeyboardInterrupt as stopped:
+        stopped.add_note(_how_far(engine))
+        raise
+
+
+def _how_far(engine: PacketEngine) -> str:
+    """Return in words how far a run has come."""
+    at = format_time(seconds(int(engine.reg[NOW])))
+    return f"packets: {engine.reg[N_DONE]} of {len(engine.tasks)} tasks were over at {at}, after {engine.reg[N_EVENTS]} events"
 
 
 def _result(engine: PacketEngine, graph: Graph) -> PacketRun:

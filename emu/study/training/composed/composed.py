@@ -22,6 +22,7 @@ from emu.arrays import F64, I64, Bool, column
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.fabric.graph import Timeline
+from emu.fabric.lower import LoweredSchedule
 from emu.memo import kept_by
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s, crossing_codes, undominated
 from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, composed_and_run
@@ -260,7 +261,7 @@ class StepOnFabric:
             wall_fabric_s=time.perf_counter() - began,
             place_requests=self.asked,
             between_s=between_s,
-            composing=(COMPOSED_ASSUMED, _between_text(*between_s)),
+            engine_assumed=(COMPOSED_ASSUMED, _between_text(*between_s)),
         )  # fmt: skip
 
     def quick(self) -> StepReport:
@@ -282,6 +283,21 @@ class StepOnFabric:
         bodies = bodies_of(once, [0] * len(once), self.asked.times, bandwidth_Bps, Sharing.NOTHING)
         composed, timeline = composed_and_run(self.frame(), bodies)
         return report(self.asked.trace, composed.replayed(timeline, (), ()), timeline)
+
+    def busiest_request(self) -> tuple[int, float]:
+        """Return the number of the request with the largest product of its time and of the time that it needs of one link.
+
+        Returns:
+            The number among the distinct requests, and the share of the step's bytes times links that one such request has.
+        """
+        once, bandwidth_Bps = self._once, self.topology.links.bandwidth_Bps
+        number = int(np.argmax([each.ticks * each.busy_s.max(initial=0.0) for each in once]))
+        carried = np.array([float(each.busy_s @ bandwidth_Bps[each.link]) for each in once])
+        return number, float(carried[number] / ((carried @ self.asked.times) or 1.0))
+
+    def messages_of(self, request: int) -> list[tuple[I64, LoweredSchedule]]:
+        """Return the ranks and the messages of a request, by its number; arguments and errors as in `RequestMessages.of`."""
+        return self._sending.of(request)
 
     @property
     def asked(self) -> PlaceRequests:

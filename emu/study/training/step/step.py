@@ -15,6 +15,8 @@ from emu.collective.algorithm import Choice
 from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
+from emu.study.fabric_check import FabricCheck
+from emu.study.packet_figures import PacketFigures
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
 from emu.study.training.step.rate import Products, dtype_notes, judged, messages_of, peak_notes, products_of
@@ -39,6 +41,7 @@ _MEMORY_TOLD = (
     "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else"
 )
 EACH_ALONE = "what serves a request was chosen for it by itself, not for the step: a run needs it before there is a step"
+_OF_TIMING = ("between_s", "spread", "packets", "fabric_check", "wall_fabric_s")  # fields that a `TimedTrace` has, too
 LEFT_OUT = {"left out": "where it is None"}  # metadata of a field that has no meaning for some steps
 
 
@@ -113,6 +116,8 @@ class Step:
     assumptions: tuple[str, ...]
     between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
+    packets: PacketFigures | None = field(default=None, metadata=LEFT_OUT)  # what only packets know; None: it is the fluid time
+    fabric_check: FabricCheck | None = field(default=None, metadata=LEFT_OUT)  # of that time by packets; None: not asked for
     wall_fabric_s: float
     measured_step_s: float | None = field(default=None, metadata=LEFT_OUT)  # that the step took; None: it was not profiled
     measured_parts: MeasuredParts | None = field(default=None, metadata=LEFT_OUT)  # of that time
@@ -157,8 +162,10 @@ class TimedTrace:
     wall_fabric_s: float
     place_requests: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
-    composing: tuple[str, ...] = ()  # what composing assumes
+    engine_assumed: tuple[str, ...] = ()  # what composing, or a time by packets, rests on
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
+    packets: PacketFigures | None = None  # what only packets know; None: it was not timed by packets
+    fabric_check: FabricCheck | None = None  # of the fluid time by packets; None: it was not asked for
 
     @property
     def ranks(self) -> int:
@@ -211,9 +218,7 @@ class TimedTrace:
             auto=self.auto,
             **self._profiled(briefly=briefly),
             assumptions=(*self.assumptions(), *peak_notes(self.trace, self.device, products)),
-            between_s=self.between_s,
-            spread=self.spread,
-            wall_fabric_s=self.wall_fabric_s,
+            **{name: getattr(self, name) for name in _OF_TIMING},
         )
 
     def _profiled(self, *, briefly: bool) -> dict[str, Any]:
@@ -273,7 +278,7 @@ class TimedTrace:
             *self.replayed.assumptions,
             *own,
             *dtype_notes(self.trace, self.dtype),
-            *self.composing,
+            *self.engine_assumed,
         )
 
 

@@ -1,0 +1,62 @@
+"""A trace by packets: the graph of all its ranks as the fluid engine takes it, with a task for every message, and its runs.
+
+V tasks.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.fabric.engine.packets.packet_run import PacketRun
+from emu.fabric.engine.packets.ways import Ways
+from emu.fabric.graph import name_tasks
+from emu.fabric.lower import LoweredSchedule
+from emu.fabric.packet_fabric import PacketFabric
+from emu.fabric.run import perturb
+from emu.trace.replay.replay import ReplayGraph, TraceLayout, event_name
+
+
+def route_keys(replayed: ReplayGraph) -> I64:
+    """Return [V] the key of the route of each message of a graph whose collectives are messages; 0 for the other tasks."""
+    keys = np.zeros(replayed.graph.n_tasks, np.int64)
+    for piece, first in zip(replayed.pieces, replayed.firsts.tolist(), strict=True):
+        if isinstance(piece, LoweredSchedule):
+            keys[first : first + piece.graph.n_tasks] = piece.route_keys
+    return keys
+
+
+@dataclass(frozen=True, eq=False)
+class PacketReplay:
+    """A trace on a fabric of packets.
+
+    Args:
+        layout: The trace on its topology.
+        fabric: The packets.
+    """
+
+    layout: TraceLayout
+    fabric: PacketFabric
+
+    @cached_property
+    def replayed(self) -> ReplayGraph:
+        """The graph of all ranks, in which nothing stands for anything else: packets meet on links that exist."""
+        return self.layout.build_graph(None)
+
+    @cached_property
+    def _ways(self) -> Ways:
+        """The ways of all messages, which do not depend on when they start."""
+        return self.fabric.ways(self.replayed.graph, self.layout.topology, route_keys(self.replayed))
+
+    def run(self, perturbation: int | None = None) -> PacketRun:
+        """Return the run of the trace; the errors are those of `run_packets`, and those of `TraceLayout.build_graph`.
+
+        Args:
+            perturbation: The number of a run whose starts are perturbed, with a seed of its own; None: nothing is.
+        """
+        graph, seed = self.replayed.graph, self.fabric.seed
+        if perturbation is not None:
+            graph, seed = perturb(graph, perturbation), seed + perturbation
+        with name_tasks("trace", partial(event_name, self.layout.trace, self.replayed)):
+            return self.fabric.run(graph, self.layout.topology, self._ways, seed)
