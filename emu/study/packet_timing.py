@@ -1,4 +1,4 @@
-"""The time of one collective by packets, beside its time in the fluid fabric, and what only packets know of it."""
+"""The time of one collective by the packet engine, with the fluid time and the statistics of queues."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ _PORTS = 3  # that are told
 
 @dataclass(frozen=True, slots=True)
 class FullPort:
-    """A port and the most bytes that waited in it at one time."""
+    """A port and the largest number of bytes that waited in it."""
 
     port: str
     most_bytes: int
@@ -47,7 +47,7 @@ class PacketFigures:
 
 
 def time_packets(job: CollectiveJob, fabric: PacketFabric, launch_s: float = 0.0) -> tuple[Timeline, PacketFigures]:
-    """Return the timeline of a collective by packets, and its figures, whose fluid time has the time of its launch too.
+    """Return the timeline of a collective by packets, and its packet figures; both times include the launch.
 
     Raises:
         InputError: As `time_collective`; or the network does not fit.
@@ -81,7 +81,7 @@ def _graph(job: CollectiveJob) -> tuple[Graph, I64, Schedule]:
 
 
 def figures_of(run: PacketRun, fabric: PacketFabric, topology: Topology, fluid_s: float) -> PacketFigures:
-    """Return what a run by packets tells beside its time."""
+    """Return the figures of a packet run, such as its fullest ports and its pauses."""
     lanes, links = run.lanes, topology.links
     full = [
         FullPort(

@@ -81,7 +81,11 @@ def bound_window(s: Senders, v: int) -> None:
 
 @compiled
 def is_looking(s: Senders, v: int, is_marked: bool, is_lost: bool, delay: float, now: int) -> bool:
-    """Return whether the flow recovers from a congestion event now, so that this mark must not shrink its window again."""
+    """Check for heavy congestion once a round trip and, if found, set the window to the bytes that arrived.
+
+    Returns:
+        Whether the window was set now, or marks are still ignored after it was set.
+    """
     w, c = s.flows[v], s.control
     done = False
     if w.ignored < w.to_ignore and is_marked:

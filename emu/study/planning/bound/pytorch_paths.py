@@ -103,7 +103,7 @@ class PytorchPaths(TapePaths):
 
 
 class _UncountedGradients(WholeGradients):
-    """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
+    """Gradients of FSDP without the time of their reduction, because it overlaps with the computation."""
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Do nothing for a gradient that is computed: its reduction runs beside the passes, and their paths leave it out."""
+        """Do nothing: the reduction of a gradient overlaps with the passes, and their paths leave it out."""

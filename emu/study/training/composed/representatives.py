@@ -1,8 +1,4 @@
-"""The representatives of a step: one rank of each place, which stands for all ranks of the place.
-
-A place is a set of ranks that one rank stands for: all ranks of a stage of a pipeline, or the ranks of a script that do the
-same work. A axes, N ranks, P places.
-"""
+"""The representatives of a step: one rank of each place, which stands for all ranks of the place."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
