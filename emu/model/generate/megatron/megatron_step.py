@@ -1,19 +1,4 @@
-"""The step of the ranks of a plan, by Megatron-LM's list of requests: generated from that list, never executed.
-
-The modules beside this one say what each piece requests, and where that is written. Left out are requests for logs (the loss,
-counts of zeros), checks for NaN, and requests at the beginning of a run.
-
-At the end of a step gradients are reduced, those of copies made equal, the norm is found, and AdamW runs:
-
-- Parameters that sequence parallelism leaves whole (norms, biases after a sum, the router) and norms of heads have their
-  gradients added up over tp, in one all_reduce.
-- A tied embedding is added up over both ends of the pipeline.
-- The squares of gradients are added up: with the distributed optimizer over all ranks; without it over tp and pp, and apart
-  from them those of experts over etp, ep and pp. Megatron-LM makes one all_reduce of these ranks; here it goes axis by axis, as
-  a fabric would do it.
-Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/finalize_model_grads.py, megatron/core/optimizer/__init__.py
-(grad_stats_parallel_group), {clip_grads,optimizer}.py.
-"""
+"""The step of the ranks of a plan as Megatron-LM runs it, generated from a list of its requests."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -83,7 +68,7 @@ def _take_passes(tape: Tape, rank: RankParts, chunks: Mapping[int, Chunk]) -> No
 
 
 def overlaps_messages(plan: Plan, stack: Stack) -> bool:
-    """Return whether a stage computes its next pass while its messages are sent."""
+    """Return whether a stage computes its next pass while its messages are being sent."""
     return stack.pp == OVERLAPPED or (stack.pp == INTERLEAVED and plan.pipeline == INTERLEAVED)
 
 
@@ -119,7 +104,7 @@ def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
 
 
 def _add_copies(tape: Tape, part: Share, elements: int) -> None:
-    """Write the request that sums, over tp, the gradients of parameters of which each rank of tp has a whole copy.
+    """Write the request that sums gradients over tp, for parameters of which each rank of tp has a whole copy.
 
     Args:
         tape: The tape of the rank.
@@ -153,7 +138,7 @@ def _clip(tape: Tape, part: Share, buffers: Sequence[Buffer]) -> None:
 
 
 def _normed(part: Share, buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
-    """Return the number of elements whose squares a rank adds up, by the axes over which these sums are then added up."""
+    """Return the number of elements whose squares a rank sums for the norm, by the axes of the following sums."""
     copies = next(buffer.axis for buffer in buffers if buffer.axis != "edp")
     dense: tuple[str, ...] = (copies, "tp", "pp") if part.plan.shards_only_optimizer else ("tp", "pp")
     of_experts = dense if part.plan.shards_only_optimizer else ("etp", "ep", "pp")
