@@ -1,8 +1,4 @@
-"""Shortcuts through PyTorch: what DTensor would compute again for each rank, it computes once for all ranks of a process.
-
-DTensor's own caches distinguish meshes, and the meshes of two ranks are never equal; the cache of shapes here ignores meshes.
-The shapes of most results of DTensor's operators are computed without fake tensors.
-"""
+"""Shortcuts through PyTorch: results that DTensor computes for each rank are computed once for all ranks of a process."""
 
 import importlib
 import sys
@@ -28,7 +24,7 @@ _META = "_propagate_tensor_meta_non_cached"
 
 @contextmanager
 def share_shapes() -> Iterator[None]:
-    """Make DTensors cheaper inside the context.
+    """Make DTensor cheaper while the context lasts: no compile guards, cached shapes, and one-step linear layers.
 
     They have no guard against `torch.compile` and `torch.export`, which here costs more than a DTensor itself. A product with
     its weights is one step of autograd, and the shapes of operators' results are cached.
@@ -65,7 +61,7 @@ _UTILS = SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")
 
 @contextmanager
 def drop_guards() -> Iterator[None]:
-    """Keep DDP and DTensor from loading PyTorch's compiler inside the context, only to exempt themselves from compilation.
+    """Keep DDP and DTensor from loading PyTorch's compiler while the context lasts.
 
     Loading it takes as long as many a run.
     """
@@ -95,7 +91,7 @@ def _table(gradient: torch.Tensor, _: object, rows: int, *__: object) -> torch.T
 
 
 def _sum(a: torch.Tensor, b: Any, **_: object) -> torch.Tensor | None:
-    """Return a tensor of the shape of a sum of two tensors, if both have one layout; else None."""
+    """Return a tensor with the shape of the sum of two tensors of one layout; None for other arguments."""
     same = isinstance(b, torch.Tensor) and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
     return a if same and a.is_contiguous() else None
 
