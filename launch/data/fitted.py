@@ -68,7 +68,7 @@ def read_clock(device: str, path: Path = CLOCK) -> tuple[float, str]:
 
 
 def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
-    """Write fitted constants as `read_fitted` reads them.
+    """Write fitted constants to a file that `read_fitted` can read.
 
     Raises:
         WriteError: The file cannot be written.

@@ -1,7 +1,4 @@
-"""The rows of the UB-Mesh paper: counted on built topologies, or computed from its tables, and the paper with all its rows.
-
-Rows about collectives and routes are computed on built topologies.
-"""
+"""The UB-Mesh paper as a registered `Paper`: its rows, counted on built topologies or computed from its tables."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,7 +26,7 @@ _FAILED = 3
 
 
 def _rings() -> Answer:
-    """Answer which share of the block the busiest link carries in a multi-ring all_reduce."""
+    """Return as an `Answer` which share of the block the busiest link carries in a multi-ring all_reduce."""
     cases = []
     for n in (5, 7, 8, 9, 16):
         plan = algorithm("all_reduce", "multi-ring").schedule(n).expand()
@@ -39,7 +36,7 @@ def _rings() -> Answer:
 
 
 def _backup() -> Answer:
-    """Answer how many more links a neighbour of a failed NPU has to the backup NPU."""
+    """Return as an `Answer` how many more links a neighbour of a failed NPU has to the backup NPU."""
     rack = build_once("ub-mesh:rack-full")
     near = rack.links.dst[(rack.links.src == _FAILED) & (rack.links.dst < 64)].astype(np.int64)
     backup = np.full(len(near), int(rack.place(64, [_FAILED])[_FAILED]))
@@ -49,7 +46,7 @@ def _backup() -> Answer:
 
 
 def _lanes() -> Answer:
-    """Answer whether two virtual lanes keep all pairs of a rack free of deadlock with detours."""
+    """Return as an `Answer` whether two virtual lanes keep all pairs of a rack free of deadlock with detours."""
     rack = build_once("ub-mesh:rack:routing=detour")
     pairs = np.stack(np.meshgrid(np.arange(64), np.arange(64)), -1).reshape(-1, 2)
     src, dst = pairs[pairs[:, 0] != pairs[:, 1]].T
@@ -64,7 +61,7 @@ _HANDLING_FS = 10**9  # a node acts on a notice in 1 us, for which no source has
 
 
 def _tables() -> Answer:
-    """Answer how many entries a routing table has by structured addresses, and with one for each destination."""
+    """Return as an `Answer` how many entries a routing table has by structured addresses, and with one for each destination."""
     words = {"a rack": "ub-mesh:rack", "a pod": "ub-mesh:pod", "a SuperPod": SUPERPOD}
     sizes = {name: table_size(build_once(word), 0) for name, word in words.items()}
     found = ", ".join(f"{of.structured} of {of.flat} in {name}" for name, of in sizes.items())
@@ -75,7 +72,7 @@ def _tables() -> Answer:
 
 
 def _notices() -> Answer:
-    """Answer when all whose paths change know of a failed link of a rack, hop by hop and by direct notices."""
+    """Return as an `Answer` when all whose paths change know of a failed link of a rack, hop by hop and by direct notices."""
     rack, told, holds = build_once("ub-mesh:rack:routing=detour"), [], True
     for name, cable in (("X", (0, 1)), ("Y", (0, 8))):
         direct, flooded = (way(rack, cable, _HANDLING_FS) for way in (direct_notices, flooded_notices))
@@ -111,7 +108,7 @@ _DIGITS = 4  # decimals in which the rates of switches are equal
 
 
 def _share(paper: Any, target: Target) -> float:
-    """Return the share in all bytes of table 1 that the axes of a target have together, in per cent."""
+    """Return the share (per cent) of the bytes in table 1 that the given axes have together."""
     volume = {each.id.split("-")[2]: paper.value(each) for each in paper.targets if each.id.endswith("-vol")}
     share: float = 100 * sum(volume[axis] for axis in target.given["axis"].split("+")) / sum(volume.values())
     return share
