@@ -73,7 +73,7 @@ def _invariants(adding: object = None, adds: str = "no", **settings: Any) -> Inv
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     spread = f"{planes} equal planes side by side, over which an NPU spreads each message evenly: a link is {planes} ports"
     return (
         f"a port carries {format_bandwidth(bandwidth)} one way, a hop takes {format_time(seconds(latency))}",

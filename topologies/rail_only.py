@@ -20,7 +20,7 @@ _SOURCE = "Wang et al., Rail-Only (arXiv:2307.12169); RailX (arXiv:2507.18889), 
 
 
 def _check(dims: tuple[int, ...], radix: int) -> None:
-    """Check that there are two sizes and that a switch has ports for them."""
+    """Check that `dims` has two sizes, and that a switch has enough ports for them."""
     check_sizes("rail-only", "dims", dims, 2, "two sizes, rows and columns, such as 64x64")
     if max(dims) > radix:
         raise must_be("rail-only", "dims", f"at most {radix} each, the ports of a switch", "x".join(map(str, dims)))
@@ -92,7 +92,7 @@ def rail_only(
 
 
 def _assumptions(planes: int, row: float, column: float, latency: int) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     bundled = f"{planes} equal planes side by side, over which a chip spreads each message evenly"
     return (
         f"a port carries {format_bandwidth(row)} one way in a row and {format_bandwidth(column)} in a column",

@@ -86,7 +86,7 @@ def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
 
 
 def _rate(rates: Rates, on: ChannelGraphs) -> float:
-    """Return the rate for the number of servers of a group, of those for one server, for two, and for more."""
+    """Return the rate that applies to a group's number of servers: one, two, or more."""
     return rates[min(on.servers - 1, 2)]
 
 
@@ -112,7 +112,7 @@ def _steps(operation: str, on: ChannelGraphs) -> int:
 
 
 def _speed(graph: ChannelGraph, on: ChannelGraphs) -> float:
-    """Return the rate (GB/s) of one channel: that within a server for up to two servers, else that between servers."""
+    """Return the rate (GB/s) of one channel: within a server for up to two servers, else between servers."""
     return graph.within if on.servers <= 2 else graph.between
 
 
@@ -205,7 +205,7 @@ _CALLED: Mapping[str, str] = MappingProxyType(
 
 
 class NcclChoice(NamedTuple):
-    """NCCL's choice of an algorithm, its protocol and its number of channels, which it makes together."""
+    """NCCL's choice for one operation: the algorithm, the protocol and the number of channels."""
 
     way: AlgorithmVariant
     channels: int
@@ -218,20 +218,20 @@ class NcclChoice(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _expectations(operation: str, around: GroupNetwork) -> tuple[ChannelGraphs, dict[AlgorithmVariant, ExpectedTime]]:
-    """Return the channels that NCCL finds for a group, and the times that it expects of each algorithm and protocol."""
+    """Return NCCL's channels for a group, and the times that NCCL expects of each algorithm and protocol."""
     on = graphs_of(around)
     return on, expected_times(operation, on)
 
 
 def nccl_choice(operation: str, size: int, around: GroupNetwork) -> NcclChoice:
-    """Return NCCL's choice for an operation of `size` bytes: the one that its tuning model expects to be the fastest."""
+    """Return NCCL's choice for an operation of `size` bytes: the variant that its tuning model expects to be fastest."""
     on, ways = _expectations(operation, around)
     best = min(ways, key=lambda way: time_us(operation, way, ways[way], on, size))
     return NcclChoice(best, _channels(best, size, on))
 
 
 def _channels(way: AlgorithmVariant, size: int, on: ChannelGraphs) -> int:
-    """Return the number of channels: all that NCCL has built, or only as many as have enough bytes to send."""
+    """Return the number of channels: all that NCCL has built, or fewer if there are too few bytes for all."""
     if way.algorithm.startswith("nvls"):
         within, across = constants.NVLS_CHANNELS[on.generation.name]
         return min(across, on.channels) if way.algorithm == "nvls" and on.servers > 1 else (within, across)[on.servers > 1]
@@ -267,13 +267,13 @@ def _point_to_point(operation: str, around: GroupNetwork) -> LibraryChoice | Non
 
 
 def _nodes(around: GroupNetwork) -> tuple[int, ...]:
-    """Return servers x ranks of a server, if there are several of both and the group is in their order; else ()."""
+    """Return (servers, ranks of a server) if both are above 1 and the group is in this order; else ()."""
     each = around.ranks // around.hosts
     return (around.hosts, each) if around.in_order and around.hosts > 1 and each > 1 else ()
 
 
 def _catalogue_name(operation: str, found: NcclChoice, around: GroupNetwork) -> AlgorithmOnDims:
-    """Return the algorithm of the catalogue that sends the same as NCCL would.
+    """Return the algorithm of the catalogue that sends the same data as NCCL's choice.
 
     Within one server, all rings are the same ring, and trees are chains.
     """

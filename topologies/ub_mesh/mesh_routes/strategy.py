@@ -27,7 +27,7 @@ from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
 
 
 class Strategy(NamedTuple):
-    """The paths that one routing strategy uses."""
+    """A routing strategy of UB-Mesh: how many extra hops its paths may have, and which paths it uses."""
 
     detours: int  # hops that a path may have more than the shortest
     by_channel: bool  # whether the channels of a pair take its paths in turn
@@ -71,7 +71,7 @@ def mesh_router(links: Router, dims: tuple[int, ...], routing: str) -> Router:
 
 
 def _route(links: Router, known: MeshPaths, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of pairs within a mesh, each on the path that its channel takes."""
+    """Return the routes of pairs within a mesh; the channel of a message selects its path."""
     nodes, lanes = walk_paths(known, src, dst, key)
     here, there = nodes[:, :-1], nodes[:, 1:]
     hops = here != there
@@ -126,7 +126,7 @@ def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: Fa
 
 
 def _notice_time(left: Topology, ends: Sequence[int], nodes: I64) -> int:
-    """Return the ticks until the last of some nodes gets a notice from the nearest end of a failed part that can reach it."""
+    """Return the ticks until the last of the given nodes has a notice from an end of the failed part."""
     src, dst = np.repeat(column(ends, np.int64), len(nodes)), np.tile(nodes, len(ends))
     found = left.router(src, dst, np.zeros_like(src))
     pair, delay = np.repeat(np.arange(len(src)), found.hops), np.zeros(len(src), np.int64)
