@@ -1,4 +1,7 @@
-"""Equivalence of numbered things: connected components, orbits under permutations, and groups of equal rows."""
+"""Equivalence of numbered things: connected components, orbits under permutations, and groups of equal rows.
+
+The builder of a fabric declares such permutations of its nodes as symmetries, most often shifts along an axis.
+"""
 
 from math import prod
 from typing import Any, NamedTuple

@@ -1,4 +1,9 @@
-"""Files and folders that a user names: they are read up to a size limit, checked early, and written atomically."""
+"""Files and folders that a user names: they are read up to a size limit, checked early, and written atomically.
+
+The bytes of an output go to a draft in the same folder, which takes the file's name once it is whole. A program that reads the
+file meanwhile, or after a crash, sees the old file or the new one. A stream, such as /dev/stdout, /dev/null or a named pipe,
+takes the bytes as they come.
+"""
 
 import logging
 import os

@@ -1,4 +1,8 @@
-"""The registry of the catalogue: it stores things by name, finds them, and parses texts that name them."""
+"""The registry of the catalogue: it stores things by name, finds them, and parses texts that name them.
+
+The packages of the catalogue are found by the entry points of the group `emu.catalogue`. Every module in them is imported, and
+files its things by a decorator. So a new collective, topology or model is one new file.
+"""
 
 import difflib
 import importlib

@@ -1,4 +1,8 @@
-"""Digests of the code on which results depend: Emu's own, the catalogue's, and the user's; they name stored results."""
+"""Digests of the code on which results depend: Emu's own, the catalogue's, and the user's; they name stored results.
+
+A user's code is every file that files something, with the modules that it imports, in functions too, without Python's own and
+installed ones. Files that such code reads by itself are not known here.
+"""
 
 import ast
 import hashlib

@@ -1,4 +1,10 @@
-"""Files that Emu stores for itself between commands, in the user's cache folder, up to a size limit for each kind."""
+"""Files that Emu stores for itself between commands, in the user's cache folder, up to a size limit for each kind.
+
+A file is named by the digest of what it was made from. So it never goes stale, two processes that write the same file write the
+same bytes, and any file may be deleted at any time. Files are read only where no other user can have written them.
+
+A table of JSON values by key in an SQLite file, which several processes and threads read and write at one time.
+"""
 
 import hashlib
 import json

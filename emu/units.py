@@ -1,4 +1,8 @@
-"""Units: functions that parse and print sizes, rates and times; virtual time is counted in integer ticks of 1 fs."""
+"""Units: functions that parse and print sizes, rates and times; virtual time is counted in integer ticks of 1 fs.
+
+Sizes are bytes, rates bytes per second. `GB` is 10**9, `GiB` 2**30; `Gb/s` (bits) is taken on input only. A bare K, M or G is
+refused: half of the field means 10**3 by it, the other half 2**10.
+"""
 
 import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation

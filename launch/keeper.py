@@ -1,4 +1,11 @@
-"""The parent process of a command: it runs the command in a child, and ends everything that the child leaves behind."""
+"""The parent process of a command: it runs the command in a child, and ends everything that the child leaves behind.
+
+The child ends, and cleans up, if this process is killed. If the child is killed, this process ends the processes that the
+child has started, and prints the cause. Signals that are sent to this process alone are passed on. All this needs Linux;
+elsewhere the command runs in the process that was started.
+
+Ctrl-C and SIGTERM: each raises an error that ends the command, and raises it again where Python ignores the first one.
+"""
 
 import importlib
 import os

@@ -1,4 +1,7 @@
-"""Per-process services that every rank of a script uses: profilers, operator registration, signals, exits, spawns."""
+"""Per-process services that every rank of a script uses: profilers, operator registration, signals, exits, spawns.
+
+Parts of PyTorch that open connections of their own, beside the process groups, are refused or reported.
+"""
 
 import atexit
 import logging

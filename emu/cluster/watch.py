@@ -1,4 +1,9 @@
-"""The watch over ranks: a thread that finds a rank that does not come back while all others wait, and reports it."""
+"""The watch over ranks: a thread that finds a rank that does not come back while all others wait, and reports it.
+
+Waits that Emu knows hand on the baton, so a deadlock among them is named at once. What is left is what a rank does without
+asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has the baton. The rank
+may be one of another process, whose place is asked for. When somebody interrupts a run, such a rank is ended where it is.
+"""
 
 import ctypes
 import logging

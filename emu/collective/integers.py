@@ -1,4 +1,8 @@
-"""A second proof of a schedule, which runs it on random integers, independently of the first proof."""
+"""A second proof of a schedule, which runs it on random integers, independently of the first proof.
+
+The integers have 64 bits and wrap around, so that a sum with a missing or repeated value is right only by chance. An empty cell
+of a rank holds noise until it is first written. An empty cell of a helper holds 0 when it is first added to.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""Operations: which rank has which blocks at the start, and which blocks each rank wants at the end."""
+"""Operations: which rank has which blocks at the start, and which blocks each rank wants at the end.
+
+Letters: N ranks, B blocks. A block that one rank has is copied; a block that several ranks have is summed.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

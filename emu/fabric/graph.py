@@ -1,4 +1,9 @@
-"""The graph, which is the engine's input (tasks with sizes, hops and predecessors), and the timeline, its output."""
+"""The graph, which is the engine's input (tasks with sizes, hops and predecessors), and the timeline, its output.
+
+A schedule on a placement and a whole training step are both graphs. The timeline has the integer ticks (of 1 fs) at which each
+task started, left and ended. An error about one task is worded in the terms of the code that made the graph. Letters: V tasks,
+L links, H hops, E predecessor edges.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,9 @@
-"""Lowering: a schedule on a placement becomes a graph of tasks, each a message with its route and its predecessors."""
+"""Lowering: a schedule on a placement becomes a graph of tasks, each a message with its route and its predecessors.
+
+Every schedule takes one path. Its rows become classes of tasks. The classes are placed on the nodes of one group, or of several
+equal groups. Each class then becomes one task in every copy that stands for others; without a symmetry each copy stands for
+itself alone. Letters: K slots, G groups, P participants of each, M messages of a copy, D copies.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

@@ -1,4 +1,13 @@
-"""One rank's share of an embedding, a layer or a head: its operators, cut by the plan, for the tokens of one pass."""
+"""One rank's share of an embedding, a layer or a head: its operators, cut by the plan, for the tokens of one pass.
+
+Rows of tokens that travel to experts are spread evenly, or as a run had them. N ranks of one stage, EP of them share the
+experts of a layer, ETP an expert.
+
+Software may pad a vocabulary that tensor parallelism does not divide. Source: Megatron-LM (commit d98e8a64),
+megatron/training/vocab_utils.py, `calculate_padded_vocab_size`: to a multiple of 128 * tp, 128 being the default of
+`make_vocab_size_divisible_by`. It pads every vocabulary; here a vocabulary that tp divides stays as the model's source prints
+it, which is usually a padded size already.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

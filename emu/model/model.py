@@ -1,4 +1,11 @@
-"""Models as plain data: the operators of each part give parameters, FLOPs and memory; and the registry of models."""
+"""Models as plain data: the operators of each part give parameters, FLOPs and memory; and the registry of models.
+
+A model is an embedding, layers of one or more kinds, and a head (final norm, output product, loss). A part's operators stand
+in the order in which they run. Sums here are over the whole model and one sequence; `tp` cuts what is sharded.
+
+A word names a model: a name of the catalogue, or a TOML file that names an architecture of the catalogue and gives sizes of
+one's own, the fields of the architecture's configuration.
+"""
 
 import types
 import typing

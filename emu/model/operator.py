@@ -1,4 +1,8 @@
-"""The operators of a model: parameters, FLOPs, elements moved and saved; and the share of each on one rank."""
+"""The operators of a model: parameters, FLOPs, elements moved and saved; and the share of each on one rank.
+
+All figures are for the given tokens, before any cut by tensor or expert parallelism (`ModelOperator.on` cuts). A multiply-add
+is 2 FLOPs. Elements that are read and those that are written add up; parameters are apart.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

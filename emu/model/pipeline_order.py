@@ -1,4 +1,11 @@
-"""The orders of a pipeline: the turns of each place, that is, passes of microbatches and messages between stages."""
+"""The orders of a pipeline: the turns of each place, that is, passes of microbatches and messages between stages.
+
+Letters: P stages of ranks, V virtual stages of a rank, M microbatches. Two orders split a backward pass in two, so that weight
+gradients fill bubbles, and are V-shaped: the second stage of a place is the mirror of the first. Sources: GPipe (Huang et al.,
+2019); 1F1B and interleaved 1F1B (Narayanan et al., SC21, section 2.2); ZB-V (Qi et al., Zero Bubble Pipeline Parallelism
+(2023), section 6); DualPipeV (DeepSeek-V3 (2024), DualPipe, cut in half). All are as PyTorch 2.13 has them, and so are the
+places of sends and receives (torch/distributed/pipelining/schedules.py).
+"""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence

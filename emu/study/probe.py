@@ -1,4 +1,12 @@
-"""Probes: kernels that are run and timed on this machine, for the calibration of a device and the check of its model."""
+"""Probes: kernels that are run and timed on this machine, for the calibration of a device and the check of its model.
+
+The same code runs on a CPU and on CUDA; only sizes differ, because a GPU needs larger kernels to be full.
+
+Small models of one layer run every kernel that a step of a larger one runs, and each of these kernels is timed by itself. It is
+called a few times on the operands that it has in the step, after other memory was written, so that no cache holds them. It
+finds them like this in a step, between all others. The median of these times counts, and of steps too: on a machine with other
+users, a short call has undisturbed moments, a step has none.
+"""
 
 import time
 from collections import defaultdict

@@ -1,4 +1,7 @@
-"""The time of one collective on an idle fabric without data, and lower bounds of that time."""
+"""The time of one collective on an idle fabric without data, and lower bounds of that time.
+
+Bounds are the time of the busiest link, and that of chains of messages. S rows, M messages, P participants, K slots.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,8 @@
-"""The registry of topologies, and the parser of texts such as `NAME:VARIANT:key=value,...`."""
+"""The registry of topologies, and the parser of texts such as `NAME:VARIANT:key=value,...`.
+
+The arguments of a builder are its settings; their annotations say how each is read and shown. Arguments that several builders
+share may be one dataclass: its fields are settings as well.
+"""
 
 import inspect
 import re

@@ -1,4 +1,9 @@
-"""One step of a role in a canonical form, in which two traces are compared: requests, computations, and their order."""
+"""One step of a role in a canonical form, in which two traces are compared: requests, computations, and their order.
+
+Marks are dropped. Consecutive computations of a stream are one piece of work if nothing else begins or ends between them. Waits
+are reduced to counts: how many requests of each queue, and how many pieces of work of each stream, come before.
+E events of a role, C requests and W pieces of work of the step, Q queues and streams.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,4 +1,9 @@
-"""The trace of a run: the events of each role, as columns, without times."""
+"""The trace of a run: the events of each role, as columns, without times.
+
+R roles, N ranks, E events, W waits, S split sizes, G groups, P parts of memory. Ranks that did exactly the same share a role,
+and so its events. Ranks wait for one another only in calls: the members of one (group, instance) belong together, and so do
+both ends of one message, the n-th of its (group, src, dst, tag).
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Answers to the rows of papers, computed by one or several processes, and cached between commands."""
+"""Answers to the rows of papers, computed by one or several processes, and cached between commands.
+
+Each answer is computed once, until the code or its inputs change, and kept between commands.
+"""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,9 @@
-"""The process that hosts Ray for ranks as actors: `launch.ray.process` runs it as a script."""
+"""The process that hosts Ray for ranks as actors: `launch.ray.process` runs it as a script.
+
+It gets jobs through a pipe, passes them to actors, and ends with that pipe. It knows nothing of Emu: a job is a pickled
+function of (process, host) that returns an object with a field `how`. As this is `__main__`, actors get their class by value,
+whatever packages are in the folder where they start.
+"""
 
 import pickle
 import sys

@@ -1,4 +1,10 @@
-"""The handle of the process that hosts Ray: it is started, sent jobs, and ended with all its processes."""
+"""The handle of the process that hosts Ray: it is started, sent jobs, and ended with all its processes.
+
+Ray prints warnings and errors to any terminal that it finds, takes over signals and writes the environment. In a process of its
+own its output goes to a log file, and the end of that process tree ends Ray.
+
+The options of Ray's actors, in Ray's own words: `--ray-options FILE.toml`.
+"""
 
 import os
 import secrets

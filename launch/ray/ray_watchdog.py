@@ -1,4 +1,8 @@
-"""The watchdog of a Ray: it ends all of Ray's processes and removes its files when its parent is gone."""
+"""The watchdog of a Ray: it ends all of Ray's processes and removes its files when its parent is gone.
+
+It ends all processes that Ray has started, and removes Ray's folder and log, when its parent is gone or asks it to end. It does
+nothing else, so that it can do so at any moment.
+"""
 
 import os
 import select

@@ -1,4 +1,11 @@
-"""The process that hosts Ray for a pool of tasks: `launch.ray.process` runs it as a script."""
+"""The process that hosts Ray for a pool of tasks: `launch.ray.process` runs it as a script.
+
+It gets jobs through a pipe, has Ray do each as a task, and sends back the results as they come. It knows nothing of Emu: the
+work is a pickled function of a pickled job that returns how the job ended and its pickled result. As this is `__main__`,
+workers of Ray get the function of a task by value.
+
+Ray does not tell which tasks it has tried again. So it tries none again here; this process starts them again, and counts.
+"""
 
 import pickle
 import socket

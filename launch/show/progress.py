@@ -1,4 +1,9 @@
-"""Progress of long operations: silent by default, on stderr for the command line, or by a user's callback."""
+"""Progress of long operations: silent by default, on stderr for the command line, or by a user's callback.
+
+On a terminal it is a bar, with the rows that are known above it. Elsewhere it is a line for each row that is known, and a line
+whenever nothing was said for four seconds, so that a busy machine is not silent for more than five. Nothing is shown in the
+first two seconds.
+"""
 
 import importlib
 import logging

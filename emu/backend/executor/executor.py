@@ -1,4 +1,7 @@
-"""The execution of a schedule on real tensors, for the ranks of this process, with messages to other processes."""
+"""The execution of a schedule on real tensors, for the ranks of this process, with messages to other processes.
+
+A compiled program is interpreted: its operations are applied to memories, and its messages go over the wire.
+"""
 
 import threading
 from collections import OrderedDict

@@ -1,4 +1,10 @@
-"""The cells that a schedule uses: the round of the first write of each, and its memory before and after that round."""
+"""The cells that a schedule uses: the round of the first write of each, and its memory before and after that round.
+
+A cell is a slot of a participant. If translations give the rows of all ranks from those of rank 0, all cells that they map to
+one another have one number, because they are treated alike. A rank's data is read from its input until the schedule first
+writes it. A written slot lives in the output if the rank wants it, else in scratch. So no input is overwritten, and nothing is
+copied without need. P participants, B blocks, K slots.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,4 +1,8 @@
-"""The transport of messages between processes: gloo's point-to-point transfers."""
+"""The transport of messages between processes: gloo's point-to-point transfers.
+
+One gloo group of all processes serves every group of the job. All processes carry out requests in one order, so a message needs
+no name: gloo keeps the messages between two processes in the order in which both ends start them.
+"""
 
 import socket
 from collections.abc import Callable, Sequence

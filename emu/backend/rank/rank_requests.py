@@ -1,4 +1,8 @@
-"""The requests of a rank: an operation on a group, with its tensors as flat buffers; one function for each kind."""
+"""The requests of a rank: an operation on a group, with its tensors as flat buffers; one function for each kind.
+
+N ranks of the group; an input or output is [elements], contiguous, of one dtype. Tensors are taken by `.data`, so that writes
+do not count as changes for autograd, as with PyTorch's own backends.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

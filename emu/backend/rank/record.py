@@ -1,4 +1,12 @@
-"""The recorder of each rank's events, from which a trace is made: operators, requests, waits, and steps."""
+"""The recorder of each rank's events, from which a trace is made: operators, requests, waits, and steps.
+
+A blocked host thread is no dependency; only a wait is one. A future for which DDP waits in C++, unseen, is joined at the end of
+the backward pass that took it, any other future at the next optimizer step. Step 0 is set-up, up to the first forward pass of a
+module, and everything after the last optimizer step; each optimizer step ends a step.
+
+Ranks of one process whose program declares that they compute the same are counted once: of the others only the requests are
+recorded, which must equal those of the counted rank.
+"""
 
 import threading
 import weakref

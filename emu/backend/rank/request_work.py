@@ -1,4 +1,11 @@
-"""A `Work` object whose failure is seen by `wait()`, by its future in Python, and by C++ code that waits on it."""
+"""A `Work` object whose failure is seen by `wait()`, by its future in Python, and by C++ code that waits on it.
+
+PyTorch's own `_create_work_from_future(f).wait()` never raises, and `Future.set_exception` is no error to C++. With either
+alone, the survivors of a dead rank would continue as if nothing had happened.
+
+A sum of sparse tensors is one Work of three requests, as with gloo: for the number of entries of each rank, for their places,
+and for their values. The first is waited for at once, because the size of the others follows from it.
+"""
 
 import math
 import sys

@@ -1,4 +1,7 @@
-"""The lines of the user's program that made a request or raised an error, and tracebacks reduced to such lines."""
+"""The lines of the user's program that made a request or raised an error, and tracebacks reduced to such lines.
+
+The user's files are all files but Python's own, installed ones, and Emu's.
+"""
 
 import os
 import sys

@@ -1,4 +1,9 @@
-"""The order of work on one rank's streams: work on one stream runs in order, and streams run in parallel."""
+"""The order of work on one rank's streams: work on one stream runs in order, and streams run in parallel.
+
+An event is a number: its place among all events that the rank issued. Events of one queue end in their order: the computations
+of a stream, the collectives of a group. So a clock, which is the last event of each queue, describes all events that have ended
+at a moment.
+"""
 
 import threading
 from collections.abc import Hashable, Iterator, Mapping

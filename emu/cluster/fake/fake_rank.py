@@ -1,4 +1,7 @@
-"""One rank of a script, run on tensors without data until a step repeats the requests of the step before."""
+"""One rank of a script, run on tensors without data until a step repeats the requests of the step before.
+
+The other members of its process groups do not exist: each is assumed to make this rank's requests, with the same data.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

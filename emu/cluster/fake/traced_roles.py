@@ -1,4 +1,7 @@
-"""The ranks of a script that are traced, the ranks that each of them represents, and the trace of all ranks."""
+"""The ranks of a script that are traced, the ranks that each of them represents, and the trace of all ranks.
+
+N ranks, D dims of all meshes, R traced ranks.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

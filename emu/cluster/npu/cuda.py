@@ -1,4 +1,9 @@
-"""The replacements of functions in `torch.cuda` and `torch.accelerator`, one table a module; other names are refused."""
+"""The replacements of functions in `torch.cuda` and `torch.accelerator`, one table a module; other names are refused.
+
+The memory of an NPU is that of the rank's tensors; there is no allocator, so that reserved memory equals allocated memory. A
+CPU and its NPU share one random generator. The time of an event is virtual in a paced run, else that of the host, because the
+fabric is timed after the script.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

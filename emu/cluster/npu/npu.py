@@ -1,4 +1,11 @@
-"""The emulated device (NPU) that a script sees as `cuda`, and the PyTorch functions that take a device."""
+"""The emulated device (NPU) that a script sees as `cuda`, and the PyTorch functions that take a device.
+
+Each rank has one emulated device. The name is translated where it enters PyTorch, and a tensor shows where it really is:
+`torch.device("cuda", 0)` is PyTorch's own object, but a tensor or a module that is put or made there is on the CPU; its
+`device` is `cpu` and its `is_cuda` False, as for meshes. So PyTorch and libraries take the path of a CPU, which works here, and
+not that of a GPU, which would fail at the first kernel. `x.to("cuda")` and `x.cpu()` return a copy of x, as between a host and
+its device.
+"""
 
 import threading
 from collections.abc import Callable, Iterator

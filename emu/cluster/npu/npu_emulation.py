@@ -1,4 +1,9 @@
-"""All replacements by which a script finds NPUs while its ranks run, and their removal; or the refusal of NPUs."""
+"""All replacements by which a script finds NPUs while its ranks run, and their removal; or the refusal of NPUs.
+
+The methods of a tensor that copy it to an NPU or back to the host are here. If autograd records, nothing is copied, because a
+parameter must stay the object that its optimizer has. A tensor on the host does not count in the NPU's memory, and a copy
+between the two is not in the trace. Changes in modules that load slowly are made once a script has loaded them.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The fabric of a paced run: it receives requests from ranks and decides when each is answered, by this host's clock."""
+"""The fabric of a paced run: it receives requests from ranks and decides when each is answered, by this host's clock.
+
+There is one for all ranks of a job, in any process: messages that are under way at the same time share the links.
+"""
 
 import threading
 from collections import defaultdict

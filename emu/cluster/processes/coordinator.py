@@ -1,4 +1,8 @@
-"""The coordinator of a job: processes send it their ranks' requests; it matches them and orders their execution."""
+"""The coordinator of a job: processes send it their ranks' requests; it matches them and orders their execution.
+
+It knows as much of all ranks as threads of one process know of one another. So requests that do not agree, and deadlocks, are
+found at once and reported in the same words. Every process gets the orders in the same sequence.
+"""
 
 import logging
 import os

@@ -1,4 +1,7 @@
-"""A job whose ranks are in several processes, in the form that is sent to each process."""
+"""A job whose ranks are in several processes, in the form that is sent to each process.
+
+Emu's log messages in these processes go to the process that started the job, where a person sees them.
+"""
 
 import logging
 import os

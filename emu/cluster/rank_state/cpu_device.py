@@ -1,4 +1,7 @@
-"""The CPU as a device with streams and events, so that a rank can use them as on an accelerator."""
+"""The CPU as a device with streams and events, so that a rank can use them as on an accelerator.
+
+Streams and events report the order of events to the recorder; storage that changes its size reports it to the counter.
+"""
 
 import logging
 import time

@@ -1,4 +1,7 @@
-"""Changes of per-process state: attributes replaced while ranks run, and state that each rank has separately."""
+"""Changes of per-process state: attributes replaced while ranks run, and state that each rank has separately.
+
+The state is saved and loaded whenever another rank runs.
+"""
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,8 @@
-"""Interception of the moment at which a thread returns from native code to Python, from another thread."""
+"""Interception of the moment at which a thread returns from native code to Python, from another thread.
+
+Python calls back before the next instruction of the thread that was blocked: by `sys.monitoring`, or, before Python 3.12, by a
+trace function that one thread may give another. Nothing is paid for it where no thread is blocked.
+"""
 
 import ctypes
 import sys

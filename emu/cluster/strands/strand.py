@@ -1,4 +1,7 @@
-"""A strand: one thread of a rank, either that of its program, or one that the program or a library starts."""
+"""A strand: one thread of a rank, either that of its program, or one that the program or a library starts.
+
+All strands of a rank belong to the same emulated process: they have the same process groups, environment and random state.
+"""
 
 import os
 import threading

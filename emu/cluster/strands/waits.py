@@ -1,4 +1,13 @@
-"""Waits of strands, during which they hand the baton on: for locks, sleeps, files, sockets and processes."""
+"""Waits of strands, during which they hand the baton on: for locks, sleeps, files, sockets and processes.
+
+A thread that belongs to no rank waits for locks in the system's own way.
+
+While a strand waits for files, sockets, pipes or other processes, other strands run if its rank has other threads, because one
+of these may bring what it waits for. The strand looks for it at times of the baton's own clock, so that what another strand
+brings is seen at the same moment in every run. A rank without other threads keeps the baton, unless it waits until a time. Data
+from a process that a rank has started are taken only when no strand is ready: otherwise the speed of the process would decide
+after which turn of the baton the strand goes on.
+"""
 
 import asyncio
 import math

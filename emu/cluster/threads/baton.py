@@ -1,4 +1,9 @@
-"""The baton of strands: only the strand that has it runs, and it is handed on at the same points in every run."""
+"""The baton of strands: only the strand that has it runs, and it is handed on at the same points in every run.
+
+Some state exists once in a process, although every rank needs its own, such as random generators and the environment. It is
+swapped when the baton goes to a strand of another rank. A strand is named by its number; the number of the strand of a rank's
+program is that of the rank.
+"""
 
 import math
 import threading

@@ -1,4 +1,8 @@
-"""The isolation of ranks in one process: each rank gets its own copy of PyTorch's per-process state."""
+"""The isolation of ranks in one process: each rank gets its own copy of PyTorch's per-process state.
+
+All replacements are undone at the end. Process groups get names on which all members agree, whatever other groups each of them
+has made.
+"""
 
 import itertools
 import sys

@@ -1,4 +1,9 @@
-"""A linear layer with DTensor weights as one autograd step, in place of the twelve operators that DTensor runs."""
+"""A linear layer with DTensor weights as one autograd step, in place of the twelve operators that DTensor runs.
+
+The step computes the same as DTensor, on the same tensors in the same order. It is taken if the weights are cut by columns or
+by rows. Otherwise DTensor's own operators run. They also run if hooks receive saved tensors: recomputation stops before the
+last product whose result it does not need, and as one step of autograd that product would run first.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache

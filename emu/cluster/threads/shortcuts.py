@@ -1,4 +1,8 @@
-"""Shortcuts through PyTorch: results that DTensor computes for each rank are computed once for all ranks of a process."""
+"""Shortcuts through PyTorch: results that DTensor computes for each rank are computed once for all ranks of a process.
+
+DTensor's own caches distinguish meshes, and the meshes of two ranks are never equal; the cache of shapes here ignores meshes.
+The shapes of most results of DTensor's operators are computed without fake tensors.
+"""
 
 import importlib
 import sys

@@ -286,7 +286,10 @@ def _turn_edges(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edge
 
 
 def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translations) -> tuple[I64, I32, Bool, I64]:
-    """Return the edges between classes, without duplicates, and each edge's distance to the rank of the predecessor."""
+    """Return the edges between classes, without duplicates, and each edge's distance to the rank of the predecessor.
+
+    A message that arrives at rank 0 is replaced by its class.
+    """
     start, pred, left = edges
     joins = np.arange(len(start) - 1 - n_tasks - len(back))
     number = np.concatenate((np.arange(n_tasks), np.arange(len(back)), n_tasks + joins))

@@ -1,4 +1,8 @@
-"""Predecessor edges, which say which task waits for which, and the columns of a graph that they become."""
+"""Predecessor edges, which say which task waits for which, and the columns of a graph that they become.
+
+Compiled loops give the edges and hops of each class of tasks to every copy that stands for others. Letters: V tasks, E edges,
+C classes, D copies of each class, one after another, R pairs, U distinct distances between copies.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

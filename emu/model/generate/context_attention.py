@@ -1,4 +1,9 @@
-"""Attention with context parallelism on a generated step: each rank of cp has a part of each sequence."""
+"""Attention with context parallelism on a generated step: each rank of cp has a part of each sequence.
+
+`emu.model.parallel.context_parallel` executes it. The bytes that it moves besides the attention itself were counted as those of
+`emu.model.stack.passes`. All amounts are of one pass of one rank. Source: PyTorch,
+torch/distributed/tensor/experimental/_context_parallel/_attention.py.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,8 @@
-"""The handling of a rank's gradients: they are accumulated over the passes of a step, then reduced over data parallelism."""
+"""The handling of a rank's gradients: they are accumulated over the passes of a step, then reduced over data parallelism.
+
+Gradients of experts to which token rows are sent are reduced over the ranks that have copies of these experts (`edp`), block by
+block. `emu.model.parallel.expert_parallel.ExpertGradientSum` does this when the step is executed.
+"""
 
 from collections.abc import Hashable, Iterable
 from functools import cached_property

@@ -1,4 +1,8 @@
-"""The forward and backward of a part of a model in PyTorch's eager mode, one operator after another, with its requests."""
+"""The forward and backward of a part of a model in PyTorch's eager mode, one operator after another, with its requests.
+
+Between the operators stand the requests of their modules, at the begin and end of each: tensor and sequence parallelism, and
+the rows of experts.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,4 +1,9 @@
-"""The handling of weights that FSDP2 shards: weights are gathered for each layer, and gradients are scattered after it."""
+"""The handling of weights that FSDP2 shards: weights are gathered for each layer, and gradients are scattered after it.
+
+Gathers and scatters run on streams of their own. In the forward, a layer is gathered while the layer before it is computed; in
+the backward, while the layer after it is computed. The embedding and the head are one group, the *root*, whose weights stay
+whole from the forward to the end of the backward. Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
+"""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,8 @@
-"""The passes of one stage on one rank, the handling of its gradients, and its messages to neighbouring stages."""
+"""The passes of one stage on one rank, the handling of its gradients, and its messages to neighbouring stages.
+
+The orders of a pipeline are those of PyTorch's schedules, which also say where a send is awaited.
+Source: torch/distributed/pipelining/schedules.py.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

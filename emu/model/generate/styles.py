@@ -261,7 +261,10 @@ def _sorted_backward(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
 
 
 def _rows_there(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
-    """Return the requests that send token rows to the ranks of their experts (ep), and gather them over etp."""
+    """Return the requests that send token rows to the ranks of their experts (ep), and gather them over etp.
+
+    The ranks of etp share the weights of an expert.
+    """
     shared = _moved(share, "etp", "all_gather", routed.here, (sum(routed.taken),))
     return *_moved(share, "ep", "all_to_all", routed.most, routed.given), *shared
 

@@ -1,4 +1,8 @@
-"""The tape: the events of one role in the order in which they are issued, with repeated stretches stored once."""
+"""The tape: the events of one role in the order in which they are issued, with repeated stretches stored once.
+
+Each kernel is a computation of its own, because its time is the longer of that of its FLOPs and that of its bytes: several
+kernels counted as one would take too little time.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace

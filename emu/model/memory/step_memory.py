@@ -1,4 +1,10 @@
-"""The bytes that live on one rank during a pass and during the whole step, and the memory of a host of all ranks."""
+"""The bytes that live on one rank during a pass and during the whole step, and the memory of a host of all ranks.
+
+The bytes that a forward keeps live until its backward. Beside them live the gradients of an operator's output, inputs and
+parameters; the gradient of a residual lives until both of its branches are done. Bytes that recomputation drops live again for
+one layer at a time. Sharded weights and scattered gradients are counted where they are requested
+(`emu.model.generate.sharded_states`). Weights, the optimizer's state and buffers live during the whole step.
+"""
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping

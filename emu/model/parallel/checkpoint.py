@@ -1,4 +1,8 @@
-"""Checkpoints in a folder by PyTorch's distributed checkpoint (DCP), which any number of ranks can load again."""
+"""Checkpoints in a folder by PyTorch's distributed checkpoint (DCP), which any number of ranks can load again.
+
+Each rank writes its parts of weights and of AdamW's states with their places in the whole, so a plan with other parts can read
+them. DCP stores these places in a pickle; only DCP's own records are loaded from it, because a folder may come from anybody.
+"""
 
 import pickle
 from collections.abc import Iterator, Mapping

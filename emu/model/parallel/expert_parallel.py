@@ -1,4 +1,21 @@
-"""Expert parallelism: each rank has some experts, and rows of tokens are sent to them and back."""
+"""Expert parallelism: each rank has some experts, and rows of tokens are sent to them and back.
+
+Experts are sharded over `ep` by their number, and over `etp` by the columns of their first products and the rows of their last.
+A rank routes its own tokens. An all_to_all over `ep` takes each row to a rank of its expert: first the number of rows of each
+expert, if no capacity fixes it, then the rows. An all_gather over `etp` brings the rows of all ranks that share the experts.
+After the experts a reduce_scatter over `etp` sums their results, and an all_to_all brings the rows back. Backward, the same
+happens in the other direction.
+
+Under tensor parallelism each rank's own tokens are those that sequence parallelism gives it. Without sequence parallelism,
+where Megatron-LM trains no experts, the tokens of the block are cut over `tp` as with it, and the result is gathered: so no
+token is sent twice. Source: Singh et al., A Hybrid Tensor-Expert-Data Parallelism Approach (2023), section 5.1 (duplicate token
+dropping).
+
+Loss is a mean over dp * cp ranks, and the ranks of `edp` that have an expert see each token once: so the sum of their gradients
+divided by dp * cp is that of one process. Megatron-LM has the same as an average over edp, times edp / (dp * cp).
+
+Source: Megatron-LM, core/transformer/moe/token_dispatcher (the all-to-all one) and core/distributed.
+"""
 
 from collections.abc import Iterable
 from typing import Any

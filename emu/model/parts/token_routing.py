@@ -1,4 +1,9 @@
-"""The routing of tokens to experts, and the sorting of token rows by expert."""
+"""The routing of tokens to experts, and the sorting of token rows by expert.
+
+N tokens, E experts, K of them for each token, R = N * K rows that go to experts, or E * C if an expert takes C rows at most.
+Sources: Fedus et al., Switch Transformers (2021), section 2.2 (capacity, balancing loss); DeepSeek-AI, DeepSeek-V3 Technical
+Report (2024), section 2.1.2 (sigmoid scores, a bias that only chooses, node-limited groups).
+"""
 
 from dataclasses import dataclass
 from math import ceil
@@ -80,7 +85,10 @@ class Router(nn.Module):
 
 
 class _LossGradient(torch.autograd.Function):
-    """An autograd function that returns its first input, and whose backward gives the second, a loss, the gradient 1."""
+    """An autograd function that returns its first input, and whose backward gives the second, a loss, the gradient 1.
+
+    Source: Megatron-LM, MoEAuxLossAutoScaler.
+    """
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, loss: Tensor) -> Tensor:

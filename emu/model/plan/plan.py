@@ -1,4 +1,11 @@
-"""The plan of a training run: the sizes of its axes, its batch, and how states and activations are divided."""
+"""The plan of a training run: the sizes of its axes, its batch, and how states and activations are divided.
+
+A plan holds everything that changes the loss or the groups; a `Stack` holds what changes only time. Fields that a plan does not
+set have Megatron-LM's default.
+
+A rank counts the axes tp, cp, dp, pp, the first fastest: rank = tp + TP * (cp + CP * (dp + DP * pp)). Expert layers regroup the
+same TP * CP * DP ranks of a stage: rank of the stage = etp + ETP * (ep + EP * edp). Source: Megatron-LM, core/parallel_state.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields

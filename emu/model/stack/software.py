@@ -1,4 +1,7 @@
-"""The software of a stack as one value: its rules for kernels, gradients, memory and the search of plans."""
+"""The software of a stack as one value: its rules for kernels, gradients, memory and the search of plans.
+
+Each value is at the end. All other code asks a value for a rule, and compares no names.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""A cache of chosen algorithms in the user's cache folder, so that no command repeats a search."""
+"""A cache of chosen algorithms in the user's cache folder, so that no command repeats a search.
+
+A key is a digest of the fabric, of all other inputs and of all code that decides, also that of users. So an entry never goes
+stale.
+"""
 
 import sqlite3
 from contextlib import suppress

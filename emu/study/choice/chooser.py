@@ -1,4 +1,7 @@
-"""Choosers: functions that find the fastest algorithm for each request of a run, by timing those that fit."""
+"""Choosers: functions that find the fastest algorithm for each request of a run, by timing those that fit.
+
+A choice depends on the request and the topology alone. So every rank, every engine and every replay gets the same algorithm.
+"""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Faults at given times while the recorded steps of a job run, within the solver's own clock."""
+"""Faults at given times while the recorded steps of a job run, within the solver's own clock.
+
+V tasks, L links, N ranks.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

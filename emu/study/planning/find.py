@@ -1,4 +1,9 @@
-"""The search for the plan that trains a model fastest on one of several topologies, and the reasons why others are slower."""
+"""The search for the plan that trains a model fastest on one of several topologies, and the reasons why others are slower.
+
+A plan is ranked by its fastest placement. Candidates are timed as composed steps, by the best of a few choices of algorithms.
+Those near the best are timed once more, by the best of many choices. Then the best few are timed in full, as
+`emu.study.training.estimate` times a step, and ranked by this time.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""The steps that are timed: steps generated from a model and a plan, and recorded steps."""
+"""The steps that are timed: steps generated from a model and a plan, and recorded steps.
+
+N ranks, R roles.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress

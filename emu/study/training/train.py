@@ -1,4 +1,7 @@
-"""The training of a plan on emulated NPUs: the ranks learn what one process learns, and their step is timed."""
+"""The training of a plan on emulated NPUs: the ranks learn what one process learns, and their step is timed.
+
+Real steps run on emulated NPUs and are compared with one process. Their trace is then timed on each topology.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,7 @@
-"""Assembly of a topology from a description in any notation: nodes and cables are checked, and links and routes are made."""
+"""Assembly of a topology from a description in any notation: nodes and cables are checked, and links and routes are made.
+
+Letter: C rows of cables.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,10 @@
-"""The description of a topology, and a canonical order of its switches and tiers, whatever the order in the file."""
+"""The description of a topology, and a canonical order of its switches and tiers, whatever the order in the file.
+
+NPUs keep their numbers, because these are ranks. Colour refinement from the NPUs distinguishes switches by their cables. If
+switches with different neighbours still have one colour, one of them gets a colour of its own, and refinement goes on. Source:
+McKay and Piperno, Practical graph isomorphism, II, J. Symbolic Comput. 60 (2014). Letters: C rows of cables, V nodes, E ends of
+rows.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,12 @@
-"""The faults of a job as texts, from the command line, from a TOML file, or drawn at random by rates and a seed."""
+"""The faults of a job as texts, from the command line, from a TOML file, or drawn at random by rates and a seed.
+
+A file has `faults = ["link 3-7 at step 2", ...]`. Random faults are `random link=0.01 npu=0.002 slow=0.5 repair=2 seed=3`. A
+rate is the probability of a fault of each part in each step. `slow` is the share of faults that only slow a part down. `repair`
+is the number of steps that a fault lasts. With `every=1ms` the faults are at times, and each such span of time counts as a
+step.
+
+A part that comes and goes is `link 3-7 flaps 100ms every 2s from 10s to 20s`: a fault for each time that it is down.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

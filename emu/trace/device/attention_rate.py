@@ -1,4 +1,8 @@
-"""The rate of attention kernels, interpolated from a table by kernel, head size, mask, pass and length."""
+"""The rate of attention kernels, interpolated from a table by kernel, head size, mask, pass and length.
+
+A rate is a share of the device's peak at the clock that the peak is stated at. Between two lengths, or two head sizes, it is
+linear in the logarithm of the size; outside the table it is that of the nearest row. E events of a role.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache

@@ -1,4 +1,15 @@
-"""The time that an operator takes on one NPU, from its kernel and its shape."""
+"""The time that an operator takes on one NPU, from its kernel and its shape.
+
+- Arithmetic is done at the clock that the NPU sustains in a step, in relation to that at which its kernels were measured by
+  themselves: a property of the machine, apart from what share of its peak a kernel reaches.
+- A product takes its waves of tiles over the cores, each tile a main loop over K with a prologue and an epilogue, and a share
+  of its bytes that is not hidden under them; attention by one kernel its FLOPs (of a causal one half) at the rate of a table.
+- A kernel that adds rows to rows that repeat takes an atomic operation for each element, at the rate of the cache.
+- Nothing takes less than its bytes at a share of the memory's bandwidth, and everything else takes just that.
+- A kernel of a shape that was measured takes what was measured, and others what the model says, set right by those near it.
+Source: Williams et al., Roofline (2009).
+E events of a role.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

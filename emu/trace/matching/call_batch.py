@@ -1,4 +1,9 @@
-"""Batches of calls: equal calls of several groups of one communicator, which are lowered together as one schedule."""
+"""Batches of calls: equal calls of several groups of one communicator, which are lowered together as one schedule.
+
+A call is one collective call or one message. Batches follow one another in the order in which their calls come to their
+members. G groups of the trace; M calls of K kinds, where a kind is the calls of equivalent groups: I calls of P members in each
+group.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

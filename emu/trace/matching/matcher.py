@@ -1,4 +1,9 @@
-"""The matcher of requests: it finds the requests that make one collective call, and the two ends of each message."""
+"""The matcher of requests: it finds the requests that make one collective call, and the two ends of each message.
+
+A collective call is the n-th request of every member of a group. A message is the n-th send and the n-th receive of one queue:
+one group, sender, receiver and tag. The requests are those of the roles of a trace, or of one rank of each place of a step.
+G equivalent groups, A requesters of each; I calls of each group, of P members; C sends and receives on one of the groups.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

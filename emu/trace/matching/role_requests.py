@@ -1,4 +1,9 @@
-"""The requests of each role of a trace as columns, and the calls that equivalent groups make with them."""
+"""The requests of each role of a trace as columns, and the calls that equivalent groups make with them.
+
+Groups are equivalent if their members play the same roles, place by place, so that all of them make the same requests. A call
+states the sizes of its blocks where its members give blocks of uneven sizes, as in an all_to_all of experts' tokens.
+N ranks, G equivalent groups, A requesters of each; I calls of each group, of P members; C requests of a role; B blocks.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence

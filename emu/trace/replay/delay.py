@@ -1,4 +1,10 @@
-"""Collectives as delays: a collective without shared links, entered by all members at one time, becomes one delay."""
+"""Collectives as delays: a collective without shared links, entered by all members at one time, becomes one delay.
+
+The delay is as long as the collective takes when nothing else runs. The timeline that follows is then checked: if the
+conditions did not hold, the collective becomes messages.
+
+G groups of P participants, O groups that stand for all, L links, M messages; Q entries of members, W tasks that they wait for.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

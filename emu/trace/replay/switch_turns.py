@@ -1,4 +1,10 @@
-"""Turns of optical switches in a replay: a switch keeps its state, and turns if the next request needs another."""
+"""Turns of optical switches in a replay: a switch keeps its state, and turns if the next request needs another.
+
+The requests of a trace take turns on a switch in the order in which all their members have entered them, as a replay without
+turns has it. Where a member goes on before others have come, as after a broadcast, that order can let a rank wait for itself.
+Then messages take turns one by one, in the order in which they start without turns. Letters: B batches of calls, M messages,
+V tasks of the graph, Q switches that each message crosses.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple

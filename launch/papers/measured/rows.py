@@ -1,4 +1,7 @@
-"""The reader of published runs from a CSV file: model sizes, plan, and measured step time of each run."""
+"""The reader of published runs from a CSV file: model sizes, plan, and measured step time of each run.
+
+The columns are those of launch/data/measured/training.csv; other columns are ignored.
+"""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping

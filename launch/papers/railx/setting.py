@@ -1,4 +1,8 @@
-"""Training steps with five axes on rails that are divided among them (5, A.3) or shared in turns (5.2)."""
+"""Training steps with five axes on rails that are divided among them (5, A.3) or shared in turns (5.2).
+
+The order of axes is the paper's, [T, C, E, D, P]: expert groups stand outside those of CP, where Megatron-LM's are inside.
+Letters: T, C, E, D and P ranks of tensor, context, expert, data (of experts) and pipeline parallelism.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

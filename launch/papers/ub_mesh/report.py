@@ -1,4 +1,7 @@
-"""The UB-Mesh paper as a registered `Paper`: its rows, counted on built topologies or computed from its tables."""
+"""The UB-Mesh paper as a registered `Paper`: its rows, counted on built topologies or computed from its tables.
+
+Rows about collectives and routes are computed on built topologies.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial

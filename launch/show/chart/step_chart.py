@@ -1,4 +1,9 @@
-"""Charts of training steps: their parts, their times over a sweep, the steps of a faulty job, and plans of a search."""
+"""Charts of training steps: their parts, their times over a sweep, the steps of a faulty job, and plans of a search.
+
+The lines of a sweep are one for each topology and each combination of other sweeps. A job has the virtual time of each step,
+and the events before it. Plans are drawn by MFU against memory, with the line of those that no other plan beats in both. What
+faults waste is drawn over time, and by the share of the time that has so much waste or less.
+"""
 
 import re
 from collections.abc import Iterator, Sequence

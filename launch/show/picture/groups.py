@@ -1,4 +1,9 @@
-"""Merging of nodes into groups, for a topology that is too large to draw: NPUs by dimensions, switches by NPUs below."""
+"""Merging of nodes into groups, for a topology that is too large to draw: NPUs by dimensions, switches by NPUs below.
+
+Nothing is left out: what is too much to show is one group, so that nodes and cables still add up. Where a network is tiers of
+equal nodes, each tier is such a group; else the middle of many groups is one with an ellipsis. The kind of a switch is its
+distance from the NPUs, and its name. G groups.
+"""
 
 import re
 from collections import Counter

@@ -1,4 +1,7 @@
-"""The positions of nodes and labels in a picture: from the topology's own drawing, else computed from its links."""
+"""The positions of nodes and labels in a picture: from the topology's own drawing, else computed from its links.
+
+A label has a place, too, which no other label takes.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,19 @@
-"""The step of the ranks of a plan as Megatron-LM runs it, generated from a list of its requests."""
+"""The step of the ranks of a plan as Megatron-LM runs it, generated from a list of its requests.
+
+The modules beside this one say what each piece requests, and where that is written. Left out are requests for logs (the loss,
+counts of zeros), checks for NaN, and requests at the beginning of a run.
+
+At the end of a step gradients are reduced, those of copies made equal, the norm is found, and AdamW runs:
+
+- Parameters that sequence parallelism leaves whole (norms, biases after a sum, the router) and norms of heads have their
+  gradients added up over tp, in one all_reduce.
+- A tied embedding is added up over both ends of the pipeline.
+- The squares of gradients are added up: with the distributed optimizer over all ranks; without it over tp and pp, and apart
+  from them those of experts over etp, ep and pp. Megatron-LM makes one all_reduce of these ranks; here it goes axis by axis, as
+  a fabric would do it.
+Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/finalize_model_grads.py, megatron/core/optimizer/__init__.py
+(grad_stats_parallel_group), {clip_grads,optimizer}.py.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,27 @@
-"""The kernels of Megatron-LM for a part of a model: products with one input are merged, element-wise work is fused."""
+"""The kernels of Megatron-LM for a part of a model: products with one input are merged, element-wise work is fused.
+
+Each kernel knows whether the region that tensor parallelism cuts begins or ends with it. Source: Megatron-LM,
+megatron/core/tensor_parallel/layers.py; Narayanan et al. (SC21), section 2.3; Korthikanti et al. (2022), section 4.2.
+
+Over sequences of which each rank of cp has a part, keys and values of attention go round a ring, or are gathered:
+
+- `p2p`: CP blocks one after another, each beside the messages that bring the keys and values of the next: CP - 1 exchanges
+  forward; backward as many, and CP of the gradients of keys and values. The rank's own block is whole; of each other one a
+  causal mask leaves half. Source: Liu et al., Ring Attention (2023); Transformer Engine, context_parallel.py.
+- `all_gather`: all keys and values at once, and a reduce_scatter of their gradients. Source: Dubey et al. (2024), 3.3.2.
+
+The requests of a block of experts: token rows to their experts and back, and through the ranks that share an expert; with
+uneven rows, those of the rank with the fullest expert.
+
+Each rank has 1 / tp of the tokens. Their rows go to the ranks of `ep` that have their experts, and are gathered over `etp`;
+the experts' outputs are scattered over `etp` and go back. The backward does the same in the other order. Before, all ranks
+learn the number of rows of each expert, unless every expert is filled up to its capacity. Rows come by rank: where a rank has
+several experts they are sorted by expert, and sorted back. Source: Megatron-LM, core_v0.10.0,
+megatron/core/transformer/moe/token_dispatcher.py (alltoall).
+
+Without sequence parallelism (which Megatron-LM requires to train experts under tp) the ranks of tp have the same tokens: the
+rows that each got back are gathered there. Where they share every expert no row travels, and the outputs are added up.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,12 @@
-"""The lower bounds of candidate plans, from fast and loose to slow and tight."""
+"""The lower bounds of candidate plans, from fast and loose to slow and tight.
+
+In its own placement a candidate is bounded by the rates of the ports that serve its groups, then by the times of its requests.
+
+A quick bound counts the most frequent kind of layer. It is not above the bound of `emu.study.planning.bound.bound`, which
+counts all parts. In the quicker of two, one pass stands for plans of all microbatches. Where tiles fill all cores, a sequence
+takes no longer in a pass of more sequences than in a pass of fewer: more share the fixed time of a pass (weights read, messages
+begun). Own requests are timed only as far as is needed.
+"""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

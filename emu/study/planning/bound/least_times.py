@@ -1,4 +1,14 @@
-"""Lower bounds of the time of each request of a plan for a rank: for any placement, or for one placement."""
+"""Lower bounds of the time of each request of a plan for a rank: for any placement, or for one placement.
+
+In any placement and by any algorithm it is the time of the bytes that a rank itself sends and receives, over all links of an
+NPU: no message leaves before both its ends have entered, and a rank leaves when all its own messages are delivered. Each rank
+gives every slot of others that it adds to, and gets every slot of others that it wants, at least once.
+
+In one placement it depends on the NPUs of the groups alone. It is computed once, and used by many plans. A composed step takes
+no less, even if its requests wait for one another, share links, or have the messages of every rank.
+
+G is the number of groups, N the number of members of each.
+"""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress

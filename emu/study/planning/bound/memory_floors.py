@@ -1,4 +1,9 @@
-"""A lower bound of the memory of a plan's ranks, computed by a formula instead of a tape."""
+"""A lower bound of the memory of a plan's ranks, computed by a formula instead of a tape.
+
+It counts place 0 of a pipeline: weights, states of the optimizer, and what lives at one of three moments. At the first backward
+these are what the forwards before it keep; at the optimizer, all gradients; and in between, what the forwards of a later
+microbatch keep beside the gradients that earlier backwards have left. A silent tape counts more at each of these moments.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,9 @@
-"""The longest paths through the tapes of a plan's layers, and through the beginning and end of its step, on one rank."""
+"""The longest paths through the tapes of a plan's layers, and through the beginning and end of its step, on one rank.
+
+The passes of a layer are generated like those of the step, and take at least the longest path. Computations follow one another
+on a rank, and each takes the time of the device. Events that may overlap are left out: gradients of FSDP, and the requests of
+a stack that overlaps them.
+"""
 
 from abc import ABC, abstractmethod
 from collections import Counter

@@ -1,4 +1,9 @@
-"""The ladder of bounds: a search computes one tighter lower bound of a plan after another, as far as needed."""
+"""The ladder of bounds: a search computes one tighter lower bound of a plan after another, as far as needed.
+
+A plan is bounded in any placement: quickly, by its own passes, by reductions of gradients, and by all parts of the model; then
+in each of its placements by the links that serve its groups, and by the least times of its own requests. Bounds are those of
+`emu.study.planning.bound`; `frontier` lists the rungs.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress

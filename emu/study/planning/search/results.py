@@ -1,4 +1,10 @@
-"""The jobs of a search, the object that does them, the cache of results, and the state of the search."""
+"""The jobs of a search, the object that does them, the cache of results, and the state of the search.
+
+Jobs are steps and requests to be timed. The cache is in SQLite, so that an interrupted search goes on where it stopped. A row
+is named by a digest of all inputs of its figures, with the code of Emu and of users. So an entry never goes stale. The fastest
+plans, and the least time that a plan may take that was not timed, are kept there too. So neither goes back when a search is
+started again, and an interrupted search has a table.
+"""
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence

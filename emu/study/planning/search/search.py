@@ -1,4 +1,11 @@
-"""The search over candidate plans, best bound first."""
+"""The search over candidate plans, best bound first.
+
+The search takes the entry with the least bound, and has it climb the ladder of bounds (`ladder`) or, where its bound is final,
+has its step timed, until the least bound is above the time of the last plan of the table. So it finds the plans that timing
+every candidate finds, unless it ends before. A few promising plans are timed earlier, so that a best is known soon. The first
+plan is *proved* when no bound is left below its time. The search goes on to prove the others until it has done a fixed amount
+of work, which the request can lift. What is done depends neither on the number of processes nor on how fast they are.
+"""
 
 import sys
 from collections import Counter, deque

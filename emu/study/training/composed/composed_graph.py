@@ -1,4 +1,9 @@
-"""The graph of a composed step: one rank of each place and, in stretches, every rank with its messages."""
+"""The graph of a composed step: one rank of each place and, in stretches, every rank with its messages.
+
+An event of a place is one task for all its ranks, or one task a rank. If two events have one task a rank, each rank waits for
+its own task; else an event waits for all tasks of the other.
+P places, N ranks, Q distinct requests, M calls, X events of the P places, W tasks of events: one each, or one a rank.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

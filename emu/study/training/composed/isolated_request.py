@@ -1,4 +1,7 @@
-"""The time of each distinct request when it has the fabric to itself, with all groups of its axis at one time."""
+"""The time of each distinct request when it has the fabric to itself, with all groups of its axis at one time.
+
+Q distinct requests, L links that a request crosses.
+"""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,8 @@
-"""The requests of a step, as one representative rank of each place makes them, and the distinct ones among them."""
+"""The requests of a step, as one representative rank of each place makes them, and the distinct ones among them.
+
+A axes, N ranks, P places, C requests of the representatives, M calls of them, Q distinct requests. A call is a
+collective, or a send and its receive, as the representatives see it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

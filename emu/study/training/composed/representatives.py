@@ -1,4 +1,8 @@
-"""The representatives of a step: one rank of each place, which stands for all ranks of the place."""
+"""The representatives of a step: one rank of each place, which stands for all ranks of the place.
+
+A place is a set of ranks that one rank stands for: all ranks of a stage of a pipeline, or the ranks of a script that do the
+same work. A axes, N ranks, P places.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""The parts of each request of a step: for each algorithm, the groups that it serves; and their messages."""
+"""The parts of each request of a step: for each algorithm, the groups that it serves; and their messages.
+
+G groups of P members each, N ranks, Q distinct requests. The algorithm of a request depends on no other request of the step.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +65,11 @@ def goes_round(splits: Sequence[int]) -> bool:
 
 
 def _blocks(asked: DistinctRequest) -> bytes:
-    """Return the block sizes of all members, packed as in a `BatchKey`; b"" if all blocks are equal."""
+    """Return the block sizes of all members, packed as in a `BatchKey`; b"" if all blocks are equal.
+
+    `asked.splits` has the elements that the first member gives to each member. Every member gives the same. Only where the
+    first member gives all to the member `d` places after it, each other member also gives to the one `d` places after itself.
+    """
     if not asked.splits:
         return b""
     n, ring = asked.ranks.shape[1], goes_round(asked.splits)

@@ -1,4 +1,7 @@
-"""The checkpoints of a job in a folder, one for each step; older ones are removed when a newer one is complete."""
+"""The checkpoints of a job in a folder, one for each step; older ones are removed when a newer one is complete.
+
+`step-3/` has the files that DCP writes, `.metadata` last; `job.json` says which job it is; `loss-R.json` is of rank R.
+"""
 
 import json
 import shutil

@@ -1,4 +1,9 @@
-"""The check that the ranks of a plan learn the same as one process: real steps on both, then losses and gradients compared."""
+"""The check that the ranks of a plan learn the same as one process: real steps on both, then losses and gradients compared.
+
+Losses are those of two runs, each by itself. Gradients are compared where both have equal weights: at the first step, and at
+the last, for which one process takes the weights that the ranks had before it. In between, weights differ: AdamW makes whole
+steps from gradients that are 0 but for rounding, and with other weights a router may choose another expert.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

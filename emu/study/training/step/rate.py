@@ -1,4 +1,7 @@
-"""The rate of a step: tokens per second, and the model FLOPs utilisation (MFU) in the dtypes of its products."""
+"""The rate of a step: tokens per second, and the model FLOPs utilisation (MFU) in the dtypes of its products.
+
+The meta of a trace notes the work of a step, so that a trace is judged without its model.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,12 @@
-"""The search for the algorithms that make a whole step the fastest, not each request alone."""
+"""The search for the algorithms that make a whole step the fastest, not each request alone.
+
+Steps are composed to compare them (`emu.study.training.composed`). The descent has several starts: the fastest algorithm of
+each request alone, the choices of libraries of collectives, and the fastest algorithm where all groups of a request ask at
+once.
+
+A choice for a step is searched once, and kept in a cache between commands. Each choice lists how it differs from the one that
+takes the fastest algorithm for each request alone.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -1,4 +1,9 @@
-"""The search for the options (algorithms) that make one training step the shortest, by descent."""
+"""The search for the options (algorithms) that make one training step the shortest, by descent.
+
+The search is a descent: it changes the option of one coordinate at a time, or of several where no single change helps. It ends
+where no change helps, or after a fixed number of steps has been timed. The limit is a number of steps and not a wall time, so
+that every machine finds the same options.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

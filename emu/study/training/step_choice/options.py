@@ -1,4 +1,11 @@
-"""The options of a choice for a step: sets of requests that are decided together, and the algorithms worth a try."""
+"""The options of a choice for a step: sets of requests that are decided together, and the algorithms worth a try.
+
+Requests of one axis, operation and class of sizes are a coordinate, which gets one option.
+
+An algorithm slows other requests by the number of its messages that cross its busiest link at one time. If this number is n, a
+message of another request on that link gets a share of 1 / (n + 1). An algorithm is worth a try if no other one is better in
+both its time and this number, or if it is one of the few fastest.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,9 @@
-"""The protobuf schema of Chakra's execution traces (0.0.4 and 1.0.0); classes are made when they are first needed."""
+"""The protobuf schema of Chakra's execution traces (0.0.4 and 1.0.0); classes are made when they are first needed.
+
+A file is a `GlobalMetadata` and then a `Node` for each operation, each message behind its length as a varint. A word such as
+`data_deps:5*uint64` is a field: its name, its number, `*` if it is repeated, and its type. Enumerations are their numbers here,
+which are the same on the wire.
+"""
 
 from collections.abc import Iterator
 from enum import IntEnum

@@ -46,7 +46,10 @@ class RankRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRanks:
-    """The facts that all files of a job give together."""
+    """The facts that all files of a job give together.
+
+    The number of ranks, the process groups, and whether host time counts.
+    """
 
     ranks: int
     groups: Mapping[str, tuple[int, ...]]  # the ranks of each group in the file of groups, by name

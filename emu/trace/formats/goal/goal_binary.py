@@ -1,4 +1,9 @@
-"""The binary form of GOAL that LogGOPSim's txt2bin writes: little-endian records without padding."""
+"""The binary form of GOAL that LogGOPSim's txt2bin writes: little-endian records without padding.
+
+A cookie of 8 bytes; the number of ranks (u32), the largest cpu and NIC (u8 each); for each rank where its part begins and ends
+(u64 each, counted from behind the cookie). A part has the numbers of its operations and of those that wait for nothing (u32
+each), the latter (u32 each), a record of each operation, and an appendix (u32 each) of operations that wait for others.
+"""
 
 import numpy as np
 

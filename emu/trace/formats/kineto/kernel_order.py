@@ -1,4 +1,11 @@
-"""The events of a rank's GPU: kernels on their streams, in the order of launch, with their waits."""
+"""The events of a rank's GPU: kernels on their streams, in the order of launch, with their waits.
+
+Kernels of a stream follow one another. A stream waits for another by an event of CUDA: the profile says for which, if it was
+taken with `enable_cuda_sync_events`. Otherwise a call of `cudaStreamWaitEvent` says only that the next kernel waits:
+NCCL's kernel for what its program launched before, any other kernel for the last kernel of each other stream that had ended by
+then. Kernels of one launch, as of a CUDA graph, wait for those that ended while their own stream stood still. A host that
+synchronises launches nothing until the kernels that it waited for have ended.
+"""
 
 from bisect import bisect_right
 from collections import defaultdict

@@ -1,4 +1,8 @@
-"""The work of an operator of PyTorch, computed from the shapes of its tensors in a profile."""
+"""The work of an operator of PyTorch, computed from the shapes of its tensors in a profile.
+
+A profile has shapes where it was taken with `record_shapes=True`. Products and attention have sizes; any other operator reads
+its tensors and writes one that is as large as the largest of them, as element-wise operators do.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import prod

@@ -1,4 +1,9 @@
-"""The kernels that a profile saw, by shape (products, attention) or by operator and bytes, with counts and times."""
+"""The kernels that a profile saw, by shape (products, attention) or by operator and bytes, with counts and times.
+
+A kernel that ran beside one of NCCL lost cores and bandwidth to it. Those are left aside where others of their kind are known.
+
+K kernels.
+"""
 
 from collections import defaultdict
 from dataclasses import dataclass
