@@ -75,7 +75,7 @@ def _link_class(dims: Dims, src: I64, dst: I64) -> I64:
 
 
 def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> tuple[Claim, Claim]:
-    """Return the claims of a half and of both halves.
+    """Return the claims of a reduce_scatter or all_gather (one half of an all_reduce), and of a whole all_reduce.
 
     Args:
         steps: A function that returns the number of rounds between nodes.

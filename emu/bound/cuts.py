@@ -7,9 +7,8 @@ arXiv 2402.06787.
 
 Sampled sets are one rank, all ranks but one, and the groups and halves of the NPU numbering. The blocks that such a set has to
 send are counted from the operation, so that any operation is served. For an exchange among all ranks the number is known
-without
-its N² blocks, which may be billions. Of equivalent groups one is computed.
-Letters: N ranks, V nodes, A arcs, B blocks, G groups.
+without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks, V nodes, A arcs, B blocks,
+G groups.
 """
 
 from collections.abc import Iterator

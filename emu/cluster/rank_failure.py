@@ -2,8 +2,7 @@
 
 The last words of a process that a signal ends are the signal, and the line of its program at which each rank was. Python's
 `faulthandler` writes them, even where Python itself can run no more, to the process that watches: the coordinator of a job, or
-the
-process that started it.
+the process that started it.
 """
 
 import faulthandler

@@ -2,8 +2,8 @@
 
 A named tuple is passed to compiled code as one pointer to its parts. numba itself passes a tuple part by part, with seven words
 for an array: the engine's state would take two hundred words a call, and most of the time to compile. Here a part is loaded
-when
-it is named. Nothing writes the parts themselves, and the loads say so, so that each part is loaded once however much is stored.
+when it is named. Nothing writes the parts themselves, and the loads say so, so that each part is loaded once however much is
+stored.
 """
 
 import inspect

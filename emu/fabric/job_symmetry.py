@@ -59,8 +59,7 @@ def _candidate_domain(
     """Return the domain of a job and the powers of symmetries that make it, before routes are compared.
 
     Each power keeps everything else of the job. None is returned if the topology declares no symmetry, if its circuits change,
-    or
-    if no power keeps the job.
+    or if no power keeps the job.
     """
     if topology.symmetry is None or topology.circuits or not len(npus):
         return None

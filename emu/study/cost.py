@@ -54,7 +54,7 @@ class PartPrice:
     source: str = ""  # "": that of the book
 
     def times(self, lanes: int) -> "PartPrice":
-        """Return the price of so many of it."""
+        """Return the price of a part with `lanes` lanes."""
         low, high = (Price(each.dollars * lanes, each.watts * lanes) for each in (self.low, self.high))
         return PartPrice(low, high, self.source)
 

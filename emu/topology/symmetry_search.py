@@ -1,12 +1,9 @@
 """The search for symmetries of a topology that declares none, such as one from a file.
 
 Candidates are rolls of the NPU numbers within blocks, by smaller blocks: dims, servers, leaves and rails are numbered like
-that.
-The image of a switch follows from the NPUs below it. A candidate counts if it maps links onto links and routes onto routes. If
-a
-hash selects one of several paths, no candidate maps routes onto routes, and the search ends at once. `LinkImages` gives the
-image
-of every link under a permutation of nodes. Letters: V nodes, P pairs, L links.
+that. The image of a switch follows from the NPUs below it. A candidate counts if it maps links onto links and routes onto
+routes. If a hash selects one of several paths, no candidate maps routes onto routes, and the search ends at once. `LinkImages`
+gives the image of every link under a permutation of nodes. Letters: V nodes, P pairs, L links.
 """
 
 from collections.abc import Iterator

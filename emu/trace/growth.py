@@ -3,9 +3,8 @@
 Groups of data parallelism grow. All other groups are repeated with the ranks of each copy, and messages stay within a copy.
 Data that all ranks of a grown group have stay as large: an all_reduce, a broadcast and a reduce. Data that are cut into a shard
 for each member are cut into more; but in set-up, where ranks tell one another what they have, the part of each stays as large.
-New
-ranks have the numbers that more data parallelism would have given them, if the old ones lie on a grid.
-N old ranks, F copies of each, the old ones included.
+New ranks have the numbers that more data parallelism would have given them, if the old ones lie on a grid. N old ranks, F
+copies of each, the old ones included.
 """
 
 import re

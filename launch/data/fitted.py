@@ -16,7 +16,7 @@ CLOCK = DATA / "clock.json"
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """The errors of step times that were fitted on half of the models, for the other models, over several draws of halves."""
+    """The errors of step times on models that a fit did not use, over several draws of half of the models."""
 
     draws: int
     mean_error: float

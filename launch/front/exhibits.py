@@ -1,6 +1,6 @@
 """Questions of `emu show`: what are a topology and a collective like?
 
-Also here: pictures of the parts of the library: `emu.draw` of a topology or a schedule, and what a notebook shows of them.
+`emu.draw` makes a picture of a topology or a schedule; a notebook shows topologies, schedules and traces by functions here.
 """
 
 import base64

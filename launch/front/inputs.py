@@ -1,6 +1,6 @@
-"""The arguments of questions: how they are checked, and names, files and objects made into the objects that answer.
+"""The arguments of questions: checks, and the conversion of names, files and objects into the objects of the library.
 
-Also here: the frame of a question, with what is kept between calls, and how its errors speak.
+The decorator of a question is here too: it caches results between calls, and words errors for the shell or for Python.
 """
 
 import difflib

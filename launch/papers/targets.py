@@ -115,7 +115,7 @@ class Target:
     against: "float | Target | None" = None  # what the claimed effect is measured from; None: the row claims none
 
     def number(self, name: str) -> int:
-        """Return one of the given numbers."""
+        """Return the number with the given name from the row's inputs."""
         return int(self.given[name])
 
     @property

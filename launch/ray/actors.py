@@ -101,7 +101,7 @@ class Actors:
         return [kind.options(**_amounts(resources), scheduling_strategy=place).remote() for place in places]
 
     def kill(self) -> None:
-        """End every actor."""
+        """Kill all actors."""
         for actor in self._actors:
             ray.kill(actor)
         for group in self._groups:

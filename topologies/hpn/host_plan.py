@@ -228,8 +228,7 @@ def _bisection(plan: HpnPlan) -> float | None:
     """Return the bisection bandwidth (B/s, one way) over the least cut that halves a dimension; None if there is none.
 
     There is none if no size is even, if backup hosts or an odd number of pods make the halves unequal, or if one segment has
-    all
-    hosts with one GPU each.
+    all hosts with one GPU each.
     """
     pods, segments, _, rails = plan.sizes
     rates = plan.rates

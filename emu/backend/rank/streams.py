@@ -60,7 +60,7 @@ class RankStreams:
         return self._streams is other._streams
 
     def add(self) -> int:
-        """Add a stream, and return its number."""
+        """Create a new stream of the rank, and return its number."""
         self._streams.append(_Stream())
         return len(self._streams) - 1
 

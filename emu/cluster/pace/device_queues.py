@@ -1,8 +1,7 @@
 """The devices of paced ranks, on which each computation takes the device's time by this host's clock.
 
 A rank continues when its operator would have ended on a device that runs operators one after another. Short operators are
-awaited
-together, but no request is made and no answer is taken before the operators ahead of it would have ended.
+awaited together, but no request is made and no answer is taken before the operators ahead of it would have ended.
 """
 
 from collections import defaultdict

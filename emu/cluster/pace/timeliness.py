@@ -77,7 +77,7 @@ class TimelinessRecord:
         self._met += events
 
     def add(self, each: Iterable[Lateness]) -> None:
-        """Add the counts of other processes."""
+        """Add the lateness counts that other processes have sent."""
         with self._lock:
             messages, in_time, worst_s, compute_s = zip(self.late, *each, strict=True)
             self.late = Lateness(sum(messages), sum(in_time), max(worst_s), sum(compute_s))

@@ -82,7 +82,7 @@ class RankWorld(RankLocal):
 
 
 def _no_groups() -> dict[str, Any]:
-    """Return the world of a rank without groups."""
+    """Return the initial attributes of a rank's copy of PyTorch's `_World`, which has no process groups yet."""
     numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
     tables: dict[str, Any] = {name: {} for name in _TABLES}
     made = Counter[tuple[int, ...]]()  # groups by their members; of those that are destroyed, too

@@ -302,7 +302,7 @@ class _Reader:
         return found
 
     def _fill(self, row: int, rank: int, slot: int, *, adds: bool) -> None:
-        """Let a row write a cell, after all rows that have used the cell before."""
+        """Set the cell that a row writes, and order the row after all rows that have used the cell before."""
         self.rows[row].dst, self.rows[row].dst_slot, self.rows[row].adds = rank, slot, adds
         touched = self.touched[rank, slot]
         if not (adds and touched.adds and not touched.reads):

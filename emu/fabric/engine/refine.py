@@ -115,8 +115,7 @@ def refine(g: Columns, capacity: F64, order: I32) -> tuple[U64, U64] | None:
     """Return stable colours of tasks [V] and links [L]; None if too few colours are equal for a quotient to help.
 
     Two tasks have equal colours if their values, their predecessors and their links have equal colours; two links if the tasks
-    on
-    them have. No further round would divide a colour, and the partition is the coarsest of this kind.
+    on them have. No further round would divide a colour, and the partition is the coarsest of this kind.
 
     Args:
         g: The columns of the graph.

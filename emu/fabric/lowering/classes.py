@@ -2,12 +2,10 @@
 
 Without translations, each class is one task. If a schedule declares translations, only the rows of rank 0 are used, and a class
 is one task of every rank. An edge between two classes then has the distance to the rank of the predecessor. A task waits
-because
-of a slot that is read or written at a participant, which is a translation of a slot at rank 0. There, rank 0 itself reads; a
-write comes from the rank to which the translation that maps the receiver to rank 0 maps the sender.
-The module also has `Domain`, the orbits of a job's nodes and links.
-Letters: S stored rows, M messages, Q of them in queues (not local), C classes of tasks, E edges, N ranks, P participants, R
-pairs, L links.
+because of a slot that is read or written at a participant, which is a translation of a slot at rank 0. There, rank 0 itself
+reads; a write comes from the rank to which the translation that maps the receiver to rank 0 maps the sender. The module also
+has `Domain`, the orbits of a job's nodes and links. Letters: S stored rows, M messages, Q of them in queues (not local), C
+classes of tasks, E edges, N ranks, P participants, R pairs, L links.
 """
 
 from collections.abc import Callable, Iterable

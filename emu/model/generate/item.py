@@ -4,10 +4,8 @@ All amounts are of one pass of one rank. An item waits for the request before it
 the moment with the name for which it is held.
 
 A product in FP8 is casts and a product of operands of one byte. A product of M x K and K x N reads two of three matrices in
-each
-pass. The forward reads its input and the weight. The backward reads the gradient of the output with the weight, and this
-gradient
-with the input.
+each pass. The forward reads its input and the weight. The backward reads the gradient of the output with the weight, and this
+gradient with the input.
 """
 
 from collections.abc import Sequence

@@ -327,8 +327,7 @@ def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_af
     """Write the order 1F1B: some forwards first, then backwards and forwards in turn.
 
     The first forwards are one for each later stage and one more. Their sends are awaited after the next forward. A send that is
-    posted
-    together with a receive is awaited at once.
+    posted together with a receive is awaited at once.
     """
     tape, ahead = ends.tape, min(microbatches, stages_after + 1)
     sent: list[int] = []

@@ -159,7 +159,7 @@ class _OptimizerGroup(Optimizer):
         self.parts = parts
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Step each optimizer in turn."""
+        """Run the step of each optimizer, one after another."""
         for part in self.parts:
             part.step(closure)
 

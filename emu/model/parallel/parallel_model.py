@@ -5,8 +5,7 @@ and the gradients are summed. Source: Megatron-LM, core/distributed/finalize_mod
 
 Which tokens an expert drops, and what the balancing loss is, depends on the tokens that are routed together. GShard's groups
 are the tokens that a rank has at one time, so that no rank must ask another. A single process with the whole batch therefore
-uses
-the same groups: each goes through the block in turn. Otherwise the two would drop other tokens and could not be compared.
+uses the same groups: each goes through the block in turn. Otherwise the two would drop other tokens and could not be compared.
 The balancing loss is the mean over all groups. Megatron-LM takes tokens of tp and cp together for this loss, and only for it.
 Source: Lepikhin et al., GShard (2020), section 2.2 (local group dispatching); Fedus et al., Switch Transformers (2021).
 """
@@ -99,7 +98,7 @@ class ParallelModel:
 
     @property
     def module(self) -> nn.Module:
-        """The whole model, if there is no pipeline."""
+        """The module of the whole model; only without a pipeline."""
         (module,) = self.stages.values()
         return module
 

@@ -1,10 +1,9 @@
 """Position embeddings: rotary ones, in which pair i of token t is rotated by the angle t * theta**(-2i/D), and learned ones.
 
 B sequences, T tokens, H heads, D rotated elements of a head. A module's tokens have the positions 0, 1, ... of a sequence,
-unless
-others are set. Learned positions are added to word embeddings; a tied output product has the weights of the word embedding.
-Sources: Su et al., RoFormer (2021), equation 15; Radford et al., Language Models are Unsupervised Multitask Learners (2019);
-Press and Wolf, Using the Output Embedding to Improve Language Models (2017).
+unless others are set. Learned positions are added to word embeddings; a tied output product has the weights of the word
+embedding. Sources: Su et al., RoFormer (2021), equation 15; Radford et al., Language Models are Unsupervised Multitask Learners
+(2019); Press and Wolf, Using the Output Embedding to Improve Language Models (2017).
 """
 
 import math

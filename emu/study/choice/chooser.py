@@ -107,8 +107,7 @@ def choice_on(
     """Return the choice of algorithms that words such as `all_reduce=direct` or `dp.all_gather=auto` describe.
 
     The word `auto` alone is for all operations that no other word names. The name of a library may stand in place of `auto`;
-    then
-    the algorithm is chosen by the rules of the library.
+    then the algorithm is chosen by the rules of the library.
 
     Args:
         topology: The topology on which `auto` times algorithms, and which a library sees.

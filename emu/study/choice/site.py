@@ -70,9 +70,8 @@ def _shifts_of(symmetries: list[I64]) -> Callable[[I64], I64]:
     """Return a function that moves NPUs by symmetries so that the first NPU gets the lowest number of its orbit.
 
     If the symmetries do not commute, the function moves nothing. Each symmetry is the image [n] of each node. To go from the
-    least
-    node of an orbit to a node, each of them is applied a number of times; for the way back its inverse is, by its powers of 1,
-    2, 4, ...
+    least node of an orbit to a node, each of them is applied a number of times; for the way back its inverse is, by its powers
+    of 1, 2, 4, ...
     """
     n = len(symmetries[0])
     times, least = np.zeros((n, len(symmetries)), np.int64), np.full(n, -1)

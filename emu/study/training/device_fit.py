@@ -215,5 +215,5 @@ class DeviceFit:
 
 
 def with_constants(device: Device, constants: Mapping[str, Any]) -> Device:
-    """Return a device with these values of its fields, given by name."""
+    """Return a device with new values for the given fields."""
     return replace(device, **constants)

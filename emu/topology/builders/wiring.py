@@ -2,10 +2,8 @@
 
 Link 2c is cable c from a to b, link 2c + 1 the other direction. So a router needs no table: arithmetic gives it the number of a
 cable, and the end it comes from gives the direction. `star` is NPUs around one switch that is never the bottleneck: link i goes
-up
-from NPU i, link n + i goes down to it. `SwitchAdding` is the setting `adds` of fabrics whose switches can add the data that
-they
-pass on, such as NVSwitches (NVLink SHARP).
+up from NPU i, link n + i goes down to it. `SwitchAdding` is the setting `adds` of fabrics whose switches can add the data that
+they pass on, such as NVSwitches (NVLink SHARP).
 """
 
 from collections import Counter

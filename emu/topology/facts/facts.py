@@ -1,8 +1,7 @@
 """The key figures of a topology: nodes, degree, diameter, injection, bisection and all-to-all bandwidth.
 
 Further functions test whether the routing spreads messages over equal paths, and give the rate at which all NPUs can send to
-all
-others at one time over the topology's own routes. Letters: L links, N NPUs, P pairs, W words of 64 targets.
+all others at one time over the topology's own routes. Letters: L links, N NPUs, P pairs, W words of 64 targets.
 """
 
 from collections.abc import Iterator

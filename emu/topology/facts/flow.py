@@ -131,8 +131,7 @@ def _residual_reach_by_scipy(arcs: Arcs, nodes: int, source: int, sink: int) -> 
     """Return [V] the marks that `_residual_reach` returns, by scipy's maximum flow.
 
     Capacities that scipy cannot count are divided and rounded up; the set is then nearly the least cut. The function imports
-    scipy
-    itself, because that takes long.
+    scipy itself, because that takes long.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow

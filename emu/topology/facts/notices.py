@@ -1,8 +1,7 @@
 """The time until a network knows of a failed link: by flooding hop by hop, or by notices sent directly.
 
 With flooding, every node that receives the notice acts on it, and passes it on to all its neighbours. A direct notice goes
-along
-the remaining routes, and only the node for which it is meant acts on it (UB-Mesh 4.2, Figure 12).
+along the remaining routes, and only the node for which it is meant acts on it (UB-Mesh 4.2, Figure 12).
 """
 
 from dataclasses import dataclass

@@ -3,9 +3,8 @@
 A path is as fast as its slowest link. With cost first and rate second, Dijkstra's search stays right (Sobrinho, Algebra and
 algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002). The module also has distances for any weights
 of links (the search of Bellman and Ford, from the nodes that came nearer last), the links at each node for many nodes at one
-time,
-and the paths between one pair of nodes: those that channels take, and others that are as short.
-Letters: P pairs, L links, V nodes, D destinations or searches.
+time, and the paths between one pair of nodes: those that channels take, and others that are as short. Letters: P pairs, L
+links, V nodes, D destinations or searches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -164,7 +163,7 @@ class ShortestPaths:
         return found.reshape(len(targets), n)
 
     def best(self, grades: I64, row: I64, here: I64, narrow: I64) -> tuple[I64, I64]:
-        """Return the links on the best paths out of the given nodes, and for each link the index of its node in `here`.
+        """Return the links on the best paths out of the given nodes, and the index in `here` of each link's node.
 
         Args:
             grades: The result of `grades`.

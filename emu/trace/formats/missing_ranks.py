@@ -66,7 +66,7 @@ class _KnownGroups:
             self.add(own)
 
     def add(self, groups: Iterable[RankGroup]) -> None:
-        """Add groups."""
+        """Add groups to those that are known."""
         for group in (each for each in groups if each not in self._seen):
             self._seen.add(group)
             for rank in group.ranks:

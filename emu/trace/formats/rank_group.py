@@ -1,7 +1,4 @@
-"""A process group as one file names it (its ranks and a label), and checks of such ranks.
-
-Also here: the check of such ranks, which a file may give as anything.
-"""
+"""A process group as one file names it (its ranks and a label), and checks of such ranks."""
 
 from typing import NamedTuple
 

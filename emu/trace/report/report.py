@@ -3,8 +3,7 @@
 An instant of a step is computation, else exposed communication, else idle. Communication is exposed where the rank stands still
 for a request to which all members have come. Where one has not, it is idle: it waits for a rank of another stage of its
 pipeline (bubble), or of its own (straggling). The report also has the stage of the rank and the time of its optimizer. N ranks
-of
-the trace.
+of the trace.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,6 +1,6 @@
-"""The shell around a question: its options go to a function of `launch.front`, whose answer is printed and saved.
+"""The output of a command: its options go to a function of `launch.front`, whose answer is printed and saved.
 
-Also here: the checks of options that exclude each other, as they say what is printed and saved.
+Further functions check the options for output that exclude each other.
 """
 
 import inspect

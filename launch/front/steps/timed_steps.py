@@ -1,7 +1,7 @@
 """Answers that are training steps: on each topology, one after another while parts fail, and at the values of a sweep.
 
-Also here: the timing of a trace: on which machines, with which device, algorithms and software; and the clock and faults of its
-run.
+`TraceTiming` says how a trace is timed: the machines, the device, the algorithms and the software. `JobConditions` has the
+faults and the clock of a run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -159,7 +159,7 @@ def _exchange_time(target: Target) -> float:
 
 
 def _exchange_bytes(target: Target) -> float:
-    """Return what rank 0 sends in the round of Binary Exchange in which it sends most, in the unit of the row's `m`."""
+    """Return the bytes that rank 0 sends in the busiest round of Binary Exchange, in the unit of the row's `m`."""
     return float(target.number("m") * max(_messages_of_rank_0(target.number("p"))))
 
 

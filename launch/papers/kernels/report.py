@@ -2,8 +2,7 @@
 
 A device has the clock of the machine that was measured: for products that clock is fitted on the products of the machine that
 are used; attention and kernels that move bytes have none, as their rates are those of the kernel by itself. A figure that gave
-a
-row of the table of attention is predicted from the other rows of that table.
+a row of the table of attention is predicted from the other rows of that table.
 
 The fit of published products and sums of rows gives the constants of their models, and the shares and rates of a device. The
 model of products is fitted by least squares of log(ours / published), where one that is far off counts less. R products.

@@ -6,7 +6,7 @@ all cables evenly, and a shift of both ends shifts the route. Among the paths be
 rack has cables to them for each cable to another rack. A pair with a switch or a backup NPU at an end takes any shortest path.
 Letter: P pairs.
 
-Also here are the symmetries of a UB-Mesh: shifts by one of SuperPods, pods, columns, rows, boards, and NPUs of a board.
+`shifts` gives the symmetries of a UB-Mesh: shifts by one of SuperPods, pods, columns, rows, boards, and NPUs of a board.
 """
 
 from collections.abc import Sequence

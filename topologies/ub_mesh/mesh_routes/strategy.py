@@ -5,8 +5,8 @@ Routes inside a board or a rack are source-routed, so that the sender's channel 
 pair's further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. Letters: P
 pairs, H hops at most.
 
-Also here are the notices of a failed link: the time until all NPUs have heard of it directly (UB-Mesh 4.2 and Figure 12); both
-ends of the link notice the failure at once.
+The module also computes the time until all NPUs have a direct notice of a failed link (UB-Mesh 4.2 and Figure 12); both ends of
+the link notice the failure at once.
 """
 
 from collections.abc import Sequence

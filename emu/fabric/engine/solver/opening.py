@@ -2,12 +2,9 @@
 
 A level is a sum over rounds of ascending rate, each a rate times a count of weights (R1). The rounds of a link that saturated
 are kept. While the link is not opened, its flows do not change. So the next time, all rounds below the rate at which it is
-opened
-still hold, and only its flows after these rounds are sorted. The module also has the binary heaps of rates and of events: a
-heap
-is two arrays, one of keys and one of the node of each key. The caller of `push` and `replace_first` keeps the count. The heap
-of
-events finds a link by the link's place in the heap. Letters: L links, V tasks.
+opened still hold, and only its flows after these rounds are sorted. The module also has the binary heaps of rates and of
+events: a heap is two arrays, one of keys and one of the node of each key. The caller of `push` and `replace_first` keeps the
+count. The heap of events finds a link by the link's place in the heap. Letters: L links, V tasks.
 """
 
 from dataclasses import replace

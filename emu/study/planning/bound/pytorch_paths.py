@@ -95,7 +95,7 @@ class PytorchPaths(TapePaths):
         return Counter(dp=sum(operator.parameters for operator in Part(self.model, plan, self.stack, name).operators))
 
     def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
-        """Return the paths before and after the passes; the optimizer updates an even share of the parameters."""
+        """Return the longest paths of a rank before its first pass and after its last; the optimizer updates an even share."""
         tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.sharded
         self.update(tape, plan, own * (plan.clip > 0 and plan.shards_weights), own)
         before, after = (self.path_of(each, beside=self.stack.overlaps_gradients) for each in (Tape(self.dtype), tape))

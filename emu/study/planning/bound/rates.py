@@ -2,10 +2,8 @@
 
 A rate is that of a whole NPU, or of the links by which the members of some groups reach one another. A *port* of an NPU is one
 link to another NPU, or all of its links to switches of one tier, as a router may take any of them. The messages of a rank to
-its
-group leave it by the ports of their routes, and come by such ports. So a group whose members are in one row of a mesh is served
-by the links of that row alone, and by no algorithm faster.
-G groups, N members of each, J NPUs of the job, L links.
+its group leave it by the ports of their routes, and come by such ports. So a group whose members are in one row of a mesh is
+served by the links of that row alone, and by no algorithm faster. G groups, N members of each, J NPUs of the job, L links.
 """
 
 from collections.abc import Mapping

@@ -109,7 +109,7 @@ class Program:
             return self._single()._train(self._alone(), None, 0)
 
     def reference_gradients(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the gradients of the last step alone, on the whole batch, from the given weights before it."""
+        """Return the gradients of the last step on the whole batch, computed by one process from the given weights."""
         parallel, single = self._alone(), self._single()
         with one_thread():
             with torch.no_grad():

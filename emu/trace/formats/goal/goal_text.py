@@ -47,7 +47,7 @@ class _Block:
         self.waits: list[LabelWait] = []
 
     def add(self, row: Row, label: str | None) -> None:
-        """Add an operation.
+        """Add an operation, with its label if it has one.
 
         Raises:
             BareError: the label is that of an earlier one.

@@ -3,8 +3,7 @@
 A message is a send of one rank and a recv of another, and each end waits for what the message waits for at that rank. A
 computation is a calc on the cpu of its stream. A calc of 0 ns joins waits of a call's messages on one rank where that saves
 waits. All operations of a group's calls are on one cpu, behind those of computations: LogGOPSim lets received data wait for
-their
-bytes on the cpu of the message alone. V tasks of the graph, X events of all ranks.
+their bytes on the cpu of the message alone. V tasks of the graph, X events of all ranks.
 """
 
 from dataclasses import replace

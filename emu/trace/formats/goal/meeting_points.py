@@ -134,8 +134,7 @@ def post_receives(ops: GoalOps, which: Bool) -> GoalOps:
     """Return the operations with the given receives posted from the start, so that they wait for nothing.
 
     An operation that waits for such a receive also waits for what the receive waited for; of each queue, whose operations end
-    in
-    order, for the last.
+    in order, for the last.
 
     Args:
         ops: The operations, each of which waits for ends of earlier ones; sends leave in turn.

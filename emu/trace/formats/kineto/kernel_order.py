@@ -152,7 +152,7 @@ class KernelOrder:
         self._host_since = max(self._host_since, end)
 
     def _host_work(self, step: int, until: float) -> None:
-        """Add what the host did up to a moment, if it counts."""
+        """Add the host's work up to a moment as a computation, if host time counts."""
         if self._keeps_host and until > self._host_since:
             self._host = self.events.mark(step, self._host_stream, HOST, (until - self._host_since) * US, ())
             self._host_since = until

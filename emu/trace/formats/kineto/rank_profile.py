@@ -49,7 +49,7 @@ class ProfileSpans(NamedTuple):
 
     @property
     def end(self) -> F64:
-        """The times at which they end."""
+        """The end of each span, in microseconds."""
         return self.start + self.lasts
 
     def take(self, which: np.ndarray) -> "ProfileSpans":
@@ -120,7 +120,7 @@ class _Reader:
         self.number = 0
 
     def take(self, event: Any) -> None:
-        """Add an event of the file."""
+        """Process one event of the profile's file."""
         if not isinstance(event, dict):
             raise must_be("profile", f"event {self.number} of {self.file!r}", "an object", type(event).__name__)
         if event.get("ph") == "X":
