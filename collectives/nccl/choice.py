@@ -3,9 +3,10 @@
 Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). An operation that NCCL does not tune is made
 of sends and receives there. A protocol changes the choice, but not how a schedule is timed.
 
-`nccl_choice` uses NCCL's tuning model: the latency and bandwidth that it expects of each algorithm and protocol, and the time of
-a size. Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660).
-Hosts are Intel's and NICs add no latency of their own, as NCCL takes InfiniBand's. No variable of NCCL's environment is set.
+`nccl_choice` uses NCCL's tuning model: the latency and bandwidth that it expects of each algorithm and protocol, and the time
+of a size. Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime
+(630-660). Hosts are Intel's and NICs add no latency of their own, as NCCL takes InfiniBand's. No variable of NCCL's environment
+is set.
 """
 
 from collections.abc import Iterator, Mapping
