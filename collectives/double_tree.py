@@ -55,7 +55,7 @@ def all_reduce(n: int) -> Schedule:
 
 
 def _trees(n: int) -> tuple[_Edges, _Edges]:
-    """Return both trees: the first has its even places inside, and its odd places as leaves.
+    """Return both trees of the double tree: each rank is a leaf in one of them.
 
     The second is the mirror image of the first for even n, and the first moved by one place for odd n.
     """
@@ -102,7 +102,7 @@ def _deep(dims: tuple[int, ...]) -> int:
 
 
 def _rail_beta(dims: tuple[int, ...]) -> Fraction:
-    """Return the claimed beta of rail trees: the number of rounds times the share of the size that is sent in one round."""
+    """Return the claimed beta of rail trees: the number of rounds times the share of the size sent in one round."""
     return Fraction(2 * _deep(dims) + RAIL_PIECES - 1, 2 * RAIL_PIECES * dims[1])
 
 

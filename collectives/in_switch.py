@@ -24,7 +24,7 @@ def _hops(n: int) -> int:
 
 
 def _whole_beta(n: int) -> Fraction:
-    """Return the claimed beta of an all_reduce: the whole size, and one more piece for the second hop."""
+    """Return the claimed beta of an all_reduce: the time of all bytes over one port, plus one piece for the second hop."""
     return 1 + Fraction(1, PIECES) if n > 1 else Fraction(0)
 
 

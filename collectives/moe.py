@@ -63,7 +63,7 @@ def flat(op: Operation) -> Schedule:
 
 
 def hierarchical(op: Operation, dims: Dims) -> Schedule:
-    """Return the schedule that sends one copy of each token to each board with one of its experts, where it is copied further.
+    """Return the schedule that sends one copy of each token to each board with an expert for it, and copies it there.
 
     For a combine, values go the reverse way.
 
@@ -92,7 +92,7 @@ def hierarchical(op: Operation, dims: Dims) -> Schedule:
 
 
 def _remote_share(n: int) -> Fraction:
-    """Return the share of all copies of a rank's tokens that go to other ranks."""
+    """Return the share of the copies of a rank's tokens that go to other ranks."""
     offsets = standard_offsets(n)
     return Fraction(int(np.count_nonzero(offsets)), offsets.size)
 
@@ -120,7 +120,7 @@ def _copies_between(dims: Dims) -> I64:
 
 
 def _copies_inside(dims: Dims) -> I64:
-    """Return [m, m] the number of copies that a rank at each place of a board sends to each other place of that board.
+    """Return [m, m] the number of copies that each place of a board sends to each other place of the board.
 
     These are copies of the tokens of all ranks at its place.
     """
@@ -142,7 +142,7 @@ def _is_between(dims: Dims, src: I64, dst: I64) -> I64:
 
 
 def _meet(dims: Dims) -> bool:
-    """Return whether some tokens cross both a busiest link between boards and a busiest link inside one."""
+    """Return whether some tokens cross both a busiest link between boards and a busiest link within one."""
     (between, inside), (board, place) = (_copies_between(dims), _copies_inside(dims)), _places(dims)
     p = np.arange(dims[1])[:, None, None]
     joined = (between[p, board] == between.max())[..., :, None] & (inside[p, place] == inside.max())[..., None, :]

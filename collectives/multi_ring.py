@@ -87,7 +87,7 @@ def all_reduce_borrowed(n: int) -> Schedule:
 
 
 def borrowed_rings(n: int) -> tuple[I64, list[Fraction]]:
-    """Return the rings of the mesh and two over a switch, one in each direction, and their bandwidths in links of the mesh.
+    """Return the rings of the mesh, two rings over a switch, and the bandwidth of each in links of the mesh.
 
     A port to the switch is as fast as two links: in a UB-Mesh pod a rack has 256 lanes up to the switches, 4 of each NPU, and
     128 to each other rack of its row. So each of the two rings has the bandwidth of a link; rings that share a link have half
@@ -154,7 +154,7 @@ def _pass(order: I64, back: int, *, reduce: bool) -> Sends:
 
 
 def rings(n: int) -> I64:
-    """Return [R, n] the ranks in the order of each ring; each directed link is on one ring, or for n = 4 and 6 on two."""
+    """Return [R, n] the order of ranks in each ring; each directed link is on one ring (on two for n = 4 and 6)."""
     if n in _DOUBLED:
         return both_ways(np.array([[int(rank) for rank in cycle] for cycle in _DOUBLED[n]]))
     return directed_cycles(n)

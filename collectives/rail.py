@@ -89,7 +89,7 @@ def all_reduce(dims: Dims) -> Schedule:
 
 
 def _ring_rounds(dims: Dims, first: int, *, reduce: bool) -> Schedule:
-    """Return the rounds of all ranks, or only of rank 0 if translations give those of the others.
+    """Return the rounds of all ranks, or only of rank 0 if translations give the rounds of the others.
 
     Translations do so if a ring enters every node at every rank. A rank's channel is its place on the ring's way through the
     node. A block's part is the ring's entry, counted from the block's owner. Neither changes when ranks are moved along the

@@ -52,13 +52,13 @@ def _local(dims: Dims) -> Fraction:
 
 
 def _rails(dims: Dims) -> Fraction:
-    """Return the share of the whole on a rail in one half: one part each way at a time, two if both ways are one rail."""
+    """Return the share of the data on a rail in one half of the all_reduce."""
     p = dims[0]
     return Fraction(p * p - 1, p * p * 4 * _chips(dims)) * (2 if p == 2 else 1)
 
 
 def _row(dims: Dims) -> Fraction:
-    """Return the share of the whole on the link between two nodes in one half, if all send at once: two parts at a time."""
+    """Return the share of the data on the link between two nodes in one half of the all_reduce."""
     p = dims[0]
     return Fraction(p + 1, p * p * 2 * _chips(dims))
 
@@ -75,7 +75,7 @@ def _link_class(dims: Dims, src: I64, dst: I64) -> I64:
 
 
 def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> tuple[Claim, Claim]:
-    """Return the claims of a half and of both halves.
+    """Return the claims of a reduce_scatter or all_gather (one half of an all_reduce), and of a whole all_reduce.
 
     Args:
         steps: A function that returns the number of rounds between nodes.
@@ -131,7 +131,7 @@ def _lines(place: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
 
 
 def _line(chips: I64, held: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
-    """Yield the sends of each chip to either side: first its own blocks, then those that it has received from the other side.
+    """Yield each chip's sends to either side: first its own blocks, then those received from the other side.
 
     Args:
         chips: [m, ..] the ranks by their place on a line.

@@ -32,7 +32,7 @@ from emu.collective.shape import grids, planes
 
 
 def _hops(d: int) -> Fraction:
-    """Return the mean distance the shorter way round, divided over two ways: d/8, or (d^2 - 1)/(8d) for odd d."""
+    """Return the mean hop distance along a dimension, divided over its two directions."""
     return Fraction(d * d // 4, 2 * d)
 
 
@@ -49,7 +49,7 @@ def _items(dims: tuple[int, ...], i: int, s_i: int, d_i: I64) -> I64:
 
 
 def _hop(dims: tuple[int, ...], i: int, t: int) -> Iterator[Sends]:
-    """Yield the sends, in both directions, of the items that have reached rank 0 by t hops along dimension i and go further."""
+    """Yield the sends of items that have come t hops along dimension i to rank 0 and travel further, in both directions."""
     d, after = dims[i], prod(dims[i + 1 :])
     for way, up in enumerate((1, -1)):
         for part in range(2):
@@ -107,7 +107,7 @@ _MULTIPATH = Claim("link", alpha=lambda _: 2, beta=lambda dims: Fraction(1, dims
 
 
 def _straight(m: int, part: int) -> Iterator[Sends]:
-    """Yield the sends of rank 0 to each neighbour of a dimension: one part of its line's items, and its own items in full."""
+    """Yield rank 0's sends to each neighbour of a dimension: one part of its line's items, and all of its own."""
     along, across = (m, 1) if part == 0 else (1, m)
     near = np.arange(1, m) * along
     line = near[:, None] + np.arange(m) * across
@@ -116,7 +116,7 @@ def _straight(m: int, part: int) -> Iterator[Sends]:
 
 
 def _round_the_corner(m: int, part: int) -> Sends:
-    """Return the sends of rank 0 to each neighbour of the other dimension: one part of its line's items for that neighbour."""
+    """Return rank 0's sends to the other dimension's neighbours: one part of its line's items for each."""
     along, across = (m, 1) if part == 0 else (1, m)
     s, d = np.arange(1, m)[:, None] * along, np.arange(1, m) * across
     return Sends(0, d, (s * m * m + d) * 2 + part)

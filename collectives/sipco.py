@@ -56,7 +56,7 @@ def all_reduce(dims: tuple[int, ...]) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job of which the places of ranks are known by their digits."""
+    """A job on a SiPAC, with the digits of its ranks' places."""
 
     r: int
     members: I64  # [N] place of each rank
@@ -69,22 +69,22 @@ class _Job:
 
     @property
     def full(self) -> Bool:
-        """[r] whether all places with each digit of the highest level are in the job."""
+        """[r] whether the job has all places with each digit of the highest level."""
         return np.asarray(self.of_digit == self.r ** (len(self.u) - 1))
 
     @property
     def partial(self) -> Bool:
-        """[r] whether some places with each digit of the highest level are in the job, but not all."""
+        """[r] whether the job has some, but not all, places with each digit of the highest level."""
         return np.asarray((self.of_digit > 0) & ~self.full)
 
     def to(self, level: int, digit: ArrayLike) -> tuple[I64, Bool]:
-        """Return, for each rank, the rank with another digit on a level, and whether that rank is in the job."""
+        """Return, for each rank, the rank with the given digit on a level, and whether it is in the job."""
         wanted = self.members + (digit - self.u[level]) * self.r**level
         at = np.minimum(np.searchsorted(self.members, wanted), len(self.members) - 1)
         return at, np.asarray(self.members[at] == wanted)
 
     def send(self, level: int, slot: I64, where: ArrayLike = True, *, reduce: bool = True) -> Sends:
-        """Return the sends of each rank to all its neighbours on a level that are in the job, on the level's channel.
+        """Return the sends of each rank to all its neighbours on a level, on that level's channel.
 
         Args:
             level: The level on which they differ.
@@ -108,7 +108,7 @@ def _job(part: PartialGrid) -> _Job:
 
 
 def _takes(shape: Shape) -> bool:
-    """Return whether the algorithm takes a shape.
+    """Return whether the algorithm supports a shape.
 
     It takes part of a grid of equal sizes whose members fill whole rows, differ on a higher level than 0, and have all places
     of at least one digit of the highest level.
@@ -140,7 +140,7 @@ def _levels(r: int, n: int) -> int:
 
 
 def _is_plain(part: PartialGrid) -> bool:
-    """Return whether the job has all or none of the places of each digit of its highest level, so that nothing is folded."""
+    """Return whether no digit of the highest level is only partly in the job, so that nothing is folded."""
     return not _job(part).partial.any()
 
 

@@ -35,7 +35,7 @@ def _rounds(dims: Dims) -> int:
 
 
 def _share(dims: Dims) -> Fraction:
-    """Return the share of the whole that one port carries in one half."""
+    """Return the share of the data that one port carries in one half of the all_reduce."""
     n = prod(dims)
     return Fraction(n - 1, n * 2 * len(dims))
 
@@ -46,7 +46,7 @@ _BOTH = Claim("channel", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims:
 
 
 def _of_a_pair(dims: Dims) -> Fraction:
-    """Return the share of the whole that one link carries in one half; in a dimension of 2, up and down are the same link."""
+    """Return the share of the data on one link in one half; in a dimension of size 2, both directions share a link."""
     return _share(dims) * (2 if dims[0] == 2 else 1)
 
 
@@ -91,7 +91,7 @@ def all_reduce_in_step(dims: Dims) -> Schedule:
 
 
 def _in_step(free: Schedule) -> Schedule:
-    """Return the schedule on two channels, one for each direction, so that its dimensions wait for one another."""
+    """Return the schedule with one channel for each direction, so that its dimensions wait for one another."""
     return replace(free, channel=column(free.channel % 2, np.int16))
 
 

@@ -1,7 +1,7 @@
 """Emu emulates training clusters: one schedule is executed on tensors, timed on a virtual fabric, and proved.
 
-The names below are the front of the library: a function for each question that the command line answers, and the parts that
-questions are about. Each is imported when it is first used, so that `import emu` takes no time.
+The names below are the public interface of the library: a function for each question that the command line answers, and the
+types of its arguments. Each name is imported when it is first used, so that `import emu` takes no time.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The array types of columns, and functions that make columns and digests of values."""
+"""The array types of columns, and functions that make columns, digests and index arrays."""
 
 import hashlib
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ D = TypeVar("D", bound=np.generic)
 
 
 def column(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
-    """Return a one-dimensional, contiguous, read-only array; a view where the values are one already."""
+    """Return the values as a one-dimensional, contiguous, read-only array, without a copy where possible."""
     array = np.ascontiguousarray(values, dtype=dtype)
     if array.ndim == 1 and not array.flags.writeable:
         return array
@@ -44,7 +44,7 @@ def digest(parts: Iterable[object]) -> str:
 
 
 def distinct(values: I64, below: int) -> tuple[I64, I64]:
-    """Return the different values in ascending order, and the place of each value among them, as `np.unique` does.
+    """Return the different values in ascending order and the index of each value among them, like `np.unique`.
 
     There is no sort where the range of the values is small.
 
@@ -74,5 +74,5 @@ def spread(n: int, most: int) -> I64:
 
 
 def slices(ends: I64) -> list[slice]:
-    """Return slices that follow one another, of which each ends at one of `ends`."""
+    """Return consecutive slices, the first from 0, each of which stops at one of `ends`."""
     return [slice(low, high) for low, high in pairwise([0, *ends.tolist()])]

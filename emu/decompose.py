@@ -24,7 +24,7 @@ Map = list[int]  # the successor of each vertex
 
 @lru_cache(maxsize=MOST)
 def directed_cycles(n: int) -> I64:
-    """Return [n - 1, n] the vertices in the order of each cycle; each directed edge is on one cycle.
+    """Return [n - 1, n] the vertices of each cycle, in order; every directed edge is on exactly one cycle.
 
     For n = 1 there is one cycle.
 
@@ -52,7 +52,7 @@ def _order(F: Map) -> list[int]:
 
 
 def _walecki(M: int) -> I64:
-    """Return [M, 2M + 1] cycles: cycle i is z, i, i-1, i+1, i-2 .. i-M mod 2M, where z is the last vertex."""
+    """Return [M, 2M + 1] the cycles of Walecki's construction: cycle i is z, i, i-1, i+1, i-2 .. i-M mod 2M; z is last."""
     k = np.arange(2 * M)
     zigzag = np.where(k % 2, -(k + 1) // 2, k // 2)
     return np.insert((np.arange(M)[:, None] + zigzag) % (2 * M), 0, 2 * M, axis=1)
@@ -109,7 +109,7 @@ def _exchange_parts(P: Map, Q: Map, rng: Random) -> tuple[Map, Map]:
 
 
 def _parts(P: Map, Q: Map) -> list[list[int]]:
-    """Return the smallest sets that P and Q take to the same values, so that an exchange on one keeps both one-to-one."""
+    """Return the smallest sets on which maps P and Q have the same images, so that an exchange there keeps both one-to-one."""
     source = {y: x for x, y in enumerate(Q)}
     left, parts = set(range(len(P))), []
     for first in range(len(P)):

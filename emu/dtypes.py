@@ -1,4 +1,4 @@
-"""The element types of data, by torch's names, and the reduce operations of each; torch is not needed."""
+"""The element types (dtypes) of data, by torch's names, and their reduce operations; torch itself is not imported."""
 
 from emu.errors import must_be
 from emu.registry import unknown
@@ -36,7 +36,7 @@ def reductions_of(dtype: str) -> tuple[str, ...]:
 
 
 def check_reduces(where: str, dtype: str, reduce: str, can: tuple[str, ...]) -> None:
-    """Check that a reduce operation is one of those that a dtype has.
+    """Check that a dtype supports a reduce operation.
 
     Args:
         where: The beginning of the message.
@@ -45,7 +45,7 @@ def check_reduces(where: str, dtype: str, reduce: str, can: tuple[str, ...]) -> 
         can: The reduce operations of the dtype.
 
     Raises:
-        InputError: It is not. The message names those that the dtype has.
+        InputError: It does not. The message names the operations that the dtype supports.
     """
     if not can:
         mend = "it can be moved, by an operation that adds nothing; cast it to reduce it"

@@ -1,4 +1,4 @@
-"""Who is equivalent to whom: what links join in either direction, what permutations map to one another, and what is equal.
+"""Equivalence of numbered things: connected components, orbits under permutations, and groups of equal rows.
 
 The builder of a fabric declares such permutations of its nodes as symmetries, most often shifts along an axis.
 """
@@ -13,7 +13,7 @@ from emu.arrays import I64, column
 
 
 def components(n: int, a: ArrayLike, b: ArrayLike) -> I64:
-    """Return [n] the component of each number below n, where each of `a` [L] is joined to its `b`.
+    """Return [n] the connected component of each number below n, where `a` [L] is joined to `b` [L].
 
     Components are numbered in the order of their least members. Source: Shiloach and Vishkin, An O(log n) parallel connectivity
     algorithm, J. Algorithms 3 (1982): components that touch become one, and every number is told the least member of its own.
@@ -30,7 +30,7 @@ def components(n: int, a: ArrayLike, b: ArrayLike) -> I64:
 
 
 def orbits(n: int, permutations: list[I64]) -> I64:
-    """Return [n] the orbit of each number below n; orbits are numbered in the order of their least members.
+    """Return [n] the orbit of each number below n under some permutations, numbered by their least members.
 
     Args:
         n: How many numbers there are.
@@ -60,7 +60,7 @@ def shift(*kinds: tuple[tuple[int, ...], int | None]) -> I64:
 
 
 class Orbits(NamedTuple):
-    """The orbits of some things: those that permutations map to one another, or those that are equal."""
+    """A partition of numbered things into orbits: things that permutations map onto one another, or that are equal."""
 
     number: I64  # orbit of each thing
     first: I64  # [O] least member of each orbit
@@ -74,7 +74,7 @@ class Orbits(NamedTuple):
 
     @staticmethod
     def of(count: int, permutations: list[I64]) -> "Orbits":
-        """Return the orbits of `count` things under some permutations, numbered in the order of their least members."""
+        """Return the orbits of `count` things under some permutations, numbered by their least members."""
         number = orbits(count, permutations)
         most = np.maximum.accumulate(number)  # as numbers are given in the order of their least, a new one is the largest yet
         first = np.flatnonzero(np.diff(most, prepend=-1))
@@ -82,7 +82,7 @@ class Orbits(NamedTuple):
 
     @staticmethod
     def equal(*columns: NDArray[Any]) -> "Orbits":
-        """Return the orbits in which things with equal values in all columns are together, in ascending order of the values."""
+        """Return the orbits of rows: rows with equal values in all columns form one, in ascending order of values."""
         key = columns[0]
         for values in columns[1:]:
             code = np.unique(values, return_inverse=True)[1]

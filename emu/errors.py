@@ -1,4 +1,4 @@
-"""Errors that are meant for a user: one line each, with an exit code."""
+"""Errors for the user: one line each, and an exit code of the program."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +6,7 @@ LEAVES_THREADS = "leaves_threads"  # attribute of an error that ends a run while
 
 
 class EmuError(Exception):
-    """The base of every error that Emu raises on purpose; its text is the one line that is shown."""
+    """The base class of all errors that Emu raises on purpose; its text is the line that the user sees."""
 
     exit_code = 1
     field: str | None = None  # the option, argument or key that it names; None: none
@@ -18,13 +18,13 @@ class EmuError(Exception):
 
 
 class InputError(EmuError):
-    """The error of input that is impossible: a bad name, value, shape or file. Nothing was started."""
+    """The error of invalid input, such as a bad name, value, shape or file; it is raised before any work starts."""
 
     exit_code = 2
 
 
 class BareError(InputError):
-    """An input error whose line names no place, such as a file or a topology; `at_place` puts one before it."""
+    """An input error whose text does not name a file or a topology yet; `at_place` puts that before it."""
 
 
 class RunError(EmuError):
@@ -34,15 +34,15 @@ class RunError(EmuError):
 
 
 class WriteError(RunError):
-    """The error of a file that could not be written; its content is known and can still be printed."""
+    """The error of an output file that could not be written; the result itself exists and can still be printed."""
 
 
 class LostError(RunError):
-    """The error of ranks that are lost with all that they had: their NPU failed, or their process died."""
+    """The error of lost ranks: their NPU failed or their process died, and their state is gone."""
 
 
 def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> InputError:
-    """Return an input error in the one form of all: `<where>: <name> must be <what>, got <value>; <how to mend>`."""
+    """Return an input error in the standard form `<where>: <name> must be <what>, got <value>; <how to mend>`."""
     value = repr(got) if isinstance(got, str) else " ".join(str(got).split())
     line = f"{name} must be {what}, got {value}" + (f"; {mend}" if mend else "")
     error = InputError(f"{where}: {line}") if where else BareError(line)
@@ -63,7 +63,7 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def at_place(where: object, error: InputError) -> InputError:
-    """Return the error with a place, such as a file or a topology, in the line before what it says.
+    """Return the error with a place, such as a file or a topology, at the beginning of its line.
 
     A place that the line begins with already is left out.
     """

@@ -1,4 +1,4 @@
-"""Files and folders that a user names: read if they are not too large, checked before anything is computed, written whole.
+"""Files and folders that a user names: they are read up to a size limit, checked early, and written atomically.
 
 The bytes of an output go to a draft in the same folder, which takes the file's name once it is whole. A program that reads the
 file meanwhile, or after a crash, sees the old file or the new one. A stream, such as /dev/stdout, /dev/null or a named pipe,
@@ -33,7 +33,7 @@ _MOST_LINKS = 40  # symbolic links that Linux follows
 
 
 def read_input(what: str, path: Path, name: str = "", *, most: int | None = MOST_TEXT_BYTES, mend: str = "") -> bytes:
-    """Return the bytes of a file that a user names; a large one is announced on stderr before it is read.
+    """Return the bytes of a file that a user names; a large file is announced on stderr before it is read.
 
     Args:
         what: The option, or the subject of the file.
@@ -61,7 +61,7 @@ def read_input(what: str, path: Path, name: str = "", *, most: int | None = MOST
 
 
 def named_path(where: str, name: str, given: str | os.PathLike[str]) -> Path:
-    """Return the path that a word names.
+    """Return the path in an option or argument, after the check that it is not empty.
 
     Args:
         where: The command, for error messages.
@@ -77,7 +77,7 @@ def named_path(where: str, name: str, given: str | os.PathLike[str]) -> Path:
 
 
 def has_ending(path: Path, *endings: str) -> bool:
-    """Return whether the name of a file has one of some endings, such as `.json`; capitals count as small letters."""
+    """Return whether a file name has one of the given endings, such as `.json`, in capitals or not."""
     return path.name.lower().endswith(endings)
 
 
@@ -87,7 +87,7 @@ def _megabytes(size: int) -> str:
 
 
 def check_file(what: str, path: Path) -> None:
-    """Check that a file can be written to a path; a file that is there stays as it is.
+    """Check that a file can be written to a path, without a change to a file that exists.
 
     Args:
         what: The option that names the path.
@@ -105,7 +105,7 @@ def check_file(what: str, path: Path) -> None:
 
 
 def check_folder(what: str, path: Path) -> None:
-    """Check that a path is a folder that can be written, or that such a folder can be made.
+    """Check that a path is a folder that can be written, or that such a folder can be created.
 
     Args:
         what: The option that names the path.
@@ -126,17 +126,17 @@ def check_folder(what: str, path: Path) -> None:
 
 
 def make_folder(what: str, path: Path) -> None:
-    """Make a folder and those above it, where they do not exist.
+    """Create a folder and its missing parents.
 
     Raises:
-        WriteError: It cannot be made.
+        WriteError: It cannot be created.
     """
     with _telling(what, path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def write_file(what: str, path: Path, data: bytes) -> None:
-    """Write a whole file at once; if that fails, an older file of that name is as it was.
+    """Write a whole file atomically; if that fails, an older file of that name stays as it was.
 
     Args:
         what: The option that names the path.
@@ -155,7 +155,7 @@ def write_file(what: str, path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Give a file these bytes, or leave it as it is.
+    """Replace the content of a file atomically; on an error the old content stays.
 
     Args:
         path: The path of a plain file; a file that is there keeps its mode and its owner.
@@ -175,7 +175,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path leads to a stream without content of its own, or to a file that this process has open.
+    """Return whether a path leads to a stream (a device or a pipe) or to a file that this process has open.
 
     Raises:
         OSError: Links form a cycle, or a folder on the way cannot be read.
@@ -190,7 +190,7 @@ def is_stream(path: Path) -> bool:
 
 
 def _hindrance(path: Path) -> str:
-    """Return why a file cannot be written, and what to do about it; "" where it can."""
+    """Return the reason why a file cannot be written, and how to mend that; "" if it can be written."""
     if is_stream(path):
         return "" if os.access(path, os.W_OK) else "it takes no bytes; name another file"
     target = Path(os.path.realpath(path))
@@ -206,7 +206,7 @@ def _hindrance(path: Path) -> str:
 
 
 def _refusal(folder: Path, name: str) -> str:
-    """Return the system's reason to refuse a draft in a folder; "" where it takes one.
+    """Return the system's reason why no file can be created in a folder; "" if one can.
 
     A draft is made to find out: nothing else works on every file system.
     """
@@ -220,7 +220,7 @@ def _refusal(folder: Path, name: str) -> str:
 
 
 def _stream(path: Path) -> IO[bytes]:
-    """Open a stream; a file that is already open goes on at its position, because it may have content."""
+    """Open a stream for writing; a file that this process has open continues at its position."""
     number = _descriptor(path)
     if number is None:
         return path.open("wb")
@@ -229,7 +229,7 @@ def _stream(path: Path) -> IO[bytes]:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Return the number of the open file that a path such as /dev/stdout leads to; None: it leads to none."""
+    """Return the number of the open file that a path such as /dev/stdout leads to; None if it leads to none."""
     own = _DESCRIPTORS.format(os.getpid())
     for _ in range(_MOST_LINKS):
         if path.name.isdecimal() and re.fullmatch(own, os.path.realpath(path.parent)):
@@ -251,7 +251,7 @@ def _created(draft: Path, mode: int) -> int:
 
 
 def _take_after(path: Path, draft: Path) -> None:
-    """Give a draft the owner and the mode of the file whose place it takes, as far as the system lets it."""
+    """Give a draft the owner and the mode of the file that it will replace, as far as the system allows."""
     there = path.stat()
     if hasattr(os, "chown"):
         with suppress(OSError):
@@ -261,7 +261,7 @@ def _take_after(path: Path, draft: Path) -> None:
 
 @contextmanager
 def _removed(draft: Path) -> Iterator[None]:
-    """Remove a draft at the end, whether that is an error, Ctrl-C, or a signal that would end the process."""
+    """Remove a draft when the context ends, also on an error, on Ctrl-C, or on a signal that ends the process."""
 
     def remove() -> None:
         with suppress(OSError, ValueError):  # it was never made, or its folder is gone
@@ -279,7 +279,7 @@ _FIRST = threading.main_thread()
 
 @contextmanager
 def _before_the_end(act: Callable[[], None]) -> Iterator[None]:
-    """Call a function first when a signal would end the process; a signal that has a handler keeps it."""
+    """Call a function before a signal ends the process, while the context lasts; handlers of the program stay."""
 
     def end(number: int, frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -299,7 +299,7 @@ def _before_the_end(act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _telling(what: str, path: Path) -> Iterator[None]:
-    """Turn an error of the system into one line."""
+    """Turn a system error within the context into a WriteError with a one-line message."""
     try:
         yield
     except OSError as error:

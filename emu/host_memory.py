@@ -1,4 +1,4 @@
-"""The free memory of the machine that this process runs on."""
+"""A check of the free memory of the machine that this process runs on."""
 
 import psutil
 
@@ -7,7 +7,7 @@ from emu.units import format_size
 
 
 def check_free(command: str, what: str, needed: int, mend: str) -> None:
-    """Refuse what needs more memory than this host has free.
+    """Check that this host has enough free memory.
 
     Args:
         command: The command, which begins the message.

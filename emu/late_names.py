@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 
 def late_names(module: str, home: Mapping[str, str], *also: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return what a module needs as its `__getattr__` and its `__dir__`.
+    """Return the functions `__getattr__` and `__dir__` of a module that imports its names when they are first used.
 
     Args:
         module: The name of the module.

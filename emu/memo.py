@@ -1,4 +1,4 @@
-"""Results that are kept, so that none is worked out twice: of methods, with their object; and of any function, up to a size."""
+"""Caches of results: `kept_by` caches the results of methods with their object, `SizedMemo` those of any function."""
 
 from collections.abc import Callable, Hashable
 from functools import wraps
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class SizedMemo(Generic[V]):
-    """Results by their keys, up to a sum of sizes; those that were not asked for the longest are forgotten first.
+    """A cache of results by key with a limit on the sum of sizes; the least recently used results are dropped first.
 
     A copy in another process begins empty.
 
@@ -32,7 +32,7 @@ class SizedMemo(Generic[V]):
         return SizedMemo, (self._most, self._size_of)
 
     def of(self, key: Hashable, make: Callable[[], V]) -> V:
-        """Return the result of a key; it is made where it is not known, and kept unless it alone is too large."""
+        """Return the cached result of a key; if there is none, make it, and store it unless it is too large."""
         with self._lock:
             known = self._known.get(key)
         if known is None:

@@ -1,4 +1,4 @@
-"""Decorators that file parts of your own, each above the function that builds one; every question then knows it by its name.
+"""Decorators that register a user's own collective, topology, model or device, so that every question knows its name.
 
     @emu.register.collective("all_reduce", "mine")    # above a function of the number of ranks that returns a Schedule
     @emu.register.topology("mine", source=..., examples=..., invariants=...)    # above a function of settings: a Topology

@@ -1,4 +1,4 @@
-"""The registry of the catalogue: file a thing under its name, find it again, parse a text that names it.
+"""The registry of the catalogue: it stores things by name, finds them, and parses texts that name them.
 
 The packages of the catalogue are found by the entry points of the group `emu.catalogue`. Every module in them is imported, and
 files its things by a decorator. So a new collective, topology or model is one new file.
@@ -33,7 +33,7 @@ _OWN: "list[tuple[Registry[Any], str]]" = []  # what was filed by others than th
 
 
 class Registry(Generic[T]):
-    """The things of one kind by name, filled on first use from the catalogue package of that kind.
+    """The registry of one kind of thing by name; it is filled from the catalogue package when it is first used.
 
     Args:
         kind: The name of the kind in error messages, e.g. "topology".
@@ -48,7 +48,7 @@ class Registry(Generic[T]):
         self._builders: dict[str, Callable[..., object] | None] = {}  # the functions that built the things, by name
 
     def file(self, name: str, thing: T, build: Callable[..., object] | None = None) -> None:
-        """File `thing` under `name`.
+        """Store `thing` under `name`.
 
         Args:
             name: The name.
@@ -71,12 +71,12 @@ class Registry(Generic[T]):
             _OWN.append((self, name))
 
     def replace(self, name: str, thing: T) -> None:
-        """File a thing of the user's own in the place of an earlier one, if there is one."""
+        """Store a thing of the user, replacing an earlier one of the same name."""
         self._filed.pop(name, None)
         self.file(name, thing)
 
     def find(self, name: str) -> T:
-        """Return the thing of that name.
+        """Return the thing with the given name.
 
         Raises:
             InputError: Nothing has that name; the message names the nearest.
@@ -87,7 +87,7 @@ class Registry(Generic[T]):
         return self._filed[name]
 
     def has(self, name: str) -> bool:
-        """Return whether a thing has that name."""
+        """Return whether the registry has a thing with the given name."""
         load_catalogue(self.package)
         return name in self._filed
 
@@ -97,7 +97,7 @@ class Registry(Generic[T]):
 
 
 def _is_defined_again(before: Callable[..., object] | None, now: Callable[..., object] | None) -> bool:
-    """Return whether a function has the module and the name of another one, in whose place it stands."""
+    """Return whether a function is a new definition of an earlier one: it has the same module and name."""
     if before is None or now is None or before is now or "<lambda>" in now.__qualname__:
         return False
     return (before.__module__, before.__qualname__) == (now.__module__, now.__qualname__)
@@ -109,18 +109,18 @@ def has_own() -> bool:
 
 
 def own_things() -> list[tuple[str, str, Any]]:
-    """Return what is filed of the user's own: the kind, the name and the thing."""
+    """Return the things that the user has registered, each as its kind, its name and the thing."""
     return [(of.kind, name, of._filed[name]) for of, name in dict.fromkeys(_OWN) if name in of._filed]
 
 
 def file_things(things: Iterable[tuple[str, str, Any]]) -> None:
-    """File things of the user's own that another process has sent."""
+    """Register a user's own things that another process has sent."""
     for kind, name, thing in things:
         _REGISTRIES[kind].replace(name, thing)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """Return the error for a name that nothing has, with the nearest name."""
+    """Return the error for an unknown name; it suggests the nearest known names."""
     mend = nearest(name, known, _LISTED.get(kind.rsplit(maxsplit=1)[-1]))
     error = BareError(f"no {kind} is called {name!r}; {mend}")
     error.field, error.value, error.mend = kind, name, mend
@@ -152,7 +152,7 @@ def load_catalogue(package: str) -> None:
 
 
 def _load(package: str) -> None:
-    """Import every module of the packages that an entry point names, beside modules of the user that have their names."""
+    """Import every module of a catalogue package, even if modules of the user have the same names."""
     for point in entry_points(group="emu.catalogue", name=package):
         users = _set_aside(point.value)
         root = _import_package(point.value)
@@ -164,7 +164,7 @@ def _load(package: str) -> None:
 
 
 def _set_aside(name: str) -> dict[str, ModuleType]:
-    """Take out of `sys.modules` what a user's script imported from its own folder with the catalogue's name, and return it."""
+    """Remove modules of the user that have the catalogue's name from `sys.modules`, and return them."""
     spec, there = spec_beside(name), sys.modules.get(name)
     if spec is None or there is None or _origin(there.__spec__) == _origin(spec):
         return {}
@@ -172,18 +172,18 @@ def _set_aside(name: str) -> dict[str, ModuleType]:
 
 
 def _origin(spec: importlib.machinery.ModuleSpec | None) -> Path | None:
-    """Return the file of a module; None where it has none."""
+    """Return the file that a module was loaded from; None if it has none."""
     return Path(spec.origin).resolve() if spec and spec.origin else None
 
 
 def _drop(name: str) -> dict[str, ModuleType]:
-    """Take a package and all in it out of `sys.modules`, and return them."""
+    """Remove a package and its modules from `sys.modules`, and return them."""
     return {n: sys.modules.pop(n) for n in list(sys.modules) if n == name or n.startswith(name + ".")}
 
 
 @contextmanager
 def filing(path: Path) -> Iterator[list[object]]:
-    """Yield a list that collects what a user's file files while it is read."""
+    """Yield a list that collects the things that a user's file registers while it is read."""
     filed: list[object] = []
     with reading(path), _filing(filed):
         yield filed
@@ -191,7 +191,7 @@ def filing(path: Path) -> Iterator[list[object]]:
 
 @contextmanager
 def _filing(filed: list[object]) -> Iterator[None]:
-    """Collect what is filed within in a list as well."""
+    """Collect the things that are registered within the context in the given list as well."""
     global _FILED  # noqa: PLW0603  a decorator in the file that is read has no other way to tell
     before, _FILED = _FILED, filed
     try:
@@ -201,7 +201,7 @@ def _filing(filed: list[object]) -> Iterator[None]:
 
 
 def import_file(path: Path) -> list[object]:
-    """Run a user's own Python file, so that what it files is found with the rest, and return what it has filed.
+    """Run a user's own Python file, which registers its things, and return these things.
 
     Raises:
         InputError: The file cannot be read, fails, or files nothing; the message has its error and line.
@@ -235,13 +235,13 @@ def line_of(error: Exception) -> str:
 
 
 def _line(error: Exception, path: str) -> str:
-    """Return the last line of a file in the traceback; "" where there is none."""
+    """Return the name and the line of a file in an error's traceback; "" if the file is not there."""
     at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f"{Path(path).name}, line {at[-1].lineno}" if at else ""
 
 
 def _import_package(name: str) -> ModuleType:
-    """Return the catalogue's own package, even where a folder of that name lies beside the user's script."""
+    """Import the catalogue's own package and return it, even if a folder of that name lies beside the user's script."""
     spec = spec_beside(name)
     if name in sys.modules or spec is None or spec.loader is None:
         return importlib.import_module(name)
@@ -289,7 +289,7 @@ def check_known_settings(where: str, known: Iterable[str], given: Iterable[str])
 
 
 def check_settings(where: str, build: Callable[..., object], given: Mapping[str, str]) -> None:
-    """Check that `build` takes all given settings, and that no setting that it needs is missing.
+    """Check that the function `build` accepts all given settings, and that no required setting is missing.
 
     Raises:
         InputError: A setting is unknown (the message names the nearest), or one is missing.

@@ -1,4 +1,4 @@
-"""The code on which results depend: Emu's own, the catalogue's, and that of users. Its digest names stored results.
+"""Digests of the code on which results depend: Emu's own, the catalogue's, and the user's; they name stored results.
 
 A user's code is every file that files something, with the modules that it imports, in functions too, without Python's own and
 installed ones. Files that such code reads by itself are not known here.
@@ -36,13 +36,13 @@ def edition() -> int:
 
 
 def of_edition(*asked: Hashable, **words: Hashable) -> Hashable:
-    """Return a cache key of some arguments that changes with the edition, so that this process's caches are never stale."""
+    """Return a cache key of some arguments that changes whenever code changes, so that caches are never stale."""
     return hashkey(edition(), *asked, **words)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Note a file that is read within, and the modules of users that are loaded for it."""
+    """Note a file that is read within the context, and the user's modules that are loaded for it."""
     before = {*sys.modules}
     _USERS.append(path.resolve())
     try:
@@ -54,14 +54,14 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def note_caller() -> None:
-    """Note the file that calls Emu now."""
+    """Note the file of the code that calls Emu at present as code of the user."""
     frames = (frame for frame, _ in walk_stack(None))
     file = next((f.f_code.co_filename for f in frames if f.f_globals.get("__name__", "").partition(".")[0] not in _OURS), "")
     _USERS.append(Path(file).resolve())
 
 
 def spec_beside(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Return the specification of the package of that name that was installed together with Emu; None: there is none."""
+    """Return the import specification of a package that was installed together with Emu; None if there is none."""
     return importlib.machinery.PathFinder.find_spec(name, [str(_EMU.parent)])
 
 
@@ -87,17 +87,17 @@ def product_digest(*more: Path) -> str:
 
 
 def users_digest() -> str:
-    """Return a digest of the code of users, here or in the process that has sent work to this one."""
+    """Return a digest of the user's code, in this process or in the process that sent work to it."""
     return _SENT[-1] if _SENT else _of_users(edition())
 
 
 def take_users_digest(sent: str) -> None:
-    """Take the digest of the code of users from the process that sends work to this one, which may lack the files."""
+    """Store the digest of the user's code that another process sent with its work; the files may be missing here."""
     _SENT[:] = [sent]
 
 
 def user_modules() -> list[ModuleType]:
-    """Return the loaded modules of users that have filed something or were loaded for it, which other machines lack."""
+    """Return the loaded modules of the user that another machine needs, because they have registered things."""
     files = {path for path in _USERS if not is_installed(path)}
     names = {path.name for path in files}  # first, as a path takes long to resolve
     found = [(each, Path(str(getattr(each, "__file__", None)))) for each in [*sys.modules.values()]]
@@ -121,12 +121,12 @@ def _of_folders(folders: tuple[Path, ...], suffix: str = "") -> str:
 
 @lru_cache(maxsize=1)
 def _of_users(edition: int) -> str:
-    """Return a digest of the user's files that have filed something, and of what they import."""
+    """Return a digest of the user's files that have registered things, and of the files they import."""
     return _of_files(sorted(_with_imported(_USERS)))
 
 
 def _of_files(files: Iterable[Path]) -> str:
-    """Return a digest of files and their names; a file that cannot be read counts as one that no other process has."""
+    """Return a digest of the names and contents of files; an unreadable file makes the digest unique."""
     state = hashlib.blake2b(digest_size=16)
     for path in files:
         try:
@@ -138,7 +138,7 @@ def _of_files(files: Iterable[Path]) -> str:
 
 
 def _with_imported(files: Iterable[Path]) -> set[Path]:
-    """Return the files, and those of users that they import."""
+    """Return the given files and, repeatedly, the user's files that they import."""
     found, left = set[Path](), list(files)
     while left:
         path = left.pop()
@@ -149,7 +149,7 @@ def _with_imported(files: Iterable[Path]) -> set[Path]:
 
 
 def _imported(path: Path) -> set[Path]:
-    """Return the files of users that a Python file imports, in functions too; none where it is no Python."""
+    """Return the user's files that a Python file imports; empty if it is not Python."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -167,7 +167,7 @@ def _imported(path: Path) -> set[Path]:
 
 
 def _modules(name: str, folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files of users that a dotted name may mean in any of the folders: those of packages on the way, and the module.
+    """Yield the user's files that a dotted module name may mean in the given folders, with the packages on the way.
 
     Files of Emu, of Python and of installed packages are left out.
     """
@@ -179,7 +179,7 @@ def _modules(name: str, folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def _is_users(path: Path) -> bool:
-    """Return whether a file belongs to a user: it is neither Python's, nor installed, nor Emu's."""
+    """Return whether a file is the user's: not Python's, not installed, and not Emu's."""
     return not is_installed(path) and not {*_own(), *_PYTHON} & {*path.resolve().parents}
 
 
@@ -191,7 +191,7 @@ def is_installed(path: Path) -> bool:
 
 @cache
 def _installed_in(folder: Path) -> frozenset[str]:
-    """Return the files and folders that installers have recorded in a folder; none where there are no records."""
+    """Return the files and folders that installers have recorded in a folder; empty if there are no records."""
     records = (path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.dist-info/RECORD"))
     files = (line.partition(",")[0] for record in records for line in record.splitlines())
     return frozenset(file.partition("/")[0] for file in files)

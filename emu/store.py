@@ -1,4 +1,4 @@
-"""Files that Emu stores for itself between commands: in the user's cache folder, up to a number of bytes of each kind.
+"""Files that Emu stores for itself between commands, in the user's cache folder, up to a size limit for each kind.
 
 A file is named by the digest of what it was made from. So it never goes stale, two processes that write the same file write the
 same bytes, and any file may be deleted at any time. Files are read only where no other user can have written them.
@@ -25,19 +25,19 @@ _CHECK_BYTES = 16  # in front of each file
 
 
 def _check(data: bytes) -> bytes:
-    """Return the digest that tells whether stored bytes are whole."""
+    """Return a digest by which damage of stored bytes is found."""
     return hashlib.blake2b(data, digest_size=_CHECK_BYTES).digest()
 
 
 def user_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Return the folder for a program's cache on this platform; XDG_CACHE_HOME overrides it on every platform."""
+    """Return the cache folder of Emu on this platform; XDG_CACHE_HOME overrides it."""
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises where there is none
     places = {"darwin": home / "Library" / "Caches", "win32": Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local")}
     return Path(environ.get("XDG_CACHE_HOME") or places.get(platform, home / ".cache")) / "emu"
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, each for this user alone.
+    """Create a folder and its missing parents, readable and writable by this user only.
 
     Raises:
         OSError: one cannot be made.
@@ -48,7 +48,7 @@ def make_private(folder: Path) -> None:
 
 
 def exposure(folder: Path) -> str:
-    """Return the way in which others than the user and root could change the content of a folder; "" where they could not.
+    """Return the reason why other users could change the content of a folder; "" if they could not.
 
     The folder must be the user's, and nobody else may write it or replace it. The folders above must be the user's or the owner
     of /'s, and others may not write them, but for one such as /tmp, where nobody can replace another's files.
@@ -71,13 +71,13 @@ def exposure(folder: Path) -> str:
 
 
 def _others_write(found: os.stat_result) -> bool:
-    """Return whether others than the owner may write; a group with the owner alone, as many systems make, is not others."""
+    """Return whether users other than the owner may write the file; a group of the owner alone does not count."""
     writers = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return bool(writers) and not (writers == stat.S_IWGRP and _is_own_group(found.st_gid))
 
 
 def _is_own_group(gid: int) -> bool:
-    """Return whether a group has the user's name and nobody else in it; never for root."""
+    """Return whether a group has the user's name and no other member; never for root."""
     import grp  # Windows has neither
     import pwd
 
@@ -91,13 +91,13 @@ def _is_own_group(gid: int) -> bool:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of files; the least recently used files are deleted when there are more than `most_bytes`."""
+    """A folder of cached files; the least recently used ones are deleted beyond `most_bytes` bytes."""
 
     folder: Path
     most_bytes: int
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if it cannot be read, is damaged, or others can have written it."""
+        """Return the content of a file; None if it is missing or damaged, or if other users can have written it."""
         try:
             with (self.folder.resolve() / name).open("rb") as file:
                 if not self._is_own(os.fstat(file.fileno())):
@@ -110,7 +110,7 @@ class Store:
         return data if stored[:_CHECK_BYTES] == _check(data) else None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file at once: a program that reads it meanwhile sees all of it or nothing.
+        """Write a file atomically.
 
         Raises:
             OSError: The folder cannot be made or written, or others could change its content.
@@ -122,13 +122,13 @@ class Store:
         self._make_room()
 
     def _is_own(self, found: os.stat_result) -> bool:
-        """Return whether nobody else can have written an open file, nor the names in its folder."""
+        """Return whether no other user can have written an open file or changed the names in its folder."""
         if sys.platform == "win32":
             return True
         return found.st_uid == os.geteuid() and not _others_write(found) and not exposure(self.folder)
 
     def _touch(self, name: str) -> None:
-        """Note that a file was used; this may fail where the folder cannot be written."""
+        """Set the time of last use of a file to now; errors are ignored."""
         try:
             os.utime(self.folder / name)
         except OSError:
@@ -171,7 +171,7 @@ class ValueTable:
     """
 
     def __init__(self, path: Path | None, most: int = 0, *, private: bool = False) -> None:
-        """Take a file as a table.
+        """Make a table of a file; the file is opened when it is first used.
 
         Args:
             path: The file, which need not exist; None: the table is in memory, and only the thread that writes it can read it.
@@ -188,7 +188,7 @@ class ValueTable:
 
     @property
     def _database(self) -> sqlite3.Connection:
-        """The connection of this thread.
+        """The database connection of the present thread, opened when needed.
 
         Raises:
             OSError: the folder cannot be made, or others could change it.
@@ -201,7 +201,7 @@ class ValueTable:
         return opened
 
     def _open(self) -> sqlite3.Connection:
-        """Return a new connection to the table, which is made if it is missing."""
+        """Open a new connection to the table and return it; a missing file is created."""
         if self.path is not None:
             make_private(self.path.parent)
             if self._private and (why := exposure(self.path.parent)):
@@ -212,7 +212,7 @@ class ValueTable:
         return found
 
     def open(self) -> None:
-        """Open the table now, so that a file that cannot be used is seen before work begins.
+        """Open the table now, so that an unusable file is found before work begins.
 
         Raises:
             OSError: the folder cannot be made.
@@ -221,7 +221,7 @@ class ValueTable:
         assert self._database
 
     def read(self, key: str) -> Any:
-        """Return the value of a key; None if there is none, or if other processes hold the file for too long.
+        """Return the value of a key; None if there is none, or if other processes lock the file for too long.
 
         Raises:
             OSError: the folder cannot be made, or others could change it.
@@ -234,7 +234,7 @@ class ValueTable:
         return None if row is None else json.loads(row[0])
 
     def write(self, key: str, value: object) -> None:
-        """Keep a value from now on; do nothing if other processes hold the file for too long.
+        """Store a value under a key; do nothing if other processes lock the file for too long.
 
         Raises:
             OSError: the folder cannot be made, or others could change it.
@@ -247,7 +247,7 @@ class ValueTable:
                 database.execute(_OLD, (self._most,))
 
     def fresh(self) -> list[tuple[str, Any]]:
-        """Return the values by key that were written since this was last asked.
+        """Return the keys and values that were written since the last call.
 
         Raises:
             OSError: the folder cannot be made, or others could change it.

@@ -1,4 +1,4 @@
-"""Units: parse and print sizes, rates and times; virtual time is counted in integer ticks of 1 fs.
+"""Units: functions that parse and print sizes, rates and times; virtual time is counted in integer ticks of 1 fs.
 
 Sizes are bytes, rates bytes per second. `GB` is 10**9, `GiB` 2**30; `Gb/s` (bits) is taken on input only. A bare K, M or G is
 refused: half of the field means 10**3 by it, the other half 2**10.
@@ -31,7 +31,7 @@ def _split(text: str, name: str, what: str) -> tuple[Decimal, str]:
 
 
 def _scale(prefix: str) -> int | None:
-    """Return the factor of a prefix such as `M` or `Mi`; None: there is no such prefix."""
+    """Return the factor of a unit prefix such as `M` or `Mi`; None if the prefix is unknown."""
     if prefix.endswith("i"):
         power = _PREFIX.get(prefix[:-1])
         return 1024**power if power else None
@@ -61,7 +61,7 @@ def parse_size(text: str | float, name: str = "size") -> int:
 
 
 def _whole_bytes(value: Decimal, name: str, what: str, got: object) -> int:
-    """Return a number of bytes after the check that it is whole, 0 or more and below 2**63."""
+    """Return a number of bytes as an int, after the check that it is whole, 0 or more and below 2**63."""
     if not 0 <= value < 2**63 or value != value.to_integral_value():
         raise must_be("", name, what, got, "a size is a whole number of bytes, 0 or more and below 2**63")
     return int(value)
@@ -84,7 +84,7 @@ def parse_bandwidth(text: str | float, name: str = "bandwidth") -> float:
 
 
 def parse_time(text: str | float, name: str = "time") -> int:
-    """Return the ticks (1 fs) of a time such as `500ns`; a number, not a text, is in seconds.
+    """Parse a time such as `500ns` (a bare number is in seconds), and return it in ticks of 1 fs.
 
     Raises:
         InputError: The text is no time, negative, or beyond 2**63 ticks (2.5 hours).
@@ -100,7 +100,7 @@ def parse_time(text: str | float, name: str = "time") -> int:
 
 
 def ticks(seconds: float | Decimal, name: str = "time") -> int:
-    """Return the ticks of a number of seconds, as an exact decimal that is rounded half-even once."""
+    """Return a number of seconds in ticks, computed exactly and rounded once (half to even)."""
     value = _exact(seconds, name, "a number of seconds")
     if value < 0:
         raise must_be("", name, "0 or more", seconds)
@@ -111,7 +111,7 @@ def ticks(seconds: float | Decimal, name: str = "time") -> int:
 
 
 def _exact(number: object, name: str, what: str, got: object = None) -> Decimal:
-    """Return the exact number.
+    """Return a number as an exact decimal.
 
     Raises:
         InputError: It is no number, or it has more digits before or after the point than any quantity has.
@@ -158,7 +158,7 @@ def format_count(n: int) -> str:
 
 
 def _metric(value: float, unit: str) -> str:
-    """Return a value with four digits and the prefix that suits it, such as `1.5 GB`."""
+    """Return a value with four significant digits and a fitting metric prefix, such as `1.5 GB`."""
     for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
         if abs(value) >= 1000**power:
             return f"{value / 1000**power:.4g} {prefix}{unit}"

@@ -1,4 +1,4 @@
-"""Where ranks run (threads, Ray actors, or nowhere), and where jobs are done (processes of this machine, or tasks of a Ray)."""
+"""The options for where ranks run (threads, Ray actors, nowhere) and where jobs are done (processes or Ray tasks)."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -117,7 +117,9 @@ def job_pool(label: str, workers: str, ray_address: str | None, local: JobPool =
 def pool_and_cluster(
     label: str, workers: str, cluster: str, ray_address: str | None, ranks_per_actor: int | None, ray_options: str | Path | None
 ) -> tuple[JobPool, ClusterOptions]:
-    """Return the pool and the cluster of a command that takes both; an address is that of a Ray for whichever is a Ray.
+    """Return the job pool and the cluster of a command that takes both options.
+
+    The address is used by whichever of the two is a Ray.
 
     Raises:
         InputError: as `job_pool` and `ClusterOptions`.

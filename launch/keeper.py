@@ -1,4 +1,4 @@
-"""The process that a person has started: it waits for a child in which the command runs, and ends what the child leaves.
+"""The parent process of a command: it runs the command in a child, and ends everything that the child leaves behind.
 
 The child ends, and cleans up, if this process is killed. If the child is killed, this process ends the processes that the
 child has started, and prints the cause. Signals that are sent to this process alone are passed on. All this needs Linux;
@@ -25,14 +25,14 @@ _LONGEST_S = 20  # time in which a command must end after SIGTERM
 
 
 class TerminationSignal(KeyboardInterrupt):
-    """The error of SIGTERM, which ends a command as Ctrl-C does; a second SIGTERM ends it at once."""
+    """The exception for SIGTERM, which ends a command as Ctrl-C does; a second SIGTERM ends it at once."""
 
 
 STOPPED: list[KeyboardInterrupt] = []  # the errors that end this command; later errors are consequences
 
 
 def listen() -> None:
-    """Let Ctrl-C, where it is not ignored, and SIGTERM end the command."""
+    """Install the handlers by which Ctrl-C and SIGTERM end the command."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
@@ -41,7 +41,7 @@ def listen() -> None:
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Raise the error once more after Python has ignored it, as Python does during a fork or while an object is deleted."""
+    """Raise an error again that Python has ignored, as it does during a fork or in a destructor."""
     if ignored.exc_value not in STOPPED:
         sys.__unraisablehook__(ignored)
         return
@@ -73,7 +73,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _hold() -> None:
-    """Block the signals that end a command until the fork is complete, because Python would lose them."""
+    """Block the signals that end a command until a fork is complete."""
     _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
 
@@ -83,7 +83,7 @@ def _let_come() -> None:
 
 
 def _end_as_any_process() -> None:
-    """Give a process that the command has forked the usual signal handlers."""
+    """Restore the usual signal handlers in a process that the command has forked."""
     signal.set_wakeup_fd(-1)
     for number, ours, usual in (
         (signal.SIGINT, _interrupt, signal.default_int_handler),
@@ -121,7 +121,7 @@ def keep() -> None:
 
 
 def _begin(words: int, hears: int) -> None:
-    """Begin to report signals to the parent: each one as it comes, and the fatal one with the line of code where it struck.
+    """Start reporting signals to the parent: each one as it arrives, and a fatal one with its line of code.
 
     Args:
         words: The descriptor of the file to which the fatal signal is written.
@@ -134,7 +134,7 @@ def _begin(words: int, hears: int) -> None:
 
 
 def _status(child: int, heard: int) -> int:
-    """Wait until the child has ended, pass signals on to it, and return its exit status."""
+    """Wait until the child has ended while passing signals on to it, and return its exit status."""
     while True:
         came = signal.sigwaitinfo((*_SENT, signal.SIGCHLD))
         if came.si_signo == signal.SIGCHLD:
@@ -149,7 +149,7 @@ def _status(child: int, heard: int) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Reap children that have ended; return the exit status of this one, or None where it still runs."""
+    """Reap children that have ended; return the exit status of `child`, or None if it still runs."""
     found = None
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -158,7 +158,7 @@ def _reap(child: int) -> int | None:
 
 
 def _has_come(number: int, heard: int) -> bool:
-    """Return whether a signal has also come to the child, as when somebody sends it to all processes of a command."""
+    """Return whether the child has received a signal as well, so that it need not be passed on."""
     time.sleep(_TO_ALL_S)
     with suppress(BlockingIOError):
         return number in os.read(heard, 4096)
@@ -166,7 +166,7 @@ def _has_come(number: int, heard: int) -> bool:
 
 
 def _end(status: int, words: int) -> None:
-    """End the processes that the child has left, then end this process in the way the child ended.
+    """End the processes that the child has left, then end this process in the same way as the child ended.
 
     Args:
         status: The exit status of the child, as `os.waitpid` gives it.
@@ -188,7 +188,7 @@ def _end(status: int, words: int) -> None:
 
 
 def _report_death(number: signal.Signals, words: int) -> None:
-    """Print the signal that the child has died of, with its last words."""
+    """Print the signal that ended the child, with its last words."""
     fatal = importlib.import_module("emu.cluster.rank_failure")
     said = os.pread(words, os.fstat(words).st_size, 0).decode(errors="replace")
     print(f"emu: {fatal.own_death_in_words(number.name, said)}", file=sys.stderr, flush=True)  # noqa: T201 - as `click.echo`

@@ -54,7 +54,7 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name; None where there is none."""
+        """Return the command with the given name; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         with late_notice(f"loading what `emu {cmd_name}` needs"), _without_collector():
@@ -93,7 +93,7 @@ class NoticeHandler(logging.Handler):
     """A log handler that prints each notice of Emu as a line on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one notice."""
+        """Print one log record as a notice on stderr."""
         click.echo(f"emu: {record.getMessage()}", err=True)
 
 
@@ -121,7 +121,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process while threads are still in native code, where a normal end of Python may abort."""
+    """End the process without Python's normal shutdown, which may abort while threads are in native code."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -132,7 +132,7 @@ def _leave(code: int) -> None:
 
 
 def _is_command(args: list[str]) -> bool:
-    """Return whether the arguments run a command, and do not only ask for help."""
+    """Return whether the arguments run a command, instead of asking for help."""
     return bool(args) and args[0] in COMMANDS and not {"-h", "--help"} & {*args}
 
 
@@ -149,12 +149,12 @@ def _without_collector() -> Iterator[None]:
 
 @cache
 def _freeze() -> None:
-    """Exclude all present objects from garbage collection, the first time that it is called."""
+    """Exclude all present objects from garbage collection; later calls do nothing."""
     gc.freeze()
 
 
 def _run(args: list[str] | None) -> int:
-    """Run a command, print its error if there is one, and return its exit code."""
+    """Run a command, print its error if it fails, and return the exit code."""
     try:
         with in_shell():
             result = emu.main(args, prog_name="emu", standalone_mode=False)

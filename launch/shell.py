@@ -1,4 +1,4 @@
-"""The shell around questions: whether a command of the shell asks, or a program."""
+"""The context of a question: whether a shell command or a Python program asks it, for wording errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ _IN_SHELL: ContextVar[bool] = ContextVar("asked by a command", default=False)
 
 
 def is_in_shell() -> bool:
-    """Return whether a command asks, so that errors name options as the shell has them."""
+    """Return whether a shell command asks the question, so that errors name options as in the shell."""
     return _IN_SHELL.get()
 
 
 @contextmanager
 def in_shell() -> Iterator[None]:
-    """Have errors name options as a command has them: `--global-batch` in place of `global_batch`."""
+    """Make errors name options as in the shell (`--global-batch`) while the context lasts."""
     before = _IN_SHELL.set(True)
     try:
         yield

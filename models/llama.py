@@ -16,7 +16,7 @@ from emu.model.parts.rotary import RotaryScaling
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderSizes):
-    """The sizes of one Llama."""
+    """The sizes of one Llama model."""
 
     layers: int
     hidden: int

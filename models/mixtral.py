@@ -15,7 +15,7 @@ from emu.model.parts.expert_block import SPARSE_SHARDS
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderSizes):
-    """The sizes of one Mixtral."""
+    """The sizes of one Mixtral model."""
 
     draws_experts_first: ClassVar[bool] = True
     layers: int

@@ -15,7 +15,7 @@ from emu.model.parts.expert_block import SPARSE_SHARDS
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderSizes):
-    """The sizes of one Qwen3-MoE."""
+    """The sizes of one Qwen3-MoE model."""
 
     draws_experts_first: ClassVar[bool] = True
     layers: int

@@ -22,7 +22,7 @@ _SOURCE = "Kim et al., Technology-driven, highly-scalable dragonfly topology (IS
 
 
 class _Shape(NamedTuple):
-    """The sizes of a dragonfly; cable c of the first p a g is that of NPU c."""
+    """The sizes of a dragonfly: p NPUs of a router, a routers of a group, g groups."""
 
     p: int
     a: int
@@ -116,7 +116,7 @@ def dragonfly(
 
 
 def _assumptions(shape: _Shape, bandwidth: float, latency: int, global_latency: int) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     near, far = (format_time(seconds(ticks)) for ticks in (latency, global_latency))
     which = f"; of the {shape.links} that join two groups one that needs fewest hops, by a hash" if shape.links > 1 else ""
     return (
@@ -172,7 +172,7 @@ def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _pick_cable(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow: I64) -> I64:
-    """Return one of the cables between two groups that needs the fewest hops before and after it."""
+    """Return a cable between two groups that needs the fewest hops before and after it; a hash picks among several."""
     (here, a), (there, b) = ((group[:, None], router[:, None]) for group, router in (src, dst))
     copies = np.arange(shape.links)
     hops = (_port(shape, here, there, copies) != a).astype(np.int64) + (_port(shape, there, here, copies) != b)
@@ -181,7 +181,7 @@ def _pick_cable(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow:
 
 
 def _local(shape: _Shape, group: I64, a: I64, b: I64) -> I64:
-    """Return the link from router a to router b of a group; -1 where they are one."""
+    """Return the link from router a to router b of a group; -1 if a and b are the same."""
     cable = shape.npus + group * (shape.a * (shape.a - 1) // 2) + pair(shape.a, a, b)
     return link_if(a != b, 2 * cable + (a > b))
 

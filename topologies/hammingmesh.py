@@ -106,7 +106,7 @@ def _way(boards: int, lines: int, radix: int) -> _LineDirection:
 
 
 def _reach(side: int, way: _LineDirection) -> int:
-    """Return the links between the two chips of a line that are farthest apart."""
+    """Return the number of links between the two chips of a line that are farthest apart."""
     edge = [min(i, side - 1 - i) for i in range(side)]
     if way.boards > 1:
         return 2 * max(edge) + 2 + 2 * (way.leaves > 1)
@@ -181,7 +181,7 @@ def hammingmesh(
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int, board_latency: int) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     near, far = (format_time(seconds(ticks)) for ticks in (board_latency, latency))
     bundled = f"{planes} equal planes side by side, over which a chip spreads each message evenly"
     return (
@@ -249,7 +249,7 @@ def _route(mesh: _Mesh, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _line_links(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
-    """Return links over the board where that is as short, else to an edge, through the line's switches, and in from an edge."""
+    """Return the links along a line: over the board if that is shortest, else over the switches at the board's edges."""
     (lane, line, board, place), (far_lane, _, far_board, far_place) = a, b
     (out, exit_steps), (back, entry_steps) = _edge(side, place, chance % 2), _edge(side, far_place, chance // 2 % 2)
     stays = (board == far_board) & (abs(place - far_place) <= exit_steps + 2 + entry_steps)
@@ -271,7 +271,7 @@ def _line_links(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -
 
 
 def _edge(side: int, place: I64, coin: I64) -> tuple[I64, I64]:
-    """Return the nearer end of the lane and the distance to it; where both are equally near, the coin picks one."""
+    """Return the nearer end of a lane and the distance to it; for equal distances a coin decides."""
     far = side - 1 - place
     return np.where(place == far, coin, place > far).astype(np.int64), np.minimum(place, far)
 
@@ -285,7 +285,7 @@ def _walk(way: _LineDirection, side: int, lane: I64, here: I64, there: I64) -> I
 
 
 def _draw(mesh: _Mesh) -> Drawing:
-    """Return a drawing of boards with gaps between them, the switches of X to their right and those of Y above."""
+    """Return a drawing of boards with gaps, X switches to their right and Y switches above."""
     pitch = mesh.side + 0.8
     big_row, big_column, row, column = np.unravel_index(np.arange(mesh.npus), mesh.shape)
     at = [np.stack((big_column * pitch + column, -big_row * pitch - row), axis=-1)]

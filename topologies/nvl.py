@@ -40,7 +40,7 @@ Chips = Annotated[str, one_of("merged", "apart")]
 
 
 def _nodes(chips: str, count: int) -> int:
-    """Return the nodes that stand for the NVSwitches over the same GPUs: all of them, or one."""
+    """Return the number of nodes for the NVSwitches over the same GPUs: `count` if `chips=apart`, else 1."""
     return count if chips == "apart" else 1
 
 
@@ -50,12 +50,12 @@ def _bundle(nvlinks: float) -> str:
 
 
 def _first_tier(gpus: int, nodes: int, bandwidth: float, latency: int) -> Tier:
-    """Return the tier of `nodes` switches that each have all of some GPUs below them."""
+    """Return the tier of `nodes` switches, each above all of the same GPUs."""
     return Tier(gpus, nodes, bandwidth / nodes, latency, name="GPU to NVSwitch", kind=_bundle(_NVLINKS / nodes))
 
 
 def _assumptions(chips: str, bandwidth: float, latency: int, *more: str) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     merged = "a message is spread over all NVLinks of a GPU, so NVSwitches over the same GPUs are one node"
     apart = "a message takes one NVSwitch, by a hash, and so a part of its GPU's rate (NVLink spreads it over all)"
     return (
@@ -151,7 +151,7 @@ def _draw_pair(ways: int) -> Drawing:
 
 
 def _eight_tiers(racks: int, modules: int, chips: str, bandwidth: float, latency: int) -> list[Tier]:
-    """Return the tiers: two halves of a rack under switches of their own, and one spine a rack for each of their planes."""
+    """Return the tiers: the two halves of a rack have switches of their own, and each plane has one spine per rack."""
     if modules > _FULL:
         what = f"at most {_FULL}, which carry all that a leaf's GPUs send"
         raise must_be("nvl:576", "modules", what, modules)

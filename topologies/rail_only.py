@@ -33,7 +33,7 @@ _SOURCE = "Wang et al., Rail-Only (arXiv:2307.12169); RailX (arXiv:2507.18889), 
 
 
 def _check(dims: tuple[int, ...], radix: int) -> None:
-    """Check that there are two sizes and that a switch has ports for them."""
+    """Check that `dims` has two sizes, and that a switch has enough ports for them."""
     check_sizes("rail-only", "dims", dims, 2, "two sizes, rows and columns, such as 64x64")
     if max(dims) > radix:
         raise must_be("rail-only", "dims", f"at most {radix} each, the ports of a switch", "x".join(map(str, dims)))

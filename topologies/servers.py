@@ -59,7 +59,7 @@ class _Cluster(NamedTuple):
 
     @property
     def rails(self) -> int:
-        """The number of switches that have NICs."""
+        """The number of switches that NICs are attached to."""
         return 1 if self.network == "switch" else self.gpus
 
     @property
@@ -134,7 +134,7 @@ def _cables(cluster: _Cluster) -> list[Cables]:
 
 
 def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     near, far = (format_time(seconds(latency)) for latency in (cluster.hops.latency, cluster.hops.nic_latency))
     how = {"hash": "one of {} spines, by a hash", "disjoint": "one of {} spines, channels in turn", "spray": "all {} spines"}
     which = "the spine" if cluster.spines == 1 else how[cluster.route].format(cluster.spines)
@@ -184,7 +184,7 @@ def _way(cluster: _Cluster, src: I64, dst: I64, way: I64) -> Routes:
 
 
 def _shifts(cluster: _Cluster) -> list[I64]:
-    """Return two symmetries [nodes]: every server goes to the next; every GPU goes to the next of its server, with its rail.
+    """Return two symmetries [nodes]: every server moves to the next; every GPU moves to the next of its server.
 
     Spines stay.
     """

@@ -89,7 +89,7 @@ def sip_ring(
 
 
 def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     joined = (
         f"the datacentre network is one switch that never blocks, {format_bandwidth(dcn)} a GPU; "
         "messages between rings take it, those within a ring do not"
@@ -170,7 +170,7 @@ def sip_ocs(n: Count, ports: Count = _PORTS, bandwidth: Bandwidth = _CU, latency
 
 
 def _matchings(n: int, ports: int) -> tuple[list[tuple[I64, I64]], list[int]]:
-    """Return the pairs that circuits of each kind join, and the number of switches that make such circuits.
+    """Return the node pairs that the circuits of each kind join, and the number of switches for each kind.
 
     The complete graph has n - 1 perfect matchings i + j = c (mod n - 1). The first two make one ring. The others come in a
     pseudo-random order, because neighbouring ones would lead to the same few GPUs.
@@ -187,7 +187,7 @@ def _matchings(n: int, ports: int) -> tuple[list[tuple[I64, I64]], list[int]]:
 
 
 def _ocs_assumptions(n: int, ports: int, rate: float, latency: int) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     chosen = min(ports, n - 1)
     return (
         f"a port carries {format_bandwidth(rate)} one way, a hop takes {format_time(seconds(latency))}",

@@ -26,7 +26,7 @@ _BANDWIDTH = 50e9  # bytes per second, one direction: 300 GB/s over 6 links (Tab
 
 
 def _check(cubes: tuple[int, ...], side: int, radix: int) -> None:
-    """Check that the sizes fit, and that an OCS has ports for all cubes."""
+    """Check that the sizes are valid, and that an optical switch has ports for all cubes."""
     check_sizes("tpuv4", "cubes", cubes, 3, "three sizes, such as 4x4x4")
     if side % 2:
         raise must_be("tpuv4", "side", "even, as a board has 2x2 chips", side)
@@ -119,7 +119,7 @@ def _bill(cubes: int, side: int, planes: int) -> dict[str, int]:
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int, optical: int) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     bundled = f"a chip has {planes} ports in each direction and spreads each message evenly over them"
     return (
         f"a port carries {format_bandwidth(bandwidth)} one way",

@@ -3,9 +3,10 @@
 Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). An operation that NCCL does not tune is made
 of sends and receives there. A protocol changes the choice, but not how a schedule is timed.
 
-Also here is NCCL's tuning model: the latency and the bandwidth that it expects of each algorithm and protocol, and the time of
-a size. Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660).
-Hosts are Intel's and NICs add no latency of their own, as NCCL takes InfiniBand's. No variable of NCCL's environment is set.
+`nccl_choice` uses NCCL's tuning model: the latency and bandwidth that it expects of each algorithm and protocol, and the time
+of a size. Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime
+(630-660). Hosts are Intel's and NICs add no latency of their own, as NCCL takes InfiniBand's. No variable of NCCL's environment
+is set.
 """
 
 from collections.abc import Iterator, Mapping
@@ -86,7 +87,7 @@ def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
 
 
 def _rate(rates: Rates, on: ChannelGraphs) -> float:
-    """Return the rate for the number of servers of a group, of those for one server, for two, and for more."""
+    """Return the rate that applies to a group's number of servers: one, two, or more."""
     return rates[min(on.servers - 1, 2)]
 
 
@@ -112,7 +113,7 @@ def _steps(operation: str, on: ChannelGraphs) -> int:
 
 
 def _speed(graph: ChannelGraph, on: ChannelGraphs) -> float:
-    """Return the rate (GB/s) of one channel: that within a server for up to two servers, else that between servers."""
+    """Return the rate (GB/s) of one channel: within a server for up to two servers, else between servers."""
     return graph.within if on.servers <= 2 else graph.between
 
 
@@ -205,7 +206,7 @@ _CALLED: Mapping[str, str] = MappingProxyType(
 
 
 class NcclChoice(NamedTuple):
-    """NCCL's choice of an algorithm, its protocol and its number of channels, which it makes together."""
+    """NCCL's choice for one operation: the algorithm, the protocol and the number of channels."""
 
     way: AlgorithmVariant
     channels: int
@@ -218,20 +219,20 @@ class NcclChoice(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _expectations(operation: str, around: GroupNetwork) -> tuple[ChannelGraphs, dict[AlgorithmVariant, ExpectedTime]]:
-    """Return the channels that NCCL finds for a group, and the times that it expects of each algorithm and protocol."""
+    """Return NCCL's channels for a group, and the times that NCCL expects of each algorithm and protocol."""
     on = graphs_of(around)
     return on, expected_times(operation, on)
 
 
 def nccl_choice(operation: str, size: int, around: GroupNetwork) -> NcclChoice:
-    """Return NCCL's choice for an operation of `size` bytes: the one that its tuning model expects to be the fastest."""
+    """Return NCCL's choice for an operation of `size` bytes: the variant that its tuning model expects to be fastest."""
     on, ways = _expectations(operation, around)
     best = min(ways, key=lambda way: time_us(operation, way, ways[way], on, size))
     return NcclChoice(best, _channels(best, size, on))
 
 
 def _channels(way: AlgorithmVariant, size: int, on: ChannelGraphs) -> int:
-    """Return the number of channels: all that NCCL has built, or only as many as have enough bytes to send."""
+    """Return the number of channels: all that NCCL has built, or fewer if there are too few bytes for all."""
     if way.algorithm.startswith("nvls"):
         within, across = constants.NVLS_CHANNELS[on.generation.name]
         return min(across, on.channels) if way.algorithm == "nvls" and on.servers > 1 else (within, across)[on.servers > 1]
@@ -267,13 +268,13 @@ def _point_to_point(operation: str, around: GroupNetwork) -> LibraryChoice | Non
 
 
 def _nodes(around: GroupNetwork) -> tuple[int, ...]:
-    """Return servers x ranks of a server, if there are several of both and the group is in their order; else ()."""
+    """Return (servers, ranks of a server) if both are above 1 and the group is in this order; else ()."""
     each = around.ranks // around.hosts
     return (around.hosts, each) if around.in_order and around.hosts > 1 and each > 1 else ()
 
 
 def _catalogue_name(operation: str, found: NcclChoice, around: GroupNetwork) -> AlgorithmOnDims:
-    """Return the algorithm of the catalogue that sends the same as NCCL would.
+    """Return the algorithm of the catalogue that sends the same data as NCCL's choice.
 
     Within one server, all rings are the same ring, and trees are chains.
     """

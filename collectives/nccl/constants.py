@@ -13,7 +13,7 @@ Rates = tuple[float, float, float]  # rates with one, two, and more servers
 
 
 class Generation(NamedTuple):
-    """The numbers that NCCL has for the GPUs of one generation."""
+    """NCCL's constants for the GPUs of one generation."""
 
     name: str
     nvlink: float  # GB/s, the rate that data reach over all NVLinks of a GPU

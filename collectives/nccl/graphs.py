@@ -19,7 +19,7 @@ _ENOUGH = 0.49  # lower shares of the best speed are not tried
 
 @dataclass(frozen=True, slots=True)
 class ChannelGraph:
-    """The channels of one pattern, which are all equal."""
+    """The channels of one pattern (such as ring or tree), which are all equal."""
 
     channels: int
     within: float  # speed of a channel in a server
@@ -28,7 +28,7 @@ class ChannelGraph:
 
 @dataclass(frozen=True, slots=True)
 class ChannelGraphs:
-    """The channels of all patterns that NCCL's search finds for one group of ranks."""
+    """The channels of all patterns that NCCL's search finds for one group."""
 
     generation: Generation
     servers: int
@@ -74,12 +74,12 @@ FASTEST_NIC = 100e9  # bytes per second, one way: 800 Gb/s; a faster port counts
 
 
 def generation_of(nvlink: float) -> Generation:
-    """Return the first generation whose GPUs have `nvlink` GB/s over all their NVLinks, one way."""
+    """Return the GPU generation with `nvlink` GB/s over all NVLinks of a GPU, one way."""
     return next((each for each in GENERATIONS if nvlink <= each.most_nvlink), GENERATIONS[-1])
 
 
 def _nvlink(known: Generation, around: GroupNetwork) -> float:
-    """Return the rate in GB/s that NCCL gives all NVLinks of a GPU together.
+    """Return the rate (GB/s) that NCCL assumes for all NVLinks of a GPU together.
 
     A GPU with fewer links than others of its generation has proportionally less.
     """
@@ -87,7 +87,7 @@ def _nvlink(known: Generation, around: GroupNetwork) -> float:
 
 
 def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float) -> ChannelGraph:
-    """Return the channels of rings: within a server as many as NVLink carries, between servers one for each NIC."""
+    """Return the ring channels: within a server as many as NVLink carries, between servers one for each NIC."""
     if servers == 1:
         return _doubled(_fill_channels(known.within, MOST_SEARCHED, nvlink, nvlink), known)
     reach = _PCIE_REACHES * nic
@@ -108,7 +108,7 @@ def _fill_channels(speeds: tuple[float, ...], most: int, fastest: float, total: 
 
 
 def _doubled(found: ChannelGraph, known: Generation) -> ChannelGraph:
-    """Return twice as many channels, each half as fast, if a GPU's cores can carry more then; else the given ones."""
+    """Return twice as many channels at half the rate if the GPU can use them; else the given channels."""
     many = known.nvls and found.within < _FAST and found.channels > _MANY
     if found.within < _SLOW or many:
         return found

@@ -1,14 +1,14 @@
-"""The cuts that limit a collective: the least between two nodes, that with most to send, and those of a few sets of ranks.
+"""Cuts that limit a collective: minimum cuts between nodes, the cut with the most to send, and cuts of sampled sets.
 
 The set with most to send has the largest |S ∩ ranks| / capacity out of S, over all S without some sink. It is found by Newton's
 method on the ratio (Dinkelbach, On nonlinear fractional programming, Management Science 13 (1967)), one maximum flow a step.
 Source: Zhao et al., ForestColl: Throughput-optimal collective communications on heterogeneous network fabrics, 2024,
 arXiv 2402.06787.
 
-Some sets are looked at by themselves: one rank, all but one, and the groups and halves that the numbering gives. The blocks
-that such a set has to send are counted from the operation, so that any operation is served. For an exchange among all ranks the
-number is known without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks, V nodes, A
-arcs, B blocks, G groups.
+Sampled sets are one rank, all ranks but one, and the groups and halves of the NPU numbering. The blocks that such a set has to
+send are counted from the operation, so that any operation is served. For an exchange among all ranks the number is known
+without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks, V nodes, A arcs, B blocks,
+G groups.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from emu.topology.facts.flow import Arcs
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NetworkCut:
-    """A set of nodes, with the ratio of what it has to send to the capacity that leaves it."""
+    """A set of nodes with its ratio: the blocks that it has to send, divided by the capacity of the arcs that leave it."""
 
     inside: Bool  # [V] whether each node is in the set
     ratio: Fraction  # blocks per unit of capacity
@@ -39,18 +39,18 @@ def largest_cut(cuts: list[NetworkCut]) -> NetworkCut:
 
 
 def reverse_cut(cut: NetworkCut) -> NetworkCut:
-    """Return a cut of the network itself that corresponds to a cut of the network with all arcs turned round."""
+    """Return the cut of the original network that corresponds to a cut of the network with all arcs reversed."""
     return NetworkCut(~cut.inside, cut.ratio)
 
 
 def cut_from(net: Network, source: int) -> NetworkCut:
-    """Return the set of least capacity out that holds the source and not all ranks; it has one block to send."""
+    """Return the minimum cut between the source and any other rank; the set with the source has one block to send."""
     nodes = np.arange(net.n_nodes)
     return largest_cut([least_cut(net, nodes == source, nodes == rank) for rank in net.ranks if rank != source])
 
 
 def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
-    """Return the set of least capacity out that holds the given ranks and no others; it has one block to send.
+    """Return the minimum cut between the given ranks and all other ranks; the set has one block to send.
 
     Args:
         net: The network.
@@ -60,7 +60,7 @@ def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
 
 
 def least_cut(net: Network, source: Bool, sink: Bool) -> NetworkCut:
-    """Return the cut of least capacity that separates a source node from a sink node; it has one block to send.
+    """Return the minimum cut between source nodes and sink nodes; the set has one block to send.
 
     Args:
         net: The network.
@@ -72,7 +72,7 @@ def least_cut(net: Network, source: Bool, sink: Bool) -> NetworkCut:
 
 
 def densest_cut(net: Network, sinks: I64) -> NetworkCut:
-    """Return the set, without some sink, with the largest ratio, where each of its ranks has one block to send.
+    """Return the set with the largest ratio that lacks at least one sink, if each rank in it has one block to send.
 
     Args:
         net: A network with at least two ranks.
@@ -88,12 +88,12 @@ def densest_cut(net: Network, sinks: I64) -> NetworkCut:
 
 
 def cut_of_nodes(net: Network, inside: Bool) -> NetworkCut:
-    """Return a set of nodes as a cut in which each of its ranks has one block to send."""
+    """Return a set of nodes as a cut; each rank in the set has one block to send."""
     return NetworkCut(inside, Fraction(int(net.has_rank[inside].sum()), net.out_of(inside)))
 
 
 def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:
-    """Return a set without the sink whose ratio is above `ratio`; None: there is none.
+    """Return a set of nodes without the sink whose ratio is above `ratio`, or None if there is none.
 
     Every rank is given the capacity that one block needs, `1 / ratio`. Where not all of it can flow to the sink, the set that
     holds it back has a larger ratio. Both are multiplied by the ratio's numerator, so that they are whole numbers.
@@ -114,7 +114,7 @@ ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for eac
 
 
 def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
-    """Return the cut with the largest ratio of blocks to send to capacity, of those that are tried.
+    """Return the cut with the largest ratio of blocks to capacity among sampled sets of ranks.
 
     Args:
         net: A network with at least two ranks.
@@ -137,7 +137,7 @@ def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, .
 
 
 def _to_send(op: Operation, inside: Bool) -> int:
-    """Return the number of blocks that a rank of a set has and a rank outside it wants; `inside` [N] marks the set."""
+    """Return the number of blocks that ranks in a set, marked by `inside` [N], have and ranks outside it want."""
     if op.name == ALL_PAIRS:
         return int(inside.sum()) * int((~inside).sum())
     held, wanted = np.zeros((2, op.n_blocks), np.bool_)
@@ -158,7 +158,7 @@ def _single_rank(net: Network, op: Operation, *, back: bool) -> NetworkCut:
 
 
 def _count_blocks(op: Operation, *, back: bool) -> I64:
-    """Return [N] the number of blocks that each rank has and another wants; with `back`, that it wants and another has."""
+    """Return [N] the number of blocks that each rank has and others want; with `back`, that it wants and others have."""
     have, want = (op.want, op.have) if back else (op.have, op.want)
     n_blocks = 1 + int(max(have[:, 1].max(), want[:, 1].max()))
     wanters = np.bincount(want[:, 1], minlength=n_blocks)
@@ -169,12 +169,12 @@ def _count_blocks(op: Operation, *, back: bool) -> I64:
 
 
 def _but_one(net: Network, op: Operation) -> NetworkCut:
-    """Return the set of all nodes but one rank: the one with the largest ratio of blocks to get to capacity into it."""
+    """Return the cut of all nodes but one rank, for the rank with the most blocks to receive for its capacity."""
     return reverse_cut(_single_rank(net.back(), op, back=True))
 
 
 def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[tuple[I64, Orbits]]:
-    """Yield groups of ranks that have equal leading digits, as [V] the group of each node (-1: none), and the groups' kinds.
+    """Yield partitions of the ranks by their leading digits: [V] the group of each node (-1: none), and groups' kinds.
 
     Each number of leading dims is tried that gives more than one group and fewer groups than ranks.
     """
@@ -187,7 +187,7 @@ def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[tup
 
 
 def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
-    """Yield the nodes [V] of the ranks of each set that is tried: groups first, then halves along a dim."""
+    """Yield the sets of ranks to sample, as marks of nodes [V]: groups first, then halves along a dimension."""
     found = list[Bool]()
     for group, kinds in groups(net, alike, dims):
         chosen = np.union1d(kinds.first, group[net.ranks[root]])

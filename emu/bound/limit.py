@@ -1,8 +1,8 @@
-"""The limit of a collective on a topology: the least time that any schedule can take.
+"""The limit of a collective on a topology: a time that no schedule can beat.
 
 An operation moves blocks. A bound is a number of seconds for each byte of a block, plus a latency that no schedule avoids: from
-a rank that has a block to one that wants it, over the quickest path. Some bounds hold for every schedule. Where switches add or
-copy fewer bounds hold, so that schedules without helpers have their own, higher limit.
+a rank that has a block to one that wants it, over the quickest path. Some bounds hold for every schedule. Switches that add or
+copy can beat other bounds, so that schedules without helpers have their own, higher limit.
 Letters: N ranks, V nodes, D searches, S sources.
 """
 
@@ -53,7 +53,7 @@ TREES = "the best trees"
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The work that the search for bounds may take."""
+    """The amount of computation that the search for bounds may spend."""
 
     flows: int  # number of maximum flows
     arcs: int  # arcs of all these flows together, or blocks that are counted
@@ -75,7 +75,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The bounds that no schedule can beat; for an all_reduce also the times that trees reach, which are no bounds."""
+    """The lower bounds of a collective's time; for all_reduce also times that trees can reach, which are not bounds."""
 
     terms: tuple[Term, ...]  # all of them hold; (): nothing has to be sent
     trees_s_per_byte: float | None = None  # time of the best in-trees and out-trees at once; None: not searched
@@ -83,7 +83,7 @@ class Limit:
     left_out: tuple[str, ...] = ()  # searches that more effort would add
 
     def least_s(self, block_bytes: int) -> tuple[float, str]:
-        """Return the least time in seconds where no block is smaller than `block_bytes`, and the name of its bound."""
+        """Return the lower bound in seconds for blocks of at least `block_bytes` bytes, and the name of the bound."""
         if not block_bytes or not self.terms:
             return 0.0, ""
         times = [(block_bytes * term.s_per_byte + seconds(term.latency_fs), term.by) for term in self.terms]
@@ -101,7 +101,7 @@ class _LimitSearch(NamedTuple):
     effort: Effort
 
     def affords(self, flows: int) -> bool:
-        """Return whether this number of maximum flows is within the effort."""
+        """Return whether a number of maximum flows is within the allowed effort."""
         return flows <= self.effort.flows and flows * len(self.net.src) <= self.effort.arcs
 
 
@@ -127,7 +127,7 @@ def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helper
 
 @lru_cache(maxsize=16)
 def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, Symmetry]:
-    """Return the network and its symmetry, which are the same for every operation."""
+    """Return the network of some NPUs and its symmetry; both are independent of the operation."""
     net = network(topology, npus)
     return net, symmetry(net, topology)
 
@@ -162,12 +162,12 @@ def _exchange(search: _LimitSearch) -> Iterator[Term]:
 
 
 def _search_work(search: _LimitSearch) -> int:
-    """Return the number of arcs that are visited if one rank of each kind (see `Symmetry`) starts a search."""
+    """Return the number of arcs that searches visit if one rank of each kind (see `Symmetry`) starts one."""
     return len(search.alike.ranks) * len(search.net.src)
 
 
 def _cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
-    """Return the cut that limits most, and the name that says whether all sets were searched."""
+    """Return the cut that gives the strongest bound, and a name that says whether all sets were searched."""
     net, alike, op, effort = search.net, search.alike, search.op, search.effort
     if not search.affords(_flows(search)):
         most_sets = min(effort.flows, effort.arcs // (len(net.src) + _count_work(op)))
@@ -186,12 +186,12 @@ def _cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
 
 
 def _count_work(op: Operation) -> int:
-    """Return the number of blocks that are looked at to count what one set of nodes has to send; arcs are not counted."""
+    """Return the cost, in blocks, of counting what one set of nodes has to send."""
     return op.n_ranks if op.name == ALL_PAIRS else len(op.have) + len(op.want)
 
 
 def _flows(search: _LimitSearch) -> int:
-    """Return the number of maximum flows that search all cuts; a number above every effort where they cannot be searched."""
+    """Return the number of maximum flows that an exact search over all cuts needs; very large if it is impossible."""
     n, kinds = search.op.n_ranks, len(search.alike.ranks)
     known = {"all_gather": kinds, "reduce_scatter": kinds, "gather": 1, "scatter": 1}
     known |= {"broadcast": n, "reduce": n, "all_reduce": 2 * n}
@@ -221,7 +221,7 @@ def _capacity_out(net: Network, group: I64, kinds: Orbits) -> int:
 
 
 def _in_a_row(search: _LimitSearch) -> float | None:
-    """Return the time for each byte of the best reduce_scatter and then the best all_gather; None: beyond the effort."""
+    """Return the seconds per byte of the best reduce_scatter followed by the best all_gather; None: beyond the effort."""
     net, alike = search.net, search.alike
     if not search.affords(len(alike.ranks)):
         return None
@@ -247,7 +247,7 @@ def _size_of_trees(search: _LimitSearch) -> int:
 
 
 def _left_out(search: _LimitSearch) -> Iterator[str]:
-    """Yield the names of the searches that were left out and that full effort would make."""
+    """Yield the names of the searches that were skipped to save effort."""
     if search.effort == ALL:
         return
     every = search._replace(effort=ALL)
@@ -265,7 +265,7 @@ _ALL_TO_ALL = frozenset({ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"
 
 
 def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:
-    """Return the latency that the operation cannot avoid, in ticks: the longest of the quickest paths that its data must take.
+    """Return the latency that no schedule of the operation can avoid, in ticks.
 
     Where there are many paths, a sample of them is looked at.
     """
@@ -307,7 +307,7 @@ def crossing_fs(net: Network, inside: Bool, *, helpers: bool) -> int:
 
 
 def message_fs(net: Network, *, helpers: bool) -> int:
-    """Return the least latency of any message to a rank, in ticks; `helpers` is that of `crossing_fs`."""
+    """Return the least latency of any message to a rank, in ticks; see `crossing_fs` for `helpers`."""
     has_rank = net.has_rank
     away, here = has_rank[net.src], has_rank[net.dst]
     if helpers:
@@ -316,7 +316,7 @@ def message_fs(net: Network, *, helpers: bool) -> int:
 
 
 def least_between_fs(latency_fs: I64, leaves: Bool, comes: Bool, default: float = np.inf) -> float:
-    """Return the least latency from end to end, over one arc, or over one into the switches and one out of them.
+    """Return the least latency between two ends: over one direct arc, or over one arc into switches and one out.
 
     Args:
         latency_fs: [A] the latency of each arc.

@@ -1,4 +1,4 @@
-"""Bounds by linear programs; a module of its own, as it loads scipy.
+"""Lower bounds by linear programs; the module is separate because it loads scipy.
 
 Letters: A arcs, V nodes, N ranks, R ranks of different kinds, K kinds of arcs, P hops.
 
@@ -63,7 +63,7 @@ def conservation(net: Network, source: int) -> tuple[csr_array, I64]:
 
 
 def loads(net: Network, symmetry: Symmetry) -> tuple[csr_array, F64]:
-    """Return the load of the flows of each kind of rank on an arc of each kind [kinds, R A], and the capacity of that arc."""
+    """Return a matrix [kinds, R A] of the load that each flow puts on an arc of each kind, and the capacities of the kinds."""
     kind, alike = symmetry.arc_kind, np.bincount(symmetry.arc_kind)
     of_one = coo_array((1 / alike[kind], (kind, np.arange(len(kind)))), (len(alike), len(kind))).tocsr()
     capacity = np.zeros(len(alike))
@@ -111,7 +111,7 @@ def by_prices(net: Network, alike: Symmetry) -> float:
 
 
 def _best_by(planes: F64) -> tuple[float, F64]:
-    """Return the best bound that cutting planes still allow, and the prices that reach it.
+    """Return the best bound that the cutting planes still allow, and the prices at which it is reached.
 
     Args:
         planes: [P, K] the cutting planes.
@@ -127,7 +127,7 @@ def _best_by(planes: F64) -> tuple[float, F64]:
 
 
 def _load(net: Network, alike: Symmetry, kind: I64, price: F64) -> F64:
-    """Return [K] the load that cheapest paths from every rank to every other put on all arcs of a kind."""
+    """Return [K] the load on all arcs of each kind if every pair of ranks uses its cheapest path at the given prices."""
     graph = csr_array((price[kind], (net.src, net.dst)), shape=(net.n_nodes, net.n_nodes))
     ends = net.src * net.n_nodes + net.dst
     loads = np.zeros(len(price))
@@ -188,7 +188,7 @@ def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
 
 
 def _hops(net: Network, symmetry: Symmetry) -> tuple[Network, I64]:
-    """Return the hops of trees as a network, and their kinds [P]: the arcs, or all pairs of ranks if others are between."""
+    """Return the network of hops between ranks on which trees are packed, and the kind [P] of each hop."""
     if net.has_rank.all():
         src, dst = net.src, net.dst
     else:
@@ -197,7 +197,7 @@ def _hops(net: Network, symmetry: Symmetry) -> tuple[Network, I64]:
 
 
 def _conservation_rows(net: Network, symmetry: Symmetry, hops: Network, hop_kind: I64) -> csr_array:
-    """Return the rows that say that flow goes on where it does not begin or end.
+    """Return the conservation rows of the program: flow that enters a node also leaves it, except at its ends.
 
     They cover the trees to and from each rank, and the routes of the hops. Their variables are y, the out-trees, the in-trees,
     the flows of both, and the routes.
@@ -216,7 +216,7 @@ def _conservation_rows(net: Network, symmetry: Symmetry, hops: Network, hop_kind
 
 
 def _root_marks(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
-    """Return [nodes, R] 1 where a node has a rank of that kind, and so is a root of its trees."""
+    """Return [nodes, R] 1 where a node is a rank of that kind and so the root of its trees, else 0."""
     found = np.zeros((len(nodes), len(symmetry.ranks)))
     at = np.flatnonzero(net.has_rank[nodes])
     found[at, symmetry.rank_kind[nodes[at]]] = 1
@@ -224,7 +224,7 @@ def _root_marks(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
 
 
 def _hop_kinds(hops: Network, hop_kind: I64, source: int, nodes: I64) -> F64:
-    """Return [nodes, kinds] 1 where the hop from the source to a node is of that kind."""
+    """Return [nodes, kinds] 1 where the hop from the source to a node is of that kind, else 0."""
     found = np.zeros((len(nodes), int(hop_kind.max()) + 1))
     at = np.flatnonzero(hops.src == source)
     found[np.searchsorted(nodes, hops.dst[at]), hop_kind[at]] = 1
@@ -232,7 +232,7 @@ def _hop_kinds(hops: Network, hop_kind: I64, source: int, nodes: I64) -> F64:
 
 
 def _at_most(net: Network, symmetry: Symmetry, hop_kind: I64) -> tuple[csr_array, F64]:
-    """Return the rows, with their limits, that keep flows within their trees' shares of hops and all hops within the links."""
+    """Return the capacity rows of the program and their limits: for the trees on each hop, and for the hops on each link."""
     n_flows, n_kinds = len(symmetry.ranks) * len(hop_kind), int(hop_kind.max()) + 1
     of_kind = csr_array((np.ones(n_flows), (np.arange(n_flows), np.tile(hop_kind, len(symmetry.ranks)))), (n_flows, n_kinds))
     load, capacity = loads(net, symmetry)

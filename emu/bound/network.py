@@ -1,7 +1,6 @@
-"""The network of a topology for bounds: arcs of whole capacities between the nodes of ranks, its symmetry, and prices on it.
+"""The network of a topology for bounds: arcs between nodes with capacities, the symmetry of the arcs, and link prices.
 
-Every bound here is on the amount that a set of nodes can send to the others, whatever the routes are.
-
+Every bound here limits the amount that a set of nodes can send to the others, whatever the routes are.
 By its symmetry, which says what ranks and arcs are equivalent, a bound needs only one of each kind. The maps that are tried are
 those that the topology declares and, if that leaves several kinds of ranks, steps of the numbering of the NPUs along its dims.
 A map is used if it maps every arc onto one of equal capacity and latency. The mean of an optimal flow over all maps is optimal
@@ -29,7 +28,7 @@ from emu.topology.topology import Topology
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Network:
-    """A topology in which all links from one node to another are one arc, with the sum of bandwidths and the least latency."""
+    """A topology as arcs: all links from one node to another are one arc, with their total bandwidth and least latency."""
 
     n_nodes: int
     n_npus: int
@@ -55,7 +54,7 @@ class Network:
 
     @property
     def both_ways(self) -> bool:
-        """True if every arc has an arc of its capacity in the other direction."""
+        """True if every arc has an arc of equal capacity in the opposite direction."""
         back = np.lexsort((self.src, self.dst))  # the arcs stand in the order of (src, dst)
         columns = (self.src[back], self.dst), (self.dst[back], self.src), (self.capacity[back], self.capacity)
         return all(np.array_equal(a, b) for a, b in columns)
@@ -93,7 +92,7 @@ def network(topology: Topology, placement: ArrayLike) -> Network:
 
 
 def sums(index: I64, values: I64, size: int) -> I64:
-    """Return [size] the sum of the values at each index; it is exact, where `np.bincount` would add floats."""
+    """Return [size] the exact integer sum of the values at each index."""
     found = np.zeros(size, np.int64)
     np.add.at(found, index, values)
     return found
@@ -117,7 +116,7 @@ class Symmetry:
         return np.bincount(self.rank_kind[self.rank_kind >= 0])
 
     def pair_kind(self, src: I64, dst: I64) -> I64:
-        """Return [P] the kind of each pair of nodes: the maps bring pairs of one kind onto one another.
+        """Return [P] the kind of each pair of nodes; pairs that symmetry maps onto one another are of one kind.
 
         All pairs of a kind must be among the given ones.
         """
@@ -125,7 +124,7 @@ class Symmetry:
         return _kinds(src * size + dst, [image[src] * size + image[dst] for image in self.maps])
 
     def group_kind(self, group: I64) -> Orbits:
-        """Return the kinds of sets of nodes: the maps bring sets of one kind onto one another.
+        """Return the kinds of sets of nodes; sets that symmetry maps onto one another are of one kind.
 
         Args:
             group: [V] the number of the set that each node is in; -1: none.
@@ -136,7 +135,7 @@ class Symmetry:
 
 
 def _image_of(groups: I64, mapped: I64) -> I64 | None:
-    """Return [G] the image of each group under a map; None where the members of a group have images in several groups.
+    """Return [G] the image of each group under a map, or None if the map splits a group.
 
     Args:
         groups: The group of each node.
@@ -173,7 +172,7 @@ def _keys(net: Network, src: I64, dst: I64) -> I64:
 
 
 def _kinds(keys: I64, mapped: list[I64]) -> I64:
-    """Return the kind of each key: keys that maps bring onto one another are of one kind.
+    """Return the kind of each key; keys that maps bring onto one another are of one kind.
 
     Args:
         keys: The keys.
@@ -184,7 +183,7 @@ def _kinds(keys: I64, mapped: list[I64]) -> I64:
 
 
 def _maps_arcs(net: Network, image: I64) -> bool:
-    """Return whether a map brings ranks onto ranks, and every arc onto one of equal capacity and latency; `image` is [V]."""
+    """Return whether the map `image` [V] maps ranks onto ranks, and every arc onto one of equal capacity and latency."""
     keys, there = _keys(net, net.src, net.dst), _keys(net, image[net.src], image[net.dst])
     here, order = np.argsort(keys), np.argsort(there)
     columns = (keys[here], there[order]), *((of[here], of[order]) for of in (net.capacity, net.latency_fs))
@@ -228,7 +227,7 @@ def count_price_lists(net: Network) -> int:
 
 
 def _prices(net: Network, alike: Symmetry) -> Iterator[F64]:
-    """Yield lists of prices of arcs: the time of a block on each arc, and then the same for the arcs of one dimension alone."""
+    """Yield candidate lists of arc prices: the time of a block on each arc, and the same restricted to one dimension."""
     share = 1 / net.capacity
     yield share
     dimension = dimensions(net, alike)
@@ -238,7 +237,7 @@ def _prices(net: Network, alike: Symmetry) -> Iterator[F64]:
 
 
 def dimensions(net: Network, alike: Symmetry) -> I64:
-    """Return [A] the dimension of each arc; arcs of one kind get the least of their dimensions."""
+    """Return [A] the dimension of each arc; arcs of one kind get the lowest of their dimensions."""
     least = np.full(alike.arc_kind.max() + 1, np.iinfo(np.int64).max)
     np.minimum.at(least, alike.arc_kind, net.dimension)
     return least[alike.arc_kind]

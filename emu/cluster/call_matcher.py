@@ -31,9 +31,9 @@ def channel_of(call: RankRequest) -> object:
 
 
 class CallMatcher:
-    """The requests of all ranks so far, by number, and those that wait for other members.
+    """The requests of all ranks that have arrived, by number, and the incomplete calls that they belong to.
 
-    Threads and processes do not matter here.
+    The object does not depend on how ranks are divided over threads and processes.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class CallMatcher:
         return ArrivedRequest(call, made, self._made[key] - 1)
 
     def arrive(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
-        """Add a request, and return all requests of its call if the call is complete now (a message's send first), else ().
+        """Add a request; return all requests of its call if it is now complete (a message's send first), else ().
 
         Raises:
             RunError: Another member made a different request with this number.

@@ -1,4 +1,4 @@
-"""The processes that this process has started: whether there are any, whether they are at work, and what comes from them.
+"""The child processes of this process: whether they exist, whether they are busy, and how they are ended.
 
 All processes that ranks start end with the run, whatever process is their parent by then: while ranks run, their process adopts
 orphans, so that all processes that they start stay its descendants. A process can also end with its parent.
@@ -68,7 +68,7 @@ def end_children() -> Iterator[None]:
 
 
 def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> None:
-    """End the descendants of this process.
+    """End the descendants of this process, first by SIGTERM and then by SIGKILL.
 
     Args:
         but: Children that stay, with all their descendants.
@@ -90,7 +90,7 @@ def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> 
 
 
 def _descendants(but: Collection[psutil.Process]) -> set[psutil.Process]:
-    """Return the descendants that live; processes that have ended are reaped."""
+    """Return the living descendants, and reap those that have ended."""
     while True:
         found = set[psutil.Process]()
         try:
@@ -120,7 +120,7 @@ def _children() -> list[psutil.Process]:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Return whether a process runs; a process that has ended is reaped."""
+    """Return whether a process still runs; reap it if it has ended."""
     if not has_ended(process):
         return True
     with suppress(ChildProcessError):
@@ -129,12 +129,12 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def has_processes() -> bool:
-    """Return whether this process has started others, which may be at work for it."""
+    """Return whether this process has child processes, which may be working for it."""
     return bool(psutil.Process().children())
 
 
 class Idle:
-    """The time for which the processes that this process has started have done nothing, by one look after another.
+    """A measure of the time for which the child processes of this process have been idle, from repeated samples.
 
     The time between two looks counts up to `LONGEST_S`. On a busy machine, this process may be kept from looking for longer,
     and less than a tick of processor time of another process in that time would not be seen.
@@ -179,7 +179,7 @@ def _stats_of_threads(pid: int) -> Iterator[str]:
 
 
 def are_of_processes(files: Sequence[int]) -> bool:
-    """Return whether all data that may come through some pipes and sockets come from processes that this process has started.
+    """Return whether only child processes can send data through the given pipes and sockets.
 
     Args:
         files: The descriptors of the pipes and sockets.
@@ -206,7 +206,7 @@ def _held_by(pid: int) -> Iterator[str]:
 
 
 def _is_of_process(file: int, held: Set[str], ends: bool) -> bool:
-    """Return whether another process has the other end of a pipe or socket.
+    """Return whether another process holds the other end of a pipe or socket.
 
     Args:
         file: The descriptor of this end.

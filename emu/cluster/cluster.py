@@ -1,4 +1,4 @@
-"""A cluster, which runs the ranks of a job, and the execution of a call once all its members have requested it."""
+"""The interface of a cluster, which runs the ranks of a job, and the execution of a call when all members have arrived."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ MESSAGES = ("send", "recv")
 
 
 class Ranks(ABC):
-    """The ranks of one job that are in this process, as a program uses them."""
+    """The ranks of one job that are in this process, as the interface for programs."""
 
     n_ranks: int  # the ranks of the whole job
 
@@ -46,7 +46,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
-        """Run a program as `run` does, for a program that makes the default group itself, by `join`."""
+        """Run a program like `run`, but let the program create the default group itself by `join`."""
 
     @abstractmethod
     def join(self, rank: int, n_ranks: int | None = None) -> None:
@@ -124,7 +124,7 @@ def _run_on_every_rank(program: Callable[[int], Any], make: Make) -> list[Any]:
 
 
 class Agreement(NamedTuple):
-    """The agreed form of one call, which is known once all members have requested it; it can be sent between processes."""
+    """The sizes on which all members of a call agree, known when all have requested it; it can be sent between processes."""
 
     size: int  # elements of the largest buffer of any member
     counts: I64  # [B] elements of each block of a collective
@@ -191,7 +191,7 @@ def _execute(agreed: Agreement, served: AlgorithmOnDims, requests: Sequence[Rank
 
 
 def _block_counts(what: Operation, requests: Sequence[RankRequest]) -> I64:
-    """Return [B] the elements of each block, as the members state them; 0 for blocks of which no member here knows the size."""
+    """Return [B] the elements of each block as the members state them; 0 for blocks of unknown size."""
     counts = np.full(what.n_blocks, -1, np.int64)
     for i, call in enumerate(requests):
         if i and call.known is requests[i - 1].known:

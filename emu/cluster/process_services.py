@@ -1,4 +1,4 @@
-"""Services of which a process has one and that every rank of a script uses: profiles, operators, signals, exits, spawns.
+"""Per-process services that every rank of a script uses: profilers, operator registration, signals, exits, spawns.
 
 Parts of PyTorch that open connections of their own, beside the process groups, are refused or reported.
 """
@@ -58,7 +58,7 @@ def leave(on_thread: RankLocal) -> None:
 
 
 def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements that allow one profile at a time: PyTorch would end the process if two threads began profiles."""
+    """Yield replacements that allow only one profiler at a time, because two would crash PyTorch."""
     recorded: list[int | None] = []
 
     def begins(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,7 +89,7 @@ _KNOWN_LIBRARY = SimpleNamespace(define=lambda *_: None, reset=lambda: None)
 
 
 def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements that register an operator only once if all ranks register it at the same line."""
+    """Yield replacements that register an operator only once if all ranks register it at the same line."""
     first: dict[object, int] = {}
 
     def is_known(kind: str, name: str, key: str) -> bool:
@@ -117,7 +117,7 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements that keep a rank's handlers without calling them: only a process that it forks gets signals."""
+    """Yield replacements that store a rank's signal handlers without using them, except in a forked process."""
     original, handler_of, process = signal.signal, signal.getsignal, os.getpid()
 
     def handle(number: Any, handler: Any) -> Any:
@@ -135,7 +135,7 @@ def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that leaves a model uncompiled, by PyTorch's own switch: a rank's operators are counted one by one."""
+    """Return a replacement of `torch.compile` that leaves a model uncompiled, so that its operators are counted."""
 
     @wraps(original)
     def compile_(model: Any = None, **how: Any) -> Any:
@@ -145,7 +145,7 @@ def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _register(on_thread: RankLocal) -> Callable[..., Any]:
-    """Return a function that keeps a script's exit functions until its rank ends; those of a library wait for the process."""
+    """Return a replacement of `atexit.register` that runs a script's exit functions when its rank ends."""
     original = atexit.register
 
     def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -158,7 +158,7 @@ def _register(on_thread: RankLocal) -> Callable[..., Any]:
 
 
 def _exit(on_thread: RankLocal) -> Callable[[int], None]:
-    """Return a function that ends only the calling rank, because other ranks share its process; a forked process ends."""
+    """Return a replacement of `os._exit` that ends only the calling rank, or a forked process."""
     original, process = os._exit, os.getpid()
 
     def leave_now(status: int) -> None:
@@ -174,7 +174,7 @@ _ENDED = SimpleNamespace(join=lambda *_, **__: True)  # the processes of a spawn
 
 @contextmanager
 def _process(rank: int) -> Iterator[None]:
-    """Give a rank the random generators of a fresh process, and afterwards destroy its remaining process groups."""
+    """Give a rank the random generators of a new process, and destroy its remaining process groups afterwards."""
     generators = Generators()
     before = generators.save()
     generators.load(generators.of(rank))
@@ -237,7 +237,7 @@ def _init_rpc(*_: object, **__: object) -> NoReturn:
 
 
 def _with_notice(start: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that starts the process that saves checkpoints; it logs once that this takes no virtual time."""
+    """Return a function that starts the checkpoint process, and logs once that saving takes no virtual time."""
 
     def started(saver: Any, *args: Any, **kwargs: Any) -> None:
         strand = current_strand()

@@ -1,8 +1,8 @@
-"""The failures of ranks: exit codes, errors and signals that end a rank's program, and the one of several that the job reports.
+"""The failures of ranks: exit codes, errors and signals that end a rank, and which one the job reports.
 
 The last words of a process that a signal ends are the signal, and the line of its program at which each rank was. Python's
-`faulthandler` writes them, even where Python runs no more, to the process that watches: the coordinator of a job, or the
-process that started it.
+`faulthandler` writes them, even where Python itself can run no more, to the process that watches: the coordinator of a job, or
+the process that started it.
 """
 
 import faulthandler
@@ -126,14 +126,14 @@ class FatalSignal:
 
 
 def write_last_words(*to: int) -> None:
-    """Let this process write its last words to an open file, or to stderr if none is given."""
+    """Make this process write its last words to an open file, or to stderr by default, if a signal ends it."""
     _outputs[:] = to
     faulthandler.enable(to[0] if to else _STDERR, all_threads=bool(to))
 
 
 @contextmanager
 def last_words_to(to: int) -> Iterator[None]:
-    """Let this process write its last words to an open file, while the context lasts."""
+    """Make this process write its last words to an open file, while the context lasts."""
     before = [*_outputs]
     write_last_words(to)
     try:
@@ -144,7 +144,7 @@ def last_words_to(to: int) -> Iterator[None]:
 
 @contextmanager
 def handled_signals(handler: Any, *numbers: int) -> Iterator[None]:
-    """Set the handler of some signals while the context lasts, if this is the main thread, which alone may do so."""
+    """Set the handler of some signals while the context lasts, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -157,7 +157,7 @@ def handled_signals(handler: Any, *numbers: int) -> Iterator[None]:
 
 
 def report_termination() -> AbstractContextManager[None]:
-    """Return a context in which last words are also written for a signal that asks this process to end, and then it ends."""
+    """Return a context in which a signal that ends this process also makes it write its last words."""
     return handled_signals(_end, *_ASKED)
 
 
@@ -168,7 +168,7 @@ def announce_rank(rank: int) -> None:
 
 
 def parse_last_words(words: str) -> FatalSignal | None:
-    """Return the end of a process from its last words; None if there are none."""
+    """Parse the last words of a process, and return how it ended; None if there are none."""
     ended = _ENDED.search(words)
     if ended is None:
         return None
@@ -208,7 +208,7 @@ def death_in_words(fatal: FatalSignal | None, doing: Mapping[int, str], others: 
 
 
 def own_death_in_words(name: str, words: str) -> str:
-    """Return the end of a process that ran ranks as threads in words: the signal, and its last words."""
+    """Return a sentence on the end of a process that ran ranks as threads: the signal, and its last words."""
     fatal = parse_last_words(words) or FatalSignal(name)
     ranks = {int(rank): "" for rank, _ in _RANK.findall(words)}
     return death_in_words(fatal, ranks) if ranks else f"the process of the command was ended by {fatal.name}"
@@ -228,7 +228,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _forget_in_child() -> None:
-    """Let a process that a rank has forked write its last words to stderr, not to the file that its parent's watcher reads.
+    """Redirect the last words of a forked process to stderr, away from the file of its parent.
 
     It runs in the child after each fork. Last words are what `faulthandler` writes when a signal ends the process.
     """

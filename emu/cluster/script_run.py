@@ -79,7 +79,7 @@ class Script:
         return ((COMMAND, "run"), ("script", self.source.name), ("torch", str(torch.__version__)))
 
     def __call__(self, make: Make) -> list[None]:
-        """Run the script on every rank of this process; then end the processes that the ranks have started."""
+        """Run the script on every rank of this process, then end the processes that the ranks have started."""
         with end_children():
             return self._run(make)
 
@@ -118,7 +118,7 @@ class Script:
 
     @contextmanager
     def _output_of(self, cluster: Ranks, rank: int) -> Iterator[None]:
-        """Send the output of a rank to the cluster's stream for it, or drop it if the rank's output is not shown."""
+        """Send the output of a rank to the cluster's stream for it, or drop it if that rank is not shown."""
         with ExitStack() as streams:
             if self.heard is not None and rank not in self.heard:
                 sys.stdout = sys.stderr = streams.enter_context(open(os.devnull, "w"))  # noqa: PTH123
@@ -170,7 +170,7 @@ def run_loaded_script(
 
 
 def _runs_to_its_end(code: CodeType, names: dict[str, Any]) -> bool:
-    """Run a script; return False if it left by `os._exit`, after which Python does nothing more.
+    """Run a script; return False if it left by `os._exit`, which skips Python's clean-up.
 
     Raises:
         SystemExit: the script left with a code other than 0.
@@ -194,7 +194,7 @@ def _main_names(source: ScriptSource, main: ModuleType) -> dict[str, Any]:
 
 
 def exit_code(left: RankExit) -> int:
-    """Return the exit code that Python would return, and log the rank that exited; a text of the script goes to stderr."""
+    """Return the exit code of a rank as Python would, and log the rank; a text goes to stderr."""
     if not isinstance(left.code, int):
         print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
     _log.info("%s", left.story)
@@ -205,7 +205,7 @@ def exit_code(left: RankExit) -> int:
 def _launch_context(
     source: ScriptSource, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
 ) -> Iterator[RankLocal]:
-    """Set up everything as torchrun would, whatever backend the script asks for, and undo it at the end of the context."""
+    """Set up everything that torchrun would set up for a script, and undo it at the end of the context."""
     on_thread = RankLocal(no_services)
     init = _init(cluster, n_ranks, on_thread)
     launched = ((module, "init_process_group", init) for module in (dist, distributed_c10d, device_mesh))
@@ -222,7 +222,7 @@ def _launch_context(
 
 @contextmanager
 def _environment(n_ranks: int) -> Iterator[None]:
-    """Set the environment variables that torchrun sets on all ranks of one node; nothing listens at the address."""
+    """Set the environment variables that torchrun sets for all ranks of one node, while the context lasts."""
     before = dict(os.environ)
     size = str(n_ranks)
     os.environ.update(WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
@@ -279,7 +279,7 @@ def _new_group() -> Callable[..., Any]:
 
 
 def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Block until all ranks have called it; PyTorch's own function allows this to gloo alone."""
+    """Block until all ranks have called it; unlike PyTorch's own function, it works with any backend."""
     of: Any = group or distributed_c10d._get_default_group()
     of.monitored_barrier(timeout, wait_all_ranks)
 
@@ -292,7 +292,7 @@ def _split_group(
     group_desc: Any = None,
     backend: object = None,
 ) -> Any:
-    """Return the caller's part of a group, or None; PyTorch's own function allows this to NCCL alone."""
+    """Return the caller's part of a split group, or None; unlike PyTorch's own function, it works with any backend."""
     parent: Any = parent_pg or distributed_c10d._get_default_group()
     mine = [ranks for ranks in split_ranks or () if parent.rank() in ranks]
     return parent.split_group(mine[0], timeout, group_desc=group_desc) if mine else None

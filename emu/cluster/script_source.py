@@ -1,4 +1,4 @@
-"""The text of a script for every rank, as `python FILE`, `python -m MODULE` and `python -` find it; nothing is imported."""
+"""The text of a script for every rank, found as `python FILE`, `python -m MODULE` and `python -` find it."""
 
 import linecache
 import sys
@@ -45,16 +45,16 @@ class ScriptSource:
 
     @property
     def package(self) -> str:
-        """The package of its module; "" if there is none."""
+        """The name of the package that contains the script's module; "" if there is none."""
         return self.module.rpartition(".")[0]
 
     def copied(self, root: Path) -> "ScriptSource | None":
-        """Return the same script in a copy of its root folder; None if it is not there."""
+        """Return the same script in a copy of its root folder; None if the copy does not have it."""
         file = self.file if self.is_stdin else root / self.file.relative_to(self.root)
         return replace(self, file=file, root=root) if self.is_stdin or file.is_file() else None
 
     def names(self) -> dict[str, Any]:
-        """Return the names that the module `__main__` has before it runs."""
+        """Return the names that the module `__main__` has before the script runs."""
         if not self.module:
             return {} if self.is_stdin else {"__file__": str(self.file)}
         spec = spec_from_file_location(self.module, self.file)
@@ -62,7 +62,7 @@ class ScriptSource:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Let tracebacks and TorchScript find the lines of a script that was read from standard input."""
+        """Make tracebacks show the lines of a script that was read from standard input, while the context lasts."""
         if self.is_stdin:
             lines = self.text.decode("utf-8", "replace").splitlines(keepends=True)
             linecache.cache[STDIN] = len(self.text), None, lines, STDIN
@@ -128,6 +128,6 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _by_others(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
-    """Return the spec from other finders, such as those of packages that are installed from a folder, or None."""
+    """Return the module spec from other import finders, such as those of editable installs; None if none has it."""
     found = (finder.find_spec(name, places) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     return next((spec for spec in found if spec is not None), None)

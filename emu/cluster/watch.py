@@ -1,4 +1,4 @@
-"""The rank that does not come back while all others wait: a thread beside the ranks of a process sees it, and says so.
+"""The watch over ranks: a thread that finds a rank that does not come back while all others wait, and reports it.
 
 Waits that Emu knows hand on the baton, so a deadlock among them is named at once. What is left is what a rank does without
 asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has the baton. The rank
@@ -58,7 +58,7 @@ _log = logging.getLogger("emu")
 
 
 class Watch:
-    """A thread that looks at the strand that has the baton.
+    """A thread that watches the strand that has the baton.
 
     Args:
         strands: The strands of this process.
@@ -105,7 +105,7 @@ class Watch:
             self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
     def _say(self, what: str) -> None:
-        """Log a text, unless this thread has logged one already in the present turn of the baton."""
+        """Log a text once in a turn of the baton."""
         if not self._said:
             self._said = True
             _log.info("%s", what)
@@ -145,7 +145,7 @@ def absence_in_words(what: str, for_s: float, others: int) -> str:
 
 
 class AbsentRank:
-    """The rank for which all others wait, if there is one.
+    """The rank for which all other ranks wait, if there is one.
 
     Args:
         n_ranks: The number of ranks of the job.
@@ -181,7 +181,7 @@ class AbsentRank:
             self._ask(self._rank)
 
     def is_at(self, rank: int, sight: Sight, has_processes: bool, now_s: float) -> None:
-        """Log once where an absent rank is, and fail the job if the rank has only waited for too long.
+        """Log once where an absent rank is, and end the job if the rank has waited for too long.
 
         Args:
             rank: The rank.

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Room(ModuleType):
-    """A package that can also be called, because one name cannot be both a package and a function in it."""
+    """A package object that can also be called like a function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the decorator that files a builder: see `emu.collective.algorithm.collective`."""

@@ -27,7 +27,7 @@ _FAR = 64  # an error names numbers of ranks that work up to this distance from 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One way to do an operation on any number of ranks.
+    """One way to do an operation on any number of ranks; `build(shape)` returns its schedule.
 
     `build(shape)` returns its schedule. The schedule of a rooted operation has root 0.
     """
@@ -48,7 +48,7 @@ class Algorithm:
         return f"{self.operation}/{self.name}"
 
     def fit(self, n: int, dims: Grid = ()) -> Shape:
-        """Return the shape of n ranks that the algorithm is built for: `dims` if it takes them, else its own best shape.
+        """Return the shape of n ranks for which the algorithm is built: `dims` if it accepts them, else its best shape.
 
         Raises:
             InputError: The algorithm takes no shape of n ranks. The message names the nearest numbers of ranks that work.
@@ -90,9 +90,7 @@ class Algorithm:
         return self.stored(shape, root).expand()
 
     def stored(self, shape: Shape, root: int = 0) -> Schedule:
-        """Return the schedule on a shape with the rows that its builder makes.
-
-        If the builder declares translations, these are the rows of rank 0 alone.
+        """Return the schedule on a shape without expanding translations: possibly only the rows of rank 0.
 
         Raises:
             InputError: See `schedule`.
@@ -175,7 +173,7 @@ def collective(
 
 
 def file_missing(algorithms: Iterable[Algorithm]) -> None:
-    """File the algorithms that the registry lacks, such as a user's own in a process that has not read the user's file."""
+    """Register algorithms that the registry lacks, such as a user's own in another process."""
     there = dict(ALGORITHMS)
     for each in algorithms:
         if each.key not in there:
@@ -229,7 +227,7 @@ def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) 
 
 @cached(_schedule_cache(), key=of_edition, lock=Lock())
 def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
-    """Return the schedule of an algorithm among n ranks with the rows that its builder makes; the result is cached.
+    """Return the cached schedule of an algorithm among n ranks, without expanding translations.
 
     If the builder declares translations, only the rows of rank 0 are stored. The arguments are those of `schedule`.
 
@@ -298,7 +296,7 @@ class Choice:
 
     @staticmethod
     def parse(words: tuple[str, ...]) -> "Choice":
-        """Return the choice that words such as `all_reduce=direct`, `dp.all_reduce=direct` or `all_reduce=torus:4x4` name.
+        """Parse words such as `all_reduce=direct`, `dp.all_reduce=direct` or `all_reduce=torus:4x4`, and return the choice.
 
         Raises:
             InputError: A word is not `[AXIS.]OPERATION=ALGORITHM[:DIMS]`, or it has an unknown operation or algorithm.
@@ -315,7 +313,7 @@ class Choice:
         return Choice(named, dims)
 
     def name(self, operation: str) -> str:
-        """Return the name of the algorithm that serves `operation` if there is no chooser.
+        """Return the name of the algorithm that serves an operation when no chooser is set.
 
         Raises:
             InputError: There is no such operation.

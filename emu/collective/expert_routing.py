@@ -18,7 +18,7 @@ _SEED = 0
 
 @lru_cache(maxsize=256)
 def standard_offsets(n: int) -> I64:
-    """Return how far the experts of each token are from its rank, modulo n, in the standard routing.
+    """Return [T, k] the experts of each token in the standard routing, as rank offsets modulo n.
 
     The offsets are the same for every rank, so that all ranks have the same load. The offsets of a token are a random subset of
     0..n-1, which may include 0, its own rank.
@@ -59,7 +59,7 @@ def check_routing(name: str, experts: ArrayLike) -> I64:
 
 
 def _refuse(name: str, what: str, bad: Bool, table: I64, expected: str) -> None:
-    """Raise the error for the first entry of the routing [N, T, k] that is marked in `bad`, if there is one."""
+    """Raise the error for the first entry of the routing table [N, T, k] that is marked in `bad`, if any."""
     if bad.any():
         s, t, i = np.argwhere(bad)[0].tolist()
         raise must_be(name, f"{what} of token {t} of rank {s}", expected, int(table[s, t, i]))

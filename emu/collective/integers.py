@@ -1,4 +1,4 @@
-"""A second proof, which runs a schedule on random integers; it shares only the rules of a schedule with the first proof.
+"""A second proof of a schedule, which runs it on random integers, independently of the first proof.
 
 The integers have 64 bits and wrap around, so that a sum with a missing or repeated value is right only by chance. An empty cell
 of a rank holds noise until it is first written. An empty cell of a helper holds 0 when it is first added to.
@@ -32,7 +32,7 @@ def check_integers(schedule: Schedule, operation: Operation, seed: int = 0) -> N
 
 
 def _some_slots(schedule: Schedule) -> Iterator[range]:
-    """Yield ranges of slots that are checked together, so that memory stays small; a single range if rows rename slots."""
+    """Yield ranges of slots that are checked together, to limit memory; one range if rows rename slots."""
     names = schedule.n_slots + len(schedule.temps)
     step = names if schedule.dst_slot is not None else max(1, _CELLS // schedule.n_participants)
     return (range(low, min(low + step, names)) for low in range(0, names, step))
@@ -61,7 +61,7 @@ def _check_slots(schedule: Schedule, operation: Operation, slots: range, generat
 
 
 def _run_round(schedule: Schedule, value: I64, filled: Bool, rows: I64, first: int) -> None:
-    """Do one round in place: all its reads, then its overwrites, then its adds.
+    """Run one round in place: all reads, then overwrites, then additions.
 
     The first add to an empty cell finds 0 there on a helper, and noise on a rank.
 

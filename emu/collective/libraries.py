@@ -12,7 +12,7 @@ from emu.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class GroupNetwork:
-    """A process group as a library sees it: its hosts, and the bandwidth within and between them.
+    """A process group as a library sees it: its hosts, and the bandwidths within and between them.
 
     A host is a set of NPUs that stay connected where every NPU keeps only its fastest ports. The other ports are its NIC.
     """
@@ -41,7 +41,7 @@ LIBRARIES: Registry[Library] = Registry("library", "collectives")
 
 
 def library(name: str) -> Callable[[Library], Library]:
-    """Return a decorator that files a function as the library of that name.
+    """Return a decorator that registers a function as the library with the given name.
 
     Raises:
         InputError: The name is taken.

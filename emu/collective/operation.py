@@ -1,4 +1,4 @@
-"""The tasks that collectives do: which rank has which blocks at the start, and which blocks each rank wants at the end.
+"""Operations: which rank has which blocks at the start, and which blocks each rank wants at the end.
 
 Letters: N ranks, B blocks. A block that one rank has is copied; a block that several ranks have is summed.
 """
@@ -48,7 +48,7 @@ class Operation:
         return self.wanting() if callable(self.wanting) else self.wanting
 
     def input_blocks(self, rank: int) -> I32:
-        """Return the blocks that `rank` has, ascending."""
+        """Return the blocks that `rank` has at the start, ascending."""
         return self._blocks(rank, wants=False)
 
     def output_blocks(self, rank: int) -> I32:
@@ -56,7 +56,7 @@ class Operation:
         return self._blocks(rank, wants=True)
 
     def _blocks(self, rank: int, *, wants: bool) -> I32:
-        """Return the blocks that `rank` has or wants, from a cache, because a running rank needs them in every call."""
+        """Return the blocks that `rank` has or wants; the result is cached."""
         known = self._known.get((rank, wants))
         if known is None:
             known = _blocks_of(self.want if wants else self.have, rank)
@@ -67,7 +67,7 @@ class Operation:
         return known
 
     def block_counts(self, count: int) -> I64:
-        """Return the elements of each block [B] where the size is `count` elements, as even as possible.
+        """Return [B] the elements of each block for a total size of `count` elements, divided as evenly as possible.
 
         A count that does not divide is cut at `count * b // blocks`, so that some blocks are one element larger. The size of an
         all_to_all is one rank's buffer, and every rank's buffer is cut in the same way. Tokens all have one size.
@@ -138,7 +138,7 @@ def _table(ranks: ArrayLike, blocks: ArrayLike) -> I32:
 
 
 def _pairs(ranks: ArrayLike, blocks: ArrayLike) -> I32:
-    """Return the pairs (rank, block) [K, 2] as a table that cannot be written to, sorted by rank and then by block."""
+    """Return the pairs (rank, block) [K, 2] as a read-only table, sorted by rank and then by block."""
     table = _table(ranks, blocks)
     sorted_rows = np.ascontiguousarray(table[np.lexsort((table[:, 1], table[:, 0]))])
     sorted_rows.setflags(write=False)
@@ -159,7 +159,7 @@ _OF_ONE_BLOCK = frozenset({"all_reduce", "broadcast", "reduce"})  # of the above
 
 
 def _whole_blocks(name: str, n: int, root: int) -> Operation:
-    """Return an operation that gives each rank its own block, every rank all blocks, or only the root all blocks."""
+    """Return an operation in which each rank gets its own block, or every rank (or only the root) gets all blocks."""
     ranks, blocks = np.arange(n), np.arange(1 if name in _OF_ONE_BLOCK else n)
     tables: dict[str, tuple[ArrayLike, ArrayLike]] = {
         "each": (ranks, ranks),
@@ -177,7 +177,7 @@ def _all_to_all(n: int) -> Operation:
 
 @lru_cache(maxsize=16)
 def _items(n: int, *, of_source: bool) -> I32:
-    """Return a table of the blocks at their source or at their sink; block s * n + d is what rank s has for rank d."""
+    """Return the table of all blocks at their sources or at their sinks; block s * n + d goes from rank s to rank d."""
     rank, other = np.arange(n, dtype=np.int32)[:, None], np.arange(n, dtype=np.int32)
     return _table(rank, rank * n + other if of_source else other * n + rank)
 
@@ -240,7 +240,7 @@ def operation(name: str, n: int, root: int = 0) -> Operation:
 
 
 def check_root(name: str, n: int, root: int) -> None:
-    """Check that an operation has a rank or more, and that its root is one of them (0 where it has no root).
+    """Check that an operation has at least one rank, and that its root is one of them (0 if it has no root).
 
     Raises:
         InputError: There is no rank, or the root is invalid.

@@ -28,12 +28,12 @@ class ScheduleFault:
     slot: int
 
     def said(self, n_ranks: int) -> str:
-        """Return the fault in words: its round, its participant and its slot."""
+        """Return the place of the fault as text: its round, its participant and its slot."""
         return f"round {self.round}: {_place(self.rank, self.slot, n_ranks)}"
 
 
 class ProofError(RunError):
-    """The error of a schedule that does not do its operation.
+    """The error of a schedule that does not do its operation; it names the round, rank and slot of the first fault.
 
     Its message names round, rank and slot, the value that is there and the value that must be there.
     """
@@ -93,7 +93,7 @@ def empty_add_error(where: str, fault: ScheduleFault, senders: ArrayLike) -> Pro
 
 
 def final_fault(schedule: Schedule, rank: int, slot: int) -> ScheduleFault:
-    """Return the fault of a value that is wrong at the end, with the last round that wrote the value or sent its slot."""
+    """Return the fault of a wrong final value, with the last round that wrote the value or sent its slot."""
     carries = np.flatnonzero(schedule.written_slot == slot)
     writes = carries[schedule.dst[carries] == rank]
     row = next((int(rows[-1]) for rows in (writes, carries) if len(rows)), None)
@@ -125,7 +125,7 @@ class _State:
 
     @staticmethod
     def start(schedule: Schedule, piece: SlotBatch) -> "_State":
-        """Return the state before the first round: every contribution is in its cell, and all other cells are empty."""
+        """Return the state before the first round: contributions are in their cells, other cells are empty."""
         given, bit = piece.given, piece.bit
         held = np.zeros((piece.n_cells, 2 + int(bit.max(initial=0)) // 64), np.uint64)
         held[given.cell, bit // 64] = _one_bit(bit)
@@ -134,7 +134,7 @@ class _State:
         return _State(schedule, piece, held, np.empty(piece.n_cells, np.int64))
 
     def advance(self, rows: slice) -> None:
-        """Do one round: all its reads, then all its writes."""
+        """Run one round: all its reads, then all its writes."""
         row, target = self.piece.rows[rows], self.piece.target[rows]
         value, adds = self.held[self.piece.source[rows]], self.schedule.reduce[row]
         if not value[:, -1].all():
@@ -208,7 +208,7 @@ class _State:
             )
 
     def is_uniform(self, *, refuse: bool) -> bool:
-        """Return whether all ranks that want a slot hold sums that were folded in the same order.
+        """Return whether all ranks that want a slot hold sums with the same order of additions.
 
         Raises:
             ProofError: They do not, and `refuse` is true.
@@ -264,7 +264,7 @@ class _State:
         return ProofError(f"proof: {fault.said(self.schedule.n_ranks)} sums {both}, it must have each once", fault)
 
     def _written(self, row: int) -> ScheduleFault:
-        """Return the place that a row writes, its round, participant and slot, as the place of a fault."""
+        """Return the place that a row writes (round, participant, slot), for an error."""
         return ScheduleFault(self.schedule.round_of(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
     def _named(self, slot: int, held: U64) -> str:
@@ -298,7 +298,7 @@ def _spans(ranks: I64) -> str:
 
 
 def _one_bit(bit: I64) -> U64:
-    """Return one word of 64 bits for each number in `bit`, in which that bit (modulo 64) is set."""
+    """Return a 64-bit word for each number in `bit`, with only that bit (modulo 64) set."""
     return np.uint64(1) << (bit % 64).astype(np.uint64)
 
 

@@ -120,7 +120,7 @@ class _Cutter:
         return (order[rows] for rows in slices(np.cumsum(np.bincount(of_row, minlength=len(edges) - 1))))
 
     def piece(self, low: int, high: int, rows: I64) -> SlotBatch:
-        """Return one batch.
+        """Return the batch of the slots from position `low` to before `high`.
 
         Args:
             low: The position of its first slot.

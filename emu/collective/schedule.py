@@ -45,7 +45,7 @@ class Translations:
         return prod(self.dims)
 
     def rank(self, rank: ArrayLike, by: ArrayLike) -> I64:
-        """Return the rank that each rank becomes under the translation that takes rank 0 to rank `by`.
+        """Return the image of each rank under the translation that maps rank 0 to rank `by`.
 
         The two arguments are broadcast against each other.
         """
@@ -56,7 +56,7 @@ class Translations:
         return np.asarray(moved)
 
     def slot(self, slot: ArrayLike, by: ArrayLike) -> I64:
-        """Return the number that each slot gets under the translation that takes rank 0 to rank `by`.
+        """Return the image of each slot under the translation that maps rank 0 to rank `by`.
 
         The two arguments are broadcast against each other.
         """
@@ -68,7 +68,7 @@ class Translations:
         return moved
 
     def opposite(self, rank: ArrayLike) -> I64:
-        """Return the translation that takes each rank to 0, as the rank that it takes rank 0 to."""
+        """Return, for each rank, the translation that maps it to rank 0, as the image of rank 0."""
         back = tuple(-digit % d for digit, d in zip(self._digits(rank), self.dims, strict=True))
         return np.asarray(np.ravel_multi_index(back, self.dims))
 
@@ -83,7 +83,7 @@ class RowsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Sends:
-    """Some rows of one round; its columns are broadcast against one another."""
+    """Some rows of one round as columns, which are broadcast against one another."""
 
     src: ArrayLike
     dst: ArrayLike
@@ -221,7 +221,7 @@ class Schedule:
         return np.repeat(np.arange(self.n_rounds, dtype=np.int32), sizes)
 
     def expand(self) -> "Schedule":
-        """Return the schedule with every row stored; the schedule itself where no translations are declared.
+        """Return the schedule with every row stored; the schedule itself if it declares no translations.
 
         Raises:
             RowsError: The result would have more than 2**24 rows.
@@ -250,7 +250,7 @@ class Schedule:
             yield Sends(src, dst[own], slot[own], self.reduce[rows], self.channel[rows])
 
     def check(self) -> None:
-        """Check that the rows, shares and translations make a schedule; whether it does its operation is left to the proof.
+        """Check that rows, shares and translations are consistent; `prove` checks that they do the operation.
 
         Raises:
             InputError: See `build`.
@@ -322,12 +322,12 @@ def _gather(rounds: Iterable[Sends | Iterable[Sends]]) -> list[I32]:
 
 
 def _join_tables(tables: list[I32]) -> list[I32]:
-    """Return the six columns of all tables, made one after another so that only one of them is held twice."""
+    """Return the six columns of all tables, joined one at a time to save memory."""
     return [np.concatenate([np.empty(0, np.int32), *(t[i] for t in tables)]) for i in range(6)]
 
 
 def _to_int32(table: I64) -> I32:
-    """Return the table as int32, after a check that every value fits and none would wrap around."""
+    """Return the table as int32, after a check that every value fits."""
     if table.min() < 0 or table.max() >= _INT32 or table[4].max() >= _INT16:
         raise InputError(
             f"schedule: rows name numbers {table.min()}..{table.max()} and channels to {table[4].max()}; participants and "
@@ -359,7 +359,7 @@ def _check_range(values: I32 | I16, end: int, what: str) -> None:
 
 
 def check_rows(rows: int) -> None:
-    """Check that a schedule may have so many rows, before a builder makes arrays of that length.
+    """Check that a schedule may have so many rows, before arrays of that length are allocated.
 
     Raises:
         RowsError: There are more than 2**24.

@@ -1,12 +1,8 @@
-"""The shapes for which an algorithm is built (a number of ranks, a grid, or places of a grid), and gathers along their lines.
+"""Shapes for which an algorithm is built (a number of ranks, a grid, or some places of a grid), and gathers on grids.
 
-The places of a grid are numbered with the last digit fastest (C order).
-
-Also here: gathers along the lines of a grid of ranks, one axis after another: the rows of rank 0, whose translations give the
-others'.
-
-A line is the ranks that differ in one digit. All that a rank has goes along its line, around a ring or straight to all others.
-Letters: N ranks, which also name blocks; d ranks of a line.
+The places of a grid are numbered with the last digit fastest (C order). A line is the ranks that differ in one digit. A gather
+goes along the lines of one axis after another, around a ring or straight to all others; it is given by the rows of rank 0,
+whose translations give the rows of the others. Letters: N ranks, which also name blocks; d ranks of a line.
 """
 
 import re
@@ -24,7 +20,7 @@ _PLACES = 2**31
 
 @dataclass(frozen=True, slots=True)
 class PartialGrid:
-    """A job on some places of a grid: rank r is on place `members[r]`, and these numbers ascend.
+    """A job on some places of a grid: rank r is on place `members[r]`, in ascending order.
 
     Raises:
         InputError: There are no members, they do not ascend, or they are no places of the grid; or the grid has more than 2**31
@@ -69,7 +65,7 @@ def show_shape(shape: Shape) -> str:
 
 
 def named_shape(name: str, dims: tuple[int, ...]) -> str:
-    """Return an algorithm's name, followed by the grid for which it was built, if there is one: `NAME 8x8`."""
+    """Return an algorithm's name with the grid that it was built for, if any, such as `NAME 8x8`."""
     return f"{name} {show_shape(dims)}" if len(dims) > 1 else name
 
 
@@ -96,7 +92,7 @@ def parse_dims(text: str, name: str = "dims") -> tuple[int, ...]:
 
 
 def parse_grid(text: str, name: str = "dims") -> Grid:
-    """Return the grid in a text such as `4x4`, or the partial grid in `4x4:0-3,8`, as `show_shape` writes them.
+    """Parse a grid such as `4x4`, or a partial grid such as `4x4:0-3,8`, and return it.
 
     Raises:
         InputError: See `parse_dims` and `PartialGrid`; or the places are no numbers or ranges of numbers.
@@ -114,12 +110,12 @@ def parse_grid(text: str, name: str = "dims") -> Grid:
 
 
 def any_rank_count(n: int) -> Iterator[Shape]:
-    """Yield n: the shapes of an algorithm that takes any number of ranks."""
+    """Yield n, as the shape of an algorithm that works on any number of ranks."""
     yield n
 
 
 def powers_of_two(n: int) -> Iterator[Shape]:
-    """Yield n if it is a power of two: the shapes of an algorithm that takes only powers of two."""
+    """Yield n if it is a power of two, as the shape of an algorithm that needs that."""
     if n & (n - 1) == 0:
         yield n
 
@@ -156,7 +152,7 @@ LinePattern = Callable[[I64, int], Iterator[Step]]  # ([d, held] blocks of a lin
 
 
 def around_ring(held: I64, up: int) -> Iterator[Step]:
-    """Yield the rounds of rank 0 around a ring: it first sends what it has, then what it has received from the other side.
+    """Yield the sends of rank 0 around a ring: its own blocks first, then those received from the other side.
 
     Args:
         held: [d, blocks] the blocks of each rank of the line.
@@ -167,7 +163,7 @@ def around_ring(held: I64, up: int) -> Iterator[Step]:
 
 
 def to_all(held: I64, up: int) -> Iterator[Step]:
-    """Yield the one round in which rank 0 sends what it has to all other ranks of its line."""
+    """Yield the single send of rank 0 to all other ranks of its line."""
     yield held[1:, :1], held[0]
 
 

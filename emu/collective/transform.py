@@ -1,9 +1,7 @@
-"""Schedules made from other schedules: the dual, another root, a sequence of two, more channels, or only some participants.
+"""Transformations of schedules: the dual, another root, a sequence of two, more channels, or only some participants.
 
 Each function permutes or copies columns; none needs to know the operation, unless it takes one. If translations are declared,
-only the rows of rank 0 are changed.
-
-Also here: the part of a schedule that its translations carry to all the rest: a proof of that part is a proof of the whole.
+only the rows of rank 0 are changed. `slot_representatives` returns a part of a schedule whose proof is a proof of the whole.
 
 Letters: N ranks; S stored rows, of N times as many. A schedule with translations is defined as what they make of the rows of
 rank 0. Where they also map the operation onto itself, a result for one slot holds for every translation of that slot. Each slot
@@ -63,7 +61,7 @@ def dual(schedule: Schedule, *, reduce: bool = True, wanted: Operation | None = 
 
 
 def copy_first_values(schedule: Schedule, wanted: Operation) -> Schedule:
-    """Return a schedule with the same messages and sums in which no rank adds to a slot that is empty there.
+    """Return the schedule changed so that no rank adds to an empty slot: the first value is copied there.
 
     The first value that is sent to such a slot is copied into it. Each further value is written to a spare slot of its own, and
     the rank adds it from there. So no message waits for more than it waited for before.
@@ -112,7 +110,7 @@ def _turns_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
 
 
 def _landings(schedule: Schedule, rows: slice, turn: I64, target: I64) -> Iterator[Sends]:
-    """Yield a round in which all values of a round are written, and then rounds in which ranks add those from spare slots.
+    """Yield a round that writes all received values, then rounds that add values from spare slots.
 
     Args:
         schedule: The schedule.
@@ -189,7 +187,7 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
 
 
 def _places(schedule: Schedule, k: int) -> I64:
-    """Return [S k] the old row of each row of the result; each message has all its parts 0, then all its parts 1, and so on."""
+    """Return [S k] the old row of each new row when each message is divided into k parts."""
     columns = (schedule.round_column(), schedule.src, schedule.dst, schedule.channel)
     begins = np.any([np.diff(c, prepend=-1) != 0 for c in columns], axis=0)
     first = np.flatnonzero(begins)
@@ -200,7 +198,7 @@ def _places(schedule: Schedule, k: int) -> I64:
 
 
 def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
-    """Return a schedule of root 0 as one of root `root`: rank r becomes (r + root) mod N, and so do slots numbered by rank.
+    """Return the schedule for another root: rank r becomes (r + root) mod N, and so do slots numbered by rank.
 
     Raises:
         InputError: The slots are numbered by rank and are also renamed by rows.
@@ -262,9 +260,7 @@ def _pick_rows(schedule: Schedule, row: I64, src: ArrayLike, dst: ArrayLike, slo
 
 
 def on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
-    """Return the schedule with the translations of a grid, if it treats all ranks but 0 in the same way.
-
-    Else the schedule itself.
+    """Return the schedule with the translations of a grid, if all ranks but 0 are treated equally; else unchanged.
 
     If every permutation that leaves rank 0 in place maps the rows of rank 0 onto themselves, then every permutation of ranks
     maps all rows onto themselves: each is a declared translation followed by one such permutation.
@@ -310,7 +306,7 @@ def _sorted_rows(schedule: Schedule, moved: I64) -> I64:
 
 
 def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:
-    """Return the schedule of the slots whose first rank digit is 0, with all their rows, and the operation on those slots.
+    """Return the part of a schedule, and of its operation, for slots whose first rank digit is 0; it proves the whole.
 
     Raises:
         ProofError: The schedule has other ranks or blocks than the operation.
@@ -357,7 +353,7 @@ def adds_once_per_round(schedule: Schedule) -> bool:
 
 
 def _to_first(schedule: Schedule, rows: slice, moves: Translations) -> Sends:
-    """Return each row under the one translation that makes the first digit of its slot 0."""
+    """Return each row under the translation that makes the first digit of its slot 0."""
     slot = schedule.slot[rows]
     back = moves.opposite(slot // (schedule.n_slots // schedule.n_ranks))
     dst = moves.rank(schedule.dst[rows], back)

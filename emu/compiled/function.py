@@ -1,11 +1,10 @@
-"""Numeric functions that are compiled to machine code when that pays: never at import, and not for a few numbers.
+"""Numeric functions that are compiled to machine code (by numba) only when that saves time.
 
 At first a process runs them as Python, which gives the same bits, until they have processed as many numbers as would pay for
 the start of the compiler. A call from Python takes arguments as its annotations say. A compiled function that another one calls
 is inlined, whatever its arguments.
 
 The kinds of parameters are read from annotations.
-
 `int`, `float`, `bool` and numpy's numbers are scalars of 64 bits or of their own size. `NDArray[...]` is a contiguous row of
 numbers that is only read, unless a `Numbers` says otherwise. A tuple, or a class of `NamedTuple`, is the kinds of its
 parts. Where some parameters have alternatives, a call takes the first of each, or the second of each, and so on.
@@ -27,7 +26,7 @@ _AS_ANNOTATED = np.dtype(object)  # stands for the type that the annotation name
 
 
 class Numbers(NamedTuple):
-    """The kind of an array of numbers or records, or of one number, which has no dimension."""
+    """The kind of a parameter that is an array of numbers or records, or a single number (0 dimensions)."""
 
     dtype: np.dtype[Any] = _AS_ANNOTATED
     written: bool = False  # whether the function writes to the array
@@ -68,7 +67,7 @@ def _alternatives(hint: Any) -> list[Kind]:
 
 
 def kind_of(annotation: Any) -> Kind:
-    """Return the kind that an annotation stands for.
+    """Return the kind of a parameter, read from its annotation.
 
     Raises:
         TypeError: Compiled code takes no such argument.
@@ -96,7 +95,7 @@ def _number(annotation: Any) -> type[np.generic]:
 
 
 def text_of(kind: Kind) -> str:
-    """Return all that the compiler is told of a kind, as a text that is the same in every process."""
+    """Return a text with everything that the compiler knows about a kind; it is the same in every process."""
     if isinstance(kind, Parts):
         names = f"{kind.made_by.__module__}.{kind.made_by.__qualname__}{getattr(kind.made_by, '_fields', '')}"
         return f"{names}({', '.join(map(text_of, kind.parts))})"
@@ -105,21 +104,21 @@ def text_of(kind: Kind) -> str:
 
 
 def has_records(kind: Kind) -> bool:
-    """Return whether a kind has records in it; only compiled code has their fields as attributes."""
+    """Return whether a kind contains records, whose fields only compiled code can read as attributes."""
     if isinstance(kind, Parts):
         return any(map(has_records, kind.parts))
     return kind.dtype.names is not None
 
 
 def counter_of(kind: Kind) -> Callable[[Any], int]:
-    """Return a function that counts the numbers in an argument, or returns -1 where the argument is not of this kind."""
+    """Return a function that counts the numbers in an argument, or returns -1 if the argument is not of this kind."""
     if isinstance(kind, Parts):
         return partial(_count_tuple, kind.made_by, tuple(map(counter_of, kind.parts)))
     return partial(_count_array, *kind) if kind.n_dims else lambda _: 1
 
 
 def _count_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -> int:
-    """Return the count of numbers in an array; -1 where it is not an array of that kind."""
+    """Return how many numbers an array has; -1 if the value is not an array of that kind."""
     if not isinstance(value, np.ndarray) or (value.dtype is not dtype and value.dtype != dtype) or value.ndim != n_dims:
         return -1
     flags = value.flags
@@ -127,7 +126,7 @@ def _count_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -
 
 
 def _count_tuple(made_by: type[tuple[Any, ...]], counters: tuple[Callable[[Any], int], ...], value: Any) -> int:
-    """Return the count of numbers in a tuple; -1 where it is not a tuple of that kind."""
+    """Return how many numbers a tuple has; -1 if the value is not a tuple of that kind."""
     if not isinstance(value, made_by) or len(value) != len(counters):
         return -1
     parts = [count(part) for count, part in zip(counters, value, strict=True)]
@@ -142,12 +141,12 @@ R = TypeVar("R")
 
 @dataclass
 class InterpreterBudget:
-    """The number of numbers that this process has processed without machine code."""
+    """The budget of numbers that this process may handle by the Python interpreter before it compiles functions."""
 
     elements: int = 0
 
     def take(self, elements: int) -> bool:
-        """Return whether so many more may be processed without machine code, and if so count them."""
+        """Return whether `elements` more numbers are within the budget; if so, take them from it."""
         if self.elements + elements > ENOUGH:
             return False
         self.elements += elements
@@ -158,7 +157,7 @@ INTERPRETED = InterpreterBudget()
 
 
 class CompiledFunction(Generic[P, R]):
-    """A function that is compiled, or loaded from an earlier compilation, when that pays.
+    """A function that runs as Python first, and is compiled or loaded as machine code once that saves time.
 
     Args:
         function: A function with annotated parameters; the kind of its result follows from its code.
@@ -171,7 +170,7 @@ class CompiledFunction(Generic[P, R]):
         self._entries: dict[int, Callable[..., Any]] = {}  # machine code of each signature
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function, as machine code if there is some already, or if there is much to do.
+        """Run the function, as machine code if that exists already or if the arguments are large.
 
         Raises:
             TypeError: An argument is not what its annotation says; machine code would misread it.
@@ -190,7 +189,7 @@ class CompiledFunction(Generic[P, R]):
 
     @cached_property
     def python(self) -> FunctionType:
-        """The function as Python, which calls the compiled functions that it uses as Python too."""
+        """The uncompiled function; it calls the functions that it uses uncompiled, too."""
         used = {name: value.python for name, value in _globals_of(self.function).items() if isinstance(value, CompiledFunction)}
         return FunctionType(self.function.__code__, self.function.__globals__ | used, self.function.__name__)
 
@@ -200,7 +199,7 @@ class CompiledFunction(Generic[P, R]):
         return any(has_records(kind) for signature in self.signatures for kind in signature.values())
 
     def match(self, args: tuple[Any, ...]) -> tuple[int, int]:
-        """Return the index of the first signature that fits these arguments, and how many numbers they have in all."""
+        """Return the index of the first signature that fits the arguments, and how many numbers the arguments have."""
         for chosen, counters in enumerate(self._counters):
             counts = [count(value) for count, value in zip(counters, args, strict=True)]
             if -1 not in counts:
@@ -221,7 +220,7 @@ class CompiledFunction(Generic[P, R]):
 
     @cached_property
     def content(self) -> str:
-        """A digest of all that decides what the function does: its code, the functions it calls, and the constants they use.
+        """A digest of everything that decides what the function does: its code, the functions it calls, and their constants.
 
         Machine code that is stored under this name cannot be stale, whichever file was changed. It names the modules that the
         functions and the classes are in, so that these are part of the digest.
@@ -245,12 +244,12 @@ class CompiledFunction(Generic[P, R]):
 
     @cached_property
     def _inlined(self) -> Any:
-        """The dispatcher by which other compiled functions call this one."""
+        """The numba dispatcher by which other compiled functions call this one, inlined."""
         return _machine().inline_dispatcher(self)
 
 
 def _machine() -> Any:
-    """Return the module that uses numba, which is imported only when something is compiled.
+    """Import the module that uses numba, and return it; numba is loaded only when something is compiled.
 
     It is imported with Python's own `print`. numba looks up the object of that name in its module, and a program may have
     replaced it, as many do to let one rank print.
@@ -265,13 +264,13 @@ def _machine() -> Any:
 
 
 def _globals_of(function: FunctionType) -> dict[str, object]:
-    """Return the global names that a function's code reads, with their values; its machine code depends on them."""
+    """Return the global names that a function's code reads, with their values; the machine code depends on them."""
     loads = (at.argval for at in dis.get_instructions(function.__code__) if at.opname == "LOAD_GLOBAL")
     return {name: function.__globals__[name] for name in loads if name in function.__globals__}
 
 
 def _content_of(value: object, where: str) -> str:
-    """Return a text that changes whenever a global that compiled code uses changes.
+    """Return a text for a global value that compiled code uses; it changes whenever the value changes.
 
     Raises:
         TypeError: The global could change unseen.

@@ -1,10 +1,9 @@
-"""The use of numba: kinds as its types, functions as its dispatchers, and machine code stored between processes.
+"""The interface to numba: types, dispatchers, and a cache of machine code on disk.
 
-A type of numba that passes a named tuple to compiled code as one pointer to its parts.
-
-numba passes a tuple part by part, with seven words for an array. The engine's state would take two hundred words a call, which
-every function would spell out for every function that it calls: most of the time to compile them. Here a part is loaded when it
-is named. Nothing writes the parts themselves, and the loads say so, so that each part is loaded once however much is stored.
+A named tuple is passed to compiled code as one pointer to its parts. numba itself passes a tuple part by part, with seven words
+for an array: the engine's state would take two hundred words a call, and most of the time to compile. Here a part is loaded
+when it is named. Nothing writes the parts themselves, and the loads say so, so that each part is loaded once however much is
+stored.
 """
 
 import inspect
@@ -39,7 +38,7 @@ class StructPointer(types.Type):
 
 @register_model(StructPointer)
 class StructPointerModel(models.PrimitiveModel):
-    """The memory layout of that type: a pointer, and the structure that it points to."""
+    """The memory layout of `StructPointer`: a pointer, and the structure that it points to."""
 
     def __init__(self, manager: Any, passed: StructPointer) -> None:
         self.parts = [manager.lookup(part) for part in passed.parts.values()]
@@ -54,7 +53,7 @@ class StructPointerParts(AttributeTemplate):
     key = StructPointer
 
     def generic_resolve(self, passed: StructPointer, name: str) -> Any:
-        """Return the type of the part of that name; None if there is none."""
+        """Return the type of the part with the given name; None if there is no such part."""
         return passed.parts.get(name)
 
 
@@ -73,7 +72,7 @@ def load(context: Any, builder: Any, passed: StructPointer, value: Any, name: st
 
 @unbox(StructPointer)
 def unpack(passed: StructPointer, value: Any, c: Any) -> NativeValue:
-    """Emit the code that puts the parts of a Python value where compiled code finds them."""
+    """Emit code that copies the parts of a Python tuple to memory that compiled code can read."""
     model = c.context.data_model_manager[passed]
     place = cgutils.alloca_once(c.builder, model.structure)
     failed = cgutils.false_bit
@@ -115,7 +114,7 @@ def entry(compiled: CompiledFunction[..., Any], chosen: int) -> Any:
 
 
 def inline_dispatcher(compiled: CompiledFunction[..., Any]) -> Any:
-    """Return numba's dispatcher of a function, by which other compiled code calls it.
+    """Return the numba dispatcher of a function, by which other compiled functions call it inlined.
 
     The machine code becomes a part of each caller: it is not stored, and Python cannot call it.
     """
@@ -143,14 +142,14 @@ def numba_type(kind: Kind) -> Any:
 
 
 class _CodeCache(NullCache):
-    """The place where numba looks for the machine code of an entry before it compiles, and where it puts it then."""
+    """A cache for numba: it loads the stored machine code of a function, or stores code that was just compiled."""
 
     def __init__(self, compiled: CompiledFunction[..., Any], chosen: int, processor: object) -> None:
         name = f"{compiled.function.__module__}.{compiled.function.__qualname__}"
         self._name = f"{name}-{digest((compiled.content, chosen, *_HOW, processor))}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return stored machine code; None: there is none.
+        """Return the stored machine code of a function; None if there is none.
 
         Unlike numba's own, this does not set up the compiler, which takes 0.3 s.
         """
@@ -178,5 +177,5 @@ def _store() -> Store:
 
 @cache
 def _say_once(line: str, level: int) -> None:
-    """Log a line the first time that it is given."""
+    """Log a line once in a process; later calls with the same line do nothing."""
     _log.log(level, line)

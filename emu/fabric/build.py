@@ -1,4 +1,4 @@
-"""The builder of one graph from lowered schedules and single tasks that share the links of one topology.
+"""The builder that joins lowered schedules and single tasks into one graph on the links of one topology.
 
 Letters: V tasks, P participants of a lowered schedule, k tasks added at one time.
 """
@@ -35,7 +35,7 @@ def _repeated(graph: Graph, times: int) -> Graph:
 
 
 class Builder:
-    """A graph under construction: tasks are appended, waits between them are added, and `graph` returns the whole.
+    """A graph under construction: methods append tasks and add waits between them, and `graph` returns the result.
 
     Args:
         capacity_Bps: The bandwidth of each link of the topology on which the schedules were lowered.
@@ -59,7 +59,7 @@ class Builder:
         return self._append(Graph.free(self.capacity_Bps, alpha_fs, who, where))
 
     def messages(self, size_bytes: I64, alpha_fs: I64, hop_start: I64, hop_link: I32, hop_weight: I32) -> I64:
-        """Add messages that no participant owns, and return their numbers; the columns are those of a `Graph`."""
+        """Append messages that no participant owns, and return their task numbers; the arguments are columns of a `Graph`."""
         nobody = np.full(len(alpha_fs), -1, np.int32)
         free = Graph.free(self.capacity_Bps, alpha_fs, nobody, nobody)
         return self._append(replace(free, size_bytes=size_bytes, hop_start=hop_start, hop_link=hop_link, hop_weight=hop_weight))
@@ -100,17 +100,17 @@ class Builder:
         return self._append(replace(_repeated(graph, times), owner=owner, origin=origin))[:: max(graph.n_tasks, 1)]
 
     def wait(self, task: I32 | I64, pred: I32 | I64) -> None:
-        """Let each task wait until the predecessor at the same index has ended."""
+        """Make each task wait for the end of the predecessor at the same index."""
         self._waits.append(Edges.of(task, pred))
 
     def graph(self) -> Graph:
-        """Return the graph of all tasks and waits so far."""
+        """Return the graph of all tasks and waits that were added so far."""
         start, pred, left = self._predecessors()
         columns = {name: joined_column(self._graphs, name) for name in _JOINED}
         return Graph(self.capacity_Bps, pred_start=start, pred=pred, pred_left=left, **columns)
 
     def _predecessors(self) -> Predecessors:
-        """Return the predecessors of all tasks: those within each appended graph, and those that were added between graphs."""
+        """Return the predecessors of all tasks: the waits within each appended graph and those added between graphs."""
         waits = Edges.joined(self._waits)
         first = np.cumsum([0, *(g.n_tasks for g in self._graphs)])
         own = np.concatenate([g.pred + np.int32(f) for g, f in zip(self._graphs, first, strict=False)])

@@ -1,9 +1,10 @@
-"""The least that a request takes each of its ranks, whenever the other ranks enter it and whatever else shares links.
+"""A lower bound of the time that each rank spends in a request, whatever the other ranks do and whatever shares links.
 
-No message leaves before both its ends have entered, and a participant has left once all that it sends and gets is through. So
-a task starts no sooner than the tasks that it waits for have left: each takes what its slowest link takes for it, and those of
-them that cross one link take together what that link takes for all, counted from the first of them. Other messages, which may
-come earlier, later or not at all, are not counted: they only take of the links.
+No message leaves before both its ends have entered the request. A participant leaves after all that it sends and gets has
+passed.
+So a task starts no sooner than its predecessors have left: each of them takes at least the time of its slowest link, and those
+that cross one link take at least the sum of their times on that link. Messages outside of the request are not counted, because
+they only make the request slower.
 G groups, P participants of each, V tasks, L links, R pairs, D copies, U participants of all groups.
 """
 
@@ -26,7 +27,7 @@ MOST = 2**15  # messages of all groups, up to which each is looked at; of more, 
 
 
 class _Moments(NamedTuple):
-    """The earliest moments of each task, and working columns for what some tasks put on each link."""
+    """The earliest possible start, leave and end of each task, and working arrays for the load of links."""
 
     capacity: F64  # [L] bytes a tick
     start: F64_OUT  # [V]
@@ -39,7 +40,7 @@ class _Moments(NamedTuple):
 
     @staticmethod
     def of(graph: Graph) -> "_Moments":
-        """Return moments for the tasks of a graph, all of them still unknown."""
+        """Return moments for the tasks of a graph, with all times still 0."""
         start, left, end = (np.zeros(graph.n_tasks) for _ in range(3))
         first, size, head = (np.zeros(graph.n_links) for _ in range(3))
         crossed = np.zeros(graph.n_links, np.int64)
@@ -89,7 +90,7 @@ def _own_messages(piece: LoweredSchedule) -> tuple[I64, I32, Bool]:
 
 @compiled
 def _time(g: Columns, order: I32, s: _Moments) -> None:
-    """Compute the earliest moments of all tasks, which are taken in `order` (empty: in the order of their numbers)."""
+    """Compute the earliest times of all tasks; `order` lists them, and is empty for the order of their numbers."""
     for i in range(len(s.start)):
         v = order[i] if len(order) > 0 else i
         first, end = g.pred_start[v], g.pred_start[v + 1]
@@ -108,7 +109,7 @@ def _time(g: Columns, order: I32, s: _Moments) -> None:
 
 @compiled
 def _last_fs(g: Columns, s: _Moments, tasks: I32, left: Bool, low: int, high: int) -> float:
-    """Return a lower bound of the tick at which the last of several tasks has left or ended, from their bytes on each link.
+    """Return a lower bound of the tick at which the last of several tasks leaves or ends, from their bytes on links.
 
     Args:
         g: The columns of the graph.
@@ -137,13 +138,13 @@ def _last_fs(g: Columns, s: _Moments, tasks: I32, left: Bool, low: int, high: in
 
 @compiled
 def _leave(g: Columns, start: I64, own: I32, left: Bool, s: _Moments, found: F64_OUT) -> None:
-    """Raise the moment at which each participant leaves to that at which all of its own messages have left, if later."""
+    """Raise each participant's time of leaving to the time at which all its own messages have left, if that is later."""
     for who in range(len(found)):
         found[who] = max(found[who], _last_fs(g, s, own, left, start[who], start[who + 1]))
 
 
 def _own_fs(placed: PlacedSchedule) -> F64:
-    """Return [G P] a lower bound for each participant: the ticks for all that it sends, or for all that it receives.
+    """Return [G P] a lower bound of each participant's ticks, from the busiest link for its sent or received messages.
 
     The larger of the two is returned. Each is the time of the busiest link that these messages cross.
     """

@@ -1,4 +1,4 @@
-"""The graph, which is all that the engine sees: tasks with sizes, hops and predecessors; and the timeline, its result.
+"""The graph, which is the engine's input (tasks with sizes, hops and predecessors), and the timeline, its output.
 
 A schedule on a placement and a whole training step are both graphs. The timeline has the integer ticks (of 1 fs) at which each
 task started, left and ended. An error about one task is worded in the terms of the code that made the graph. Letters: V tasks,
@@ -35,7 +35,7 @@ class Timeline:
 
     @property
     def rounding_s(self) -> float:
-        """The largest number of seconds by which whole ticks can have made the time shorter than exact arithmetic would.
+        """An upper bound, in seconds, of the error by which rounding to whole ticks can shorten the timeline.
 
         A message leaves at the nearest tick, up to half a tick too early. Messages that leave at one instant share their links,
         so that all of them together gain no more. A floating-point step for each instant comes on top.
@@ -44,13 +44,13 @@ class Timeline:
         return instants * seconds(1) / 2 + (instants + 4) * float(np.spacing(self.end_s))
 
     def busy_s(self, capacity_Bps: F64) -> F64:
-        """Return [L] the seconds that each link needs at full rate for the bytes that it carried."""
+        """Return [L] the seconds that each link would need at its full bandwidth for the bytes that it carried."""
         return np.asarray(self.carried_bytes / capacity_Bps)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Graph:
-    """Tasks and the waits between them, as columns.
+    """The tasks of a run and the waits between them, as columns; the input of the engine.
 
     A task with hops is a message. It may start once all its predecessors allow it. Its `size_bytes` then flow over its links at
     the max-min fair rate. The task has *left* when its last byte has left, and it *ends* (is delivered) `alpha_fs` later. A
@@ -72,7 +72,7 @@ class Graph:
 
     @staticmethod
     def free(capacity_Bps: F64, alpha_fs: I64, owner: I32, origin: I32) -> "Graph":
-        """Return a graph of tasks that cross no link and wait for no other task.
+        """Return a graph whose tasks cross no link and wait for no other task, such as delays and computations.
 
         Args:
             capacity_Bps: [L] the bandwidth of each link.
@@ -100,7 +100,7 @@ class Graph:
 
 
 def joined_column(graphs: Sequence[Graph], name: str) -> Any:
-    """Return one column of several graphs, one graph after another; offsets are raised by the lengths of the graphs before."""
+    """Return one column of several graphs, joined in order; offsets (`hop_start`, `pred_start`) are shifted accordingly."""
     parts = [getattr(graph, name) for graph in graphs]
     if name not in ("hop_start", "pred_start"):
         return np.concatenate(parts)
@@ -109,7 +109,7 @@ def joined_column(graphs: Sequence[Graph], name: str) -> Any:
 
 
 class TaskError(InputError):
-    """The error of a graph that cannot be run because of one task; `{}` in its text stands for the name of that task."""
+    """An error about one task of a graph; `{}` in its text stands for the name of that task."""
 
     def __init__(self, where: str, said: str, task: int) -> None:
         super().__init__(where, said, task)
@@ -121,7 +121,7 @@ class TaskError(InputError):
 
 @contextmanager
 def name_tasks(where: str, name: Callable[[int], str]) -> Iterator[None]:
-    """Give tasks their names in the errors that the context raises.
+    """Replace task numbers by task names in the errors that are raised within the context.
 
     Args:
         where: The beginning of the message.

@@ -1,13 +1,12 @@
-"""The ideal fabrics on which claims are made, and link clusters, which can be timed one by one.
+"""Ideal fabrics, on which claims are made, and link clusters: sets of groups that can be timed independently.
 
-An ideal fabric is made from the schedule itself: ports or links with one rate and one latency for each class of links. Letters:
-P pairs, C classes of links.
+An ideal fabric is made from the schedule itself: ports or links with one rate and one latency for each class of links.
 
 A link cluster is a set of groups that share links with one another and with no other group, so that it can be timed by itself.
 Two link clusters are of one kind if their routes are equal hop by hop, with links numbered in the order in which the cluster's
 routes come to them, and with equal rates and latencies. Their graphs then differ only in the names of links, on which no time
-depends; so one link cluster can stand for all of its kind. Letters: G groups of all placed schedules, K links of a link
-cluster, H hops.
+depends; so one link cluster can stand for all of its kind.
+Letters: P pairs, C classes of links, G groups of all placed schedules, K links of a link cluster, H hops.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +44,7 @@ def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[tuple[
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _CrossedLinks:
-    """The pairs of all groups, sorted by link cluster and then by group, and the links that their routes cross."""
+    """The pairs of ranks of all groups, sorted by link cluster and group, and the links that their routes cross."""
 
     cluster: I64  # [G] link cluster of each group, numbered by its first group
     group: I64  # [pairs] group of each pair
@@ -56,7 +55,7 @@ class _CrossedLinks:
 
     @staticmethod
     def of(placed: Sequence[PlacedSchedule]) -> "_CrossedLinks":
-        """Return the routes of all pairs of all placed schedules."""
+        """Return the pairs of all placed schedules with their routes, sorted by link cluster."""
         several, firsts = [_routes_of_groups(each) for each in placed], np.cumsum([0, *(len(each.nodes) for each in placed)])
         group = np.concatenate([each[0] + first for each, first in zip(several, firsts, strict=False)])
         head, hops, link, weight = (np.concatenate([each[i] for each in several]) for i in (1, 2, 3, 4))
@@ -114,7 +113,7 @@ def _kinds_and_links(crossing: _CrossedLinks, of_part: I64, topology: Topology) 
 
 
 def _kinds(columns: Sequence[I64], bounds: I64) -> list[str]:
-    """Return [clusters] a digest of the rows that each link cluster has in every column; equal for equal rows.
+    """Return [clusters] a digest of each cluster's rows in all columns; clusters with equal rows have equal digests.
 
     Args:
         columns: Arrays whose rows are sorted by link cluster.
@@ -145,7 +144,7 @@ def ideal(
     latency_fs: int | Sequence[int],
     link_class: LinkClass | None = None,
 ) -> Topology:
-    """Return the ideal fabric of a claim; participant p is node p, and a route's key is its channel.
+    """Return the topology of an ideal fabric for a schedule; participant p is node p, and a route's key is its channel.
 
     Args:
         schedule: The schedule whose participants and channels get ports or links.
@@ -173,7 +172,7 @@ def ideal(
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The rule that says which port of a participant, or which link of a pair, a message takes.
+    """The rule that gives each message the port of its participant, or the link of its pair, that it takes.
 
     There is one port or link for each class, or for each channel and class.
     """
@@ -184,11 +183,11 @@ class _Keys:
 
     @property
     def span(self) -> int:
-        """A number above every key."""
+        """A number that is above every key."""
         return _CHANNELS * self.n_classes
 
     def of(self, src: I64, dst: I64, channel: I64) -> I64:
-        """Return the key of each message; its remainder modulo the number of classes is its class."""
+        """Return the key of each message's port or link; the key modulo `n_classes` is the class."""
         kind = np.zeros_like(src) if self.link_class is None else np.asarray(self.link_class(src, dst), np.int64)
         if len(kind) and not 0 <= kind.min() <= kind.max() < self.n_classes:
             wrong = kind[(kind < 0) | (kind >= self.n_classes)][0]
@@ -197,7 +196,7 @@ class _Keys:
 
 
 def _ports(src: I64, dst: I64, key: I64, hub: int, keys: _Keys) -> tuple[I64, I64, I64, Router]:
-    """Return a fabric with one port out of and one port into each (participant, key), all joined by one node.
+    """Return a fabric in which each participant has one port out and one port in for each key, all joined by one hub.
 
     Args:
         src: [P] the sender of each pair.
@@ -237,7 +236,7 @@ def _direct(src: I64, dst: I64, key: I64, n: int, keys: _Keys) -> tuple[I64, I64
 
 
 def _find(known: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Return the index of each wanted number among the known ones, and whether it is there."""
+    """Return the index of each wanted number in the sorted array `known`, and whether the array has that number."""
     if len(known) == 0:
         return np.zeros_like(wanted), np.zeros(len(wanted), np.bool_)
     at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)

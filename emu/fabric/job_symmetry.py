@@ -1,4 +1,4 @@
-"""The symmetries of a topology that are also symmetries of a job on it, and the ranks that then stand for all ranks.
+"""The symmetries of a job: those of its topology that also map the job onto itself, and the ranks that represent all.
 
 Letter: N ranks of a job.
 """
@@ -28,7 +28,7 @@ Keeps = Callable[[I64], bool]  # says whether a permutation of nodes keeps somet
 
 
 def domain_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], alike: Keeps | None = None) -> Domain | None:
-    """Return the domain of a job: its orbits under the symmetries of the topology; None if no rank stands for another.
+    """Return the domain of a job: its orbits of nodes and links; None if no symmetry makes one rank represent another.
 
     The candidates are the declared symmetries of the topology, or the least powers of them, that map everything in the job onto
     something in the job. A test says whether routes keep them: on the copies that would stand for all, under each move and some
@@ -46,9 +46,9 @@ def domain_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], a
 
 
 def fewest_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule]) -> Domain | None:
-    """Return the domain that a job would have if routes kept every symmetry; `domain_of` returns the same domain or None.
+    """Return the domain that a job has if all its routes keep the symmetries, without a comparison of routes.
 
-    This is quick, because no routes are compared.
+    The function is quick. `domain_of` compares the routes, and returns the same domain or None.
     """
     found = _candidate_domain(topology, npus, placed)
     return None if found is None else found[0]
@@ -57,10 +57,10 @@ def fewest_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule]) -
 def _candidate_domain(
     topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], alike: Keeps | None = None
 ) -> tuple[Domain, tuple["SymmetryPower", ...]] | None:
-    """Return the domain that a job has if routes keep its symmetries, with the powers of symmetries that make it.
+    """Return the domain of a job and the powers of symmetries that make it, before routes are compared.
 
-    The powers are those that keep everything else of the job; `domain_of` then compares the routes. None is returned if the
-    topology declares no symmetry, if its circuits change, or if no power keeps the job.
+    Each power keeps everything else of the job. None is returned if the topology declares no symmetry, if its circuits change,
+    or if no power keeps the job.
     """
     if topology.symmetry is None or topology.circuits or not len(npus):
         return None
@@ -81,7 +81,7 @@ class SymmetryPower(NamedTuple):
 
 
 def powers_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[SymmetryPower, ...]:
-    """Return, for each declared symmetry of a topology, its least power for which `keeps` is true, where there is one."""
+    """Return the least power of each declared symmetry for which `keeps` is true; symmetries without one are left out."""
     found = (_least_power(topology, which, int(npus[0]), keeps) for which in range(len(_declared(topology))))
     return tuple(power for power in found if power is not None)
 
@@ -96,21 +96,21 @@ def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> Sy
 # The functions below are cached: a step calls them for each of its many collectives.
 @cached_by_topology(256)
 def _node(topology: Topology, which: int, k: int) -> I64:
-    """Return the permutation of nodes that the k-th power of a declared symmetry makes."""
+    """Return [n_nodes] the node onto which the k-th power of declared symmetry `which` maps each node."""
     return column(_power(_declared(topology)[which], k), np.int64)
 
 
 def move(topology: Topology, power: SymmetryPower) -> Move | None:
-    """Return where a power of a declared symmetry brings every node and link; None if it does not map links onto links."""
+    """Return the images of all nodes and links under a power of a symmetry; None if some link is not mapped onto a link."""
     node, link = _node(topology, power.which, power.k), _link(topology, power.which, power.k)
     return None if link is None else (node, link)
 
 
 @cached_by_topology(32)
 def _link(topology: Topology, which: int, k: int) -> I64 | None:
-    """Return the permutation of links that the k-th power of a declared symmetry makes.
+    """Return [links] the link onto which the k-th power of a symmetry maps each link.
 
-    None where it does not map links to links.
+    The result is None if some link is not mapped onto a link.
     """
     return _images(topology).links_by(_node(topology, which, k))
 
@@ -119,7 +119,7 @@ def _link(topology: Topology, which: int, k: int) -> I64 | None:
 def _moves_and_orbits(
     topology: Topology, powers: tuple[SymmetryPower, ...]
 ) -> tuple[tuple[Move, ...], tuple[Move, ...], Orbits, Orbits]:
-    """Return the moves of some powers, products of their random powers, and the orbits of nodes and of links."""
+    """Return the moves of some powers, random products of them, and the orbits of nodes and of links."""
     found = (move(topology, power) for power in powers)
     moves = tuple(each for each in found if each is not None)
     nodes, links = (Orbits.of(len(images[0]), list(images)) for images in zip(*moves, strict=True))
@@ -127,7 +127,7 @@ def _moves_and_orbits(
 
 
 def _keeps_routes(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> bool:
-    """Return whether the routes of a placed schedule keep the symmetries of a domain; if they do, store them in the domain.
+    """Return whether the routes of a placed schedule keep the symmetries of a domain; if so, store them in the domain.
 
     The result is cached by the pairs, because a job sends many sizes between the same pairs.
     """
@@ -150,7 +150,7 @@ def _known_ways(topology: Topology) -> LRUCache[object, MessageRoutes | None]:
 
 
 def _ways_kept(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> MessageRoutes | None:
-    """Return the routes of a placed schedule over orbits of links; None where the symmetries do not keep them."""
+    """Return a placed schedule's routes over orbits of links; None if the symmetries do not keep these routes."""
     topology, copies = placed.topology, placed.copies(domain)
     moves, products, _, _ = _moves_and_orbits(topology, powers)
     pairs = placed.route_pairs(copies.first)
@@ -162,7 +162,7 @@ def _ways_kept(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPow
 
 
 def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[Move, ...]) -> int | None:
-    """Return the number of hops of the routes of pairs; None unless each move maps them onto the routes of the moved pairs."""
+    """Return the number of hops of the routes of pairs; None if a move does not map them onto the routes of moved pairs."""
     src, dst, key = pairs
     if topology.spray is not None:
         hops = [shares_kept(topology, topology.spray, pairs, *move) for move in moves]
@@ -177,7 +177,7 @@ def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[Move, ...]) -
 
 @cached_by_topology(1)
 def _images(topology: Topology) -> LinkImages:
-    """Return the tables with which a topology's symmetries are applied to its links."""
+    """Return the lookup tables that map links of a topology under its symmetries."""
     return LinkImages.of(topology.links, topology.n_nodes)
 
 
@@ -188,7 +188,7 @@ def _declared(topology: Topology) -> tuple[I64, ...]:
 
 
 def _length(node: I64, first: int) -> int:
-    """Return the number of times after which a permutation of nodes brings node `first` back to its place."""
+    """Return how many times a permutation must be applied until it maps node `first` onto itself."""
     length, here = 1, node[first]
     while here != first:
         length, here = length + 1, node[here]
@@ -205,7 +205,7 @@ def _power(permutation: I64, k: int) -> I64:
 
 
 def _products(moves: tuple[Move, ...], lengths: list[int]) -> list[Move]:
-    """Return products of random powers of all moves, always the same ones.
+    """Return some products of random powers of all moves; a fixed seed makes them the same in every run.
 
     Args:
         moves: The moves.

@@ -1,4 +1,4 @@
-"""Lowering of a schedule on a placement to tasks, each a message with its route and with the tasks that it waits for.
+"""Lowering: a schedule on a placement becomes a graph of tasks, each a message with its route and its predecessors.
 
 Every schedule takes one path. Its rows become classes of tasks. The classes are placed on the nodes of one group, or of several
 equal groups. Each class then becomes one task in every copy that stands for others; without a symmetry each copy stands for
@@ -29,7 +29,7 @@ from emu.units import TICKS_PER_S
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FabricJob:
-    """A schedule that a fabric carries for one group, or for several equal groups.
+    """A schedule to be carried by a fabric, for one group or for several equal groups.
 
     Args:
         schedule: Any schedule. If its rows of rank 0 suffice for the times of all ranks, only these are used, else every row.
@@ -63,7 +63,7 @@ _MOST_BYTES = 2**62  # bytes of all slots together, so that the slots of a messa
 
 @dataclass(frozen=True, eq=False)
 class LoweredSchedule:
-    """A schedule as tasks: first its M D messages (and the joins that stand for local rows), then the other tasks.
+    """A schedule as a graph of tasks: first its messages and the joins for local rows, then the other tasks.
 
     Participants are counted group after group. If one participant stands for another, the tasks of both are the same tasks.
     """
@@ -82,12 +82,12 @@ class LoweredSchedule:
 
     @property
     def is_quotient(self) -> bool:
-        """True if some participants stand for others."""
+        """True if some participants represent others, so that the graph has fewer tasks than the schedule has messages."""
         return len(self.copies.first) < len(self.copies.number)
 
     @cached_property
     def receiver(self) -> I32:
-        """[M D] the participant that each message goes to."""
+        """[M D] the participant that receives each message."""
         dst = column(self.laid.classes.messages.dst, np.int64)
         return column(self.laid.who(dst, self.copies.first), np.int32)
 
@@ -112,7 +112,7 @@ class UnevenError(RowsError):
 
 
 def lower(job: FabricJob, joins: Joins = Joins.EXITS) -> LoweredSchedule:
-    """Return a schedule on a placement as the tasks of every rank; the argument `joins` is that of `lay`.
+    """Return the graph of tasks of a schedule on a placement, for all ranks; see `lay` for `joins`.
 
     Raises:
         InputError: See `lay` and `lower_placed`.
@@ -143,12 +143,12 @@ def lay(job: FabricJob, joins: Joins = Joins.EXITS, *, turns: bool = True) -> Pl
 
 
 def _needs(circuits: Circuits, nodes: I64, key: int, src: I64, dst: I64, channel: I64) -> tuple[I64, I64]:
-    """Return the optical switches that messages of the only group need, and the state of each that they need."""
+    """Return the optical switches that messages of a job's only group need, and the state that each must have."""
     return circuits.needs(nodes[0, src], nodes[0, dst], key * CHANNELS + channel)
 
 
 def lower_placed(placed: PlacedSchedule, domain: Domain | None = None) -> LoweredSchedule:
-    """Return the tasks of the copies that stand for all copies of a placed schedule.
+    """Return the tasks of a placed schedule, for those copies that represent all others.
 
     Args:
         placed: The placed schedule.
@@ -169,7 +169,7 @@ def lower_placed(placed: PlacedSchedule, domain: Domain | None = None) -> Lowere
 
 
 def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
-    """Return a lowered schedule in which each participant takes `launch_fs` ticks to enter after it may enter."""
+    """Return a lowered schedule in which each participant enters `launch_fs` ticks later, as after a kernel launch."""
     if not launch_fs:
         return piece
     alpha = piece.graph.alpha_fs.copy()
@@ -178,7 +178,7 @@ def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
 
 
 def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
-    """Return the ticks that the busiest link needs at full rate for all its messages: a lower bound of the schedule's time.
+    """Return a lower bound of the schedule's ticks: the time that the busiest link needs for all its messages.
 
     The arguments are those of `lower_placed`.
     """
@@ -190,7 +190,7 @@ def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
 
 
 def _routes(placed: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
-    """Return the routes of a placed schedule's pairs: over links, or over orbits of links if there is a domain."""
+    """Return the routes of a placed schedule's pairs, over links, or over orbits of links if a domain is given."""
     if domain is None:
         return routes_of_pairs(placed.topology, placed.route_pairs(copies.first))
     ways = domain.ways.get(placed) or shared_routes(placed.topology, placed.route_pairs(copies.first), copies, domain.links)
@@ -220,7 +220,7 @@ def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
 
 
 def store_rows(job: FabricJob) -> Schedule:
-    """Return the job's schedule with every row stored, if its rows of rank 0 do not suffice for the times of all ranks.
+    """Return the job's schedule with every row stored, unless its rows of rank 0 give the times of all ranks.
 
     Raises:
         RowsError: There are more than 2**24 rows; the message says why they are needed. It is an `UnevenError` if a size that
@@ -245,12 +245,12 @@ def store_rows(job: FabricJob) -> Schedule:
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _expanded(schedule: Schedule) -> Schedule:
-    """Return the schedule with every row stored; the result is cached, so that its classes are computed only once."""
+    """Return the schedule with every row stored; the result is cached together with its classes."""
     return schedule.expand()
 
 
 def _rows_needed(job: FabricJob, nodes: I64) -> Schedule:
-    """Return the schedule with its rows of rank 0 if these suffice for the times of all ranks, else with all rows.
+    """Return the schedule with rows of rank 0 alone if these give the times of all ranks, else with all rows.
 
     If the groups are a grid of the topology, the result has the translations of that grid.
     """
@@ -264,12 +264,12 @@ def _rows_needed(job: FabricJob, nodes: I64) -> Schedule:
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
-    """Return the result of `on_grid`, which is cached, so that its classes are computed only once."""
+    """Return `on_grid(schedule, dims)`, cached together with its classes."""
     return on_grid(schedule, dims)
 
 
 def _extent(topology: Topology, npus: I64) -> tuple[int, ...]:
-    """Return the number of different coordinates that a group has along each dim of the topology; a grid fills all of these."""
+    """Return the number of different coordinates of a group along each dimension of the topology."""
     if not topology.dims or npus.max() >= topology.n_npus:
         return ()
     return tuple(len(np.unique(digit)) for digit in np.unravel_index(npus, topology.dims))

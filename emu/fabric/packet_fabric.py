@@ -1,7 +1,7 @@
-"""A fabric of packets, as a value and as text: the kind of network, its settings, and the seed and the budget of a run.
+"""A packet fabric as a value and as text: the kind of network, its settings, and the seed and event budget of a run.
 
-`packets:cell=8KiB,seed=1` and `roce:route=in-turn,pause_above=256KiB` are read here. A setting is named like its field of
-`PacketNetwork`, without the unit; a value has a unit.
+The module reads texts such as `packets:cell=8KiB,seed=1` and `roce:route=in-turn,pause_above=256KiB`. A setting has the name of
+its field of `PacketNetwork`, without the unit; a value has a unit.
 """
 
 from collections.abc import Callable
@@ -32,11 +32,11 @@ class PacketFabric:
     most_events: int = DEFAULT_EVENTS
 
     def ways(self, graph: Graph, topology: Topology, key: I64) -> Ways:
-        """Return the ways of the messages of a graph, by [V] the keys of their routes; the errors are those of `ways_of`."""
+        """Return the paths that packets of each message may take; `key` [V] is the key of each message's route."""
         return ways_of(graph, topology, self.network, key)
 
     def run(self, graph: Graph, topology: Topology, ways: Ways, seed: int | None = None) -> PacketRun:
-        """Return the run of a graph; the errors are those of `run_packets`.
+        """Return the result of the packet engine for a graph; the errors are those of `run_packets`.
 
         Args:
             graph: The graph.
@@ -48,7 +48,7 @@ class PacketFabric:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The sentences that say what a time by packets rests on."""
+        """Sentences that say which assumptions a time by packets rests on."""
         return (_packets_sentence(self.network), _routes_sentence(self.network), _loss_sentence(self.network)) + (
             (f"no public source: {', '.join(self.network.assumed)} of the network {self.network.kind}",)
             if self.network.assumed
@@ -104,7 +104,7 @@ _WORDS = ("forwarding", "acks", "lossless", "route", "congestion")
 
 
 def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
-    """Return the fabric that two options name; None: the fluid one.
+    """Return the packet fabric that the two options describe; None for the fluid fabric.
 
     Args:
         fabric: `fluid`, or `packets` with `cell`, `seed` and `events`, such as `packets:cell=8KiB`.
@@ -173,7 +173,7 @@ def engine_choice(fabric: str, network: str = "", *, check_fabric: bool = False)
 
 
 def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
-    """Return the kind of a network and the values of its settings, from its text."""
+    """Return the kind of network and the values of its settings, parsed from a text."""
     kind, variant, given = parse_call(text, "network")
     if variant:
         raise must_be("", "--network", "a kind and settings, such as roce:route=in-turn", text)
@@ -185,7 +185,7 @@ def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _count(text: str, name: str, most: int = 2**31 - 1) -> int:
-    """Return a whole number that is 0 or more and at most `most`."""
+    """Parse a whole number from 0 to `most`, and return it."""
     if not text.isascii() or not text.isdigit():
         raise must_be("", name, "a whole number, 0 or more", text)
     digits = text.lstrip("0") or "0"
@@ -197,7 +197,7 @@ def _count(text: str, name: str, most: int = 2**31 - 1) -> int:
 
 
 def _share(text: str, name: str) -> float:
-    """Return a number that is 0 or more."""
+    """Parse a number that is 0 or more, and return it."""
     try:
         value = float(text)
     except ValueError:

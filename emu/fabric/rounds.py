@@ -1,4 +1,4 @@
-"""A quick estimate for groups whose messages go in a few rounds: the least time, and the time with a barrier after each round.
+"""A quick estimate for groups that send in a few rounds: a lower bound, and the time with a barrier after each round.
 
 In a round, messages of one size start together. Max-min fairness then gives each message, on every link it crosses, at least an
 equal share among all messages that cross the link (Bertsekas, Gallager 1992, 6.5.2). So a message has left after the time that
@@ -24,7 +24,7 @@ _MOST = 2**20  # limit on the messages of a group times its rounds
 
 
 class Rounds(NamedTuple):
-    """The time of groups that start together, in ticks from the moment at which all have entered."""
+    """The estimated times of groups that start at one time, in ticks after all ranks have entered."""
 
     least_fs: float
     most_fs: float
@@ -52,14 +52,14 @@ class _MessageCounts(NamedTuple):
 
 
 def message_count(placed: Sequence[PlacedSchedule]) -> int:
-    """Return the number of messages of all groups, with those that a rank sends itself."""
+    """Return the number of messages of all groups, including copies within a rank."""
     return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in placed)
 
 
 def rounds_of(placed: Sequence[PlacedSchedule], most: int) -> Rounds | None:
-    """Return the times of groups that start together; None if `Rounds` cannot give them.
+    """Return the estimated times of groups that start at one time; None if the estimate does not apply.
 
-    There is no result if the groups have more than `most` rounds, or if messages of one round differ in size.
+    It does not apply if the groups have more than `most` rounds, or if messages of one round differ in size.
 
     Args:
         placed: The placed schedules, on one topology without optical switches that turn, and without send overhead.
@@ -98,7 +98,7 @@ def _rounds(classes: Classes, most: int) -> I64 | None:
 
 
 def _sizes(classes: Classes, rounds: I64) -> list[int] | None:
-    """Return the size of the messages of each round; None if messages of one round differ in size."""
+    """Return the message size of each round, in bytes; None if messages of one round differ in size."""
     message = classes.queues.message
     size, of = classes.messages.size_bytes[message], rounds[message]
     found = [np.unique(size[of == r]).tolist() for r in range(1, int(of.max(initial=0)) + 1)]
@@ -143,7 +143,7 @@ def _time_groups(sent: Sequence[_MessageCounts], topology: Topology) -> Rounds:
 
 
 def _sum_on_links(sent: _MessageCounts, amount: F64 | I64, n_links: int) -> F64:
-    """Return [L] the sum of an amount over all pairs that cross each link.
+    """Return [L] the sum, for each link, of an amount over all pairs whose routes cross the link.
 
     Args:
         sent: The messages of one placed schedule.
@@ -156,7 +156,7 @@ def _sum_on_links(sent: _MessageCounts, amount: F64 | I64, n_links: int) -> F64:
 
 
 def _last_arrival(sent: _MessageCounts, r: int, taken: F64) -> float:
-    """Return the ticks until the last message of a round arrives; each waits for all messages on the busiest of its links.
+    """Return the ticks until the last message of a round arrives, if each waits for its busiest link.
 
     Args:
         sent: The messages of one placed schedule.
@@ -168,7 +168,7 @@ def _last_arrival(sent: _MessageCounts, r: int, taken: F64) -> float:
 
 
 def _least_time(sent: Sequence[_MessageCounts], rate: F64) -> float:
-    """Return a lower bound of the ticks until all messages have arrived.
+    """Return a lower bound of the ticks until all messages of all rounds have arrived.
 
     For a given latency, the bound is this latency plus the largest time that a link needs for the messages whose routes have at
     least this latency. The largest of the bounds for several latencies is returned.

@@ -1,11 +1,8 @@
-"""The one entry to the engine: it takes a graph, picks a method (sweep, quotient or solver), and returns a timeline.
+"""The entry to the engine: a graph is timed by a sweep, a quotient or the solver, and becomes a timeline.
 
-Also here: the test for a chaotic result: time it several times with starts moved by a tick.
-
-Where sharing feeds back through dependencies, one tick more or less can move the end by percents. Then one figure says little,
-and its spread over perturbed starts is printed beside it.
-
-Also here: the time of a schedule that has a fabric to itself, in three steps: place it, lower it to tasks, run the tasks.
+The module also times a schedule that has a fabric to itself, and measures the spread of a result. Where sharing of links feeds
+back through dependencies, one tick more or less at a start can move the end by per cents. Then one result says little, and the
+spread of results over perturbed starts is printed beside it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +27,7 @@ from emu.units import seconds
 
 
 class CapacityEvent(NamedTuple):
-    """A change of a link's bandwidth at a tick; with 0 nothing flows from then on."""
+    """A change of a link's bandwidth at a tick; with a bandwidth of 0, the link carries nothing from then on."""
 
     link: int
     time_fs: int
@@ -67,23 +64,23 @@ class Spread:
 
 
 def perturb(graph: Graph, seed: int) -> Graph:
-    """Return the graph with the start of each task delayed at random by one tick or by none."""
+    """Return the graph with the start of each task delayed by one tick or not, at random."""
     late = np.random.default_rng(seed).integers(2, size=graph.n_tasks)
     return replace(graph, ready_fs=graph.ready_fs + late)
 
 
 def check_seeds(seeds: int) -> None:
-    """Check that there are at least two runs, because one run has no spread.
+    """Check that the number of runs is two or more, because one run has no spread.
 
     Raises:
-        InputError: There are fewer.
+        InputError: The number is below two.
     """
     if seeds < 2:
         raise must_be("perturb", "the number of runs", "0, or 2 or more", seeds)
 
 
 def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lambda timeline: timeline.end_s) -> Spread | None:
-    """Return the spread of a result over perturbed starts; None if the results differ by at most one tick for each task.
+    """Return the range of a result over runs with perturbed starts; None if the results differ only by rounding.
 
     Args:
         graph: The graph that is timed.
@@ -104,7 +101,7 @@ def spread_of(results: Sequence[float], n_tasks: int) -> Spread | None:
 
 
 def time_alone(job: FabricJob) -> Timeline:
-    """Return the timeline of a job that has the fabric to itself; symmetries of the job reduce the number of tasks.
+    """Return the timeline of a job that has the fabric to itself.
 
     Raises:
         InputError: See `lay` and `lower_placed`; or a message ends beyond the clock.
@@ -115,7 +112,7 @@ def time_alone(job: FabricJob) -> Timeline:
 
 
 def lower_alone(job: FabricJob) -> LoweredSchedule:
-    """Return a job as the fewest tasks that its symmetry and that of the topology allow.
+    """Return a job that has the fabric to itself as a graph with as few tasks as symmetries allow.
 
     The errors are those of `time_alone`.
     """

@@ -30,7 +30,7 @@ Splits = I64  # [L, P, N, EP] in layer l with experts and pass p, rows that rank
 
 
 class RoutedRows(NamedTuple):
-    """Rows that one rank gives to experts and takes for its own, in one pass of one layer."""
+    """The token rows that one rank sends to experts and receives for its own experts, in one pass of one layer."""
 
     given: tuple[int, ...]  # [EP] to each rank of the experts
     taken: tuple[int, ...]  # [EP] from each
@@ -39,18 +39,18 @@ class RoutedRows(NamedTuple):
 
     @property
     def here(self) -> int:
-        """The rows that its experts see."""
+        """The number of rows that the rank's experts process."""
         return sum(self.shares)
 
     @property
     def share(self) -> tuple[int, int]:
-        """The rows that its experts see, and the rows that it gives."""
+        """The number of rows that the rank's experts process, and the number of rows that the rank sends."""
         return self.here, sum(self.given)
 
 
 @dataclass(frozen=True)
 class LayerOnRank:
-    """An embedding, a layer of one kind, or a head, as far as one rank computes and stores it."""
+    """An embedding, a layer of one kind, or a head, as the share that one rank computes and stores."""
 
     model: Model
     plan: Plan
@@ -88,17 +88,17 @@ class LayerOnRank:
 
     @property
     def tied(self) -> bool:
-        """True if the rank's head uses the embedding's weight. Where two ranks are the ends of a pipeline, each has a copy."""
+        """True if the rank's head uses the embedding's own weight; at the two ends of a pipeline, each rank has a copy."""
         return self.model.tied and self.plan.ends_meet
 
     @cached_property
     def tokens(self) -> Tokens:
-        """The tokens of one pass."""
+        """The tokens that the rank processes in one pass."""
         return Tokens(self.plan.rank_seq, sequences=self.plan.pass_batch, capacity=self.plan.capacity)
 
     @property
     def own_tokens(self) -> Tokens:
-        """The tokens that the rank itself routes to experts: each rank of tensor parallelism routes its own share."""
+        """The tokens that the rank routes to experts: its share of the tokens of its tensor-parallel group."""
         return replace(self.tokens, length=self.plan.rank_seq // self.plan.tp)
 
     @property
@@ -108,22 +108,22 @@ class LayerOnRank:
 
     @property
     def weight_dtype(self) -> str:
-        """The dtype in which weights enter computations: FSDP2 casts those that it gathers to that of activations."""
+        """The dtype of weights in computations; FSDP2 casts gathered weights to the dtype of activations."""
         return self.stack.gathered if self.plan.shards_weights else self.stack.precision.weight
 
     @property
     def gradient_dtype(self) -> str:
-        """The dtype in which autograd makes the gradients of weights: that of the weights that FSDP2 gathered."""
+        """The dtype in which autograd computes weight gradients: that of the gathered weights under FSDP2."""
         return self.stack.gathered if self.plan.shards_weights else self.stack.precision.gradient
 
     @property
     def recomputed(self) -> bool:
-        """True if the forward keeps only the layer's input and some operators' outputs, and is run again for the backward."""
+        """True if the forward keeps only the layer's input and some outputs, and is run again in the backward."""
         return self.plan.recompute in ("full", OPS) and self.is_layer
 
     @property
     def outputs_kept(self) -> frozenset[int]:
-        """The places of the operators whose outputs are kept, where the rest of the layer is recomputed."""
+        """The indices of the operators whose outputs are kept when the rest of the layer is recomputed."""
         return outputs_kept(self.operators) if self.plan.recompute == OPS else frozenset()
 
     def passes(self, operator: ModelOperator) -> Passes:
@@ -131,7 +131,7 @@ class LayerOnRank:
         return passes_of(operator, self.stack, layer=self.is_layer)
 
     def travels(self, operator: ModelOperator) -> bool:
-        """Return whether the operator is of experts that tokens travel to."""
+        """Return whether an operator belongs to experts to which token rows are sent."""
         return bool(operator.experts) and self.routed is not None
 
     def within(self, path: str) -> Iterable[int]:
@@ -140,7 +140,7 @@ class LayerOnRank:
 
 
 def padded_model(plan: Plan, model: Model, stack: Stack) -> Model:
-    """Return the model with its vocabulary padded to a multiple of 128 tp words, so that the ranks of tp can divide it.
+    """Return the model with its vocabulary padded to a multiple of 128 tp words, so that tp divides it.
 
     The model itself is returned if tp divides its vocabulary, or if the software pads no vocabulary.
     """
@@ -171,7 +171,7 @@ RoutedOf = Callable[[int, int], RoutedRows | None]  # of a layer of the model an
 
 
 def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list[tuple[I64, RoutedOf]]:
-    """Return the ranks at a place of their pipelines for which the same rows travel, with these rows.
+    """Return sets of ranks at a place of their pipelines that exchange equal token rows, with these rows.
 
     Ranks are numbers in their stage.
 
@@ -210,7 +210,7 @@ def _of_rank(of: Mapping[tuple[int, int], list[RoutedRows]], rank: int, layer: i
 
 
 def even(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
-    """Return the rows of a layer of a kind, spread evenly; None: none travel there.
+    """Return the routed rows of a layer if all experts get equally many; None if no rows are sent.
 
     Raises:
         InputError: The experts cannot have equal numbers of rows.
@@ -223,7 +223,7 @@ def even(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
 
 
 def about_even(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
-    """Return the rows spread as evenly as possible: some experts have one row more."""
+    """Return the routed rows spread as evenly as possible: some experts have one row more; None if none are sent."""
     rows = own_rows(plan, model, kind)
     if not rows:
         return None
@@ -233,7 +233,7 @@ def about_even(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
 
 
 def fullest(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
-    """Return the rows of the rank with the fullest expert, for which all others wait; None: rows are even, or none travel.
+    """Return the routed rows of the rank with the fullest expert; None if rows are spread evenly or not sent.
 
     One expert gets the most rows, all others 1 - `imbalance` as many.
     """
@@ -248,7 +248,7 @@ def fullest(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
 
 
 def own_rows(plan: Plan, model: Model, kind: str) -> int:
-    """Return the rows that a rank gives in a pass of a layer of a kind; 0: none travel."""
+    """Return the number of rows that a rank sends in a pass of a layer of a kind; 0 if none are sent."""
     if not plan.exchanges:
         return 0
     tokens = Tokens(plan.rank_seq // plan.tp, sequences=plan.pass_batch, capacity=plan.capacity)

@@ -1,4 +1,4 @@
-"""A model as plain data: its operators, part by part, give parameters, FLOPs and memory; and the registry of models.
+"""Models as plain data: the operators of each part give parameters, FLOPs and memory; and the registry of models.
 
 A model is an embedding, layers of one or more kinds, and a head (final norm, output product, loss). A part's operators stand
 in the order in which they run. Sums here are over the whole model and one sequence; `tp` cuts what is sharded.
@@ -53,7 +53,7 @@ class Model:
     describe: "Callable[[Any], Model] | None" = field(default=None, compare=False)  # by other sizes; None: it has no others
 
     def _repr_pretty_(self, page: Any, *_: object) -> None:
-        """Write the model on one line, as a notebook shows it; its `repr` has all fields."""
+        """Print the model on one line in a notebook; `repr` shows all fields."""
         sizes = f"{format_count(self.parameters())} parameters, {self.layers} layers, hidden {self.hidden}"
         page.text(f"<Model {self.name}: {sizes}, vocabulary {self.vocab}>")
 
@@ -63,12 +63,12 @@ class Model:
         return len(self.kinds)
 
     def digest(self) -> str:
-        """Return a digest of all that the model says; its functions count by its configuration and its operators."""
+        """Return a digest of the model; its functions count by its configuration and its operators."""
         said = (getattr(self, each.name) for each in fields(self) if each.name not in ("part", "build", "describe"))
         return digest((*said, *(part for _, _, part in self.parts(Tokens(1)))))
 
     def parts(self, tokens: Tokens) -> Iterator[tuple[int, str, tuple[ModelOperator, ...]]]:
-        """Yield each part with its number in the model and its operators, in the order in which they first run."""
+        """Yield the number of equal parts, the name and the operators of each kind of part, in running order."""
         yield 1, EMBEDDING, self.part(EMBEDDING, tokens)
         for kind, times in Counter(self.kinds).items():
             yield times, kind, self.part(kind, tokens)
@@ -85,7 +85,7 @@ class Model:
         return sum(n * o.parameters for n, o in self.operators(Tokens(1), Cut(tp, ep, etp)))
 
     def active_parameters(self) -> int:
-        """Return the number of parameters that one token uses: of the experts those that it is routed to, of the rest all."""
+        """Return the number of parameters that one token uses: those of its experts, and all others."""
         return sum(n * o.active_parameters for n, o in self.operators(Tokens(1)))
 
     def flops_per_token(self, seq: int) -> int:
@@ -116,7 +116,7 @@ class Model:
 
 
 def _again(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]:
-    """Return the operators of a layer that its backward works out again."""
+    """Return the operators of a layer that recomputation runs again in the backward."""
     if recompute == OPS:
         kept = outputs_kept(part)
         return [operator for i, operator in enumerate(part) if i not in kept]
@@ -124,7 +124,7 @@ def _again(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]
 
 
 def _forward_flops(o: ModelOperator) -> int:
-    """Return the forward FLOPs of one token, as MFU counts them; a tied head multiplies the embedding's parameters."""
+    """Return the forward FLOPs of one operator for one token, as MFU counts them."""
     if o.kind == LOOKUP:
         return 0
     forward = o.fused.forward
@@ -164,7 +164,7 @@ def model(configs: Mapping[str, C]) -> Callable[[Callable[[str, C], Model]], Cal
 
 
 def own_tokens(shards: Mapping[str, str]) -> dict[str, str]:
-    """Return the styles by path where tokens travel to their experts, given the styles where they do not."""
+    """Return the parallel styles by path for models in which tokens are sent to their experts."""
     routers = {f"{path}.router.gate": "own rows" for path, style in shards.items() if style == "sparse"}
     kept = {path: _OWN.get(style, style) for path, style in shards.items()}
     return {path: style for path, style in kept.items() if style is not None} | routers
@@ -175,7 +175,7 @@ _SHOWN = {int: "a whole number of 1 or more", float: "a number above 0", str: "t
 
 
 def find_model(word: str | Model) -> Model:
-    """Return the model of a word: a name, or a path that ends in `.toml`; a model as it is.
+    """Return the model for a name or a `.toml` file; a model is returned unchanged.
 
     Raises:
         InputError: There is no such model, or the file cannot be read or describes none; the message names the key.

@@ -1,4 +1,4 @@
-"""The operators of a model: parameters, FLOPs, elements moved and saved; and the share of each that one rank has.
+"""The operators of a model: parameters, FLOPs, elements moved and saved; and the share of each on one rank.
 
 All figures are for the given tokens, before any cut by tensor or expert parallelism (`ModelOperator.on` cuts). A multiply-add
 is 2 FLOPs. Elements that are read and those that are written add up; parameters are apart.
@@ -20,7 +20,7 @@ FORWARD, INPUT, WEIGHT = "forward", "input", "weight"  # a pass: the forward, or
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of one rank in one pass: a number of sequences, each with a number of queries and of keys that these see."""
+    """The tokens of one rank in one pass: the number of sequences, and the queries and keys of each."""
 
     length: int  # of a sequence, on this rank
     context: int = 0  # keys that attention sees: under context parallelism more than `length`; 0: as many
@@ -29,12 +29,12 @@ class Tokens:
 
     @property
     def n(self) -> int:
-        """The tokens of all its sequences."""
+        """The number of tokens of all sequences."""
         return self.sequences * self.length
 
     @property
     def keys(self) -> int:
-        """The keys of one sequence."""
+        """The number of keys of one sequence."""
         return self.context or self.length
 
 
@@ -49,7 +49,7 @@ class Cut:
 
     @property
     def expert_tp(self) -> int:
-        """The ranks that share one expert."""
+        """The number of ranks that share one expert."""
         return self.etp or self.tp
 
     @property
@@ -102,7 +102,7 @@ class Passes:
 
     @property
     def backward(self) -> Amount:
-        """The sum of both gradients."""
+        """The work of the whole backward: the sum of the input gradient's and the weight gradient's."""
         return self.backward_input + self.backward_weight
 
     def each(self, change: Callable[[Amount], Amount]) -> "Passes":
@@ -112,7 +112,7 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class RowSum:
-    """The kernel of an operator that adds rows, by atomic operations, to those of the tokens that they belong to."""
+    """A kernel that adds rows to the rows of the tokens that they belong to, by atomic operations."""
 
     what: str  # the pass that it is in
     rows: int
@@ -121,7 +121,7 @@ class RowSum:
 
     @property
     def amount(self) -> Amount:
-        """The amount that it moves: each row is read, with its index, and each token's sum is read and written."""
+        """The memory traffic of the kernel: each row is read with its index, each token's sum is read and written."""
         return Amount(whole=(self.rows + 2 * self.tokens) * self.elements, fixed_bytes=8 * self.rows)
 
     @property
@@ -139,7 +139,7 @@ _RUNS = ("eager", "fused", "unfused", "narrow", "compiled")  # the fields of an 
 
 @dataclass(frozen=True, slots=True)
 class ModelOperator:
-    """One operator of a model, such as a product or a norm: its parameters, the work of its passes, and how ranks share it."""
+    """One operator of a model, such as a product or a norm: its parameters, its work, and how ranks share it."""
 
     name: str  # the module's path in its layer, e.g. "attention.wq"; what is no module of its own has a name beside it
     kind: str  # one of the words at the top of this module, such as PRODUCT or NORM
@@ -182,7 +182,7 @@ class ModelOperator:
         return self.parameters * self.active // self.experts if self.experts else self.parameters
 
     def shape_of(self, what: str) -> Shape:
-        """Return the shape of its product, or attention, in a pass; products of experts have rows of equal number."""
+        """Return the shape of the operator's product or attention in pass `what`; experts have equal numbers of rows."""
         if self.attended is not None:
             own = Shape(Kernel.CAUSAL, *self.attended)
             return own if what == FORWARD else own.backward()
@@ -219,13 +219,13 @@ class ModelOperator:
 
     @property
     def own_parameters(self) -> int:
-        """The parameters whose gradient its backward makes, whether another operator shares them or not."""
+        """The parameters whose gradient the operator's backward computes, even if another operator shares them."""
         return self.eager.backward_weight.parameters if self.kind == PRODUCT else self.parameters
 
 
 @lru_cache(maxsize=2**13)
 def _shared(operator: ModelOperator, n: int, tokens: tuple[int, int] = (1, 1), holders: int = 1) -> ModelOperator:
-    """Return the share of one of n ranks; it is cached, because plans of a search have many in common."""
+    """Return the share of an operator on one of n ranks; results are cached."""
     up, down = tokens
     weights = holders * (n if operator.cut in ("out", "in") else 1)
 
@@ -286,7 +286,7 @@ def product(
 
 
 def bias(name: str, tokens: int, n_out: int, cut: str = "") -> ModelOperator:
-    """Return the bias of a product: it is added as the product writes; its gradient reads that of the output once more."""
+    """Return the bias operator of a product; its addition costs no extra traffic, its gradient reads the output's gradient."""
     out = Amount(cut=tokens * n_out) if cut == "out" else Amount(whole=tokens * n_out)
     passes = Passes(Amount(parameters=n_out), Amount(), out + Amount(parameters=n_out))
     # Added after the sum over the ranks where the product's rows are cut: then each rank has the whole bias.
@@ -314,7 +314,7 @@ def attention(name: str, tokens: Tokens, heads: int, kv_heads: int, head_dim: in
 
 
 def _scored(tokens: Tokens, heads: int, flash: Passes) -> Passes:
-    """Return the passes of attention that writes its scores and keeps their softmax.
+    """Return the passes of unfused attention, which writes its scores and keeps their softmax.
 
     These are two products and a softmax forward, four products and the softmax's gradient backward. Source: Korthikanti et al.,
     Reducing Activation Recomputation in Large Transformer Models (2022), section 4.1, without dropout.
@@ -363,7 +363,7 @@ def lookup(name: str, tokens: int, rows: int, width: int, cut: str = "in") -> Mo
 
 
 def outputs_kept(operators: Sequence[ModelOperator]) -> frozenset[int]:
-    """Return the places of those operators of a layer whose outputs are kept where a plan says `recompute=ops`.
+    """Return the indices of the operators of a layer whose outputs are kept by `recompute=ops`.
 
     They are attention and every second product, from the first one on; a product with a bias is another operator of PyTorch,
     and counts as none, as one of experts does. Source: torchtitan at 9dec370 (December 2024), its option `op` of selective

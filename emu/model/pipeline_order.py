@@ -1,4 +1,4 @@
-"""The orders of a pipeline: the turns of each place, which are the passes of microbatches and the messages between them.
+"""The orders of a pipeline: the turns of each place, that is, passes of microbatches and messages between stages.
 
 Letters: P stages of ranks, V virtual stages of a rank, M microbatches. Two orders split a backward pass in two, so that weight
 gradients fill bubbles, and are V-shaped: the second stage of a place is the mirror of the first. Sources: GPipe (Huang et al.,
@@ -88,7 +88,7 @@ def stages_of(place: int, stages: int, virtual: int, name: str) -> tuple[int, ..
 
 
 class _Place:
-    """The turns of one place under construction; the microbatches of each stage follow in their order, forward and backward."""
+    """The list of turns of one place while an order is being built; microbatches follow in their order."""
 
     def __init__(self, place: int, places: int) -> None:
         self.stages = (place, 2 * places - 1 - place)
@@ -97,7 +97,7 @@ class _Place:
         self.found: list[TurnGroup] = []
 
     def take(self, *turns: tuple[int, str]) -> None:
-        """Add turns that run together.
+        """Append turns that run together.
 
         Args:
             *turns: The stage of each, the first (0) or the second (1) of the place, and the kind of its pass.
@@ -105,7 +105,7 @@ class _Place:
         self.found.append(tuple(self._next(self.stages[which], what) for which, what in turns))
 
     def take_weights(self, which: int) -> None:
-        """Add the weight gradients of the oldest backward that lacks them, of one stage of the place; -1: of either stage."""
+        """Append the weight gradients of the oldest pending backward of a stage of the place; -1: of either stage."""
         turn = next((t for t in self.left if which < 0 or t.stage == self.stages[which]), None)
         if turn is not None:
             self.left.remove(turn)
@@ -188,7 +188,7 @@ def turns(order: str, place: int, places: int, virtual: int, microbatches: int) 
 
 
 def _one_and_one(place: int, places: int, virtual: int, microbatches: int, *, splits: bool) -> Iterator[Turn]:
-    """Yield some forwards, then forwards and backwards alternately, then the remaining backwards.
+    """Yield the turns of a place: some forwards, then forwards and backwards alternately, then the remaining backwards.
 
     Stages alternate every `a_round` microbatches: forwards start with the first stage, backwards with the last. With split
     backward passes, the weight gradients of a pass come as many turns later as there are places before this one, and one hop
@@ -226,7 +226,7 @@ def all_turns(order: str, places: int, virtual: int, microbatches: int) -> tuple
 
 
 def with_messages(of_places: Sequence[Sequence[TurnGroup]], stages: int, microbatches: int) -> tuple[tuple[Turn, ...], ...]:
-    """Return the turns of all places with their messages, in an order in which no two wait for each other.
+    """Return the turns of all places with their messages, in an order that cannot deadlock.
 
     A send follows directly after the turn whose result it sends. Its receive comes next at the other place, at the point that
     this place has reached if all places take one turn (or one group of turns) after another.
@@ -268,7 +268,7 @@ def _takes_from(turn: Turn, place_of: dict[int, int], stages: int) -> set[Turn]:
 
 
 def message_for(turn: Turn) -> Turn:
-    """Return the message that a turn needs, if it comes from another place."""
+    """Return the receive that a turn needs if its input comes from another place."""
     return Turn(turn.stage, RECEIVE + (FORWARD if turn.what == FORWARD else BACKWARD), turn.microbatch)
 
 
@@ -293,7 +293,7 @@ def with_weights(own: Sequence[TurnGroup], microbatches: int) -> list[TurnGroup]
 
 
 def _next_stages(own: Sequence[TurnGroup]) -> list[list[int]]:
-    """Return for each group of turns the stages that come next, from this group on, in their order.
+    """Return, for each group of turns, the stages that run next, as many as may have whole weights at one time.
 
     There are as many as may have whole weights at a time (`_ACTIVE`), and those that are in one group with the last of them.
     """

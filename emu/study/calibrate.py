@@ -1,4 +1,4 @@
-"""The constants of this machine's device, fitted to the times of a few kernels."""
+"""Calibration: constants of a device are fitted to the measured times of a few kernels on this machine."""
 
 import platform
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _SHARES = tuple(np.linspace(0.05, 1, 96).tolist())
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """One kernel: its measured time, and the time that the device predicts."""
+    """One measured kernel: its shape, its measured time, and the time that the fitted device predicts."""
 
     what: str
     shape: tuple[int, ...]  # batch, M, N, K of the first product or attention; (): it has none
@@ -38,7 +38,7 @@ class KernelCheck:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A device with the kernels that were measured on it, and how well its model predicts their times."""
+    """A fitted device, the kernels that were measured for it, and the error of its predictions."""
 
     device: Device
     kernels: tuple[KernelCheck, ...]
@@ -108,7 +108,7 @@ def _best(found: Sequence[Probe], devices: Iterable[Device]) -> Device:
 
 
 def _together(found: Sequence[Probe]) -> tuple[Events, I64]:
-    """Return the kernels of all probes one after another, and where those of each probe begin."""
+    """Return the kernels of all probes in one table of events, and the row at which each probe begins."""
     every = [p.events for p in found]
     n = np.cumsum([0, *map(len, every)])
     columns: dict[str, Any] = dict.fromkeys(("wait_start", "split_start"), np.zeros(n[-1] + 1, np.int64))

@@ -54,7 +54,7 @@ class PartPrice:
     source: str = ""  # "": that of the book
 
     def times(self, lanes: int) -> "PartPrice":
-        """Return the price of so many of it."""
+        """Return the price of a part with `lanes` lanes."""
         low, high = (Price(each.dollars * lanes, each.watts * lanes) for each in (self.low, self.high))
         return PartPrice(low, high, self.source)
 
@@ -69,7 +69,7 @@ class Section:
     unpriced: Mapping[str, str]  # why parts have no price, by their patterns
 
     def price(self, part: str) -> PartPrice | None:
-        """Return the price of a part: its own, or as many times that of `link x*` as its name, such as `link x4`, has lanes."""
+        """Return the price of a part; the price of a link such as `link x4` follows from that of `link x*` per lane."""
         own = self.parts.get(part)
         if own is not None:
             return own
@@ -80,16 +80,16 @@ class Section:
         return None
 
     def is_free(self, part: str) -> bool:
-        """Return whether nothing is paid for a part; a price in the section, or that it has none, overrides this."""
+        """Return whether a part costs nothing; an own price or an entry in `unpriced` overrides this."""
         is_named = self.price(part) is not None or bool(self.why_unpriced(part))
         return not is_named and any(fnmatchcase(part, pattern) for pattern in self.free)
 
     def why_unpriced(self, part: str) -> str:
-        """Return why a part has no price; "": the section does not say that it has none."""
+        """Return the reason why a part has no price; "" if the section gives none."""
         return next((why for pattern, why in self.unpriced.items() if fnmatchcase(part, pattern)), "")
 
     def over(self, other: "Section") -> "Section":
-        """Return the entries of both; those of this section go before those of the other."""
+        """Return both sections merged; where both have an entry, that of this section counts."""
         kept = {part: price for part, price in other.parts.items() if not self.why_unpriced(part)}
         return Section(
             kept | dict(self.parts),
@@ -101,7 +101,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """Prices of one source."""
+    """The prices of network parts from one source, in sections for kinds of systems."""
 
     name: str
     source: str
@@ -157,7 +157,7 @@ def _section(given: Any, where: str) -> Section:
 
 
 def _table(given: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
-    """Return a table in a table; an empty one if it is not there."""
+    """Return the table under a key of a table; an empty table if the key is missing."""
     found = given.get(key, {})
     if not isinstance(found, dict):
         raise must_be(where, key, "a table", found)
@@ -200,7 +200,7 @@ HOURS_PER_YEAR = 8760.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The price and the power of one network, at the lowest prices; GB/s are 1e9 bytes per second, one direction."""
+    """The price and the power of one network, at the lowest prices; GB/s are 1e9 bytes per second in one direction."""
 
     topology: str
     prices: str
@@ -237,17 +237,17 @@ class Cost:
 
     @property
     def dollars_per_global_GBps(self) -> float | None:  # noqa: N802
-        """Dollars for each GB/s of an NPU across the middle; None: it was not computed, or is 0."""
+        """Dollars for each GB/s of bisection bandwidth of an NPU; None if that bandwidth is 0 or was not computed."""
         return self.dollars_per_npu / self.global_GBps if self.global_GBps else None
 
     @property
     def watts_per_global_GBps(self) -> float | None:  # noqa: N802
-        """Watts for each GB/s of an NPU across the middle; None: it was not computed, or is 0."""
+        """Watts for each GB/s of bisection bandwidth of an NPU; None if that bandwidth is 0 or was not computed."""
         return self.watts_per_npu / self.global_GBps if self.global_GBps else None
 
     @property
     def dollars_per_exchange_GBps(self) -> float | None:  # noqa: N802
-        """Dollars for each GB/s of an NPU in an all-to-all of all NPUs; None: it was not computed."""
+        """Dollars for each GB/s of all-to-all bandwidth of an NPU; None if that bandwidth was not computed."""
         return self.dollars_per_npu / self.exchange_GBps if self.exchange_GBps else None
 
     def aggregate_dollars_per_npu(self, availability: float, npu_dollars: float) -> float:

@@ -1,6 +1,6 @@
-"""Pools that do jobs: on several processes, here or on other machines. Results depend neither on their number nor on the place.
+"""Pools of processes that do jobs, here or on other machines; results do not depend on the number of processes.
 
-A job is the input of a function, the *work*. A work that keeps its results writes them to a table by key. Processes of this
+A job is the input of a function, the *work*. A work that stores its results writes them to a table by key. Processes of this
 machine share the table. Another machine gets an empty one with the work, and its values come back with each result.
 """
 
@@ -26,25 +26,25 @@ PendingResult = Callable[[], R]  # a function that returns the result of a job t
 
 
 def known_result(found: R) -> PendingResult[R]:
-    """Return the result of a job that need not be done, because it is known."""
+    """Return a pending result whose value is known already."""
     return lambda: found
 
 
 @dataclass(frozen=True)
 class OpenPool(Generic[J, R]):
-    """The processes of a pool while they do one work."""
+    """An open pool: its processes do the jobs of one work."""
 
     submit: Callable[[J], PendingResult[R]]  # starts a job
     side_by_side: int = 1  # jobs that run at one time
 
 
 class JobPool(Protocol):
-    """A way to do jobs: by this process, by others of this machine, or by those of a cluster."""
+    """A way to run jobs: in this process, in other processes of this machine, or on a cluster."""
 
     def open(
         self, work: Callable[[J], R], kept: ValueTable | None = None, jobs: int | None = None
     ) -> AbstractContextManager[OpenPool[J, R]]:
-        """Return the context in which processes do a work; jobs that still run when it ends are dropped.
+        """Return a context manager that starts the processes for a work; at its end, unfinished jobs are dropped.
 
         Args:
             work: The function of a job.
@@ -68,13 +68,13 @@ def _begin() -> None:
 
 @dataclass(frozen=True)
 class LocalPool:
-    """Processes that are forked from this one, if there are cores for them; they write to tables by themselves."""
+    """A pool of processes that are forked from this one, if there are enough cores."""
 
     processes: int = 1
 
     @contextmanager
     def open(self, work: Callable[[J], R], kept: ValueTable | None = None, jobs: int | None = None) -> Iterator[OpenPool[J, R]]:
-        """Yield the processes; see `JobPool`."""
+        """Yield the open pool of forked processes; see `JobPool.open` for the arguments."""
         n = self.processes if jobs is None else min(self.processes, jobs)
         served = multiprocessing.current_process().daemon  # by another's pool: it may start no processes of its own
         if n <= 1 or served or "fork" not in multiprocessing.get_all_start_methods():
@@ -93,9 +93,9 @@ THIS_PROCESS = LocalPool()  # does each job when its result is wanted
 
 
 def _end(pool: Pool) -> None:
-    """End the processes of a pool; go on after some seconds where its threads do not end.
+    """End the processes of a pool, but wait only some seconds for its threads.
 
-    They wait for ever for a lock that a process held while it was ended.
+    A thread can wait forever for a lock that a process held when it was ended.
     """
     ended = threading.Thread(target=pool.terminate, daemon=True)
     ended.start()

@@ -1,4 +1,4 @@
-"""The time of one collective by packets, beside its time in the fluid fabric, and what only packets know of it."""
+"""The time of one collective by the packet engine, with the fluid time and the statistics of queues."""
 
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from emu.study.timing import CollectiveJob
 
 
 def time_packets(job: CollectiveJob, fabric: PacketFabric, launch_s: float = 0.0) -> tuple[Timeline, PacketFigures]:
-    """Return the timeline of a collective by packets, and its figures, whose fluid time has the time of its launch too.
+    """Return the timeline of a collective by packets, and its packet figures; both times include the launch.
 
     Raises:
         InputError: As `time_collective`; or the network does not fit.

@@ -1,4 +1,4 @@
-"""Kernels that are run and timed on this machine's device; the counting mode says what each of them is, as in any run.
+"""Probes: kernels that are run and timed on this machine, for the calibration of a device and the check of its model.
 
 The same code runs on a CPU and on CUDA; only sizes differ, because a GPU needs larger kernels to be full.
 
@@ -58,7 +58,7 @@ _FLUSHED = {"cpu": 2**20, "cuda": 2**26}
 
 
 def step_of(of: LayerSizes, device: str, dtype: str) -> Callable[[], None]:
-    """Return a training step of one model, as the ranks of a plan take it: forward, backward, clipping, AdamW."""
+    """Return a function that does a training step of one small model: forward, backward, clipping, AdamW."""
     torch.manual_seed(0)
     module = _module(of).to(device, getattr(torch, dtype))
     parameters = dict(module.named_parameters())
@@ -85,7 +85,7 @@ def _module(of: LayerSizes) -> Decoder:
 
 
 def _took_s(device: str, call: Callable[[], object]) -> float:
-    """Return the seconds of a call: on a GPU between two events of its queue, on a CPU those that this thread computed."""
+    """Return the seconds of a call: on a GPU between two events of its stream, on a CPU the time of this thread."""
     if device != "cuda":  # so that other programs do not count
         began = time.thread_time()
         call()
@@ -116,7 +116,7 @@ class _OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _looks(self, call: Callable[[], object]) -> list[float]:
-        """Return the seconds of some calls, each of which writes to memory of its own, as no step writes to the same twice."""
+        """Return the seconds of several calls, each of which writes to new memory, as calls in a step do."""
         kept: list[object] = []
         found = []
         for _ in range(_LOOKS):
@@ -162,7 +162,7 @@ def rows_of(ran: Iterable[LayerStep], besides_s: float) -> tuple[MeasuredKernel,
 
 
 def row_of(of: Operator) -> MeasuredKernel:
-    """Return the facts by which a kernel is told from others: its shape, or its name and the bytes that it moves."""
+    """Return the key figures of a kernel: its shape, or its name and the bytes that it moves."""
     kernel, batch, m, n, k = of.shape
     if kernel == Kernel.OTHER or not (of.flops or kernel == Kernel.SCATTER_ADD):
         return MeasuredKernel(Kernel.OTHER, of.dtype, 0.0, bytes=of.bytes, name=of.name)
@@ -205,7 +205,7 @@ SIZES = {
 
 
 class Probe(NamedTuple):
-    """A kernel, or a few that cannot be told apart, and the least time that they took."""
+    """A measured kernel, or a few that are measured together, and their least time."""
 
     what: str
     events: Events
@@ -213,7 +213,7 @@ class Probe(NamedTuple):
 
 
 def _clock_s(device: str) -> float:
-    """Return the time in seconds; on a CPU, the time that this thread computed, so that other programs do not count."""
+    """Return the present time in seconds; on a CPU, the computing time of this thread."""
     if device == "cuda":
         torch.cuda.synchronize()
         return time.perf_counter()
@@ -225,7 +225,7 @@ def _random(device: str, *shape: int, dtype: str, learns: bool = False) -> Tenso
 
 
 def here(device: str) -> str:
-    """Return `cpu` or `cuda`, if this machine has such a device.
+    """Return the device name, `cpu` or `cuda`, after the check that this machine has one.
 
     Raises:
         InputError: It is none of the two, or this machine has no CUDA.
@@ -238,7 +238,7 @@ def here(device: str) -> str:
 
 
 def probes(device: str) -> Iterator[Probe]:
-    """Run and time the kernels that a device's model is found by, one after another."""
+    """Run and time the kernels for the calibration of a device, and yield each result."""
     sizes = SIZES[device]
     with one_thread():
         for what, program in _programs(device, sizes):
@@ -246,7 +246,7 @@ def probes(device: str) -> Iterator[Probe]:
 
 
 def layers(device: str) -> Iterator[LayerStep]:
-    """Run a step of each model of one layer, and time each of its kernels by itself."""
+    """Run a step of each one-layer model, time each of its kernels separately, and yield the results."""
     with one_thread():
         for sizes in SIZES[device].layers:
             yield run(sizes, device, SIZES[device].dtype)
@@ -301,7 +301,7 @@ def _element_wise(a: Tensor, b: Tensor) -> Callable[[], object]:
 
 
 def _adds_rows(rows: Tensor) -> Callable[[], object]:
-    """Return a program that adds every two rows to one, as tokens add up what their experts give."""
+    """Return a function that adds every two rows to one, like tokens that sum the outputs of their experts."""
     to = torch.zeros_like(rows[::2])
     index = torch.arange(len(rows), device=rows.device) % len(to)
     return lambda: to.index_add_(0, index, rows)
@@ -320,7 +320,7 @@ def _launches(a: Tensor) -> Callable[[], object]:
 
 
 def _events(run: Callable[[], object]) -> Events:
-    """Return the kernels of a program, as the events of a rank that ran it."""
+    """Run a program, and return its kernels as events."""
     recorder = Recorder()
     with recorder.count:
         run()

@@ -1,4 +1,4 @@
-"""The time of one collective on an idle fabric, for which no data are moved, and lower bounds on it that need no timing.
+"""The time of one collective on an idle fabric without data, and lower bounds of that time.
 
 Bounds are the time of the busiest link, and that of chains of messages. S rows, M messages, P participants, K slots.
 """
@@ -44,14 +44,14 @@ class CollectiveJob(NamedTuple):
     name: str = ""  # of the schedule in errors; "": its operation's
 
     def on_fabric(self) -> FabricJob:
-        """Return the job as the fabric takes it: the bytes of each slot, and the node of each participant."""
+        """Return the job in the form that the fabric needs: the bytes of each slot, and the node of each participant."""
         sizes, overhead_fs = slot_bytes(self.op, self.plan, self.elements, self.item_bytes), self.send_overhead_fs
         nodes = with_helpers(self.topology, self.placement, self.plan.helpers)
         return FabricJob(self.plan, sizes, self.topology, nodes, send_overhead_fs=overhead_fs, name=self.name or self.op.name)
 
     @contextmanager
     def name_even_sizes(self) -> Iterator[None]:
-        """Add the nearest sizes that work to the error of a size that does not cut evenly."""
+        """Add a hint with the nearest even sizes to the error about a size that does not divide evenly."""
         try:
             yield
         except UnevenError as error:
@@ -97,7 +97,7 @@ def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:
 
 
 def slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I64:
-    """Return [K] the bytes of each slot; if all are equal, a view of one number, because there may be billions."""
+    """Return [K] the bytes of each slot; equal sizes are a view of one number, because slots may be billions."""
     blocks = op.block_counts(count)
     if blocks.min() != blocks.max() or plan.n_slots % len(blocks):
         return cut(blocks, plan.n_slots, plan.shares).count * item_bytes
@@ -114,7 +114,7 @@ _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the mem
 
 
 class TimeBound(NamedTuple):
-    """Two lower bounds on a time, of which the larger counts (`end_fs`), and the number of messages that timing would take."""
+    """Two lower bounds of a time, of which the larger counts (`end_fs`), and the number of messages to be timed."""
 
     messages: int  # to be timed; no fewer, where nothing else is known
     busiest_fs: float = 0.0  # of the link that carries most for its rate, at that rate; 0 where it was not looked for
@@ -157,7 +157,7 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
 
 
 def _count(laid: PlacedSchedule, domain: Domain | None) -> int:
-    """Return the number of messages of the ranks that stand for all."""
+    """Return the number of messages of the copies that represent all."""
     return len(laid.classes.messages.src) * len(laid.copies(domain).first)
 
 
@@ -180,7 +180,7 @@ def _channels(plan: Schedule) -> int:
 
 
 def claimed_fs(found: Algorithm, shape: Shape, topology: Topology) -> float:
-    """Return the ticks of the latencies that an algorithm claims, if its claim is exact; else 0."""
+    """Return the latency part of an algorithm's claim in ticks, if the claim is exact; else 0."""
     if found.claim is None or ranks_of(shape) < 2 or not found.claim.exact(shape):
         return 0.0
     return float(sum(found.claim.alphas(shape))) * _quickest_fs(topology)
@@ -213,7 +213,7 @@ def claimed_bytes_fs(
 
 @cached_by_topology(1)
 def _ports(topology: Topology) -> F64:
-    """Return [n_nodes] the bytes per second of all links out of a node or into it, whichever is more."""
+    """Return [n_nodes] the bandwidth (B/s) of all links out of a node or into it, whichever is larger."""
     links = topology.links
     ways = (np.bincount(ends, links.bandwidth_Bps, topology.n_nodes) for ends in (links.src, links.dst))
     return np.asarray(np.maximum(*ways), np.float64)
@@ -221,7 +221,7 @@ def _ports(topology: Topology) -> F64:
 
 @cached_by_topology(1)
 def _quickest_fs(topology: Topology) -> float:
-    """Return the least latency of any message in ticks: over a link between two NPUs, or into the switches and out again.
+    """Return the least latency of any message in ticks: over one link between NPUs, or up to a switch and down.
 
     Where switches add, a message may end at one, and the least latency of a link counts.
     """
@@ -232,7 +232,7 @@ def _quickest_fs(topology: Topology) -> float:
 
 
 def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
-    """Return the ticks of the longest chain of messages that wait for one another, each as quick as if it were alone.
+    """Return a lower bound in ticks: the longest chain of dependent messages, each timed without other messages.
 
     A message waits for all its slots, and until the messages of its queue in earlier rounds have left. So no fabric whose
     links are shared is quicker.
@@ -302,7 +302,7 @@ def _messages(
 
 
 def _ways(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
-    """Return [M] ticks of latency, and [M] ticks that a byte takes over the narrowest link; both are 0 inside a rank.
+    """Return [M] the latency of each message in ticks, and [M] its ticks per byte; both are 0 within a rank.
 
     Args:
         way: [M] the number of each message's (sender, receiver, channel), by rows.

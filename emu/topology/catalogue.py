@@ -24,14 +24,14 @@ HOP_LATENCY = 300_000_000  # ticks, unless a source has its own: 300 ns, RailX 6
 
 @dataclass(frozen=True, slots=True)
 class SettingKind:
-    """The way in which a setting is read from the command line and shown."""
+    """The type of a setting of a topology: a function that parses its text and one that prints its value."""
 
     read: Callable[[str, str], object]  # (text, name of the setting) -> value
     show: Callable[[Any], str]
 
 
 def whole_number(least: int, zero: str = "") -> SettingKind:
-    """Return the kind of a setting that is a whole number of `least` or more; the word `zero` stands for 0 if it is given."""
+    """Return the type of a setting that is a whole number of at least `least`; the word `zero`, if given, means 0."""
 
     def read(text: str, name: str) -> int:
         if zero and text == zero:
@@ -44,7 +44,7 @@ def whole_number(least: int, zero: str = "") -> SettingKind:
 
 
 def _read_dims(text: str, name: str) -> tuple[int, ...]:
-    """Return the sizes that a setting's text such as `8x8x4` gives."""
+    """Parse dimension sizes such as `8x8x4`, and return them."""
     sizes = text.split("x")
     if not all(re.fullmatch(r"[0-9]{1,18}", s) and int(s) > 0 for s in sizes):
         raise must_be("topology", name, "whole numbers of 1 or more joined by x, such as 8x8x4", text)
@@ -52,14 +52,14 @@ def _read_dims(text: str, name: str) -> tuple[int, ...]:
 
 
 def _read_latency(text: str, name: str) -> int:
-    """Return the ticks that a setting's text such as `500ns` gives."""
+    """Parse a latency such as `500ns`, and return it in ticks."""
     if re.fullmatch(r"[\d.eE+-]+", text):  # seconds to `parse_time`, but a link of 500 s is a unit forgotten
         raise must_be("topology", name, "a time with its unit, such as 500ns", text)
     return parse_time(text, name)
 
 
 def one_of(*words: str) -> SettingKind:
-    """Return the kind of a setting whose value is one of some words."""
+    """Return the type of a setting whose value is one of the given words."""
 
     def read(text: str, name: str) -> str:
         if text not in words:
@@ -71,15 +71,15 @@ def one_of(*words: str) -> SettingKind:
 
 
 def show_dims(dims: Sequence[int]) -> str:
-    """Return sizes as a setting's text, such as `8x8x4`."""
+    """Return dimension sizes as text, such as `8x8x4`."""
     return "x".join(map(str, dims))
 
 
 def check_sizes(name: str, setting: str, sizes: Sequence[int], count: int, what: str) -> None:
-    """Check that a setting has so many sizes.
+    """Check that a setting has the right number of sizes.
 
     Raises:
-        InputError: It has not; the message says `what` the sizes are.
+        InputError: The number of sizes is not `count`; the message says `what` the sizes are.
     """
     if len(sizes) != count:
         raise must_be(name, setting, what, show_dims(sizes))
@@ -100,7 +100,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Invariants:
-    """Numbers that a built topology must have, from a source or a closed form; tests compare the topology with them."""
+    """The numbers that a topology must have by its source or a closed form; tests compare the built topology with them."""
 
     links: int  # directed links
     degree: int | tuple[int, int]  # links out of each NPU; the fewest and the most where NPUs differ
@@ -115,7 +115,7 @@ class Invariants:
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """A topology of the catalogue: its builder, its settings, its source, and examples for tests and people."""
+    """A topology of the catalogue: its builder, its settings, its source, and examples for tests and users."""
 
     name: str  # NAME or NAME:VARIANT
     build: Build  # takes the settings
@@ -141,7 +141,7 @@ class Blueprint:
         return ":".join(filter(None, (self.name, self.examples[0])))
 
     def arguments(self, given: dict[str, str]) -> dict[str, Any]:
-        """Return the builder's arguments from the settings as they are written.
+        """Return the arguments of the builder, parsed from the texts of settings.
 
         Raises:
             InputError: A setting is unknown or missing, or its value does not parse; the message names the setting.
@@ -223,7 +223,7 @@ def planned(
     examples: tuple[str, ...],
     full: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., T]], Build]:
-    """Return a decorator that files a function from settings to a plan; the plan gives both the topology and its invariants.
+    """Return a decorator that registers a topology in two steps: the function makes a plan, and `build` a topology of it.
 
     Args:
         name: The name on the command line.
@@ -251,7 +251,7 @@ def planned(
 
 
 def _kinds(name: str, takes: Callable[..., object]) -> Iterator[tuple[inspect.Parameter, SettingKind]]:
-    """Yield each setting and its kind; the fields of a dataclass come where the argument is."""
+    """Yield each setting of a builder with its type; a dataclass argument yields its fields."""
     hints = get_type_hints(takes, include_extras=True)
     for parameter in inspect.signature(takes).parameters.values():
         hint = hints.get(parameter.name)
@@ -293,7 +293,7 @@ def read_topology(text: str) -> tuple[Blueprint, dict[str, Any]]:
 
 
 def build_topology(text: str) -> Topology:
-    """Return the topology of `NAME[:VARIANT][:key=value,...]` or of a user's own file; that text is its name.
+    """Return the topology of a text `NAME[:VARIANT][:key=value,...]` or of a user's file; the text becomes its name.
 
     Raises:
         InputError: See `read_topology` and `read_file`; or the builder refuses its arguments.

@@ -1,4 +1,4 @@
-"""The placement of a job: the node of each participant, by the rules of the system or in the order of its NPUs."""
+"""The placement of a job: the node of each rank and helper, by the rules of the system or in the order of NPUs."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,7 +10,7 @@ from emu.topology.topology import Topology, cached_by_topology
 
 @cached_by_topology(1)
 def order(topology: Topology) -> I32:
-    """Return the NPUs in the order in which ranks take them, if no NPU is faulty.
+    """Return all NPUs in the order in which ranks take them if no NPU is faulty.
 
     The order is the system's own, else that of the NPUs' numbers.
     """
@@ -60,7 +60,9 @@ def by_axes(topology: Topology, axes: tuple[int, ...]) -> I32:
 
 
 def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
-    """Return [n_ranks + helpers] the nodes of the ranks, then a switch for each helper, as `hubs` returns them.
+    """Return [n_ranks + helpers] the node of each participant: the NPUs of the ranks, then a switch for each helper.
+
+    The switches are those that `hubs` returns.
 
     Raises:
         InputError: There are fewer such switches than helpers.
@@ -77,9 +79,9 @@ def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
 
 
 def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]:
-    """Return, as one sentence, the assumption that switches add.
+    """Return a sentence that says that switches are assumed to add data, as a tuple.
 
-    Nothing if there are no helpers, or if the topology says it.
+    The tuple is empty if there are no helpers, or if the topology says which switches add.
     """
     if not helpers or topology.adds:
         return ()
@@ -87,7 +89,7 @@ def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]
 
 
 def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
-    """Return the switches that helpers are placed on: the first ones, at most `most`, to which every rank has a route.
+    """Return the switches on which helpers are placed: the first ones (at most `most`) that all ranks have a route to.
 
     If there are fewer than `most` of them, one switch for each of `most` equal runs of ranks is returned instead, if each run
     has one. If a topology says which of its switches add, only these count, and only for ranks that have a link to them.
@@ -120,7 +122,7 @@ def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
 
 
 def _adders_of_all(topology: Topology, adders: Bool, nodes: I64) -> I64:
-    """Return the switches that add for all ranks, because each rank has a link to them."""
+    """Return the switches that can add data for all ranks, because each rank has a link to them."""
     links, wanted = topology.links, np.unique(nodes)
     own = np.isin(links.src, wanted) & adders[links.dst]
     pairs = np.unique(links.src[own].astype(np.int64) * topology.n_nodes + links.dst[own])
@@ -129,14 +131,14 @@ def _adders_of_all(topology: Topology, adders: Bool, nodes: I64) -> I64:
 
 
 def _reach(topology: Topology, npus: I64, switches: I64) -> Bool:
-    """Return whether there is a route from each NPU to each switch; either the NPUs or the switches are a single node."""
+    """Return whether each NPU has a route to each switch; one of the two arguments is a single node."""
     src, dst = (column(side, np.int64) for side in np.broadcast_arrays(npus, switches))
     hops = topology.router(src, dst, column(np.zeros(len(src)), np.int64)).hops
     return column(hops > 0, np.bool_)
 
 
 def without(npus: I64, n_ranks: int, faulty: I64) -> I64:
-    """Return the first NPUs of a list that are not faulty, in its order and at most one for each rank."""
+    """Return the first `n_ranks` NPUs of a list that are not faulty, in the order of the list."""
     return column(npus[~np.isin(npus, faulty)][:n_ranks], np.int64)
 
 

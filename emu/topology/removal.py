@@ -58,7 +58,7 @@ def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike 
 
 
 def _mark(where: str, what: str, given: ArrayLike, count: int) -> Bool:
-    """Return [count] True at each given number, after the check that all numbers are within 0..count-1."""
+    """Return [count] a mask that is True at the given numbers, after the check that they are within 0..count-1."""
     numbers = column(given, np.int64)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise must_be(where, f"a failed {what}", f"one of 0..{count - 1}", f"{numbers.min()}..{numbers.max()}")
@@ -68,7 +68,7 @@ def _mark(where: str, what: str, given: ArrayLike, count: int) -> Bool:
 
 
 def _failure_words(topology: Topology, nodes: I64, links: I64) -> str:
-    """Return the part of a topology's name that lists its failed parts, or says how many there are."""
+    """Return the suffix of a topology's name that lists its failed parts, or their number if there are many."""
     if not len(nodes) and not len(links):
         return ""
     if len(nodes) + len(links) > 2 * _TOLD:
@@ -107,7 +107,7 @@ class _DetourRouter:
         return interleave(lost, self.detour(src[lost], dst[lost], key[lost]), kept)
 
     def own(self, src: I64, dst: I64, key: I64) -> tuple[I64, Bool]:
-        """Return [P] the key whose own route each pair takes, and [P] whether the pair takes a shortest path instead."""
+        """Return [P] the key whose original route each pair uses, and [P] whether the pair uses a shortest path instead."""
         asked, lost = key.copy(), self._broken(src, dst, key)
         npus = np.maximum(src, dst) < self.topology.n_npus
         hopeful = npus & ~self.gone[src] & ~self.gone[dst]
@@ -142,7 +142,7 @@ def _other_key(src: I64, dst: I64, key: I64, attempt: I64) -> I64:
 
 
 def _needs(whole: Circuits, router: _DetourRouter, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
-    """Return the optical switches on the route of each pair, and their states; a pair on a shortest path instead needs none."""
+    """Return the optical switches on the route of each pair, and their states; a pair on a shortest path needs none."""
     asked, lost = router.own(src, dst, key)
     switch, state = whole.needs(src, dst, asked)
     return np.where(lost[:, None], -1, switch), state

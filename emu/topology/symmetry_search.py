@@ -1,13 +1,9 @@
 """The search for symmetries of a topology that declares none, such as one from a file.
 
-Candidates are rolls of the numbering of the NPUs within blocks of it, by smaller blocks, as dims, servers, leaves and rails are
-numbered. The switches follow from the NPUs below them. A candidate counts if it maps links onto links and routes onto
-routes. Where a hash takes one of several paths it maps no route onto a route, so that nothing is searched. Letters: V nodes, P
-pairs.
-
-Also here: the image of every link under a permutation of nodes.
-
-Letter: L links.
+Candidates are rolls of the NPU numbers within blocks, by smaller blocks: dims, servers, leaves and rails are numbered like
+that. The image of a switch follows from the NPUs below it. A candidate counts if it maps links onto links and routes onto
+routes. If a hash selects one of several paths, no candidate maps routes onto routes, and the search ends at once. `LinkImages`
+gives the image of every link under a permutation of nodes. Letters: V nodes, P pairs, L links.
 """
 
 from collections.abc import Iterator
@@ -36,7 +32,7 @@ class LinkImages:
 
     @staticmethod
     def of(links: Links, n_nodes: int) -> "LinkImages":
-        """Return what `links_by` needs to find the images of links: the links sorted by the nodes that they join."""
+        """Return the table that `links_by` needs: the links sorted by the two nodes that they join."""
         ends = links.src.astype(np.int64) * n_nodes + links.dst
         order = np.argsort(ends, kind="stable")
         return LinkImages(links, order, ends[order], turns(ends))
@@ -64,13 +60,13 @@ _KEYS = (0, 3 * CHANNELS + 1)
 
 
 def with_symmetries(topology: Topology) -> Topology:
-    """Return the topology with its symmetries declared; the search is made when a caller first needs them."""
+    """Return the topology with its symmetries declared; they are searched for when they are first needed."""
     return replace(topology, symmetry=partial(find_symmetries, topology))
 
 
 @cached_by_topology(1)
 def find_symmetries(topology: Topology) -> tuple[I64, ...]:
-    """Return the symmetries of a topology that the search finds, each as [V] the images of all nodes."""
+    """Return the symmetries of a topology that the search finds, each as [V] the image of every node."""
     if topology.n_npus < 2 or routes_spread(topology):
         return ()
     return tuple(column(node, np.int64) for node in _found(topology))
@@ -110,9 +106,9 @@ def _hashes(ends: tuple[ArrayLike, ArrayLike], kind: ArrayLike, label: I64, n_no
 
 
 def _found(topology: Topology) -> Iterator[I64]:
-    """Yield the symmetries that the search finds, each as [V] the images of all nodes.
+    """Yield the symmetries that the search finds, each as [V] the image of every node.
 
-    After a roll by a step, rolls within blocks of that step are tried, and so on.
+    After a roll by a step is found, rolls within blocks of that step are tried, and so on.
     """
     links, tables, left, blocks = topology.links, LinkImages.of(topology.links, topology.n_nodes), _WORK, topology.n_npus
     kind = mix(links.bandwidth_Bps.view(np.int64), links.latency_fs, 0 if topology.cost is None else topology.cost)

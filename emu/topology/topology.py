@@ -1,8 +1,7 @@
-"""The network of a machine as a value: directed links as columns, and a router that is called only for the pairs in question.
+"""The network of a machine as a value: directed links as columns, and a router that computes routes on demand.
 
-NPUs are numbered 0..n_npus-1, switches after them. Letters: L links, P pairs, H hops.
-
-A cache of results for each topology, which is freed together with the topology.
+NPUs are numbered 0..n_npus-1, switches after them. Results that are cached for a topology are freed together with it.
+Letters: L links, P pairs, H hops.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ CHANNELS = 2**16  # a key is communicator * CHANNELS + channel, so that a channe
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Links:
-    """Directed links, one row each; a full-duplex cable is two rows."""
+    """Directed links as columns, one row for each; a full-duplex cable is two rows."""
 
     src: I32  # [L] node that the link leaves
     dst: I32  # [L] node that the link enters
@@ -37,7 +36,7 @@ class Links:
 
     @staticmethod
     def of(src: I32 | I64, *others: ArrayLike) -> "Links":
-        """Return links from their columns in this order; all links may share one value in place of a column."""
+        """Return links from their columns, in the order of the fields; a single value stands for an equal column."""
         types: tuple[Any, ...] = (np.int32, np.int32, np.float64, np.int64, np.int16)
         return Links(*(column(np.broadcast_to(c, len(src)), t) for c, t in zip((src, *others), types, strict=True)))
 
@@ -82,7 +81,7 @@ Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each ra
 
 @dataclass(frozen=True, slots=True)
 class Circuits:
-    """Optical switches that must be in a certain state while a message crosses them, and the time of a change of state.
+    """Optical switches that must be in a certain state while a message crosses them, and the time to change the state.
 
     P messages, Q the most switches that one of them crosses. The arguments of `needs` are those of a `Router`.
     """
@@ -111,7 +110,7 @@ class FailedParts:
     cables: tuple[tuple[int, int], ...] = ()  # pairs of nodes: all links between them, both ways; none of a failed node
 
     def beyond(self, other: "FailedParts") -> "FailedParts":
-        """Return the parts that have failed here and work in `other`.
+        """Return the parts that have failed in `self` and still work in `other`.
 
         A cable of a node that has failed in `other` does not work there.
         """
@@ -120,7 +119,7 @@ class FailedParts:
         return FailedParts(nodes, tuple(cables))
 
     def marks(self, src: ArrayLike, dst: ArrayLike) -> Bool:
-        """Return [L] whether each link, from `src` to `dst`, has failed: one of its nodes has, or its cable."""
+        """Return [L] whether each link from `src` to `dst` has failed, because its cable or one of its nodes has."""
         low, high = np.minimum(src, dst).astype(np.int64), np.maximum(src, dst)
         n = 1 + max((node for pair in self.cables for node in pair), default=0)
         cut = np.isin(np.where(high < n, low * n + high, -1), [min(pair) * n + max(pair) for pair in self.cables])
@@ -129,7 +128,7 @@ class FailedParts:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Repair:
-    """The machine after its system has reacted to failed parts, and the time that the reaction takes."""
+    """The reaction of a system to failed parts: the machine after it, the time it takes, and a description."""
 
     topology: "Topology"  # the topology after the reaction
     took_fs: int  # ticks that the reaction takes; nothing is sent meanwhile
@@ -157,7 +156,7 @@ def frames(label: str, size: int, count: int, first: int = 0) -> tuple[Box, ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Drawing:
-    """The place of each node in a drawing of a topology, as the figures of its source have it."""
+    """The position of each node in a drawing of a topology, following the figures of its source."""
 
     at: F64  # [n_nodes, 2] coordinates, in units of about the gap between NPUs
     boxes: tuple[Box, ...] = ()  # outer frames first
@@ -261,19 +260,19 @@ class Topology:
 
     @property
     def passes(self) -> Bool:
-        """Marks [n_nodes] of the nodes that pass on messages for others in the routing of their system."""
+        """Marks [n_nodes] of the nodes that relay messages for other nodes."""
         if self.relays is not None:
             return self.relays
         return column(np.arange(self.n_nodes) >= (self.n_npus if self.n_nodes > self.n_npus else 0), np.bool_)
 
     def call(self, node: int) -> str:
-        """Return a node in words: its own name where nodes have names, else NPU or switch and its number."""
+        """Return the name of a node for messages: its own name if it has one, else such as `NPU 3` or `switch 64`."""
         if self.names is not None:
             return self.names(node)
         return f"{'NPU' if node < self.n_npus else 'switch'} {node}"
 
     def place(self, n_ranks: int, faulty: ArrayLike = ()) -> I64:
-        """Return [n_ranks] the NPU of each rank where some NPUs are faulty, by the system's own rules of placement.
+        """Return [n_ranks] the NPU of each rank, by the placement rules of the system, when some NPUs are faulty.
 
         Raises:
             InputError: A faulty NPU does not exist, or there is room for fewer ranks; the message says for how many.
@@ -296,7 +295,7 @@ class Topology:
 
 
 def check_link_count(name: str, count: int) -> None:
-    """Check that a topology has no more links than a value should hold, before memory for them is taken.
+    """Check that a topology has at most 2**24 links, before memory for them is allocated.
 
     Raises:
         InputError: There are more than 2**24.
@@ -335,7 +334,7 @@ def cached_by_topology(most: int) -> Callable[[Of[P, R]], Of[P, R]]:
 
 @cached_by_topology(1)
 def _digest_of(topology: Topology) -> str:
-    """Return the digest of a topology, which takes as long as its links are many."""
+    """Return the digest of a topology; the time grows with the number of links."""
     links = (getattr(topology.links, n) for n in Links.__slots__)
     switching_fs = None if topology.circuits is None else topology.circuits.switching_fs
     sizes = (topology.name, topology.n_npus, topology.n_nodes, topology.dims, topology.routing)

@@ -1,4 +1,4 @@
-"""The NPUs that can be used in groups of a size where some NPUs are faulty, for tensor-parallel groups or any other.
+"""The NPUs that remain usable in groups of a given size (such as tensor-parallel groups) when some NPUs are faulty.
 
 The rule is the system's own, its `grouper`. A system without a rule can place a group on any NPUs that work, as many as its
 placement finds. Letters: E states of a machine, N NPUs.
@@ -64,7 +64,7 @@ def in_whole_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
 
 
 def in_blocks(name: str, group: int, faulty: Bool) -> I64:
-    """Return [E] the number of usable NPUs of a system in which a group is a block of consecutive NPUs, none of them faulty.
+    """Return [E] the number of usable NPUs if a group is a block of consecutive NPUs of which none is faulty.
 
     A block begins at a multiple of the group's size.
 

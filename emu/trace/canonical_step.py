@@ -1,4 +1,4 @@
-"""One step of a role in the form in which traces are compared: its requests, its computations, and their order.
+"""One step of a role in a canonical form, in which two traces are compared: requests, computations, and their order.
 
 Marks are dropped. Consecutive computations of a stream are one piece of work if nothing else begins or ends between them. Waits
 are reduced to counts: how many requests of each queue, and how many pieces of work of each stream, come before.
@@ -19,7 +19,7 @@ from emu.trace.trace import Events, Kind
 
 
 class Queue(NamedTuple):
-    """Requests that run in order; or, where `group` is -1, the work of one stream, whose number is `kind`."""
+    """A queue of requests that run in order; or, if `group` is -1, the work of the stream with number `kind`."""
 
     group: int  # the number that the role gives it
     kind: int
@@ -28,7 +28,7 @@ class Queue(NamedTuple):
 
 
 class CanonicalRequest(NamedTuple):
-    """One request of a step."""
+    """One request of a canonical step: its event, operation, sizes, root and splits."""
 
     row: int  # the request's place among the E events
     name: str
@@ -44,7 +44,7 @@ class CanonicalRequest(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CanonicalStep:
-    """One step of a role. Its nodes are C requests in the order of issue, then W pieces of work, stream after stream."""
+    """One step of a role in canonical form: C requests in the order of issue, then W pieces of work, stream by stream."""
 
     requests: tuple[CanonicalRequest, ...]  # [C]
     row: I64  # [W] the first event of each piece of work, among the E
@@ -62,7 +62,7 @@ def canonical_step(events: Events, step: int) -> CanonicalStep:
 
 
 class _Step:
-    """The builder of one CanonicalStep."""
+    """The builder of one `CanonicalStep` from the events of a role."""
 
     def __init__(self, events: Events, step: int) -> None:
         self.events = events
@@ -72,7 +72,7 @@ class _Step:
 
     @cached_property
     def queues(self) -> tuple[list[Queue], I64, I64]:
-        """All queues of the role, and [E] the queue of each event and [E] its place in that queue."""
+        """All queues of the role, [E] the queue of each event, and [E] the position of each event in its queue."""
         tag, peer, kind, group = queues_of(self.events)
         own = computes(self.events)
         keys = np.where(own, np.stack((own * -1, self.events.stream, own * 0, own * 0)), np.stack((group, kind, peer, tag)))

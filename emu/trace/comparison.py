@@ -53,12 +53,12 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """True if nothing differs."""
+        """True if the two steps do not differ."""
         return self.first is None
 
 
 class _Role(NamedTuple):
-    """One step of a role, with the groups of one rank that plays it."""
+    """The canonical step of a role, with the groups of one rank that plays the role."""
 
     step: CanonicalStep
     groups: tuple[int, ...]  # a number for each group of the role; equal in both traces for equal axis and ranks
@@ -70,7 +70,7 @@ _Found = tuple[int, str] | None  # the event and the difference
 
 
 def compare(first: Trace, second: Trace) -> Comparison:
-    """Compare the steps that stand for two runs.
+    """Compare the steady steps of two traces, and return their first difference and the sums of each axis.
 
     Args:
         first: The trace whose events a difference names.
@@ -149,7 +149,7 @@ def _works(a: CanonicalStep, b: CanonicalStep) -> Iterator[tuple[int, str]]:
 
 
 def _amounts(a: CanonicalStep, b: CanonicalStep, i: int, j: int) -> str:
-    """Return a sentence on how two pieces of work differ by more than the tolerance; "" if they do not."""
+    """Return a sentence that says how two pieces of work differ beyond the tolerance; "" if they do not."""
     if a.flops[i] != b.flops[j]:
         return f"FLOPs {a.flops[i]:.0f}, but {b.flops[j]:.0f} in the second"
     for what in ("bytes", "count"):
@@ -182,7 +182,7 @@ def _orders(a: _Role, b: _Role) -> Iterator[tuple[int, str]]:
 
 
 def _columns(role: _Role) -> dict[Queue, I64]:
-    """Return for each queue [C + W] the number of its entries that come before each node; groups have their common numbers."""
+    """Return, for each queue, [C + W] the number of its entries before each node of the step."""
     own = (q._replace(group=role.groups[q.group]) if q.group >= 0 else q for q in role.step.queues)
     return {queue: role.step.before[:, i] for i, queue in enumerate(own)}
 
@@ -211,7 +211,7 @@ def _queue(queue: Queue) -> str:
 
 
 def _peaks(a: _Role, b: _Role) -> Iterator[tuple[int, str]]:
-    """Yield the differences of the peak of memory, if both traces have one."""
+    """Yield the differences between the peak memory of two roles, if both traces have one."""
     one, other = sum(a.peak), sum(b.peak)
     if not (one and other):
         return

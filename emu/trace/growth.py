@@ -1,11 +1,10 @@
-"""A trace of more ranks: data parallelism grows by a whole factor, and each new rank does what the rank does that it repeats.
+"""The growth of a trace to more ranks: data parallelism grows by an integer factor, and new ranks repeat old ones.
 
 Groups of data parallelism grow. All other groups are repeated with the ranks of each copy, and messages stay within a copy.
-What all ranks of a grown group have stays as large: an all_reduce, a broadcast and a reduce. What is cut into a shard for each
-member is cut into more; but in set-up, where ranks tell one another what they have, the part of each stays as large. New ranks
-have the numbers that more data parallelism would have given them, where the old ones lie on a grid.
-
-N old ranks, F copies of each, the old ones included.
+Data that all ranks of a grown group have stay as large: an all_reduce, a broadcast and a reduce. Data that are cut into a shard
+for each member are cut into more; but in set-up, where ranks tell one another what they have, the part of each stays as large.
+New ranks have the numbers that more data parallelism would have given them, if the old ones lie on a grid. N old ranks, F
+copies of each, the old ones included.
 """
 
 import re
@@ -47,7 +46,7 @@ def grown(trace: Trace, ranks: int) -> Trace:
 
 
 def growth_notes(trace: Trace, *, as_measured: bool) -> tuple[str, ...]:
-    """Return what is assumed of a grown trace; () for any other.
+    """Return the assumptions about a grown trace; empty for any other trace.
 
     Args:
         trace: The trace.
@@ -108,7 +107,7 @@ class _Growth:
         return sorted(keys, key=lambda key: (axes.index(self._old.groups[key[0]].axis), self._group(key).ranks, key))
 
     def _group(self, key: tuple[int, int]) -> Group:
-        """Return a group of one copy, or of all copies (copy -1), whose ranks ascend if those of the old group do."""
+        """Return the new group of one copy of an old group, or the joint group of all copies (copy -1)."""
         if key not in self._groups:
             old, copies = self._old.groups[key[0]], self._place if key[1] < 0 else self._place[key[1] : key[1] + 1]
             ranks = copies[:, old.ranks].ravel().tolist()
@@ -123,7 +122,7 @@ class _Growth:
         return self._numbers(role, (Kind.COLLECTIVE,))
 
     def _numbers(self, role: int, kinds: Sequence[Kind]) -> list[int]:
-        """Return the numbers of the groups that grow and that a role's requests of some kinds name."""
+        """Return the numbers of the growing groups that a role's requests of the given kinds use."""
         events, ranks = self._old.events[role], self._ranks_of(role)
         numbers = np.unique(events.group[np.isin(events.kind, kinds)]).tolist()
         return [n for n in numbers if any(self._old.group_of[rank][n] in self._grows for rank in ranks)]
@@ -155,7 +154,7 @@ class _Growth:
         return replace(events, group=column(group, np.int32), root=roots, count=counts, bytes=sizes)
 
     def _check(self, events: Events, row: int, group: Group, rank: int) -> None:
-        """Check that a collective of a group that grows can have more members.
+        """Check that a collective of a growing group can have more members.
 
         Raises:
             InputError: its size would change in a way that nobody knows, or is no multiple of the new shards.
@@ -189,13 +188,13 @@ class _Growth:
 
 
 def _tells(events: Events, row: int) -> bool:
-    """Return whether a collective is one of set-up in which each rank has an equal part of its own."""
+    """Return whether a collective belongs to set-up and has an equal part from each rank."""
     splits = events.split_start[row] < events.split_start[row + 1]
     return bool(events.step[row] == 0 and events.name[row] not in _WHOLE and not splits)
 
 
 def _check_owners(events: Events, rows: I64, group: Group) -> None:
-    """Check that not each member of a group that grows gives to the others, or takes from them, in the steps.
+    """Check that members of a growing group do not each act as a root in the steps.
 
     Args:
         events: The events of a role.
@@ -215,7 +214,7 @@ def _check_owners(events: Events, rows: I64, group: Group) -> None:
 
 
 def _growing(trace: Trace) -> frozenset[int]:
-    """Return the numbers of the groups that grow: those of data parallelism, and that of all ranks beside them or alone.
+    """Return the numbers of the groups that grow: those of data parallelism, and the group of all ranks.
 
     Raises:
         InputError: no group is of data parallelism by its axis; or groups without an axis may be, or may not.

@@ -1,11 +1,11 @@
-"""The kind of kernel that does a computation, and the sizes that decide how well it fills the device."""
+"""Kinds of kernels, and the sizes of a computation, which decide how well it uses the device."""
 
 from enum import IntEnum
 from typing import NamedTuple
 
 
 class Kernel(IntEnum):
-    """A kind of kernel; a device needs a time of its own for each kind."""
+    """The kind of a kernel; a device has its own model of time for each kind."""
 
     OTHER = 0  # a kernel that moves bytes, or one whose FLOPs have an unknown shape
     PRODUCT = 1  # BATCH matrices [M, K] times as many [K, N]; of a grouped product M is the rows of each group
@@ -24,7 +24,7 @@ _BACKWARD = {Kernel.ATTENTION: Kernel.ATTENTION_BACKWARD, Kernel.CAUSAL: Kernel.
 
 
 class Shape(NamedTuple):
-    """The kernel and the sizes of one computation; a size of 0 is unknown."""
+    """The kernel kind and the sizes of one computation; a size of 0 is unknown."""
 
     kernel: Kernel = Kernel.OTHER
     batch: int = 0
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
         return self._replace(kernel=_UNMASKED[self.kernel], m=self.m // queries, n=self.n // keys)
 
     def backward(self) -> "Shape":
-        """Return the shape of the kernel that works out the gradients of an attention; of any other kernel the same."""
+        """Return the shape of the backward kernel of an attention; other shapes are unchanged."""
         return self._replace(kernel=_BACKWARD.get(self.kernel, self.kernel))
 
 

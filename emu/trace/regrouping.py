@@ -1,4 +1,4 @@
-"""A trace with other groups: who communicates with whom changes, what each rank asks for does not.
+"""Regrouping of a trace: the members of its groups change, the requests of each rank stay the same.
 
 Use: Megatron-LM's expert groups are neighbours after tensor parallelism; systems that order axes otherwise have other groups.
 """
@@ -15,7 +15,7 @@ from emu.trace.trace import Group, Trace
 
 
 def regrouped(trace: Trace, rows: Mapping[str, I64]) -> Trace:
-    """Return a trace in which the groups of some axes have other ranks, and every rank asks for the same as before.
+    """Return a trace in which the groups of some axes have other members, with unchanged requests of each rank.
 
     Args:
         trace: The trace.
@@ -40,7 +40,7 @@ def regrouped(trace: Trace, rows: Mapping[str, I64]) -> Trace:
 
 
 def _check(trace: Trace, axis: str, members: I64) -> None:
-    """Check that new groups of an axis have the ranks and the sizes of the old ones."""
+    """Check that the new groups of an axis have the same ranks and sizes as the old ones."""
     old = [group.ranks for group in trace.groups if group.axis == axis]
     if not old:
         raise unknown("axis of a trace", axis, {group.axis for group in trace.groups})

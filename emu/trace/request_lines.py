@@ -1,4 +1,4 @@
-"""The line of the user's program that made each request of a trace, stored in the trace's meta.
+"""The lines of the user's program that made the requests of a trace, stored in the trace's meta.
 
 No time depends on these lines, so they are no part of the events. R roles.
 """
@@ -13,7 +13,7 @@ Lines = Mapping[int, str]  # the line of the user's program, by the number of a 
 
 
 def lines_entry(lines: Sequence[Lines]) -> tuple[tuple[str, str], ...]:
-    """Return an entry for a trace's meta that holds the lines of each role [R], or no entry if no line is known."""
+    """Return an entry for a trace's meta with the lines of each role [R]; empty if no line is known."""
     words = list(dict.fromkeys(line for of_role in lines for line in of_role.values()))
     number = {word: i for i, word in enumerate(words)}
     packed = [[list(of_role), [number[line] for line in of_role.values()]] for of_role in lines]

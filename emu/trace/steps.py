@@ -1,10 +1,7 @@
-"""The steps of a trace: which do equal work, which stands for the run; a script without steps is taken as one.
+"""The steps of a trace: steps with equal work, the step that represents the run, and waits between events.
 
-A script may end with a checkpoint or train something else beside; such steps do not stand for the run.
-
-The events that each event of a role waits for: by its stream, by the queue of its request, and by the trace's own waits.
-
-E events of a role.
+A script without steps is one step. A script may end with a checkpoint or train something else too; such steps do not represent
+the run. An event waits by its stream, by the queue of its request, and by the trace's own waits. E events of a role.
 """
 
 from collections import defaultdict
@@ -26,7 +23,7 @@ def computes(events: Events) -> Bool:
 
 
 def queues_of(events: Events) -> I64:
-    """Return [4, E] tag, peer, kind and group of each event; requests that are equal in all four form one queue, in order.
+    """Return [4, E] tag, peer, kind and group of each event; requests with equal values form one queue.
 
     The tag and the peer count for messages alone.
     """
@@ -35,7 +32,7 @@ def queues_of(events: Events) -> I64:
 
 
 def order_of(events: Events) -> tuple[I64, I64]:
-    """Return pairs of an event of a role and an earlier event for which it waits, as two arrays of equal length.
+    """Return pairs of an event and an earlier event that it waits for, as two arrays.
 
     A computation waits for the computation before it on its stream. A request waits for the last computation of its stream at
     the time of issue, and for the request before it in its queue. Both wait for the events that the trace names.
@@ -125,7 +122,7 @@ def one_step(trace: Trace, step: int) -> Trace:
 
 
 def _only(events: Events, wanted: Bool) -> Events:
-    """Return those events of a role that `wanted` selects, as step 1."""
+    """Return the events of a role that `wanted` selects, all as step 1."""
     place = np.where(wanted, np.cumsum(wanted) - 1, -1)
     columns = {f.name: getattr(events, f.name) for f in fields(Events) if f.name not in _RAGGED}
     if not len(events.lasts_s):  # nothing was measured
@@ -144,7 +141,7 @@ def _starts(of: I64, rows: int) -> I64:
 
 
 def with_steps(trace: Trace) -> Trace:
-    """Return the trace; if it has no finished step, with all that ran, set-up too, as its only step and a note of this."""
+    """Return the trace; if it has no finished step, all its events become one step, and the meta notes that."""
     if has_steps(trace):
         return trace
     events = tuple(replace(e, step=np.ones_like(e.step)) for e in trace.events)
@@ -152,7 +149,7 @@ def with_steps(trace: Trace) -> Trace:
 
 
 def has_steps(trace: Trace) -> bool:
-    """Return whether the trace has a step that can be timed."""
+    """Return whether the trace has at least one step that can be timed."""
     return count_steps(trace) > 0
 
 

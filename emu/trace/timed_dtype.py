@@ -1,4 +1,4 @@
-"""The dtype that the events of a trace are timed in: float32 as it ran, or as another data type.
+"""The dtype with which events of a trace are timed: float32 as it ran, or as another dtype.
 
 E events of a role.
 """
@@ -18,7 +18,7 @@ _AS_RAN_BY = ("run", "estimate")  # commands that time what they record or gener
 
 
 def check_dtype(dtype: str) -> None:
-    """Refuse what float32 cannot be timed as.
+    """Check that float32 can be timed as a dtype.
 
     Raises:
         InputError: neither `AS_RAN` nor a dtype of `FLOAT_BYTES`; the message names the nearest.
@@ -28,7 +28,7 @@ def check_dtype(dtype: str) -> None:
 
 
 def usual_dtype(trace: Trace) -> str:
-    """Return what float32 of a trace is timed as where nobody says: as the command that made the trace times it.
+    """Return the default dtype as which float32 of a trace is timed, by the command that made the trace.
 
     A trace that names no command is timed as bfloat16, as all traces were before they named one.
     """
@@ -36,7 +36,7 @@ def usual_dtype(trace: Trace) -> str:
 
 
 def timed_as(ran: str, dtype: str) -> str:
-    """Return the dtype that an event of dtype `ran` is timed as."""
+    """Return the dtype with which an event of dtype `ran` is timed."""
     return dtype if dtype != AS_RAN and ran in _SINGLE else ran
 
 
@@ -51,10 +51,10 @@ def timed_bytes(events: Events, dtype: str) -> I64:
 
 
 def item_as(item_bytes: int, ran: str, dtype: str) -> int:
-    """Return the bytes of an element of a dtype that ran, as it is timed."""
+    """Return the bytes of an element of dtype `ran` as it is timed."""
     return FLOAT_BYTES[dtype] if dtype != AS_RAN and ran in _SINGLE else item_bytes
 
 
 def is_single(events: Events) -> I64:
-    """Return [E] 1 where an event is of float32 elements, with or without TF32; else 0."""
+    """Return [E] 1 for events with float32 (or TF32) elements, else 0."""
     return np.array([d in _SINGLE for d in events.dtype], dtype=np.int64)

@@ -37,7 +37,7 @@ def _no_times() -> F64:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Events:
-    """The events of one role in the order they were issued; `seq` is the row."""
+    """The events of one role as columns, in the order of issue; an event is referred to by its row."""
 
     step: I32  # [E] 0 is set-up
     kind: I16  # [E] a Kind
@@ -81,7 +81,7 @@ def typed_events(columns: Iterable[Any]) -> Events:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """A process group: ranks that communicate with each other, in the order of their group ranks.
+    """A process group: ranks that communicate with one another, in the order of their group ranks.
 
     The axis names the purpose of the group: a plan's axis, "world" or "".
     """
@@ -120,7 +120,7 @@ class Trace:
 
     @property
     def command(self) -> str:
-        """The command of Emu that made the trace: "run", "train" or "estimate"; "" for older traces, which do not name it."""
+        """The Emu command that made the trace: "run", "train" or "estimate"; "" for older traces."""
         return dict(self.meta).get(COMMAND, "")
 
     @property

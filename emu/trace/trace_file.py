@@ -1,7 +1,6 @@
-"""A trace as a file: one zip of columns (numpy's npz) and a head in JSON. The file holds no code.
+"""A trace as a file (a zip of numpy columns and a JSON head, without code), and the checks of a trace.
 
-Checks that a trace can be timed: each amount is 0 or more, and each event waits for earlier events only.
-
+Each amount must be 0 or more, and each event may wait for earlier events only.
 E events of a role, W waits, S split sizes.
 """
 

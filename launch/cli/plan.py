@@ -59,7 +59,7 @@ def plan_command(**options: Any) -> int:
 
 
 def _print_known(table: PlanTable, out: Path | None, *, as_json: bool) -> None:
-    """Print the plans that an interrupted search knows; with `--out` write them there, as those of a whole search."""
+    """Print the plans that an interrupted search has found, and write them to `--out` if given."""
     if out is not None:
         with may_fail():
             RowFile(out, print_text).finish(table.rows)

@@ -1,4 +1,4 @@
-"""The devices that time computations: launch/data/devices/*.toml, and constants from published kernels and runs."""
+"""The known devices: launch/data/devices/*.toml, with constants from published kernels and runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ _ATTENTION_OF = {"h800": "h100"}  # a device whose attention is as fast as that 
 
 
 def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
-    """Return a device with its constants from published kernels and runs, if there are any for it."""
+    """Return a device with its constants from published kernels and runs, if there are any."""
     attention = attention_of(_ATTENTION_OF.get(device.name, device.name), device.peak_flops)
     values: dict[str, Any] = {"attention": attention, **kernel_constants(device.name)}
     like = LIKE.get(device.name, device.name)

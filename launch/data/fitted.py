@@ -16,7 +16,7 @@ CLOCK = DATA / "clock.json"
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """The errors of step times that were fitted on half of the models, for the other models, over several draws of halves."""
+    """The errors of step times on models that a fit did not use, over several draws of half of the models."""
 
     draws: int
     mean_error: float
@@ -68,7 +68,7 @@ def read_clock(device: str, path: Path = CLOCK) -> tuple[float, str]:
 
 
 def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
-    """Write fitted constants as `read_fitted` reads them.
+    """Write fitted constants to a file that `read_fitted` can read.
 
     Raises:
         WriteError: The file cannot be written.

@@ -67,7 +67,7 @@ def attention_of(device: str, peak_flops: Mapping[str, float]) -> tuple[Attentio
 
 
 def rates_of(row: PublishedAttention, peak: float) -> Iterator[AttentionRate]:
-    """Yield the rates of attention that follow from one published rate: one for each pass that it covers."""
+    """Yield the attention rates of one published row, one for each pass that the row covers."""
     for direction in _PASSES if row.direction == BOTH else (row.direction,):
         backward = direction == "backward"
         yield AttentionRate(
@@ -93,7 +93,7 @@ class PublishedProduct(NamedTuple):
 
     @property
     def of(self) -> tuple[str, str, str]:
-        """The machine, the kernel and the dtype; products for which these are equal have one clock."""
+        """The key of products that share one clock: machine, kernel and dtype."""
         return self.machine, self.kernel, self.dtype
 
     @property
@@ -115,7 +115,7 @@ class PublishedMove(NamedTuple):
 
 
 class PublishedSum(NamedTuple):
-    """One published time of several kernels, the last of which adds rows to those of their tokens by atomic operations."""
+    """A published time of several kernels, the last of which adds rows by atomic operations."""
 
     device: str
     kernel: str
@@ -137,7 +137,7 @@ class PublishedSum(NamedTuple):
 
 @cache
 def published_sums() -> tuple[PublishedSum, ...]:
-    """Return all published times of kernels that add rows to those of their tokens, in the order of the file."""
+    """Return all published times of row sums, in the order of the file."""
     return tuple(_figure(PublishedSum, row, seconds=float(row["us"]) / 1e6) for row in rows_of(KERNELS / "sums.csv"))
 
 
@@ -154,7 +154,7 @@ def published_moves() -> tuple[PublishedMove, ...]:
 
 
 def kernel_constants(device: str) -> dict[str, Any]:
-    """Return the fields of a device that follow from published products and sums of rows; none if none are published for it."""
+    """Return the fields of a device that follow from published kernels; empty if there are none for it."""
     found, own = json.loads(FITTED.read_text(encoding="utf-8")), KERNELS_OF.get(device, device)
     if own not in found["gemm_share"]:
         return {}

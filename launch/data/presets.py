@@ -1,4 +1,4 @@
-"""Presets that are no devices: price books, a fault log, and words that `--stack` takes for several settings at once.
+"""Presets other than devices: price books, a fault log, and words of `--stack` that set several settings.
 
 Prices are two books of one paper each, and Emu's own book, which prices every published fabric.
 

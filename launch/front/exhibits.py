@@ -1,6 +1,6 @@
 """Questions of `emu show`: what are a topology and a collective like?
 
-Also here: pictures of the parts of the library: `emu.draw` of a topology or a schedule, and what a notebook shows of them.
+`emu.draw` makes a picture of a topology or a schedule; a notebook shows topologies, schedules and traces by functions here.
 """
 
 import base64
@@ -108,12 +108,12 @@ class ScheduleRounds(Result[Schedule], drawn_by="chart.algorithm_chart:round_fig
     title: str
 
     def text(self) -> str:
-        """Return the rounds, where there are few ranks; `0>1 +3` means that rank 0 sends slot 3 to rank 1, which adds it."""
+        """Return the messages of each round as text if there are few ranks; `0>1 +3`: rank 0 sends slot 3, rank 1 adds it."""
         few = self.rows[0].n_ranks <= MOST_RANKS
         return "\n".join([self.title, *(round_lines(self.rows[0]) if few else ())])
 
     def records(self) -> Sequence[object]:
-        """Return the rows of the schedule; each is one slot that one rank sends to another."""
+        """Return the rows of the schedule; each row is a slot that one rank sends to another."""
         of = self.rows[0]
         columns = (of.round_column(), of.src, of.dst, of.slot, of.written_slot, of.reduce, of.channel)
         return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*(c.tolist() for c in columns), strict=True)]
@@ -184,7 +184,7 @@ def view(value: object) -> str:
 
 
 def _trace_view(value: Trace) -> str:
-    """Return the table of the roles of a trace, below what is known of its run, as HTML."""
+    """Return the HTML view of a trace: facts about its run, and a table of its roles."""
     roles = Counter(value.role_of_rank.tolist())
     peaks = value.peak_bytes.tolist()
     rows = [(str(i), str(roles[i]), str(len(of.step)), format_size(peaks[i])) for i, of in enumerate(value.events)]

@@ -1,6 +1,6 @@
-"""The arguments of questions: how they are checked, and names, files and objects made into the objects that answer.
+"""The arguments of questions: checks, and the conversion of names, files and objects into the objects of the library.
 
-Also here: the frame of a question, with what is kept between calls, and how its errors speak.
+The decorator of a question is here too: it caches results between calls, and words errors for the shell or for Python.
 """
 
 import difflib
@@ -49,12 +49,12 @@ _GIVEN: dict[str, Model | Mapping[str, Any]] = {}  # the models that were given 
 
 
 def several(given: Any) -> tuple[Any, ...]:
-    """Return the things that an argument gives, which may be one or several; an empty tuple where it is empty."""
+    """Return an argument of one or several things as a tuple; an empty tuple if it is empty."""
     return tuple(given) if isinstance(given, list | tuple) else (given,) if given is not None and given != "" else ()
 
 
 def grid_of(dims: str | Grid) -> Grid:
-    """Return the shape of a grid, given as text or as a tuple; () where the argument is empty.
+    """Return the shape of a grid, given as text or as a tuple; () if the argument is empty.
 
     Raises:
         InputError: the text is no grid.
@@ -100,9 +100,7 @@ def find_model(given: ModelLike) -> Model:
 
 
 def model_word(given: ModelLike) -> str:
-    """Return the word by which a model is found: a name or a file; sizes and objects are filed under their name.
-
-    Sizes that differ from those that were given under the same name before take their place.
+    """Return the name or file by which a model is found; sizes and objects are first registered under their name.
 
     Raises:
         InputError: the sizes are impossible, or a model of the catalogue has the name.
@@ -169,12 +167,12 @@ def algorithm_choice(words: Words, stack: Stack) -> tuple[str, ...]:
 
 
 def placement_order(axes: Words) -> tuple[str, ...]:
-    """Return the axes of a placement, with neighbouring NPUs on the first; () where none are given."""
+    """Return the axes in the order of their placement (neighbouring NPUs first); () if none are given."""
     return tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)
 
 
 def check_float32(device: Device, dtype: str) -> None:
-    """Refuse a device without a peak for float32 where a script is timed as it ran.
+    """Check that a device has a peak for float32 if a script is timed as it ran.
 
     The dtypes of a script are not known before it runs, but most scripts compute in float32, too.
 
@@ -188,7 +186,7 @@ def check_float32(device: Device, dtype: str) -> None:
 
 
 def cache_folder(cache: str | Path | None) -> Path | None:
-    """Return the folder in which results are kept between calls; None where results must not be kept.
+    """Return the folder in which results are cached between calls; None if they must not be cached.
 
     Nothing is kept in the user's cache where things of the user's own are filed: they may read files that change unnoticed.
 

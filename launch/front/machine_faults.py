@@ -136,7 +136,7 @@ def faults(
 
 
 def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float | None:
-    """Return the dollars of the network and of lost NPUs, for each NPU of the machine; None where there are no prices.
+    """Return the cost of the network and of lost NPUs in dollars per NPU of the machine; None without prices.
 
     Args:
         network: The cost of the network; None: there are no prices.

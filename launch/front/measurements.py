@@ -179,7 +179,7 @@ def bench(
 
 
 def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Bench:
-    """Return the times of one algorithm, or of the one that a chooser takes, at each size on each topology."""
+    """Return the measured times of one algorithm (or of a chooser's) at each size on each topology."""
     rows: list[BenchRow] = []
     with _mover(placed, where, timing_only=timing_only) as mover:
         for each in placed:
@@ -198,7 +198,7 @@ def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparis
 
 @contextmanager
 def _mover(asked: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> "Iterator[TensorMover | None]":
-    """Yield the mover of data, or None where no data is moved; it checks all requests before ranks are started."""
+    """Yield the mover of real data, or None if only times are wanted; requests are checked before ranks start."""
     if timing_only:
         yield None
         return
@@ -227,7 +227,7 @@ def _effort(text: str) -> Effort:
 
 
 def _axes(given: str | Sequence[int]) -> tuple[int, ...]:
-    """Return the order of dimensions that `axes` gives as text or numbers; an empty tuple where it is empty.
+    """Return the order of dimensions given by `axes` as text or numbers; empty if it is empty.
 
     Raises:
         InputError: the text is no list of numbers.

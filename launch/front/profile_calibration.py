@@ -73,7 +73,7 @@ _NAME = 40  # letters of the name of an operator
 
 
 def _seen_words(each: SeenKernel) -> list[str]:
-    """Return what a kernel is, how often it was seen, and its times, in words."""
+    """Return a kernel as table cells: its kind, how often it was seen, and its times."""
     kernel, beside = each.kernel, "" if each.alone else ", beside collectives"
     kind = kernel.name or kernel.kernel.name.lower().replace("_", " ")
     sizes = f"{kernel.bytes} B" if kernel.kernel == Kernel.OTHER else f"{kernel.batch} x {kernel.m} x {kernel.n} x {kernel.k}"

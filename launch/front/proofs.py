@@ -138,7 +138,7 @@ def verify(
 
 
 def _on_grid(chosen: list[Algorithm], grid: Grid) -> list[tuple[Algorithm, Shape]]:
-    """Return those algorithms that take a grid, each with this grid as its shape.
+    """Return the algorithms that work on a grid, each with the grid as its shape.
 
     Raises:
         InputError: there is none.
@@ -170,7 +170,7 @@ def _reason(row: VerificationRow, shape: Shape) -> str:
 
 
 def _root(row: VerificationRow) -> int:
-    """Return the root of the proof that failed; 0 where the operation has no root."""
+    """Return the root of the failed proof; 0 if the operation has no root."""
     return row.roots[-1] if row.roots else 0
 
 

@@ -210,7 +210,7 @@ def _drawn(paper: Paper, figure: str) -> "Figure":
 def _rows(
     papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], kept: ResultCache, pool: JobPool
 ) -> dict[str, list[PaperRow]]:
-    """Return the rows of each paper, computed in several processes; rows that they are judged against are computed too."""
+    """Return the rows of each paper, with the rows that they are judged against, computed by the job pool."""
     needed = {(name, each.id): each for name, target in wanted for each in with_others([target])}
     asked = [RowRequest(name, target.table, papers[name].targets.index(target)) for (name, _), target in needed.items()]
     found = answers({name: PAPERS[name] for name in papers}, asked, kept, pool)

@@ -31,14 +31,14 @@ _SHRINK = f"this.style.height=Math.min({_FRAME_PX},this.contentDocument.body.off
 
 @dataclass(frozen=True, slots=True)
 class TraceOutput:
-    """The file of a command's trace, and the function that writes it, so that the command reports a failure at its end."""
+    """The file of a command's trace, with the function that writes it."""
 
     path: Path
     through: Callable[[Path, Callable[[Path], object]], object]  # takes the file, and the function that writes to it
 
 
 def late(name: str) -> Callable[..., Any]:
-    """Return a function of `launch.show`, given as `module:function`; the import is late, as it loads matplotlib or jinja2."""
+    """Return a function of `launch.show`, given as `module:function`, imported only now because that is slow."""
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(f"launch.show.{module}"), function)
     return found

@@ -1,1 +1,1 @@
-"""Figures and tables that papers and vendors published, computed again: a folder for each paper, read by `emu repro`."""
+"""Tables and figures of papers and vendors, computed by Emu: a folder for each paper, read by `emu repro`."""

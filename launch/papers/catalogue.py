@@ -1,4 +1,4 @@
-"""The papers whose tables and figures Emu computes: each folder here that has printed rows registers one."""
+"""The registry of papers: importing it loads each folder here that has printed rows."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Counts and times on built topologies: NPUs, parts, and collectives alone or several at once."""
+"""Counts and times on built topologies, for rows of papers: NPUs, parts, and one or several collectives."""
 
 from functools import cache
 
@@ -21,7 +21,7 @@ GBPS = 1e9 / 8  # bytes per second
 
 @cache
 def build_once(word: str) -> Topology:
-    """Return the topology that a word names, such as `hpn:pod:backup=8`; each is built once."""
+    """Return the topology of a text such as `hpn:pod:backup=8`, from a cache."""
     return build_topology(word)
 
 
@@ -50,7 +50,7 @@ def collective_s(word: str, operation_name: str, name: str, shape: Shape, size: 
 
 
 def plan_s(word: str, operation_name: str, plan: Schedule, size: int, at: I64 | None = None) -> float:
-    """Return the seconds of one collective by a schedule; the other arguments are those of `collective_s`."""
+    """Return the seconds of one collective with a given schedule; see `collective_s` for the other arguments."""
     npu_of = (np.arange(plan.n_ranks) if at is None else at).astype(np.int32)
     job = CollectiveJob(operation(operation_name, plan.n_ranks), plan, size // 4, 4, build_once(word), npu_of)
     return int(time_collective(job).end_fs.max()) / TICKS_PER_S

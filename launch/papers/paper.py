@@ -86,7 +86,7 @@ _FORMULA_OFF = 1e-6  # the largest relative difference from a formula
 
 
 def check_formula(cases: Iterable[FormulaCase], *notes: str) -> Answer:
-    """Answer whether the formula holds in all cases; the answer's value is that of the first case.
+    """Return as an `Answer` whether the formula holds in all cases; the answer's value is that of the first case.
 
     Args:
         cases: The instances.
@@ -122,7 +122,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class FittedInput:
-    """An input of answers that was fitted, or assumed so that rows come out."""
+    """An input that was fitted or assumed so that some rows of a paper come out right."""
 
     told: str  # what was fitted, and on what
     rows: tuple[str, ...] = ()  # beginnings of the ids of rows that it was fitted on; they show nothing by being met
@@ -159,7 +159,7 @@ class Paper:
 
     @cached_property
     def targets(self) -> list[Target]:
-        """The rows as printed."""
+        """The rows of the paper as printed."""
         return read_targets(self.folder / "targets.csv") if self.chosen is None else [*self.chosen]
 
     @cached_property
@@ -177,7 +177,7 @@ class Paper:
         return tuple(dict.fromkeys(target.table for target in self.targets))
 
     def of(self, place: str | None = None) -> list[Target]:
-        """Return the rows of a place as printed; those of figure 17 include its parts 17a and 17b.
+        """Return the printed rows of a place; those of figure 17 include its parts 17a and 17b.
 
         Args:
             place: The place; None: all rows.
@@ -192,7 +192,7 @@ class Paper:
         return found
 
     def rows(self, place: str | None = None) -> Iterator[PaperRow]:
-        """Yield the rows of a place with their answers, each computed when it is needed."""
+        """Yield the rows of a place with their answers, which are computed one by one."""
         known: dict[str, Answer] = {}
         for target in self.of(place):
             for each in with_others([target]):
@@ -226,11 +226,11 @@ class Paper:
         return BUILT if is_built else PRINTED
 
     def _fit_of(self, target: Target) -> FittedInput | None:
-        """Return the fitted input on which a row rests, by the longest beginning of its identifier; None if there is none."""
+        """Return the fitted input that a row depends on, by the longest matching prefix of the row's id; None if none."""
         return self.fitted.get(_longest_beginning(target, self.fitted))
 
     def answer(self, target: Target) -> Answer:
-        """Return Emu's answer to a row, or the reason why there is none."""
+        """Return Emu's answer to a row, or an answer without value if there is no function for it."""
         if not self.is_worked_out(target):
             return Answer(None)
         try:
@@ -248,11 +248,11 @@ class Paper:
         return evaluate(target, {word.__name__: word for word in self.words})
 
     def is_worked_out(self, target: Target) -> bool:
-        """Return whether a row has a function that answers it, or an expression over its own numbers."""
+        """Return whether a row can be answered, by a function or by an expression over its own numbers."""
         return IS in target.given or bool(self._words_of(target))
 
     def _words_of(self, target: Target) -> str:
-        """Return the longest key of `answers` with which the row's identifier begins; "" if there is none."""
+        """Return the longest key of `answers` that is a prefix of the row's id; "" if there is none."""
         return _longest_beginning(target, self.answers)
 
 
@@ -271,7 +271,7 @@ def register(paper: Paper) -> Paper:
 
 
 def _is_in(place: str, table: str) -> bool:
-    """Return whether a row's place is the given place, or a part of it."""
+    """Return whether a row's place is the given place or a part of it."""
     return table == place or (place.startswith("fig ") and table.rstrip("abcdefgh") == place)
 
 

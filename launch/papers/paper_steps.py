@@ -1,4 +1,4 @@
-"""The estimated steps that rows of papers need; each is computed once, and kept between commands as an answer is."""
+"""The cache of estimated steps that rows of papers need."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -31,11 +31,11 @@ class PaperSteps:
 
     @cached_property
     def device(self) -> Device:
-        """The device, without a limit of memory, because papers do not say what they recompute."""
+        """The device of the paper's steps, without a memory limit, because papers do not state recomputation."""
         return replace(find_device(self.device_name, "bfloat16"), memory_bytes=0)
 
     def estimate(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
-        """Return one estimated step; the arguments and errors are those of `step_of`."""
+        """Return one estimated step from the cache or newly computed; see `step_of`."""
         request = EstimateRequest(model, plan, parse_stack(self.software, STACKS), self.algorithms)
         return step_of(self.kept, request, of, built, self.device)
 

@@ -1,4 +1,4 @@
-"""Answers to the rows of papers, by one or several processes; the answers of several processes equal those of one.
+"""Answers to the rows of papers, computed by one or several processes, and cached between commands.
 
 Each answer is computed once, until the code or its inputs change, and kept between commands.
 """
@@ -30,13 +30,13 @@ def name_of(what: str, *asked: object) -> str:
 
 
 def kept_answer(target: Target, kept: ResultCache) -> Answer | None:
-    """Return Emu's answer to a row from the cache; None if it is not there."""
+    """Return the cached answer to a row; None if it is not cached."""
     found = kept.read(name_of("row", target))
     return None if found is None else Answer(**{**found, "notes": tuple(found["notes"])})
 
 
 def answer_of(paper: Paper, target: Target, kept: ResultCache) -> Answer:
-    """Return Emu's answer to a row, read from the cache if it is there."""
+    """Return the answer to a row, from the cache if possible."""
     found = kept_answer(target, kept)
     if found is not None:
         return found
@@ -50,7 +50,7 @@ Make = Callable[[ResultCache], Paper]
 
 
 class RowRequest(NamedTuple):
-    """A row to compute: its paper, its place, and its number among the paper's rows."""
+    """A row to compute: the paper, the place, and the row's number in the paper."""
 
     paper: str
     place: str
@@ -72,7 +72,7 @@ class _RowWorker:
         return [answer_of(self._paper(row), self._target(row), self._kept) for row in group]
 
     def recall(self, group: Sequence[RowRequest]) -> list[Answer] | None:
-        """Return the answers to a group of rows from the cache; None if one of them is missing."""
+        """Return the cached answers to a group of rows; None if one is missing."""
         found = [kept_answer(self._target(row), self._kept) for row in group]
         return None if None in found else [answer for answer in found if answer is not None]
 
@@ -83,7 +83,7 @@ class _RowWorker:
         return self._papers[row.paper]
 
     def _target(self, row: RowRequest) -> Target:
-        """Return a row as printed."""
+        """Return the printed form of a row."""
         return self._paper(row).targets[row.number]
 
 
@@ -94,7 +94,7 @@ def _worker_of(papers: Sequence[str], kept: ResultCache) -> _RowWorker:
 
 
 def answers(makers: Mapping[str, Make], asked: Sequence[RowRequest], kept: ResultCache, pool: JobPool) -> Iterator[Answer]:
-    """Yield the answers to rows in their order; rows of one place share work and are computed by one process.
+    """Yield the answers to rows in order; rows of one place are computed together.
 
     Args:
         makers: The functions that make the papers, by name.

@@ -1,4 +1,4 @@
-"""Printed rows, and their verdicts: a paper has tables, a table has rows, and Emu's answer to a row is judged.
+"""Printed rows of papers and their verdicts: Emu's answer to each row is compared within a tolerance.
 
 Printed values are in one CSV file for each paper, with the columns of `COLUMNS`. They are only compared with. The inputs of a
 row are in `given`, such as `gpus=1024;tp=16`.
@@ -55,7 +55,7 @@ _BELOW_LIMIT = {RELATIVE: 0.0, ABSOLUTE: 0.0, FACTOR: 1.0}  # kinds that have a 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far the answer to a row may be from the printed value."""
+    """The allowed difference between the answer to a row and the printed value."""
 
     kind: str
     limit: float = 0.0  # the largest difference; of `factor` the largest ratio
@@ -80,7 +80,7 @@ class Tolerance:
         return f"{self.text}; {REASONS[self.reason]} ({self.note}), which moves the value by {self.moves:g}"
 
     def span(self, printed: float | None) -> tuple[float, float] | None:
-        """Return the least and the most that is allowed; None: the tolerance says nothing of such a value."""
+        """Return the least and the largest allowed value; None if the tolerance is not numeric."""
         if self.kind == RANGE:
             return self.least, self.most
         if printed is None or self.kind not in _BELOW_LIMIT:
@@ -100,7 +100,7 @@ def _range_text(least: float, most: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A row of a paper, as it is printed."""
+    """A row of a paper as printed: its id, its place, its value and its tolerance."""
 
     id: str
     table: str
@@ -115,7 +115,7 @@ class Target:
     against: "float | Target | None" = None  # what the claimed effect is measured from; None: the row claims none
 
     def number(self, name: str) -> int:
-        """Return one of the given numbers."""
+        """Return the number with the given name from the row's inputs."""
         return int(self.given[name])
 
     @property
@@ -125,7 +125,7 @@ class Target:
 
     @property
     def largest_difference(self) -> float | None:
-        """The largest difference that is allowed: half of the last digit if it must be exact.
+        """The largest allowed difference from the printed value; None if the tolerance has none.
 
         None if the tolerance gives none.
         """
@@ -135,17 +135,17 @@ class Target:
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """The least and the largest value that the tolerance allows; None if the row is not judged by numbers."""
+        """The least and the largest allowed value; None if the row is not judged by numbers."""
         return self.tolerance.span(number(self.value))
 
     @property
     def other(self) -> "Target | None":
-        """The row from which the effect is measured; None if there is none."""
+        """The row against which the effect is measured; None if there is none."""
         return self.against if isinstance(self.against, Target) else None
 
     @property
     def unchanged(self) -> float | None:
-        """The printed value from which the effect is measured; None: there is no such number."""
+        """The printed value against which the effect is measured; None if it is no number."""
         return number(self.against.value) if isinstance(self.against, Target) else self.against
 
 
@@ -217,7 +217,7 @@ def _target(row: Mapping[str, str], where: str, above: Mapping[str, Target]) -> 
 
 
 def _check_effect(target: Target, where: str) -> None:
-    """Check that an effect is judged by numbers, and that it is larger than the tolerance.
+    """Check that the row of an effect is judged by numbers, and that the effect is larger than the tolerance.
 
     Raises:
         InputError: It is not; the message names the row.
@@ -230,7 +230,7 @@ def _check_effect(target: Target, where: str) -> None:
 
 
 def _check_reason(target: Target, where: str) -> None:
-    """Check that a wide tolerance of a model's row has a reason, and is no wider than the reason explains.
+    """Check that a wide tolerance of a model's row has a reason, and is not wider than that reason explains.
 
     Raises:
         InputError: It is not so; the message names the row.
@@ -244,7 +244,7 @@ def _check_reason(target: Target, where: str) -> None:
 
 
 def _widest(target: Target) -> tuple[float, float]:
-    """Return how far the tolerance goes beyond the printed value: as a share of the effect or of the value, and as a number."""
+    """Return the largest allowed deviation from the printed value, as a share and as a number."""
     printed = [float(each) for each in re.findall(r"\d+\.?\d*", target.value)]
     if target.span is None or not printed:
         return 0.0, 0.0
@@ -351,7 +351,7 @@ def _verdict(target: Target, answer: Answer, difference: float | None, base: flo
 
 
 def _holds(target: Target, answer: Answer, difference: float | None) -> bool | None:
-    """Return whether the answer is within the row's tolerance; None if the tolerance says nothing of such an answer.
+    """Return whether an answer is within the row's tolerance; None if the tolerance does not apply to it.
 
     Args:
         target: The row.
@@ -382,7 +382,7 @@ def _has_effect(target: Target, ours: float | str, base: float | str | None) -> 
 
 
 def number(value: str) -> float | None:
-    """Return a text as a number; None if it is no number."""
+    """Return a text as a float; None if it is no number."""
     try:
         return float(value)
     except ValueError:

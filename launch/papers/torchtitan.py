@@ -62,7 +62,7 @@ class TorchtitanRun:
 
     @property
     def topology(self) -> str:
-        """The topology of the run, as `--topology` takes it: NVLink in a server, 400 Gb/s for each GPU between servers."""
+        """The text of the run's topology for `--topology`: NVLink within a server, 400 Gb/s per GPU between servers."""
         return f"servers:nodes={self.gpus // _NODE},gpus={_NODE},nvlink=450GB/s,nic=50GB/s"
 
     @property
@@ -140,7 +140,7 @@ PreparedRow = tuple[TorchtitanRun, PreparedEstimate]  # a run of which all is kn
 
 
 def ready(run: TorchtitanRun) -> PreparedRow:
-    """Return a run prepared for its estimate, which can then be timed with any clock."""
+    """Return a run with its prepared estimate, which can then be timed with any clock."""
     return run, prepare(run.request, build_topology(run.topology), _with(1.0), ALWAYS_COMPOSED)
 
 
@@ -153,7 +153,7 @@ def _with(clock: float) -> Device:
 
 
 def clock_of(runs: Sequence[PreparedRow]) -> float:
-    """Return the clock with which the estimate of one run, the one that sets the clock, equals its measured time."""
+    """Return the clock with which the estimate of the calibration run equals its measured time."""
     run, prepared = next(each for each in runs if each[0].id == SET_BY)
 
     def off(clock: float) -> float:
@@ -187,7 +187,7 @@ def row_of(run: TorchtitanRun, prepared: PreparedEstimate, clock: float) -> Torc
 
 
 def pairs(rows: Sequence[TorchtitanComparison]) -> Iterator[Pair]:
-    """Yield each pair of runs that differ in one thing: compiled or not, with FP8 or not, or the number of GPUs."""
+    """Yield each pair of runs that differ in one setting: compilation, FP8, or the number of GPUs."""
     for row in rows:
         for other in rows:
             on, of = (row.gpus, row.compiled, row.fp8), (other.gpus, other.compiled, other.fp8)

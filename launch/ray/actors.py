@@ -1,4 +1,4 @@
-"""The process in which Ray lives: `launch.ray.process` runs it as a script, so that Ray's output reaches no terminal.
+"""The process that hosts Ray for ranks as actors: `launch.ray.process` runs it as a script.
 
 It gets jobs through a pipe, passes them to actors, and ends with that pipe. It knows nothing of Emu: a job is a pickled
 function of (process, host) that returns an object with a field `how`. As this is `__main__`, actors get their class by value,
@@ -36,14 +36,14 @@ class RankActor:
     """One actor, with one or several ranks of a job."""
 
     def run(self, process: int, host: str, job: bytes) -> tuple[str, bytes]:
-        """Run one process of a job, and return how it ended and its pickled result."""
+        """Run one process of a job, and return how it ended with its pickled result."""
         self.job = pickle.loads(job)  # it must live on, as others may still read data that this process sent
         ended = self.job(process, host or _node())
         return ended.how, _dumps(ended)
 
 
 class Actors:
-    """The actors that run jobs; more are started when a job has more processes.
+    """The actors that run jobs; more are started when a job needs more processes.
 
     Args:
         pipe: The connection to the process that asks; its end means that nobody waits any more, and a message during a job
@@ -61,7 +61,7 @@ class Actors:
         self._actors: list[Any] = []
 
     def run(self, n: int, job: bytes) -> list[ActorResult]:
-        """Run a job and return the result of every process; unless all are "done", kill all actors and return those so far.
+        """Run a job, and return the result of every process; if one fails, kill all actors and return the results so far.
 
         Raises:
             EOFError: the other end of the pipe is closed.
@@ -101,7 +101,7 @@ class Actors:
         return [kind.options(**_amounts(resources), scheduling_strategy=place).remote() for place in places]
 
     def kill(self) -> None:
-        """End every actor."""
+        """Kill all actors."""
         for actor in self._actors:
             ray.kill(actor)
         for group in self._groups:
@@ -136,7 +136,7 @@ def _answer(process: int, ref: Any) -> ActorResult:
 
 
 def join_or_start(pipe: Connection) -> tuple[str, Any] | None:
-    """Join or start the Ray that a pipe asks for, report there how that went, and return what else was asked for.
+    """Join or start the Ray that the pipe's message asks for, report the outcome there, and return the settings.
 
     Returns:
         The address, "" for a Ray that is started here, and the placement of actors; None: no Ray answers or starts.

@@ -1,4 +1,4 @@
-"""Ranks as Ray actors, one process each, on this machine or on any Ray by its address: the same programs give the same bits.
+"""A cluster whose ranks are Ray actors, on this machine or on any Ray by its address; results have the same bits.
 
 Ray starts, places, watches and ends the ranks; gloo carries bytes between them.
 """
@@ -27,7 +27,7 @@ _WORST = ("refused", "died", "broken", "failed", "done")  # the worst first: tha
 
 
 class RayCluster(Cluster):
-    """The actors of one Ray, which live from job to job; a context manager that ends them.
+    """The cluster of one Ray, whose actors live from job to job; as a context manager it ends them.
 
     Args:
         address: The address of the Ray to join; None: one is started on this machine, and ended with this object.
@@ -139,7 +139,7 @@ def _modules_of(program: object) -> list[str]:
 
 
 def _pickle(job: JobProcess, program: object, own: Sequence[Algorithm]) -> bytes:
-    """Return a job as bytes; code of the catalogue and of the program goes by value, as other folders may use its names."""
+    """Return a job as bytes; code of the catalogue and of the program is pickled by value."""
     homes = [sys.modules[name] for name in _modules_of(program) if name in sys.modules]
     names = ["launch", *_catalogue()]
     users = {each.build.__module__ for each in own if not each.build.__module__.startswith("emu.")}

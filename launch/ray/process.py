@@ -1,4 +1,4 @@
-"""The process in which Ray lives, as the main process sees it: it is started, asked, and ended with all its processes.
+"""The handle of the process that hosts Ray: it is started, sent jobs, and ended with all its processes.
 
 Ray prints warnings and errors to any terminal that it finds, takes over signals and writes the environment. In a process of its
 own its output goes to a log file, and the end of that process tree ends Ray.
@@ -87,7 +87,7 @@ def _is_amount(value: object) -> bool:
 
 
 def pickled_by_value(thing: object, modules: Collection[ModuleType]) -> bytes:
-    """Return a thing as bytes; code of some modules goes along."""
+    """Return an object pickled to bytes, with the code of the given modules by value."""
     cloudpickle: Any = ray.cloudpickle  # Ray has no types for it
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
@@ -110,7 +110,7 @@ _LOOK_S, _END_S = 0.05, 1.0  # seconds between two looks for a failed job, and f
 
 
 class RayProcess:
-    """A Ray that was started here, or the connection to one that runs already.
+    """A Ray that was started here, or a connection to one that was already running.
 
     Args:
         address: The address of the Ray to join; "" starts one on this machine.
@@ -145,7 +145,7 @@ class RayProcess:
             raise
 
     def _begin(self, address: str) -> str:
-        """Return the address by which Ray knows this machine; "" if there is no other machine."""
+        """Return the address of this machine as Ray knows it; "" if there is no other machine."""
         said = str(self.receive()) if self._pipe.poll(_START_S) else f"Ray: no answer within {_START_S:g} s"
         if ": " not in said:
             return said
@@ -155,7 +155,7 @@ class RayProcess:
         raise RunError(f"ray: does not start: {line}; log: {self.log}")
 
     def ask(self, n: int, job: bytes, failing: Event) -> list[ActorResult]:
-        """Run a job; return (process, how, ended, said) of every process, or only of the first to end if any failed.
+        """Run a job, and return (process, how, ended, said) of every process, or of the first to end if one failed.
 
         Args:
             n: The number of processes.
@@ -182,7 +182,7 @@ class RayProcess:
             self._pipe.send(what)
 
     def has_sent(self) -> bool:
-        """Return whether the process has sent a message that is not received yet, or has ended."""
+        """Return whether a message from the process is waiting, or the process has ended."""
         return self._pipe.poll()
 
     def receive(self) -> Any:

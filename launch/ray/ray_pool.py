@@ -1,4 +1,4 @@
-"""A pool whose jobs are tasks of a Ray: on this machine, or on all nodes of a Ray that runs already."""
+"""A job pool whose jobs are Ray tasks, on this machine or on all nodes of a running Ray."""
 
 import logging
 import os
@@ -43,7 +43,7 @@ class RayPool:
 
     @contextmanager
     def open(self, work: Callable[[J], R], kept: ValueTable | None = None, jobs: int | None = None) -> Iterator[OpenPool[J, R]]:
-        """Yield the processes; see `JobPool`.
+        """Yield the open pool of Ray tasks; see `JobPool.open` for the arguments.
 
         Raises:
             InputError: no Ray answers at the address.
@@ -63,13 +63,13 @@ class RayPool:
 
 
 def _options(*, joined: bool) -> RayOptions:
-    """Return the options of Ray: processes of other machines get the settings of this one, those of this machine have them."""
+    """Return Ray's options; a joined Ray gets the environment settings of this process."""
     settings = {"OMP_NUM_THREADS": "1"} | {name: os.environ[name] for name in _SETTINGS if name in os.environ}
     return RayOptions(runtime_env={"env_vars": settings} if joined else {})
 
 
 class _RayTasks:
-    """The tasks of one work, as this process sees them.
+    """The tasks of one work, as the process that submits them sees them.
 
     Args:
         process: The process in which Ray lives.
@@ -99,7 +99,7 @@ class _RayTasks:
         return partial(self._result, number)
 
     def _result(self, number: int) -> Any:
-        """Return the result of a task, after it has come.
+        """Wait for the result of a task, and return it.
 
         Raises:
             RunError: its process was lost each time that it was tried, or Emu is not there.
@@ -115,12 +115,12 @@ class _RayTasks:
         return found
 
     def _take_all(self) -> None:
-        """Take the results that have come."""
+        """Receive all results that have arrived."""
         while self._process.has_sent():
             self._take(self._process.receive())
 
     def _take(self, ended: TaskResult) -> None:
-        """Take one result, and keep at once the values that came with it."""
+        """Process one result, and store the cached values that came with it."""
         number, how, found, tries, self._lost_nodes = ended
         self._again += tries > 1
         if how == "done":
@@ -133,7 +133,7 @@ class _RayTasks:
         self._found[number] = how, value
 
     def end(self) -> None:
-        """Take what has come, say how many tasks ran again, and end or leave the Ray."""
+        """Receive the remaining results, report how many tasks ran again, and end or leave the Ray."""
         try:
             self._take_all()
         except RunError:  # the process in which Ray lives is gone, and the error is on its way
@@ -145,7 +145,7 @@ class _RayTasks:
 
 
 def _cause(lost_nodes: int) -> str:
-    """Return why tasks ran again."""
+    """Return the reason why tasks ran again, for a notice."""
     if not lost_nodes:
         return "their processes were lost"
     return "a node was lost" if lost_nodes == 1 else f"{lost_nodes} nodes were lost"

@@ -1,4 +1,4 @@
-"""The process that watches over a Ray: `launch.ray.process` runs it as a script, and it starts the process in which Ray lives.
+"""The watchdog of a Ray: it ends all of Ray's processes and removes its files when its parent is gone.
 
 It ends all processes that Ray has started, and removes Ray's folder and log, when its parent is gone or asks it to end. It does
 nothing else, so that it can do so at any moment.

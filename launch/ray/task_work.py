@@ -1,4 +1,4 @@
-"""A work as the processes of a Ray do it: with the things that users have filed, and the same code of Emu as here."""
+"""The function of a pool's jobs in the form that Ray workers run, with the user's registered things."""
 
 import importlib
 import pickle
@@ -26,7 +26,7 @@ _FILED = (
 
 
 class TaskWork:
-    """The function of a pool's jobs, in a form that a process of another machine can run, with all that users have filed.
+    """The function of a pool's jobs in a form that another machine can run.
 
     Args:
         work: The function that does one job.
@@ -47,7 +47,7 @@ class TaskWork:
         self._begun: tuple[Callable[[Any], Any], ValueTable | None] | None = None
 
     def __call__(self, job: bytes) -> tuple[str, bytes]:
-        """Do a job; return "done" and its pickled result, with the values that were kept; or "failed" and the pickled error."""
+        """Run a job; return "done" with its pickled result and new cached values, or "failed" with the pickled error."""
         try:
             self._begun = self._begun or self._begin()
             work, kept = self._begun
@@ -57,7 +57,7 @@ class TaskWork:
             return "failed", _pickled_error(error)
 
     def _begin(self) -> tuple[Callable[[Any], Any], ValueTable | None]:
-        """Make this process ready for the work, and return it with its table.
+        """Prepare this process for the work, and return the work's function with its table.
 
         Raises:
             InputError: the code of Emu is another one here.
@@ -76,12 +76,12 @@ class TaskWork:
 
 
 def by_value(thing: object) -> bytes:
-    """Return a thing as bytes; code of users goes along, as other machines lack it."""
+    """Return an object pickled to bytes, with the user's code by value."""
     return pickled_by_value(thing, user_modules())
 
 
 def _pickled_error(error: Exception) -> bytes:
-    """Return an error as bytes; that of a bug has its traceback as a note, and one that cannot be sent becomes a `RunError`."""
+    """Return an error pickled to bytes; one that cannot be pickled becomes a `RunError`."""
     if not isinstance(error, EmuError):
         error.add_note("".join(traceback.format_exception(error)))
     try:

@@ -1,4 +1,4 @@
-"""The process in which Ray lives while it does tasks: `launch.ray.process` runs it as a script.
+"""The process that hosts Ray for a pool of tasks: `launch.ray.process` runs it as a script.
 
 It gets jobs through a pipe, has Ray do each as a task, and sends back the results as they come. It knows nothing of Emu: the
 work is a pickled function of a pickled job that returns how the job ended and its pickled result. As this is `__main__`,
@@ -40,14 +40,14 @@ Task = tuple[int, str, bytes]  # a job as Ray does it: its number, its name on R
 
 
 def _do(sent: list[Any], job: bytes) -> Any:
-    """Do a job; the first one in a process of Ray fetches the work."""
+    """Run a job in a Ray worker, which fetches the work once."""
     if not _WORK:
         _WORK.append(pickle.loads(ray.get(sent[0])))
     return _WORK[0](job)
 
 
 class Tasks:
-    """The tasks of one work.
+    """The running Ray tasks of one work.
 
     Args:
         pipe: The connection to the process that asks.
@@ -69,7 +69,7 @@ class Tasks:
         ended.add_done_callback(lambda done: self._ended.put((task, tries, done)))
 
     def _send_results(self) -> None:
-        """Send the result of each task as it ends, and start again those whose process or node is lost."""
+        """Send the result of each task as it ends, and restart tasks whose process or node was lost."""
         while True:
             task, tries, ended = self._ended.get()
             error = ended.exception()
@@ -86,7 +86,7 @@ class Tasks:
                 self._send(task, "lost", str(error).strip().splitlines()[-1].encode(), tries)
 
     def _look(self, after_s: float) -> None:
-        """Note the nodes that are lost, also those on which no task ran, if the last look was so many seconds ago."""
+        """Check for lost nodes, if the last check was at least `after_s` seconds ago."""
         if time.monotonic() >= self._look_at_s or not after_s:
             with suppress(Exception):  # whatever Ray raises where its head is gone; then each task ends with that error
                 self._lost |= _lost_nodes() - self._lost_before
@@ -99,7 +99,7 @@ class Tasks:
 
 
 def _lost_nodes() -> set[str]:
-    """Return the nodes that are lost; Ray itself notices it late."""
+    """Return the nodes that do not answer, which Ray itself notices late."""
     nodes = _nodes()
     with ThreadPoolExecutor(_PROBES) as threads:
         there = [*threads.map(lambda node: node["Alive"] and _answers(node), nodes)]
@@ -107,7 +107,7 @@ def _lost_nodes() -> set[str]:
 
 
 def _answers(node: dict[str, Any]) -> bool:
-    """Return whether a node answers."""
+    """Return whether a node accepts a connection."""
     with suppress(OSError):
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _ANSWER_S).close()
         return True
@@ -115,7 +115,7 @@ def _answers(node: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    """Do tasks until the pipe ends."""
+    """Run tasks until the pipe is closed."""
     pipe = Connection(int(sys.argv[1]))
     if join_or_start(pipe) is None:
         return

@@ -1,4 +1,4 @@
-"""Reports in parts: figures, which are lines of a text, key figures of a page, or both; the sections and blocks of a page."""
+"""Building blocks of reports: facts, which are text lines, key figures of a page, or both; sections and blocks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class KeyFigure:
 
 
 class Fact(NamedTuple):
-    """A figure of a report: a line of its text, a key figure of its page, or both."""
+    """One fact of a report, shown as a line of text, as a key figure of a page, or as both."""
 
     label: str  # the label of the line
     text: str | None  # the text after the label; None: the text report has no such line
@@ -28,7 +28,7 @@ class Fact(NamedTuple):
 
 
 class ColouredPart(NamedTuple):
-    """A part of a chart that has a colour of its own: a segment of a bar, or an entry of a legend."""
+    """A named and coloured part of a chart: a segment of a bar, or an entry of a legend."""
 
     name: str
     colour: str
@@ -64,12 +64,12 @@ _FIRST = ("step_time_s", "mfu", "tokens_per_s", "compute_s", "exposed_comm_s", "
 
 
 def fact_lines(facts: Iterable[Fact]) -> list[str]:
-    """Return the lines of a report's text: one for each figure that has a text."""
+    """Return the text lines of a report: one for each fact that has a text."""
     return [f"{fact.label:<{_LABEL}}{fact.text}" for fact in facts if fact.text is not None]
 
 
 def key_figures(facts: Iterable[Fact]) -> list[KeyFigure]:
-    """Return the key figures of a page: the step time, how fast that is, its parts, memory, then the others."""
+    """Return the key figures of a page in order: step time, rate, parts, memory, then the others."""
     found = [fact.figure for fact in facts if fact.figure is not None]
     return sorted(found, key=lambda figure: _FIRST.index(figure.name) if figure.name in _FIRST else len(_FIRST))
 
@@ -80,7 +80,7 @@ def table_block(columns: Sequence[Column[R]], rows: Sequence[R]) -> Block:
 
 
 def sentences(lines: Sequence[str]) -> Block:
-    """Return sentences as a part of a page: one as a paragraph, several as a list."""
+    """Return sentences as a block of a page: a paragraph for one, a list for several."""
     return Block(template="words.html", lines=lines)
 
 

@@ -1,4 +1,4 @@
-"""Pages of pictures: a figure with a title, the width and the lines of text, labels beside one another, and the PNG file."""
+"""Drawing pages with matplotlib: figures with titles, wrapped text, spread labels, and picture files."""
 
 import io
 import re
@@ -37,7 +37,7 @@ _GIVEN: ContextVar[Axes | None] = ContextVar("axes that the next page is drawn i
 
 
 class ShownAxes(Axes):
-    """Axes that a notebook shows as their whole figure, although pyplot does not know them."""
+    """Matplotlib axes that a notebook shows as their whole figure."""
 
     def _repr_png_(self) -> bytes:
         owner = self.get_figure(root=True)
@@ -46,10 +46,10 @@ class ShownAxes(Axes):
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook shows, and so its axes."""
+    """A matplotlib figure that a notebook shows, and whose axes are shown too."""
 
     def add_subplot(self, *args: Any, **kwargs: Any) -> Any:
-        """Return new axes; arguments as matplotlib has them."""
+        """Return new axes of the class `ShownAxes`; arguments as in matplotlib."""
         return super().add_subplot(*args, **{"axes_class": ShownAxes, **kwargs})
 
     def _repr_png_(self) -> bytes:
@@ -72,7 +72,7 @@ def picture_bytes(figure: Figure, kind: str, dpi: float | Literal["figure"] = "f
 
 @contextmanager
 def drawing_into(axes: Axes) -> Iterator[None]:
-    """While the context lasts, draw the next page into the given axes of the user's figure, not into a figure of its own."""
+    """Draw the next page into the user's axes instead of a new figure, while the context lasts."""
     before = _GIVEN.set(axes)
     try:
         yield
@@ -104,7 +104,7 @@ def new_page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
 
 
 def add_legend(figure: Figure, axes: Axes, ncols: int, handles: Sequence[Artist] | None = None, size_pt: float = 8.0) -> None:
-    """Write the legend of a page below its drawing; inside the axes where these are given by `drawing_into`.
+    """Write the legend of a page below its drawing, or inside the user's axes.
 
     Args:
         figure: The page.
@@ -150,7 +150,7 @@ def dress(axes: Axes, below: str, beside: str = "", grid: Literal["both", "y"] |
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure as a file of PNG, SVG or PDF, as its ending says.
+    """Write the figure to a PNG, SVG or PDF file, by its ending.
 
     Raises:
         WriteError: the file cannot be written.
@@ -180,7 +180,7 @@ def wrap(text: str, size_pt: float, wide_in: float, weight: str = "normal") -> l
 
 
 def _pieces(text: str, size_pt: float, wide_in: float, weight: str) -> Iterable[str]:
-    """Yield the parts of a text that stay on one line; a part that is too long for a line is given letter by letter."""
+    """Yield the pieces of a text that must not be broken; a piece too long for a line is yielded letter by letter."""
     for piece in _BREAKS.split(text):
         yield from [piece] if text_width_pt(piece.rstrip(), size_pt, weight) <= 72 * wide_in else piece
 
@@ -192,7 +192,7 @@ def text_width_pt(text: str, size_pt: float, weight: str = "normal") -> float:
 
 
 def spread_apart(places: F64, apart: float) -> F64:
-    """Return sorted places moved so that neighbours are at least `apart` apart, with the least sum of squared moves."""
+    """Return sorted positions moved by the least squares so that neighbours are at least `apart` apart."""
     steps = apart * np.arange(len(places))
     moved: F64 = isotonic_regression(places - steps).x + steps
     return moved

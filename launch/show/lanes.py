@@ -26,7 +26,7 @@ from launch.show.limits import MOST_LINKS, MOST_RANKS
 
 
 class Lane(NamedTuple):
-    """A row of a timeline: the spans of one stream of a rank, or of one link; times are in ticks."""
+    """A row of a timeline: the time spans (ticks) of one stream of a rank, or of one link."""
 
     owner: str  # "rank 3" or "links"
     stream: str  # "compute", "compute on stream 1", the axis of a group, or the link
@@ -51,7 +51,7 @@ def lanes(trace: Trace, replayed: ReplayGraph, timeline: Timeline, topology: Top
 
 
 class RepresentativeRank(NamedTuple):
-    """A rank that is shown for all ranks of its stage that have equal events."""
+    """A rank that is shown for all ranks of its stage with equal events."""
 
     row: int  # rank of the trace
     rank: int  # rank of the run
@@ -81,7 +81,7 @@ def representatives(timed: TimedTrace) -> list[RepresentativeRank]:
 
 
 def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
-    """Yield few enough lanes for a person to read: those of all ranks if there are 32 at most, else one rank a role and stage.
+    """Yield few enough lanes to read: all ranks if they are at most 32, else one rank for each role and stage.
 
     The lanes of the busiest links follow, one for links that are equal by symmetry. There are no links where the messages of
     collectives were not timed one by one.
@@ -102,7 +102,7 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
 
 
 def lanes_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming: Arrivals, rank: int) -> Iterator[Lane]:
-    """Yield the lanes of one rank: one for each stream of computation, then one for each axis of communication.
+    """Yield the lanes of one rank: its computation streams, then one for each axis of communication.
 
     A span of communication begins when all members of the group have come to the request.
     """

@@ -1,4 +1,4 @@
-"""Progress of what takes long: nowhere by default; on stderr for the command line; by a callback of the user's.
+"""Progress of long operations: silent by default, on stderr for the command line, or by a user's callback.
 
 On a terminal it is a bar, with the rows that are known above it. Elsewhere it is a line for each row that is known, and a line
 whenever nothing was said for four seconds, so that a busy machine is not silent for more than five. Nothing is shown in the
@@ -36,7 +36,7 @@ _REPORTER: ContextVar[Reporter] = ContextVar("reporter", default=_silent)
 
 @contextmanager
 def progress(report: Callable[[str, int, int | None], None]) -> Iterator[None]:
-    """Call a function with the progress of what is asked for within the context.
+    """Call a function with the progress of operations within the context.
 
     Args:
         report: A function of the label of what is done, the number of its parts that are done, and the number of all of them;
@@ -101,7 +101,7 @@ def _on_stderr(label: str, total: int | None, state: State) -> AbstractContextMa
 
 @contextmanager
 def _logged(label: str, total: int | None, state: State) -> Iterator[Advance]:
-    """Log a line for each advance that says what is known, and one whenever four seconds have passed without."""
+    """Log a line for each advance with a text, and at least every four seconds."""
     lines, over = _ProgressLines(label, total, state), threading.Event()
     watcher = threading.Thread(target=lines.watch, args=(over,), daemon=True)
     watcher.start()
@@ -113,7 +113,7 @@ def _logged(label: str, total: int | None, state: State) -> Iterator[Advance]:
 
 
 class _ProgressLines:
-    """The lines that tell how far something is; none in the first two seconds.
+    """The progress lines of one operation, none in the first two seconds.
 
     Args:
         label: The text that says what is done.
@@ -128,33 +128,33 @@ class _ProgressLines:
         self._next_s = self._first_s  # when a line is due
 
     def advance(self, known: str = "") -> None:
-        """Count one part as done, and log what is known of it, if there are words for this."""
+        """Count one part as done, and log `known` if it is not empty."""
         with self._lock:
             self._done += 1
             if known and time.monotonic() >= self._first_s:
                 self._say(f": {known}")
 
     def watch(self, over: threading.Event) -> None:
-        """Log a line whenever one is due, until all is done."""
+        """Log a line whenever one is due, until the operation is over."""
         while not over.wait(max(0.0, self._next_s - time.monotonic())):
             with self._lock:
                 if time.monotonic() >= self._next_s:
                     self._say(f": {self._state()}" if self._state else self._so_far())
 
     def _so_far(self) -> str:
-        """Return the time that has passed in words; nothing in the first four seconds."""
+        """Return the elapsed time as text; empty in the first four seconds."""
         took_s = time.monotonic() - self._began_s
         return "" if took_s < SILENCE_S else f": {took_s:.0f} s so far"
 
     def _say(self, known: str) -> None:
-        """Log a line: the label, how much is done, and what is known."""
+        """Log a line with the label, the count and the given text."""
         count = "" if self._total is None or not self._done else f": {self._done} of {self._total}"
         _log.info(self._label + count + known)
         self._next_s = time.monotonic() + SILENCE_S
 
 
 def itself(item: T) -> T:
-    """Return the item: for `with_progress`, where each item is itself a row of the answer."""
+    """Return the item itself, as the text function of `with_progress` for items that are rows."""
     return item
 
 

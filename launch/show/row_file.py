@@ -1,4 +1,4 @@
-"""Answers and their rows for other programs: JSON; CSV, or a line of JSON for each row, written as rows become known."""
+"""Answers for other programs: JSON of an answer, and CSV or JSON lines of its rows, written as rows become known."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ _TAKE: ContextVar[Take | None] = ContextVar("takes each row as soon as it is kno
 
 
 def row_known(row: object) -> None:
-    """Report a row of an answer as soon as it is known: give it to the function that `rows_to` has set, if there is one."""
+    """Report a row as soon as it is known, to the function that `rows_to` has set."""
     take = _TAKE.get()
     if take is not None:
         take(row)
@@ -56,7 +56,7 @@ def rows_to(take: Take) -> Iterator[None]:
 
 
 def csv_text(rows: Sequence[object]) -> str:
-    """Return rows as CSV under a head; a field of a field has a dot in its name, and a row without a column leaves it empty."""
+    """Return rows as CSV with a header; nested fields have dotted names."""
     cells = [dict(_cells(plain(row))) for row in rows]
     text = io.StringIO()
     lines = csv.DictWriter(text, dict.fromkeys(name for row in cells for name in row), lineterminator="\n")
@@ -80,12 +80,12 @@ def json_line(row: object) -> str:
 
 
 def rows_text(rows: Sequence[object], ending: str) -> str:
-    """Return rows as the content of a file: CSV if its ending is .csv, else a line of JSON for each row."""
+    """Return rows as file content: CSV for the ending .csv, else one line of JSON for each row."""
     return csv_text(rows) if ending == ".csv" else "".join(f"{json_line(row)}\n" for row in rows)
 
 
 class RowFile:
-    """The rows that are known so far, on their way to a file or to stdout.
+    """The writer of rows to a file or to stdout while they become known.
 
     A file is written whole, at most once a second and at the end, so that a crash leaves what was known a second before.
 
@@ -99,7 +99,7 @@ class RowFile:
         self._failed: WriteError | None = None
 
     def add(self, row: object) -> None:
-        """Add a row that has become known, and write the file if it is time; `finish` reports a failure to write."""
+        """Add a known row, and write the file if a second has passed."""
         self._rows.append(row)
         if self._path == STDOUT:
             self._print(json_line(row))
@@ -111,7 +111,7 @@ class RowFile:
             self._next_s = time.monotonic() + _PAUSE_S
 
     def save_known(self) -> None:
-        """Write the rows that are known where the answer is not, as after Ctrl-C; none: write nothing.
+        """Write the rows so far if the answer was not completed, as after Ctrl-C; nothing if there are none.
 
         Raises:
             WriteError: the file cannot be written.
@@ -120,7 +120,7 @@ class RowFile:
             self._save()
 
     def finish(self, rows: Sequence[object]) -> None:
-        """Add the rows of the answer that no one has given yet, and write the file.
+        """Add the rows of the answer that were not added yet, and write the file.
 
         Raises:
             WriteError: the file cannot be written.
@@ -131,7 +131,7 @@ class RowFile:
             self._save()
 
     def _save(self) -> None:
-        """Write the file with all rows that are known.
+        """Write the file with all rows so far.
 
         Raises:
             WriteError: it cannot be written.

@@ -1,4 +1,4 @@
-"""The parts of a step (computation, exposed communication, bubble, straggling), and the colour of each in all pictures."""
+"""The parts of a step (computation, exposed communication, bubble, straggling), and their colours in pictures."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
@@ -25,7 +25,7 @@ MEANS_TOLD = "means over all ranks, which add up to the step"
 
 
 def means_of(step: ComparedStep) -> MeanParts:
-    """Return the parts by which a step is compared with others."""
+    """Return the parts of a step as means over ranks, for comparisons with other steps."""
     assert step.mean_over_ranks is not None, "with_means gives a step what tables of several need"
     return step.mean_over_ranks
 
@@ -36,7 +36,7 @@ def exposed_axes(steps: Iterable[PartTimes]) -> list[str]:
 
 
 def axes_in_order(axes: Iterable[str]) -> list[str]:
-    """Return each axis once: those of a plan in the order of a plan, then the others by name."""
+    """Return the distinct axes: those of a plan in its order, then the others by name."""
     found = sorted(set(axes))
     return [axis for axis in _PLAN if axis in found] + [axis for axis in found if axis not in _PLAN]
 
@@ -47,7 +47,7 @@ def part_column(head: str, value: Callable[[MeanParts], float], unit: str = "") 
 
 
 def exposed_columns(steps: Sequence[R], name: Callable[[str], str], unit: str = "") -> list[Column[R]]:
-    """Return a column of exposed communication for each axis that has any in one of the steps."""
+    """Return a table column of exposed communication for each axis that has any."""
 
     def column(axis: str) -> Column[R]:
         return part_column(name(axis), lambda of: of.exposed_comm_by_axis_s.get(axis, 0.0), unit)
@@ -77,7 +77,7 @@ def colours_of(axes: Sequence[str]) -> dict[str, str]:
 
 
 def step_parts(steps: Sequence[PartTimes]) -> list[StepPart]:
-    """Return the parts of several steps, without parts that are below a thousandth of the longest step in all of them."""
+    """Return the parts of several steps; parts below a thousandth of the longest step are left out."""
     exposed = [
         (f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))
         for axis, colour in colours_of(exposed_axes(steps)).items()

@@ -13,7 +13,7 @@ from rich.text import Text
 
 
 class StateColumn(ProgressColumn):
-    """The column that says in words how far the work is."""
+    """A progress column that shows a text about the state of the work."""
 
     max_refresh = 1.0  # seconds between two questions
 
@@ -30,7 +30,7 @@ class StateColumn(ProgressColumn):
 def terminal_bar(
     label: str, total: int | None, state: Callable[[], str] | None, patience_s: float
 ) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on stderr while the context lasts, and yield the function that advances it by one.
+    """Show a progress bar on stderr while the context lasts, and yield the function that advances it.
 
     What the function is given to say is printed above the bar.
 

@@ -48,7 +48,7 @@ def picture(topology: Topology, facts: Summary) -> Figure:
 
 
 def _head(figure: Figure, axes: Axes, name: str, facts: str, above_pt: float) -> None:
-    """Write the name and the figures of a topology above its drawing, and make the page as much higher as their lines need.
+    """Write the name and facts of a topology above its drawing, and enlarge the page for their lines.
 
     Args:
         figure: The page.
@@ -119,14 +119,14 @@ def _line_handles(topology: Topology, between: set[int] | None) -> list[Line2D]:
 
 
 def _tier(tier: LinkClass, cables: int, one_way: int) -> str:
-    """Return a tier in words, such as `NPU to LRS: 64 cables, 56 GB/s, 300 ns each way`."""
+    """Return a tier of cables as text, such as `NPU to LRS: 64 cables, 56 GB/s, 300 ns each way`."""
     joined = f"{cables:,} cable{'s' * (cables != 1)}" if cables else ""
     single = f"{one_way:,} link{'s' * (one_way != 1)} one way" if one_way else ""
     return f"{tier.title}: {' and '.join(filter(None, (joined, single)))}, {tier.rate}{' each way' if cables else ''}"
 
 
 def _mark_handles(topology: Topology) -> list[Line2D]:
-    """Return a mark of the legend for NPUs and for each kind of switch; none where there are no switches."""
+    """Return the legend marks for NPUs and each kind of switch; empty if there are no switches."""
     names, colours = Counter(switch_names(topology)), switch_colours(topology)
     marks = [(NPU, "o", "NPU", topology.n_npus), *((colours[name], "s", name, names[name]) for name in names)]
     return [
@@ -137,7 +137,7 @@ def _mark_handles(topology: Topology) -> list[Line2D]:
 
 
 def _legend(figure: Figure, handles: list[Line2D]) -> None:
-    """Write the legend below the drawing, in two columns where both fit, and make the page higher by it."""
+    """Write the legend below the drawing, and enlarge the page for it."""
     if not handles:
         return
     wide_in = [0.6 + text_width_pt(str(handle.get_label()), _LEGEND_PT) / 72 for handle in handles]

@@ -122,7 +122,7 @@ def _lay(plan: HpnPlan, src: I64, dst: I64, port: I64, pick: _Pick) -> Routes:
 
 
 def _upper_stages(plan: HpnPlan, pick: _Pick, ends: tuple[I64, I64, I64], outside: Bool) -> tuple[list[I64], I64]:
-    """Return the links of each stage between the ToRs of two NICs, and the port of the second NIC that they lead to."""
+    """Return the links of each stage between the ToRs of two NICs, and the port of the second NIC that they reach."""
     src, dst, port = ends
     tor, twin = plan.tor_of(src, port), plan.tor_of(dst, port)
     rises = outside & (tor != twin)

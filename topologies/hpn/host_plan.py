@@ -29,7 +29,7 @@ Joins = Literal["plane", "rail", "all"]  # an Agg joins the ToRs of one plane; o
 
 @dataclass(frozen=True)
 class HpnRates(SwitchAdding):
-    """The rates of links in bytes per second one way, the latency of a hop, and whether NVSwitches add."""
+    """The rates of HPN's links (B/s, one way), the latency of a hop, and whether NVSwitches add."""
 
     nvlink: Bandwidth = 200e9  # all NVLinks of a GPU together: 400 GB/s both ways (9, H800; printed there as Gb/s)
     port: Bandwidth = 25e9  # one of the two ports of a NIC: 200 Gb/s (3)
@@ -106,7 +106,7 @@ class HpnPlan:
 
     @cached_property
     def share(self) -> int:
-        """The number of ports of a Core for each pod, so that a group's uplinks are divided evenly over the fewest Cores."""
+        """The number of ports of a Core for each pod."""
         return max(s for s in range(1, _PORTS // self.sizes[0] + 1) if self.aggs * self.up % s == 0)
 
     @property
@@ -116,7 +116,7 @@ class HpnPlan:
 
     @property
     def active(self) -> int:
-        """The number of hosts that take jobs."""
+        """The number of hosts that take jobs, without backup hosts."""
         return prod(self.sizes[:3])
 
     @property
@@ -136,7 +136,7 @@ class HpnPlan:
 
     @property
     def tier2(self) -> int:
-        """The number of Aggs of all pods; 0 if there is a single segment."""
+        """The number of Agg switches of all pods; 0 if there is a single segment."""
         return self.sizes[0] * self.groups * self.aggs if self.segments > 1 else 0
 
     @property
@@ -234,10 +234,10 @@ def _diameter(plan: HpnPlan) -> int:
 
 
 def _bisection(plan: HpnPlan) -> float | None:
-    """Return the bytes per second, one way, over the least of the cuts that halve a dimension of even size.
+    """Return the bisection bandwidth (B/s, one way) over the least cut that halves a dimension; None if there is none.
 
-    None where there is no such cut: no size is even, or backup hosts or an odd number of pods make the halves unequal. None
-    also where one segment has all hosts, with one GPU each.
+    There is none if no size is even, if backup hosts or an odd number of pods make the halves unequal, or if one segment has
+    all hosts with one GPU each.
     """
     pods, segments, _, rails = plan.sizes
     rates = plan.rates

@@ -47,7 +47,7 @@ def draw(plan: HpnPlan) -> Drawing:
 
 
 def _tors(plan: HpnPlan, pitch: float) -> F64:
-    """Return the places of ToRs: each pair is over the middle of the rails that it serves."""
+    """Return the drawing positions of ToRs: each pair is above the middle of its rails."""
     segment, pair, plane = np.unravel_index(np.arange(plan.tors), (plan.segments, plan.sets, 2))
     served = plan.sizes[3] // plan.sets
     x = segment * pitch + (pair * served + (served - 1) / 2) * _PITCH
@@ -75,7 +75,7 @@ def _boxes(plan: HpnPlan) -> tuple[Box, ...]:
 
 
 def place(plan: HpnPlan, n_ranks: int, faulty: I64) -> I64:
-    """Return the GPUs that a job of any size may have, in order.
+    """Return the GPUs for a job in order; a backup host of the segment replaces a host with a faulty GPU.
 
     A host with a faulty GPU is left out as a whole. A backup host of its segment takes its place, and its ranks, while there is
     one; else the next host does.
@@ -140,7 +140,7 @@ def _repair(plan: HpnPlan, whole: Topology, broken: FailedParts, ranks: int, was
 
 
 def _dims(plan: HpnPlan) -> tuple[int, ...]:
-    """Return the dims of the numbering; backup hosts come last, so that with them there are only hosts and GPUs."""
+    """Return the dims of the NPU numbering; with backup hosts, only hosts and GPUs."""
     pods, segments, hosts, rails = plan.sizes
     if plan.backup:
         return plan.hosts, rails
@@ -177,7 +177,7 @@ def _bill(plan: HpnPlan) -> dict[str, int]:
 
 
 def _assumptions(plan: HpnPlan) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     nvlink, port, uplink = map(format_bandwidth, (plan.rates.nvlink, plan.rates.port, 2 * plan.rates.port))
     relayed = "a message to another rail goes over NVLink to the GPU of its host that is on it, which relays (Fig. 11)"
     risen = "a message to another rail goes through an Agg, within a segment too"
@@ -215,7 +215,7 @@ def _path_words(plan: HpnPlan) -> tuple[str, ...]:
 
 
 def _core(plan: HpnPlan) -> str:
-    """Return the sentence that says how pods are joined."""
+    """Return the sentence on how pods are joined."""
     hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
     return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"
 

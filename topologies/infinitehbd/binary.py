@@ -76,7 +76,7 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
 
 
 def _rules(plan: OcstrxPlan, turn_fs: int) -> tuple[str, ...]:
-    """Return the sentences that say how messages take fibres, and what the topology leaves out."""
+    """Return sentences on how messages use fibres, and on what the topology leaves out."""
     return (
         f"all paths of a bundle are links here, but it lights one at a time and takes {format_time(seconds(turn_fs))} to turn "
         "(60-80 us, 5.1)",
@@ -188,7 +188,7 @@ def _route(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _needs(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
-    """Return [P, 2K] the bundles that each message needs in both nodes, -1 for none, and [P, 2K] their states."""
+    """Return [P, 2K] the transceiver bundles that each message needs (-1: none), and [P, 2K] their states."""
     way, which = _way(plan, src, dst, key), bundles(plan)
     switches, wanted = [], []
     for walk, (lit, state) in zip((way.out, way.into), way.ends, strict=True):

@@ -33,7 +33,7 @@ class OcstrxRates:
 
 @dataclass(frozen=True)
 class OcstrxPlan:
-    """The sizes and rates of an InfiniteHBD, whose nodes are numbered ToR by ToR, as the DCN has them."""
+    """The sizes and rates of an InfiniteHBD; nodes are numbered ToR by ToR."""
 
     name: str
     dims: tuple[int, ...]  # domains, ToRs of a domain, nodes of a ToR, GPUs of a node

@@ -28,7 +28,7 @@ LOOPBACK = 0
 
 
 def bundle(plan: OcstrxPlan, away: ArrayLike) -> tuple[I64, I64]:
-    """Return the bundle of a node and its state that light the fibre to another node; (-1, -1) if there is no such fibre.
+    """Return the bundle of a node, and its state, that activate the fibre to another node; (-1, -1) if there is none.
 
     The fibres of a side are paired, nearest first, so that a node can use any fibre of one side with any of the other. If K is
     odd, the two farthest share the last bundle.
@@ -47,13 +47,13 @@ def bundle(plan: OcstrxPlan, away: ArrayLike) -> tuple[I64, I64]:
 
 
 def bundles(plan: OcstrxPlan) -> I64:
-    """Return [K] the numbers of the bundles of a node that are OCSTrx; its other bundles are copper."""
+    """Return [K] the numbers of a node's bundles that are OCSTrx; the other bundles are copper."""
     away = np.array(plan.reach)
     return np.unique(bundle(plan, np.concatenate((away, -away)))[0])
 
 
 def blocked_distance(plan: OcstrxPlan) -> int:
-    """Return the distance of the two fibres, one up and one down, that share a bundle, so that no node can use both.
+    """Return the distance of the two fibres, up and down, that share a bundle, so that a node can use only one; 0 if none.
 
     0 for none.
     """
@@ -61,7 +61,7 @@ def blocked_distance(plan: OcstrxPlan) -> int:
 
 
 def fibres(plan: OcstrxPlan) -> I64:
-    """Return [F, 2] the two places on the line that each fibre of a bundle of OCSTrx joins, whether the fibre is lit or not.
+    """Return [F, 2] the two places on the line that each fibre joins, in use or not.
 
     These are all fibres of the K-hop ring or line.
     """
@@ -72,7 +72,7 @@ def fibres(plan: OcstrxPlan) -> I64:
 
 
 def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
-    """Return the bundles and their states that join two places of the line: at `src`, and at `dst`; -1 if no fibre joins them.
+    """Return the bundles and states that join two places of the line, at `src` and at `dst`; -1 if no fibre joins them.
 
     A place needs a reconfiguration between two rounds that take one bundle in two states.
 
@@ -88,7 +88,7 @@ def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64,
 
 
 def deploy(plan: OcstrxPlan) -> I64:
-    """Return [n] the node at each place of the line: first nodes of all ToRs, then second ones, and so on (Algorithm 3)."""
+    """Return [n] the node at each place of the line: the first nodes of all ToRs, then the second ones (Algorithm 3)."""
     return np.arange(plan.nodes).reshape(-1, plan.tor).T.ravel()
 
 
@@ -137,7 +137,7 @@ def groups(plan: OcstrxPlan, sound: Bool, constraints: int) -> I64:
 
 
 def orchestrate(plan: OcstrxPlan, faulty: I64, job: int) -> I64:
-    """Return [G, m] the nodes of each TP group of a job, under as many constraints as it allows (InfiniteHBD Algorithm 5).
+    """Return [G, m] the nodes of each TP group of a job, with as few ToR crossings as possible (Algorithm 5).
 
     Every p consecutive groups make a CP group. Groups that share all their ToRs come first, then the others, by ToR.
 
@@ -162,7 +162,7 @@ def orchestrate(plan: OcstrxPlan, faulty: I64, job: int) -> I64:
 
 
 def search(plan: OcstrxPlan, sound: Bool, wanted: int) -> tuple[int, int]:
-    """Return the largest number of constraints that leaves room for some groups, and how many were tried (Algorithm 5).
+    """Return the largest number of constraints that still leaves room for `wanted` groups, and the number of tries.
 
     Args:
         plan: The sizes.
@@ -195,7 +195,7 @@ def usable_gpus(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
 
 
 def _in_order(plan: OcstrxPlan, found: I64) -> I64:
-    """Return groups of nodes in the order in which jobs take them: first those that share all their ToRs with other groups."""
+    """Return groups of nodes in the order in which jobs use them: groups that share all their ToRs first."""
     _, which, alike = np.unique(found // plan.tor, axis=0, return_inverse=True, return_counts=True)
     return found[np.lexsort((found[:, 0], alike[which.ravel()] < plan.tor))]
 
@@ -220,7 +220,7 @@ def cross_tor(plan: OcstrxPlan, found: I64) -> float:
 
 
 def bundle_states(plan: OcstrxPlan, groups: I64) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
-    """Return the bundle and its state [G, m - 1] to the left of all nodes but the first, and to the right of all but the last.
+    """Return the bundle and state [G, m - 1] towards the left neighbour, and towards the right neighbour, in each group.
 
     Each joins two neighbouring nodes of a group.
     """
@@ -239,7 +239,7 @@ def settings(plan: OcstrxPlan, groups: I64) -> I64:
 
 
 def rings(plan: OcstrxPlan, groups: I64) -> tuple[I64, I64]:
-    """Return the GPUs of all rings in order, and the bundle by which the ring leaves each: -1 where it goes to another node.
+    """Return the GPUs of all rings in order, and the bundle by which the ring leaves each; -1 if it leaves the node.
 
     Nodes without a group come last, each a ring of its own.
 

@@ -121,18 +121,18 @@ def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedPart
 
 
 def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topology:
-    """Return the machine with rings around some nodes; where there are none, it is as it was."""
+    """Return the machine with rings activated around the given nodes; unchanged if there are none."""
     return replace(light(nodes), name=f"{whole.name}, rings lit around node {'+'.join(map(str, nodes))}") if nodes else whole
 
 
 def _passed(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
-    """Return the nodes that rings are lit around: those with a failed GPU, where any of them belongs to the job."""
+    """Return the nodes that rings must bypass: those with a failed GPU, if any of them belongs to the job."""
     failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
     return tuple(sorted(failed)) if failed & set((whole.place(ranks) // plan.gpus).tolist()) else ()
 
 
 def _bill(plan: OcstrxPlan, kinds: I64) -> dict[str, int]:
-    """Return the bill: fibres lit or not, and two copper cables of 200 GB/s for each bundle that is not of OCSTrx (Table 8)."""
+    """Return the bill of parts: fibres in use or not, and two copper cables for each bundle without OCSTrx (Table 8)."""
     lit = np.bincount(kinds, minlength=5).tolist()
     parts = {
         "NPU": plan.npus,
@@ -160,7 +160,7 @@ def _assumptions(plan: OcstrxPlan) -> tuple[str, ...]:
 
 
 def _dcn_text(plan: OcstrxPlan) -> str:
-    """Return what the DCN is, in words."""
+    """Return a description of the data-centre network (DCN)."""
     if not plan.taper:
         return "is one switch that never blocks"
     above = f"1/{plan.taper} of its GPUs' bandwidth"
@@ -168,7 +168,7 @@ def _dcn_text(plan: OcstrxPlan) -> str:
 
 
 def _rules(plan: OcstrxPlan, faulty: int, found: int) -> tuple[str, ...]:
-    """Return the sentences that say which rings are lit and how messages travel."""
+    """Return sentences on which rings are active and how messages travel."""
     apart = f"the fibres {plan.reach[-1]} up and {plan.reach[-1]} down the line share a bundle, so a ring uses one of them"
     return (
         f"{found} rings of {plan.tp} GPUs are lit; all other nodes, {faulty} of them faulty, are looped, and take no job",
@@ -179,7 +179,7 @@ def _rules(plan: OcstrxPlan, faulty: int, found: int) -> tuple[str, ...]:
 
 
 def _route(plan: OcstrxPlan, places: I64, joined: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Return routes by the ring to a neighbour, and to others by the DCN, node n R, where helpers are too."""
+    """Return routes over the ring to a neighbour, and over the DCN to other nodes."""
     place, goal = (places[np.where(end < plan.npus, end, 0)] for end in (src, dst))
     (first, size), (other, _) = (_ring_of(plan, joined, at) for at in (place, goal))
     ringed = (np.maximum(src, dst) < plan.npus) & (first == other)
@@ -234,7 +234,7 @@ _Plan = tuple[OcstrxPlan, RingSettings]
 
 
 def _invariants(lit: _Plan) -> Invariants:
-    """Return the invariants: every GPU has a link to each side, whatever the rings are, and one to the DCN."""
+    """Return the invariants: every GPU has a link to each side and one to the DCN."""
     npus, rates, tors = lit[0].npus, lit[0].rates, lit[0].tors if lit[0].taper else 0
     return Invariants(
         4 * npus + 2 * tors,

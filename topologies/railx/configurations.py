@@ -79,7 +79,7 @@ def _variant(
 
 
 def _assumptions(system: System, vcs: int) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     hardware = system.hardware
     mesh, port = map(format_bandwidth, (system.mesh_rate, hardware.bandwidth))
     inside, between = (format_time(seconds(t)) for t in (hardware.latency, hardware.optical))
@@ -184,7 +184,7 @@ _HYPERX_EXAMPLES = ("m=2,n=2", "m=2,n=1,k=2", "m=1,n=7", "m=4,n=1,a=4", "m=3,n=2
 
 
 def _hyperx(m: int, n: int, a: int, hardware: Hardware) -> System:
-    """Return the system whose rows and columns of nodes are joined all to all."""
+    """Return the system in which all nodes of a row or column are joined to one another."""
     r = m * n
     if r % a:
         raise must_be(NAME, "a", f"a divisor of m n = {r}", a, _other_a(r))

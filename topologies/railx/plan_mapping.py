@@ -109,7 +109,7 @@ def _counted(mapped: MappedSystem) -> list[str]:
 
 
 def _needs(system: System, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
-    """Return [P, any] the switches that messages need, -1 for none, and their states, which are the dimensions of a set.
+    """Return [P, any] the optical switches that messages need (-1: none), and their states.
 
     A switch here is all OCSes that join the nodes of one set of dimensions: nodes that differ in these dimensions alone.
     """
@@ -131,7 +131,7 @@ def _needs(system: System, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
 
 
 def _sets(system: System) -> Iterator[tuple[int, list[tuple[RailGroup, int]]]]:
-    """Yield each set of dimensions that share rails, with its axis: its dimensions, and the strides of their digits."""
+    """Yield each set of dimensions that share rails, with its axis, and the strides of their digits."""
     for axis, groups in enumerate(system.placed):
         members = list[tuple[RailGroup, int]]()
         for i, group in enumerate(groups):
@@ -153,7 +153,7 @@ def _invariants(mapped: MappedSystem) -> Invariants:
 
 
 def _group(use: tuple[str, int, int, bool]) -> RailGroup:
-    """Return the rails of a dimension: an all-to-all for expert parallelism where there can be one, else a ring."""
+    """Return the rails of a dimension: all-to-all for expert parallelism if possible, else a ring."""
     axis, nodes, rails, shares = use
     joined = axis == _MESHED and nodes not in NONE and nodes > 1 and rails % (nodes - 1) == 0
     wiring: Literal["ring", "complete"] = "complete" if joined else "ring"

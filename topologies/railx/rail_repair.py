@@ -91,7 +91,7 @@ def subnetworks(rows: int, columns: int, faults: I64) -> list[_Grid]:
 
 
 def _alike(faulty: Bool) -> list[_Grid]:
-    """Return, for rows whose faults are in the same columns, these rows and all other columns; rows of faults are left out."""
+    """Return grids for rows whose faults are in the same columns: these rows and all other columns."""
     patterns, of = np.unique(faulty, axis=0, return_inverse=True)
     found = [(np.flatnonzero(of.ravel() == i), np.flatnonzero(~pattern)) for i, pattern in enumerate(patterns)]
     return [grid for grid in found if len(grid[1])]
@@ -118,7 +118,7 @@ def place(system: System, n_ranks: int, faulty: I64) -> I64:
 
 
 def _without_nodes(system: System, failed: I64) -> _Grid:
-    """Return the largest grid that has none of the nodes of some failed chips."""
+    """Return the largest grid without the nodes of failed chips."""
     node = np.unique(failed // system.m**2)
     columns, rows = system.sizes
     return largest_grid(rows, columns, np.stack((node // columns, node % columns), -1))
@@ -160,7 +160,7 @@ def repair_grid(
 
 
 def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _Grid:
-    """Return the grid of nodes that is used: all nodes, unless a node of the job has failed and rails can be split around it.
+    """Return the grid of nodes that is used: all nodes, or those left after a repair around failed nodes.
 
     Raises:
         InputError: See `repair_grid`.
@@ -192,7 +192,7 @@ def _of_grid(system: System, grid: _Grid) -> System:
 
 
 def _split_words(grid: _Grid, turning_fs: int) -> str:
-    """Return the sentence about rails that are split again."""
+    """Return the sentence on rails that were split again."""
     return (
         f"rails are split anew over {len(grid[1])} x {len(grid[0])} nodes (A.5), as optical switches turn in "
         f"{format_time(seconds(turning_fs))} at most (5.2)"

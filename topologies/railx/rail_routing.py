@@ -19,7 +19,7 @@ _FAR = 2**20  # further than any chip of a mesh
 
 
 class _Walk:
-    """P messages on their way: the present node and chip of each, and the links that it has taken so far.
+    """P messages under way: the present node and chip of each, and the links taken so far.
 
     Methods move some of the messages, which their argument `who` numbers. The argument `virtual` is a virtual channel.
     """
@@ -61,7 +61,7 @@ class _Walk:
             self.chip[axis][who] = there
 
     def cross(self, who: I64, axis: int, place: I64, port: tuple[I64, I64], virtual: tuple[int, int]) -> None:
-        """Walk to the chip that has a port, then over its rail to a place of the row or column.
+        """Move messages to the chip that has a port, then over its rail to a place of the row or column.
 
         Args:
             who: The pairs.
@@ -89,7 +89,7 @@ class _Walk:
 
 
 def _split(system: System, npu: I64) -> tuple[list[I64], list[I64]]:
-    """Return the coordinates of each NPU: those of its node (X, Y), and those of its chip in the node (x, y)."""
+    """Return the coordinates of each NPU: those of its node (X, Y), and those of its chip within the node (x, y)."""
     node, chip = np.divmod(npu, system.m**2)
     return [node % system.sizes[0], node // system.sizes[0]], [chip % system.m, chip // system.m]
 
@@ -174,7 +174,7 @@ def _takes_minus_port(walk: _Walk, axis: int, who: I64, excess: I64) -> I64:
 
 
 def _rail_on(walk: _Walk, axis: int, who: I64, placed: PlacedGroup) -> I64:
-    """Return [n] a rail's column for each message: one of those that end on the row (or column) of chips nearest to its own.
+    """Return [n] the column of a rail for each message, as near to its chip as possible; a hash picks among several.
 
     Of several such rails, `walk.flow` picks one.
 
@@ -192,7 +192,7 @@ def _rail_on(walk: _Walk, axis: int, who: I64, placed: PlacedGroup) -> I64:
 
 
 def _nearest(walk: _Walk, axis: int, placed: PlacedGroup, asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
-    """Return the rail's column of each message where rails join all places of a dimension; 1 if it leaves by a - port, else 0.
+    """Return the rail column of each message in a fully joined dimension, and 1 if it leaves by a - port, else 0.
 
     The rail leads to the place that the message goes to. Its port is on the chip nearest to the message's chip. Of several
     such rails, `walk.flow` picks one.
@@ -216,7 +216,7 @@ def _nearest(walk: _Walk, axis: int, placed: PlacedGroup, asked: tuple[I64, I64,
 
 
 def _rails(group: RailGroup, here: I64, there: I64, line: I64) -> I64:
-    """Return [P, 2, C] the rails that lead from one place to another by their + port, and by their - port.
+    """Return [P, 2, C] the rails that lead from one place to another, by their + port and by their - port.
 
     A number of `group.rails` or more means that there is no further rail.
 
@@ -249,7 +249,7 @@ def minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _cross_row(walk: _Walk, group: PlacedGroup, to: I64, virtual: int) -> None:
-    """Move messages along their rows.
+    """Move messages along their rows to the given columns.
 
     Args:
         walk: The messages on their way.

@@ -28,7 +28,7 @@ NAME = "railx"
 
 @dataclass(frozen=True)
 class RailGroup:
-    """Rails of X or of Y that make one logical dimension (Dimension Splitting): one ring, or all nodes joined to each other.
+    """Rails of X or Y that form one logical dimension (Dimension Splitting): a ring, or all nodes joined to one another.
 
     In a complete dimension, ring i is the i-th directed cycle of a Hamiltonian decomposition: each node has every other node
     next to its + port on one of the size - 1 rings, and next to its - port on another (Lemma 3.1).
@@ -50,14 +50,14 @@ class RailGroup:
 
     @cached_property
     def leads(self) -> I64:
-        """[size, size] the ring on which one node's + port leads to another node; -1 if there is none."""
+        """[size, size] the ring on which the + port of one node leads to another node; -1 if there is none."""
         found = np.full((self.size, self.size), -1)
         for ring, after in enumerate(self.after):
             found[np.arange(self.size), after] = ring
         return found
 
     def ring(self, line: I64, rail: I64) -> I64:
-        """Return the ring that a rail of a row or column is part of; rails take the rings in turn, over all lines."""
+        """Return the ring that a rail of a row or column belongs to; rails take the rings in turn."""
         return (line * self.rails + rail) % len(self.after)
 
     @property
@@ -76,7 +76,7 @@ class PlacedGroup(NamedTuple):
 
 
 def show_groups(groups: Sequence[RailGroup]) -> str:
-    """Return the dimensions of X or of Y as a setting's text, such as `K3@4+C4@4`."""
+    """Return the dimensions of X or Y in the notation of the setting, such as `K3@4+C4@4`."""
     return "+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in groups)
 
 
@@ -123,7 +123,7 @@ class System:
 
     @property
     def rails(self) -> tuple[I64, I64]:
-        """The number of the rail of each column of X and of Y; a rail has a column for each dimension that takes it."""
+        """The rail number of each column of X and of Y; dimensions that share a rail have one column each."""
         x, y = (np.concatenate([g.first - g.shift + np.arange(g.of.rails) for g in groups]) for groups in self.placed)
         return x, y
 
@@ -162,7 +162,7 @@ class System:
 
 
 def _placed(groups: Sequence[RailGroup]) -> tuple[PlacedGroup, ...]:
-    """Return logical dimensions with the places of their rails, one after another but for those that share rails."""
+    """Return logical dimensions with the positions of their rails, one after another unless they share rails."""
     found, column, rail = [], 0, 0
     for group, stride in zip(groups, strides(groups), strict=True):
         rail -= group.rails * group.shares
@@ -194,7 +194,7 @@ def check(system: System) -> None:
 
 
 def _check_group(group: RailGroup) -> None:
-    """Check that rails can join the nodes of a group in its way."""
+    """Check that the rails of a group suffice for its wiring."""
     for what, number, least in (("nodes", group.size, 2), ("rails", group.rails, 1)):
         if number < least:
             raise must_be(NAME, f"{what} of a dimension", f"{least} or more", number)

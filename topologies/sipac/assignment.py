@@ -25,7 +25,7 @@ _MOVE = 1e-4  # cost of a moved wavelength, which decides between assignments th
 
 
 def scale_traffic(near: Neighbours, traffic: F64, w: int) -> F64:
-    """Return [E] traffic as wavelengths: the sums of every CU are w, or as near to w as its neighbours allow.
+    """Return [E] traffic scaled to wavelengths, so that every CU has w of them or as near as possible.
 
     Args:
         near: The links with traffic.
@@ -75,7 +75,7 @@ def heuristic(near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> 
 
 
 def _deal(near: Neighbours, wanted: tuple[F64, I64, int], w: int, found: I64, sign: int) -> bool:
-    """Take one wavelength from each link of a CU with too many, or give one to each link whose two CUs have too few.
+    """Take one wavelength from each link of a CU with too many, or add one to each link of CUs with too few.
 
     A CU that has the right number by then neither gives nor gets more.
 
@@ -141,7 +141,7 @@ def program(name: str, near: Neighbours, t: F64, w: int, before: I64, least: int
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Configuration:
-    """The wavelengths of each link at one time, and the jobs that they serve."""
+    """The wavelengths of each link at one time, and the jobs that use them."""
 
     levels: Levels
     near: Neighbours  # all links
@@ -166,7 +166,7 @@ def initial(levels: Levels, keep: int = 0) -> Configuration:
 
 
 def sequential(sizes: Sequence[int]) -> list[I64]:
-    """Return the CUs of jobs of given sizes, one job after another, as the paper maps them (6.A.1)."""
+    """Return the CUs of jobs of the given sizes, placed one after another (6.A.1)."""
     return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
 
@@ -177,7 +177,7 @@ def reconfigure(
     by: str = "heuristic",
     dark: Bool | None = None,
 ) -> Configuration:
-    """Return the configuration that serves given jobs best; of several, the one with the fewest changes to the present one.
+    """Return the configuration that serves the given jobs best, with as few changes as possible.
 
     Args:
         now: The present configuration.
@@ -226,7 +226,7 @@ def _assign_wavelengths(now: Configuration, near: Neighbours, volume: F64, befor
 
 
 def moves(before: Configuration, after: Configuration) -> int:
-    """Return the number of wavelengths that transmitters and WSS move from one link to another between two configurations."""
+    """Return the number of wavelengths that move from one link to another between two configurations."""
     return int(np.maximum(after.wavelengths - before.wavelengths, 0).sum())
 
 

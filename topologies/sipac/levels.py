@@ -63,7 +63,7 @@ class Levels:
             raise must_be(self.name, "w", what, self.w, "take more wavelengths, or a smaller r or L")
 
     def lattice(self, bandwidth_Bps: float, latency_fs: int) -> Topology:
-        """Return the topology in which all neighbours have equal links; a message goes along level 0 first."""
+        """Return the topology in which all neighbours have equal links; routes take level 0 first."""
         return grid(self.name, [Dimension(self.r, "complete", bandwidth_Bps, latency_fs)] * self.L)
 
 
@@ -81,7 +81,7 @@ class Neighbours:
         return Neighbours(self.n, self.src[which], self.dst[which], self.turn[which])
 
     def sums(self, wavelengths: I64 | F64) -> tuple[F64, F64]:
-        """Return [N] the sum of the wavelengths that each CU sends, and [N] the sum of those that it receives."""
+        """Return [N] the number of wavelengths that each CU sends, and [N] the number that it receives."""
         return self._sum(self.src, wavelengths), self._sum(self.dst, wavelengths)
 
     def _sum(self, end: I64, wavelengths: I64 | F64) -> F64:
@@ -90,7 +90,7 @@ class Neighbours:
 
 
 def neighbours(levels: Levels) -> Neighbours:
-    """Return all links.
+    """Return all links between neighbours, with the order in which links get spare wavelengths.
 
     The turns in which links get spare wavelengths go round the levels; on a level, the links of one turn join the CUs of a WSS
     in pairs, or for odd r in rings.
@@ -133,7 +133,7 @@ class Lines(NamedTuple):
 
 
 def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None = None) -> Lines:
-    """Return the comb lines of each link, so that no compute unit (CU) sends or receives two signals on one line.
+    """Return the comb lines of each link, so that no compute unit (CU) uses one line twice in a direction.
 
     Args:
         near: The links.
@@ -162,14 +162,14 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
 
 
 def _keep_lines(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
-    """Return, for each link, as many of its earlier lines as it still has."""
+    """Return, for each link, its earlier comb lines, as many as it still needs."""
     place = np.arange(len(before.link)) - np.searchsorted(before.link, before.link)
     stays = place < wavelengths[before.link]
     return before.link[stays].tolist(), before.line[stays].tolist()
 
 
 class _Combs:
-    """The link that uses each line of each CU, as sender and as receiver; -1 for no link."""
+    """The link that uses each comb line of each CU, as sender and as receiver; -1 for none."""
 
     def __init__(self, near: Neighbours, w: int) -> None:
         self.src, self.dst = near.src.tolist(), near.dst.tolist()
@@ -179,14 +179,14 @@ class _Combs:
         self.free_received = [(1 << w) - 1] * near.n
 
     def put(self, link: int, line: int, *, lit: bool = True) -> None:
-        """Give a comb line to a link, at its sender and at its receiver, or take it away (`lit` false)."""
+        """Assign a comb line to a link at both ends, or remove it (`lit` false)."""
         i, j = self.src[link], self.dst[link]
         self.sent[i][line] = self.received[j][line] = link if lit else -1
         self.free_sent[i] ^= 1 << line
         self.free_received[j] ^= 1 << line
 
     def add(self, link: int) -> None:
-        """Give a link a line that is free at both ends, or one that becomes free when two lines are swapped along a chain."""
+        """Assign a link a comb line that is free at both ends, if necessary after a chain of swaps."""
         free, wanted = self.free_sent[self.src[link]], self.free_received[self.dst[link]]
         line = _lowest(free & wanted or free)
         if not free & wanted:

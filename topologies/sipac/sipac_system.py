@@ -278,7 +278,7 @@ def _steered_around(now: Configuration, broken: FailedParts, ranks: int) -> tupl
 
 
 def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:
-    """Return whether a job can run on given CUs: none of them has failed, and links join them.
+    """Return whether a job can run on the given CUs: none has failed, and links join them.
 
     Links that every CU keeps for all jobs are enough.
     """
@@ -290,7 +290,7 @@ def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> boo
 
 
 def _block(now: Configuration, jobs: Sequence[I64], number: int, sizes: Sequence[int], serve: Callable[[I64], bool]) -> I64:
-    """Return a block of consecutive CUs that can serve a job and of which no other job has any.
+    """Return a block of consecutive CUs that can serve a job and that no other job uses.
 
     A block begins at a multiple of its size. Its size is the first of the given sizes for which there is such a block.
 
@@ -321,7 +321,7 @@ def _bill(configuration: Configuration) -> dict[str, int]:
 
 
 def _assumptions(configuration: Configuration, light: Light) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     levels = configuration.levels
     total = format_bandwidth(levels.w * light.rate)
     words = [
@@ -357,7 +357,7 @@ def _job_words(configuration: Configuration) -> tuple[str, ...]:
 
 
 def _change_words(before: Configuration, now: Configuration) -> tuple[str, ...]:
-    """Return a sentence on a change of jobs: the wavelengths that move to other links, and lines that stay (Flex-SiPAC 3.C)."""
+    """Return a sentence on a change of jobs: the wavelengths that move, and the lines that stay (Flex-SiPAC 3.C)."""
     w, near = now.levels.w, now.near
     were = comb_lines(near, before.wavelengths, w)
     are = comb_lines(near, now.wavelengths, w, were)

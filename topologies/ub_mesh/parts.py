@@ -120,12 +120,12 @@ class MeshPlan:
 
     @property
     def hrs(self) -> int:
-        """The number of HRS (high-radix switches): in each SuperPod, one for each cable that a rack has to them."""
+        """The number of HRS (high-radix switches)."""
         return self.superpods * self.planes * self.dims[-1] * self.uplinks
 
     @property
     def cpus(self) -> int:
-        """The number of CPUs that have links to the DCN, one in each rack."""
+        """The number of CPUs with links to the data-centre network, one in each rack."""
         return self.racks if self.beyond and self.beyond.via == "nic" else 0
 
     @property
@@ -135,7 +135,7 @@ class MeshPlan:
 
     @property
     def spines(self) -> int:
-        """The number of upper switches of the data-centre network (DCN), as many as a lower switch (leaf) has racks."""
+        """The number of spine switches of the data-centre network (DCN)."""
         return self.racks // self.superpods if self.beyond else 0
 
     @property
@@ -182,7 +182,7 @@ class MeshPlan:
 
 
 def check(plan: MeshPlan, length: int) -> MeshPlan:
-    """Return the plan, after a check that its parts have enough ports.
+    """Return the plan, after the check that its NPUs and switches have enough ports.
 
     Raises:
         InputError: There are other than `length` dims, or more lanes than an NPU, an LRS or an HRS has.

@@ -67,7 +67,7 @@ def placer(plan: MeshPlan, failed: Sequence[int] = ()) -> Placer:
 
 
 def _npus_of_ranks(plan: MeshPlan, backups: I64, n_ranks: int, faulty: I64) -> I64:
-    """Return all NPUs that ranks can take, in the order of ranks.
+    """Return all NPUs that ranks can use, in order; the backup NPU of a rack replaces its first faulty NPU.
 
     The backup NPU of a rack takes the place of the first faulty NPU of that rack. Other faulty NPUs are left out.
 
@@ -229,7 +229,7 @@ def _diameter(plan: MeshPlan) -> int:
 
 
 def _paths(plan: MeshPlan) -> int | None:
-    """Return the number of shortest paths between the NPUs farthest apart; None unless it is the same for all such pairs."""
+    """Return the number of shortest paths between the farthest NPUs; None if it differs between such pairs."""
     pods, a, z, y, x = plan.five
     exits = plan.planes * x
     if plan.superpods > 1:
@@ -243,7 +243,7 @@ def _paths(plan: MeshPlan) -> int | None:
 
 
 def _bisection(plan: MeshPlan) -> float | None:
-    """Return the bisection bandwidth (B/s), one way; None if no dimension can be halved.
+    """Return the bisection bandwidth (B/s, one way); None if no dimension can be halved.
 
     Half of the SuperPods cut all links that lead out of them. Half of the pods cut half of the cables to HRS. Half of the rows
     or columns cut (s/2)² of the s (s-1)/2 links between racks of a line.

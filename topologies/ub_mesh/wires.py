@@ -28,7 +28,7 @@ def drawing(plan: MeshPlan) -> Drawing:
 
 
 def _row(count: int, wide: float, height: float) -> F64:
-    """Return [count, 2] the positions of switches in one row above all racks, evenly apart.
+    """Return [count, 2] the drawing positions of switches in one evenly spaced row above all racks.
 
     Args:
         count: The number of switches.
@@ -45,7 +45,7 @@ def _rack_size(plan: MeshPlan) -> F64:
 
 
 def _corners(plan: MeshPlan) -> F64:
-    """Return [racks, 2] the position of each rack's first NPU: Z goes right, alpha goes down, and pods stand side by side."""
+    """Return [racks, 2] the drawing position of each rack's first NPU."""
     pods, a, z = np.indices(plan.five[:3]).reshape(3, -1)
     place = np.stack((pods * plan.five[2] + z, -a), axis=-1)
     corners: F64 = place * (_rack_size(plan) + _APART) + pods[:, None] * np.array((2 * _APART, 0))

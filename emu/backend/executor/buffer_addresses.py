@@ -1,4 +1,4 @@
-"""The addresses of buffers: whether they lie at a constant stride in one memory, and whether they overlap."""
+"""The memory addresses of buffers: whether they lie at a constant stride, and whether they overlap."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -68,7 +68,7 @@ def _address_table(
 
 
 def stride(tensors: Sequence[Tensor], *, read_only: bool = False) -> int | None:
-    """Return the number of elements from each tensor to the next if all lie in one storage at a constant stride, else None.
+    """Return the stride in elements if the tensors lie in one storage at a constant stride; None otherwise.
 
     Tensors that are only read may overlap.
     """
@@ -110,7 +110,7 @@ def ranks_to_copy(operation: Operation, inputs: Mapping[int, Tensor], outputs: M
 
 
 def _all_apart(operation: Operation, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> bool:
-    """Return True if no two buffers share memory, except an input that is its rank's output, block by block."""
+    """Return whether no two buffers share memory, except an input that is also the output of its rank."""
     spans = []
     for rank, made in outputs.items():
         given = inputs[rank]
@@ -123,7 +123,7 @@ def _all_apart(operation: Operation, inputs: Mapping[int, Tensor], outputs: Mapp
 
 
 def _is_one(operation: Operation, rank: int, given: Tensor, made: Tensor) -> bool:
-    """Return True if input and output are one memory with the same blocks."""
+    """Return whether input and output are the same memory with the same blocks."""
     if given.data_ptr() != made.data_ptr():
         return False
     return np.array_equal(operation.input_blocks(rank), operation.output_blocks(rank))
@@ -144,7 +144,7 @@ def _refuse(operation: Operation, ranks: list[int], one: I64, other: I64, wrong:
 
 
 def _each_over_itself(operation: Operation, rank: int, given: Tensor, made: Tensor, sizes: I64) -> bool:
-    """Return True if each block that lies in the memory common to input and output has the same place in both."""
+    """Return whether each block in memory shared by input and output has the same position in both."""
     if _is_one(operation, rank, given, made):
         return True
     has, wants = operation.input_blocks(rank), operation.output_blocks(rank)

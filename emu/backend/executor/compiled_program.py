@@ -39,7 +39,7 @@ class StridedOperation(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Strided copies and additions as columns; one line is one operation.
+    """Strided copies and additions as columns; a line is one operation.
 
     Lines that follow one another in a run, with equal shapes and with addresses at constant strides, can become one line.
     """
@@ -53,7 +53,7 @@ class _Lines(NamedTuple):
 
 
 class Cutter:
-    """A builder of strided operations from the moves of some rounds at a time; it counts the stage memory that they need."""
+    """The builder of strided operations from the moves of rounds; it also counts the stage memory that they need."""
 
     def __init__(self, layout: SlotLayout, where: I64) -> None:
         self.layout, self.where = layout, where
@@ -124,13 +124,13 @@ def _distinct(values: I64) -> tuple[I64, I64]:
 
 
 def _neighbours(lines: _Lines) -> I64:
-    """Return an order in which lines that can be one run are neighbours."""
+    """Return an order of lines in which lines that can be merged are neighbours."""
     columns = [*lines.fixed, lines.ends[1] // MEMORY, lines.ends[0]]
     return np.lexsort([c for c in columns[::-1] if c is columns[-1] or (len(c) and c.min() < c.max())])
 
 
 def _join_runs(lines: _Lines) -> _Lines:
-    """Return lines joined to runs, then these joined to runs, until nothing more can be joined."""
+    """Merge lines into runs, and runs into runs, until nothing more can be merged; return the lines."""
     while (first := _firsts(lines)).size < lines.ends[0].size:
         lines = _fold(lines, first)
         lines = lines.take(_neighbours(lines))
@@ -166,7 +166,7 @@ def _firsts(lines: _Lines) -> I64:
 
 
 def _fold(lines: _Lines, first: I64) -> _Lines:
-    """Return the lines with each run of them joined to one line, which has one more dimension.
+    """Return the lines with each run merged into one line, which has one dimension more.
 
     Args:
         lines: The lines.
@@ -180,7 +180,7 @@ def _fold(lines: _Lines, first: I64) -> _Lines:
 
 
 def _operations(lines: _Lines, adds: Bool) -> list[StridedOperation]:
-    """Return one strided operation for each line; `adds` tells for each step whether it adds."""
+    """Return one strided operation for each line; `adds` says for each step whether it adds."""
     (step, width, *dims), ends = lines
     outwards = [dims[i : i + 1 + len(ends)] for i in range(0, len(dims), 1 + len(ends))]
     shapes = _rows([dim[0] for dim in outwards[::-1]], width)
@@ -202,7 +202,7 @@ _AT_A_TIME = 2**16  # rows of all ranks: few enough that their columns stay in c
 
 
 class ProgramRound(NamedTuple):
-    """The messages and operations of one round; its receives may begin when the round before the previous one has ended."""
+    """The messages and operations of one round of a compiled program."""
 
     sends: tuple[WireMessage, ...]
     receives: tuple[WireMessage, ...]
@@ -212,7 +212,7 @@ class ProgramRound(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CompiledProgram:
-    """A schedule compiled for the ranks of this process, and the elements that it needs beside the buffers."""
+    """A schedule compiled for the ranks of this process, with the number of scratch elements that it needs."""
 
     rounds: tuple[ProgramRound, ...]  # one round stands for many of the schedule, if all ranks are in this process
     scratch_count: int  # elements of the memory for slots that no buffer holds
@@ -251,7 +251,7 @@ def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64
 
 
 def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bool:
-    """Return True if translations give the rows of all ranks from those of rank 0, and all buffers have one layout."""
+    """Return whether the rows of rank 0 give those of all ranks by translation, and all buffers have one layout."""
     alike = layout.have.alike is not None and layout.want.alike is not None
     return bool(schedule.translate) and alike and block_translations(schedule, operation) is not None
 

@@ -1,4 +1,4 @@
-"""The rows of a round as moves of cells in this process, and as messages that cross the wire to others.
+"""The rows of a round as moves of cells within this process, and as messages to and from other processes.
 
 Moves are copies and additions in phases: reads come before writes, and sums are in ascending rank. The receiver's own value
 takes the place of its rank in the sum. A cell that is read in the round that writes it, and a sum that does not begin with the
@@ -19,7 +19,7 @@ _LAST = 2**31  # the phase of copies from the stage: after all others
 
 
 class CellMoves(NamedTuple):
-    """Single copies and additions; the moves of a round are in phases, and moves of one phase do not wait for each other."""
+    """Single copies and additions; moves of a round are divided into phases, and those of one phase are independent."""
 
     round: I64
     phase: I64
@@ -44,13 +44,13 @@ def initial_copies(layout: SlotLayout, rank: I64, slot: I64) -> CellMoves:
 
 
 def is_order_free(rows: CellRows) -> bool:
-    """Return True if no sum of these rows depends on the order of ranks, as with one sender and one receiver."""
+    """Return whether no sum of these rows depends on the order of ranks."""
     cell, read = _within_rounds(rows)
     return len(np.unique(cell)) == len(cell) and not np.isin(cell[rows.own.region != NOWHERE], read).any()
 
 
 def moves_of(rows: CellRows) -> CellMoves:
-    """Return the rows of some rounds as moves, in which each addition is in its phase."""
+    """Return the rows of some rounds as moves, with each addition in its phase."""
     rows = rows.take(np.lexsort((rows.src, rows.write, rows.round)))
     cell, read = _within_rounds(rows)
     first = np.flatnonzero(np.diff(cell, prepend=-1))
@@ -87,13 +87,13 @@ def _concatenate(*parts: CellMoves) -> CellMoves:
 
 
 def _within_rounds(rows: CellRows) -> tuple[I64, I64]:
-    """Return the numbers of the cells that rows write, and of those that they read, made distinct between rounds."""
+    """Return cell numbers that rows write and read, made distinct between rounds."""
     span = 1 + max(int(rows.read.max(initial=0)), int(rows.write.max(initial=0)))
     return rows.round * span + rows.write, rows.round * span + rows.read
 
 
 class WireMessage(NamedTuple):
-    """A message between a rank of this process and one of another: pieces of memory, one after another on the wire."""
+    """A message between a rank of this process and one of another process, as pieces of memory."""
 
     here: int  # the participant of this process
     peer: int  # the participant of another process
@@ -144,7 +144,7 @@ class Crossing:
         return sends, receives, rows.take(~leaving & ~lands), overwrites
 
     def _lands(self, rows: CellRows, read: I64) -> Bool:
-        """Return [rows] whether a row comes in a message that can be written straight to its home while the round before runs.
+        """Return [rows] whether each row arrives in a message that can be written directly to its final place.
 
         Args:
             rows: The rows of a round.
@@ -168,7 +168,7 @@ class Crossing:
         return np.cumsum(counts) - counts
 
     def _transfers(self, t: CellRows, place: SlotPlace, *, outgoing: bool) -> Messages:
-        """Return the messages of these rows, from or into these places; neighbours in memory are one piece."""
+        """Return the messages of the given rows; neighbouring memory is merged into one piece."""
         ends, named = ((t.src, t.dst), t.slot) if outgoing else ((t.dst, t.src), t.written)
         memory, address = np.divmod(self.layout.address(self.where, place, ends[0], named), MEMORY)
         found: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}

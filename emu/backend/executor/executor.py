@@ -1,4 +1,4 @@
-"""The execution of a schedule on real tensors: the ranks of this process, and a wire to those of other processes.
+"""The execution of a schedule on real tensors, for the ranks of this process, with messages to other processes.
 
 A compiled program is interpreted: its operations are applied to memories, and its messages go over the wire.
 """
@@ -245,7 +245,7 @@ def _execute_stacked(
 def _columns(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> tuple[int, int]:
     """Return the elements of every slot, and how many of these are executed at a time.
 
-    (1, 1): all at once, for uneven slots.
+    The result is (1, 1) for uneven slots: all at once.
     """
     parts = schedule.n_slots // operation.n_blocks
     each = int(sizes[0]) // parts
@@ -256,7 +256,7 @@ def _columns(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buf
 
 
 def _side_by_side(buffers: Mapping[int, Buffers], each: int, step: int, how: _Execution) -> tuple[Tensor, Tensor]:
-    """Return memory for some columns of every rank's input and of its output; for in-place buffers both are one.
+    """Return memory for some columns of all ranks' inputs and outputs; for in-place buffers both are one.
 
     Args:
         buffers: The buffers of the ranks.

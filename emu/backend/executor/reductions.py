@@ -54,7 +54,7 @@ def check_reduces(where: str, dtype: torch.dtype, reduce: str) -> None:
 
 @lru_cache(maxsize=64)
 def _reductions_of(dtype: torch.dtype) -> tuple[str, ...]:
-    """Return the reduce operations that accept a dtype; each is tried on one element, as PyTorch alone knows."""
+    """Return the reduce operations that a dtype supports, found by trying each on one element."""
     return tuple(name for name in REDUCE_OPERATIONS if _can_take(name, torch.zeros(1).to(dtype)))
 
 

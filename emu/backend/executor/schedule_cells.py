@@ -1,4 +1,4 @@
-"""The cells that a schedule touches: the round that first writes each, and its place before and after that round.
+"""The cells that a schedule uses: the round of the first write of each, and its memory before and after that round.
 
 A cell is a slot of a participant. If translations give the rows of all ranks from those of rank 0, all cells that they map to
 one another have one number, because they are treated alike. A rank's data is read from its input until the schedule first
@@ -39,7 +39,7 @@ class SlotPlace(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferSide:
-    """The blocks that ranks have, or those that they want, one after another in each rank's buffer."""
+    """The blocks that ranks have (or want), laid out one after another in each rank's buffer."""
 
     key: I64  # rank * (B + 1) + block of each pair, ascending
     start: I64  # the start of each block, in elements of its rank's buffer
@@ -68,7 +68,7 @@ class BufferSide:
         return self._at(rank, block)[1]
 
     def offset(self, rank: I64, block: I64) -> I64:
-        """Return the start of each block in its rank's buffer; 0 where all ranks have it at the start that `alike` gives."""
+        """Return the offset of each block in its rank's buffer, in elements; 0 if all ranks share one layout."""
         return np.zeros(len(rank), np.int64) if self.alike is not None else self.start[self._at(rank, block)[0]]
 
     def _at(self, rank: I64, block: I64) -> tuple[I64, Bool]:
@@ -135,7 +135,7 @@ class SlotLayout:
 
 
 class CellRows(NamedTuple):
-    """Some rows of a schedule, with the places of the cells that they read and write."""
+    """Some rows of a schedule, with the memory of the cells that they read and write."""
 
     round: I64
     src: I64
@@ -155,7 +155,7 @@ class CellRows(NamedTuple):
         return CellRows._make(x.take(index) if isinstance(x, SlotPlace) else x[index] for x in self)
 
     def for_all_ranks(self, carry: Translations) -> "CellRows":
-        """Return the rows of all ranks; these rows must be those of rank 0."""
+        """Return the rows of all ranks, made from rows of rank 0 by translation."""
         rows = self.take(np.repeat(np.arange(len(self.src)), carry.n_ranks))
         by = np.tile(np.arange(carry.n_ranks), len(self.src))
         src, dst, slot = carry.rank(rows.src, by), carry.rank(rows.dst, by), carry.slot(rows.slot, by)
@@ -241,7 +241,7 @@ class Cells:
             )
 
     def _places(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
-        """Return the places at which cells are read: their homes if they have been written, else the input."""
+        """Return the memory at which cells are read: the final place once written, else the input."""
         given = self.layout.input_places(rank, slot)
         return SlotPlace(
             np.where(written, self.home.region[cell], INPUT), np.where(written, self.home.offset[cell], given.offset)
@@ -256,7 +256,7 @@ def _key(rank: I32 | I64, slot: I32 | I64, n_names: int, carry: Translations | N
 
 
 def _cells_to_copy(operation: Operation, parts: int, counted: Bool) -> tuple[I64, I64]:
-    """Return rank and slot of the cells that their rank both has and wants."""
+    """Return the rank and slot of the cells that their rank both has at the start and wants at the end."""
     sides = (pairs[counted[pairs[:, 0]]].astype(np.int64) for pairs in (operation.have, operation.want))
     has, wants = (pairs[:, 0] * operation.n_blocks + pairs[:, 1] for pairs in sides)
     rank, block = np.divmod(np.intersect1d(has, wants, assume_unique=True), operation.n_blocks)
@@ -266,7 +266,7 @@ def _cells_to_copy(operation: Operation, parts: int, counted: Bool) -> tuple[I64
 def _homes(
     schedule: Schedule, layout: SlotLayout, carry: Translations | None, here: Bool, write: I64, n_cells: int
 ) -> tuple[SlotPlace, I64]:
-    """Return the home of each cell that is written, and [P] the scratch elements that each participant needs."""
+    """Return the final place of each cell that is written, and [P] the scratch elements of each participant."""
     dst, slot = schedule.dst.astype(np.int64), schedule.written_slot.astype(np.int64)
     home = SlotPlace(np.full(n_cells, OUTPUT), np.zeros(n_cells, np.int64))
     home.offset[write] = layout.output_places(dst, slot).offset

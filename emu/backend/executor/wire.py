@@ -1,4 +1,4 @@
-"""Messages between processes: gloo's point-to-point transfers, as the executor's wire.
+"""The transport of messages between processes: gloo's point-to-point transfers.
 
 One gloo group of all processes serves every group of the job. All processes carry out requests in one order, so a message needs
 no name: gloo keeps the messages between two processes in the order in which both ends start them.
@@ -55,7 +55,7 @@ class GlooTransfer:
 
 
 class GlooWire:
-    """The connections of one process to all others of the job, as the participants of one group use them.
+    """The gloo connections of one process to all others of the job, as seen by one group.
 
     Participants are numbered as in the group, and helpers live with its rank 0. The wire has no channels: the executor starts
     both ends of all messages between two processes in the order of rows.
@@ -87,7 +87,7 @@ class GlooWire:
         self._gloo = _Gloo(PrefixStore("gloo", store), process, n_processes, options)
 
     def among(self, ranks: Sequence[int]) -> "GlooWire":
-        """Return the wire of a group, given the ranks of the job that are its members."""
+        """Return the wire for a group whose members are the given ranks of the job."""
         found = copy(self)
         found._ranks = ranks
         return found
@@ -110,6 +110,6 @@ class GlooWire:
 
 
 def _unreachable(peer: int, timeout_s: float, error: RuntimeError) -> RunError:
-    """Return the error that a rank does not answer, most often because its process has died; the cause is then elsewhere."""
+    """Return the error that a rank does not answer, usually because its process has died."""
     how = f"has not answered for {timeout_s:g} s" if "Timed out" in str(error) else "cannot be reached"
     return RunError(f"rank {peer} {how}")

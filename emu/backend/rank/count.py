@@ -35,7 +35,7 @@ _HOLD_TENSORS = (list, tuple, dict)
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator that ran, with its FLOPs and memory traffic."""
+    """One operator that ran, with its FLOPs, memory traffic and shape."""
 
     name: str  # e.g. "aten.mm"
     dtype: str  # the dtype of its computation, see `product_dtype`
@@ -57,7 +57,7 @@ _NO_WORK = frozenset({"c10d", "_c10d_functional", "c10d_functional", "_dtensor",
 
 
 def _written_to(table: Tensor, indices: Sequence[Tensor | None]) -> int:
-    """Return the number of elements of a table that indices choose; a mask counts as all elements, as it may choose all."""
+    """Return the number of table elements that indices select; a mask counts as all elements."""
     chosen = [i.shape for i in indices if i is not None]
     rest = [size for size, i in itertools.zip_longest(table.shape, indices) if i is None]
     return math.prod(np.broadcast_shapes(*chosen)) * math.prod(rest)
@@ -103,7 +103,7 @@ _KINDS: dict[int, _Kind] = {}  # by the operator's identity, as its hash is comp
 
 
 def _kind(func: OpOverload) -> _Kind:
-    """Return the rules of an operator that is counted for the first time, and keep them."""
+    """Return the counting rules of an operator, and cache them."""
     schema, packet = func._schema, func.overloadpacket
     base, arguments = packet.__name__, schema.arguments
     writes = {a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write}
@@ -131,7 +131,7 @@ def _kind(func: OpOverload) -> _Kind:
 
 
 def _is_composite(func: OpOverload) -> bool:
-    """Return True if an operator consists of other operators alone and has no kernel of its own, whose bits would differ."""
+    """Return whether an operator only calls other operators and has no kernel of its own."""
     if func.namespace in _NO_WORK or not func._can_decompose():
         return False
     return not torch._C._dispatch_has_kernel_for_dispatch_key(func._name, "CPU")
@@ -149,7 +149,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def _local(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield the plain tensors inside a tensor: inside a wrapper such as DTensor, which has no storage, or itself."""
+    """Yield the plain tensors inside a wrapper such as DTensor, or the tensor itself."""
     if is_traceable_wrapper_subclass(tensor):
         names, _ = tensor.__tensor_flatten__()
         inner = [getattr(tensor, name) for name in names]  # a mesh may be among them
@@ -175,7 +175,7 @@ def _tensor_entry(tensor: Tensor) -> _TensorEntry:
 
 
 class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode that calls `sink` for every operator of this thread that does work, and that counts live storage.
+    """A dispatch mode that calls `sink` for every operator of this thread that does work, and counts live storage.
 
     There is one mode for each thread of a rank, entered on that thread. A view costs nothing and is not reported; communication
     is not work.
@@ -271,7 +271,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._sink(_operator(kind, traffic, [*results, *(each for _, each in read)], flops, shape))
 
     def _hold(self, tensor: Tensor) -> None:
-        """Count the storage of a tensor as live; a wrapper tells a storage size but has none, so its inner tensors count."""
+        """Count the storage of a tensor (for a wrapper, of its inner tensors) as live."""
         if type(tensor) is not Tensor and is_traceable_wrapper_subclass(tensor):
             for local in _local(tensor):
                 self._hold(local)
@@ -280,7 +280,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_TensorEntry]) -> int:
-    """Return the bytes of the table that are read or written, where an operator looks up only a part of it.
+    """Return the bytes of a table that an operator reads or writes, if it uses only part of it.
 
     Args:
         kind: The rules of the operator.
@@ -310,7 +310,7 @@ def _operator(
 
 
 def _main_dtype(seen: Sequence[_TensorEntry]) -> torch.dtype:
-    """Return the first floating-point dtype, or the first dtype if there is none."""
+    """Return the first floating-point dtype among some tensors, or the first dtype if there is none."""
     for dtype, _, _ in seen:
         if dtype.is_floating_point:
             return dtype
@@ -318,7 +318,7 @@ def _main_dtype(seen: Sequence[_TensorEntry]) -> torch.dtype:
 
 
 def report_resize(storage: torch.UntypedStorage) -> None:
-    """Let the counting modes of this thread, if there are any, take notice that the size of a storage has changed."""
+    """Tell the counting modes of this thread that a storage was resized."""
     for memory in _memories():
         memory.resized(storage)
 
@@ -328,26 +328,26 @@ def _memories() -> Iterator[Memory]:
 
 
 def report_move(source: Tensor, copy: Tensor) -> None:
-    """Let the counting modes of this thread, if there are any, notice that a tensor was copied from its host to the NPU."""
+    """Tell the counting modes of this thread that a tensor was copied from the host to the NPU."""
     for memory in _memories():
         memory.leave(source.untyped_storage())
         memory.hold(copy.untyped_storage())
 
 
 def current_memory() -> Memory | None:
-    """Return the account of live storage of this thread, or None if it does not count."""
+    """Return the memory account of this thread; None if the thread is not counted."""
     return next(_memories(), None)
 
 
 def track(tensors: Iterable[Tensor]) -> None:
-    """Let the counting modes of this thread, if there are any, count weights that were made while they were paused."""
+    """Make the counting modes of this thread count tensors that were created while they were paused."""
     for mode in _get_current_dispatch_mode_stack():
         if isinstance(mode, Count):
             mode.track(tensors)
 
 
 def pause_counting() -> AbstractContextManager[None]:
-    """Return a context in which this thread counts nothing: for the work of an executor, which no rank does."""
+    """Return a context in which this thread counts nothing, for work that does not belong to a rank."""
     if _fake_mode():
         return suspend_counting()
     guard: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
@@ -356,7 +356,7 @@ def pause_counting() -> AbstractContextManager[None]:
 
 @contextmanager
 def suspend_counting() -> Iterator[None]:
-    """Suspend the counting modes of this thread, and leave all other modes on, which fake tensors and DTensors need."""
+    """Pause the counting modes of this thread while the context lasts; other modes stay on."""
     modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count) and not mode._paused]
     for mode in modes:
         mode._paused = True

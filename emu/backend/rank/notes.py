@@ -1,4 +1,4 @@
-"""The notes of one rank: its events in a form that travels between processes, and the trace that all notes make."""
+"""The recorded events of one rank (its notes), in a form that can be sent, and the trace made of all ranks' notes."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -41,7 +41,7 @@ EVEN: Splits = ((), 1)
 
 
 def splits_of(call: RankRequest) -> Splits:
-    """Return the split sizes of a request; `EVEN` if its blocks have one size by definition."""
+    """Return the split sizes of a request; `EVEN` if its blocks have equal sizes by definition."""
     if call.operation not in OPERATIONS or call.operation in ROUTED:  # all blocks of tokens have one size
         return EVEN
     blocks, in_size = _input(call.operation, len(call.group.ranks), call.root, call.rank)
@@ -74,7 +74,7 @@ class Notes(NamedTuple):
     lines: Lines  # the line of the user's program of each request
 
     def of_step(self, step: int) -> "Notes":
-        """Return the notes of one step alone, as step 1; with `step` 0, if no step has ended, all events as one step."""
+        """Return the notes of one step only, numbered as step 1; step 0: all events, if no step has ended."""
         kept = {seq: new for new, seq in enumerate(seq for seq, row in enumerate(self.rows) if row.step == step)}
         return self._replace(
             rows=tuple(self.rows[seq]._replace(step=1) for seq in kept),

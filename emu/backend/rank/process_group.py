@@ -1,4 +1,4 @@
-"""PyTorch's ProcessGroup: every method makes a request and submits it; methods that are not emulated raise an error."""
+"""PyTorch's ProcessGroup for Emu: every method submits a request; methods that are not emulated raise an error."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -59,7 +59,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def _own_group(self) -> "EmuProcessGroup | None":
-        """The caller's own group of this name and these members, or None."""
+        """The caller's own group object with this name and these members; None if it has none."""
         try:
             found = _resolve_process_group(self._known_as[0])
         except RuntimeError:
@@ -73,14 +73,14 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def members(self) -> Members:
-        """The group as requests name it; its axis is the mesh's dim, if it belongs to one."""
+        """The group as it is named in requests, with the mesh axis that it belongs to."""
         if self._named is None or self._named[0] != self.axis:  # every request needs it
             self._named = self.axis, Members(self.group_name, self._ranks, self.axis or self._axis_name)
         return self._named[1]
 
     @property
     def _axis_name(self) -> str:
-        """The axis in PyTorch's description of the group; "" if it has none."""
+        """The axis in PyTorch's description of the group; "" if there is none."""
         described = str(self.group_desc)
         if described == "default_pg":
             return "world"
@@ -201,7 +201,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._submit(rank_requests.scatter, outputs[0], inputs, opts.rootRank, self._rank)
 
     def barrier(self, opts: Any = None) -> RequestWork:
-        """Start a barrier, which is done when all ranks have called it."""
+        """Start a barrier, whose work is done when all ranks have called it."""
         return self._submit(rank_requests.barrier)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> RequestWork:
@@ -220,22 +220,22 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> RequestWork:
-        """Start to receive the tensor that any rank has sent first."""
+        """Start to receive a tensor from whichever rank sends first."""
         return self._submit(rank_requests.receive, tensors[0], rank_requests.ANY, tag)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Block until all ranks have called it; the error names a rank that never comes, as for every request."""
+        """Block until all ranks have called it; a rank that never comes raises an error."""
         self.barrier().wait()
 
     def split_group(self, ranks: Sequence[int], timeout: timedelta | None = None, *args: Any, **options: Any) -> Any:
-        """Return a group of the given ranks of this group, which is created by these alone; None on the others."""
+        """Return a new group of the given ranks of this group; None on the other ranks."""
         if self._rank not in ranks:
             return None
         members = sorted(self._ranks[rank] for rank in ranks)
         return dist.new_group(members, timeout, use_local_synchronization=True, group_desc=options.get("group_desc"))
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise an error, as all ranks of a job are known from the start."""
+        """Raise an error, because all ranks of a job are known from the start."""
         raise NotImplementedError("emu: merge_remote_group is not emulated; take new_group")
 
     def _start_coalescing(self, device: torch.device) -> None:
@@ -247,12 +247,12 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return CoalescedWork(works)
 
     def shutdown(self) -> None:
-        """Do nothing: the group has no connection."""
+        """Do nothing, because the group has no connection to close."""
 
     abort = shutdown
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Do nothing: a rank that never comes is detected at once, not by a clock."""
+        """Do nothing, because an absent rank is detected at once, without a timeout."""
 
     def rank(self) -> int:
         """Return the caller's rank in the group."""
@@ -274,7 +274,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
 
 def _check(made: RankRequest) -> None:
-    """Refuse a request whose answer cannot be written or reduced; it may be another rank that does the work."""
+    """Check that the answer of a request can be written and reduced."""
     rank_requests.check_written(made)
     if made.operation in _REDUCES:
         dtype = rank_requests.dtype_name(made.dtype)

@@ -1,4 +1,4 @@
-"""The FLOPs, shape and dtype of a product, an attention or a sum of rows that ran, from its operator and its arguments."""
+"""The FLOPs, shape and dtype of a matrix product, attention or sum of rows, from its operator and arguments."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -49,7 +49,7 @@ _MULTIPLIES_NOTHING = re.compile(r"upsample|convert|combination")
 
 
 def flops_of(func: OpOverload) -> Callable[..., int] | None:
-    """Return the formula that gives the FLOPs of an operator from its arguments; None if it multiplies nothing.
+    """Return the FLOP formula of an operator; None if it multiplies nothing.
 
     For an operator that multiplies matrices and has no known formula, the result raises a RunError when called.
     """
@@ -69,7 +69,7 @@ def _no_formula(name: str) -> Callable[..., int]:
 
 
 def shape_of(packet: Any, named: Mapping[str, Any]) -> Shape:
-    """Return the shape of an operator that has one; unknown sizes, such as those of a convolution, are 0."""
+    """Return the shape of an operator that has one; unknown sizes (as of a convolution) are 0."""
     if packet.__name__ in ADD_ROWS:
         return _sum_of_rows(named[ADD_ROWS[packet.__name__]])
     if "query" in named and "key" in named:

@@ -1,4 +1,4 @@
-"""The account of the storage that lives on one rank's NPU, by the parts of its memory; host memory does not count."""
+"""The account of the storage on one rank's NPU, by the parts of its memory; host memory does not count."""
 
 import weakref
 
@@ -11,7 +11,7 @@ _FEW = 4096  # limit of the changes that are kept one by one
 
 
 class LiveStorage(weakref.ref[torch.UntypedStorage]):
-    """A live storage, by the address that it had when it was first seen; its part of memory may become known later."""
+    """A live storage, identified by its address; the part of memory it belongs to may become known later."""
 
     __slots__ = ("address", "here", "part", "size")
     address: int
@@ -21,7 +21,7 @@ class LiveStorage(weakref.ref[torch.UntypedStorage]):
 
 
 class Memory:
-    """The account of the storage that lives now on one rank's NPU, and of the storage that lived at the peak."""
+    """The account of the storage that is live on one rank's NPU, and of its peak."""
 
     def __init__(self) -> None:
         self.live_bytes = 0
@@ -34,7 +34,7 @@ class Memory:
         self._most = _FEW
 
     def hold(self, storage: torch.UntypedStorage) -> LiveStorage:
-        """Count a storage as live, with its present size, and return its entry."""
+        """Count a storage as live with its present size, and return its entry."""
         held = self._held.get(storage._cdata)
         if held is None:
             held = LiveStorage(storage, self._release)
@@ -62,7 +62,7 @@ class Memory:
             self._change(held, storage.nbytes())
 
     def mark(self, storage: torch.UntypedStorage, part: int) -> None:
-        """Set the part of memory of a storage, unless it is known already or the storage was never seen."""
+        """Set the part of memory that a storage belongs to, unless it is known already."""
         held = self._held.get(storage._cdata)
         if held is not None and held.part == ACTIVATIONS:
             held.part = part

@@ -1,4 +1,4 @@
-"""The requests of a rank: one operation on one group, with its tensors as flat buffers; one function for each kind of request.
+"""The requests of a rank: an operation on a group, with its tensors as flat buffers; one function for each kind.
 
 N ranks of the group; an input or output is [elements], contiguous, of one dtype. Tensors are taken by `.data`, so that writes
 do not count as changes for autograd, as with PyTorch's own backends.
@@ -34,7 +34,7 @@ REDUCE_OF = {
 
 
 class Members(NamedTuple):
-    """A group as requests name it: its name, its global ranks in group-rank order, and its axis ("world" or "" if none)."""
+    """A group as named in requests: its name, its ranks in group order, and its axis ("world" or "" if none)."""
 
     name: str
     ranks: tuple[int, ...]
@@ -42,7 +42,7 @@ class Members(NamedTuple):
 
 
 class KnownBlocks(NamedTuple):
-    """The elements of those blocks whose sizes this rank knows; the other ranks know the rest."""
+    """The sizes, in elements, of the blocks that this rank knows."""
 
     block: I64
     elements: I64
@@ -55,7 +55,7 @@ ANY = -1  # the peer of a receive that takes the first message to come
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RankRequest:
-    """A request of one rank; the members' n-th requests on a group make one call."""
+    """A request of one rank; the n-th requests of all members of a group make one call."""
 
     name: str  # the name in messages: that of the operation, or "barrier"
     operation: str  # an operation of `emu.collective.operation`, or "send" or "recv"
@@ -80,7 +80,7 @@ class RankRequest:
 
     @property
     def count(self) -> int:
-        """The elements of the larger side, which is the operation's size as this rank sees it."""
+        """The number of elements of the input or the output, whichever is larger."""
         return max(self.input.numel(), self.output.numel())
 
     @property
@@ -89,7 +89,7 @@ class RankRequest:
         return self.group.ranks[self.rank]
 
     def on(self, group: Members, rank: int, line: SourceLine | None = None, asked_s: float = 0.0) -> "RankRequest":
-        """Return the same request as made by `rank` of `group`."""
+        """Return a copy of the request, made by `rank` of `group`."""
         return replace(self, group=group, rank=rank, line=line, asked_s=asked_s)
 
     def deliver(self) -> None:
@@ -120,20 +120,20 @@ def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> RankRequest:
 
 
 def barrier() -> RankRequest:
-    """Return a request that is an all_reduce of one number, as NCCL's barrier is."""
+    """Return a barrier request: an all_reduce of one number, as in NCCL."""
     flat = torch.zeros(1, dtype=torch.float32, device="cpu")
     return RankRequest("barrier", "all_reduce", flat, flat, _all([1]), [flat])
 
 
 def broadcast(tensors: Sequence[Tensor], root: int, rank: int) -> RankRequest:
-    """Return a request that copies the root's tensors into those of the others."""
+    """Return a request that copies the root's tensors to the other ranks."""
     flat, copies = _in_place("broadcast", tensors)
     given = flat if rank == root else flat[:0]
     return _request("broadcast", given, flat, _all([flat.numel()]), tensors, copies, root=root)
 
 
 def reduce(tensors: Sequence[Tensor], op: ReduceOp, root: int, rank: int) -> RankRequest:
-    """Return a request that reduces tensors into the root's; those of the others keep their values."""
+    """Return a request that reduces tensors to the root; the other ranks' tensors keep their values."""
     flat, copies = _in_place("reduce", tensors)
     made, back = (flat, copies) if rank == root else (flat[:0], ())
     counts, how = _all([flat.numel()]), _reduce_name(op)
@@ -242,7 +242,7 @@ def _request(
     copies: Copies = (),
     **how: Any,
 ) -> RankRequest:
-    """Return a request whose name in reports and errors is that of its operation.
+    """Return a request that is named after its operation.
 
     Args:
         operation: The operation, or "send" or "recv".
@@ -257,7 +257,7 @@ def _request(
 
 
 def check_written(made: RankRequest) -> None:
-    """Check that no two elements of the answer's tensors share memory, as the write of one would overwrite the other.
+    """Check that no two elements of the result tensors share memory.
 
     Raises:
         InputError: a tensor that repeats its elements, or two tensors that overlap.
@@ -303,7 +303,7 @@ def _check(where: str, tensors: Sequence[Tensor]) -> None:
 
 
 def _pack(where: str, tensors: Sequence[Tensor]) -> Tensor:
-    """Return all elements of the tensors, one after another; a view if there is one contiguous tensor."""
+    """Return all elements of the tensors in one flat tensor; a view if there is one contiguous tensor."""
     _check(where, tensors)
     flat = [t.data.contiguous().view(-1) for t in tensors]
     return flat[0] if len(flat) == 1 else torch.cat(flat)
@@ -323,7 +323,7 @@ def _parts(tensors: Sequence[Tensor], flat: Tensor) -> Copies:
 
 
 def _shares(where: str, outputs: Sequence[Tensor], n: int) -> tuple[Tensor, Copies]:
-    """Return one output of N shares for each tensor, and the copies that bring the shares back."""
+    """Return one output buffer with N shares for each tensor, and the copies back into the tensors."""
     if len(outputs) == 1:
         return _in_place(where, outputs)
     _check(where, outputs)
@@ -351,7 +351,7 @@ def _all(counts: Sequence[int]) -> KnownBlocks:
 
 @lru_cache(maxsize=1024)
 def _known_blocks(counts: tuple[int, ...]) -> KnownBlocks:
-    """Return the known blocks; all requests with equal counts share one object, so that comparisons are quick."""
+    """Return a `KnownBlocks` of the given counts; equal counts share one cached object."""
     known = KnownBlocks(np.arange(len(counts)), np.asarray(counts, np.int64))
     for column in known:
         column.setflags(write=False)

@@ -1,4 +1,4 @@
-"""The record of each rank's events, from which a Trace is made: operators, requests, waits of the program, and steps.
+"""The recorder of each rank's events, from which a trace is made: operators, requests, waits, and steps.
 
 A blocked host thread is no dependency; only a wait is one. A future for which DDP waits in C++, unseen, is joined at the end of
 the backward pass that took it, any other future at the next optimizer step. Step 0 is set-up, up to the first forward pass of a
@@ -58,20 +58,20 @@ class Recorder:
 
     @property
     def streams(self) -> RankStreams:
-        """The streams of the calling thread, if the rank started it; else those of the program's thread."""
+        """The streams of the calling thread if it belongs to the rank, else those of the rank's main thread."""
         found = current_streams()
         return found if found is not None and found.is_beside(self._lane) else self._lane
 
     def now(self) -> StreamPosition:
-        """Return the position at which all work so far of the calling thread on its current stream has ended."""
+        """Return the position after all work so far of the calling thread on its current stream."""
         return self.streams.now(self.streams.current)
 
     def goes_on_after(self, moment: StreamPosition) -> None:
-        """Let the next work of the calling thread come after a position of another thread of the rank."""
+        """Order the next work of the calling thread after a position of another thread of the rank."""
         self.streams.wait(self.streams.current, moment)
 
     def operator(self, operator: Operator) -> None:
-        """Add a computation; it waits for every request that its stream has joined since the computation before."""
+        """Add a computation event for an operator; it waits for the requests that its stream has joined."""
         what = (operator.name, operator.dtype, operator.flops, operator.bytes, operator.count, *operator.shape)
         self._compute(EventRow(self._step, Kind.COMPUTE, self.streams.current, *what, -1, 0, 0, 0))
         if self.tell is not None:
@@ -86,7 +86,7 @@ class Recorder:
         self.rows.append(row)
 
     def request(self, call: RankRequest, instance: int) -> int:
-        """Add a request, and return its event, or -1 where requests are no part of the run.
+        """Add a request event, and return its number; -1 if recording is off.
 
         The request waits for the last computation of its stream, and for the requests that its stream has joined since.
         """
@@ -121,12 +121,12 @@ class Recorder:
             self._deferred.append(seq)
 
     def begin(self) -> None:
-        """End the set-up at the first forward pass of a module; later calls do nothing."""
+        """End the set-up (step 0) at the first forward pass of a module; later calls do nothing."""
         self._step = self._step or 1
         self._go_on()
 
     def end_before(self, step: int, why: Exception) -> None:
-        """Let the rank raise the error `why` as soon as it computes or requests anything in a step."""
+        """Make the rank raise the error `why` at its first event in the given step."""
         self._ends = step, why
 
     def _go_on(self) -> None:
@@ -134,7 +134,7 @@ class Recorder:
             raise self._ends[1]
 
     def weights(self, module: Module) -> None:
-        """Mark the storage of the weights of a module that has run for the first time, with those of its parts."""
+        """Mark the storage of the weights of a module when it first runs."""
         number = id(module)
         if number not in self._run:
             self._run[number] = weakref.ref(module, lambda _: self._run.pop(number, None))
@@ -159,7 +159,7 @@ class Recorder:
             self.mark(UPDATE)
 
     def end_step(self, optimizer: Optimizer) -> None:
-        """End an optimizer step and mark the storage of its state; end the training step, unless an outer optimizer steps.
+        """End an optimizer step: mark the storage of its state and, unless an outer optimizer steps, end the training step.
 
         ZeRO, for example, calls an optimizer inside its own.
         """
@@ -172,7 +172,7 @@ class Recorder:
             self._step += 1
 
     def meet(self, seq: int, count: int, message: tuple[int, int] | None) -> None:
-        """Set what is known of a request only when all members have called; the arguments are those of `RequestWork.meet`."""
+        """Set the sizes of a request, which are known when all members have called."""
         row = self.rows[seq]
         size_bytes = count * int(getattr(torch, row.dtype).itemsize)
         root, instance = message or (row.root, row.instance)
@@ -182,12 +182,12 @@ class Recorder:
             self.splits[seq] = EVEN
 
     def follow(self, other: "Recorder") -> None:
-        """Use the operators of another rank, whose events so far are equal, for this rank too."""
+        """Use another rank's operators for this rank, whose events so far are equal."""
         self._counted = other
 
     @property
     def running(self) -> int:
-        """The number of the step that has begun; 0: set-up has not ended."""
+        """The number of the current step; 0 during set-up."""
         return self._step
 
     @property
@@ -196,12 +196,12 @@ class Recorder:
         return max(self._step - 1, 0)
 
     def requests_of_step(self, step: int) -> list[EventRow]:
-        """Return the requests of a step, without their instance numbers, so that steps can be compared."""
+        """Return the requests of a step without instance numbers, so that steps can be compared."""
         rows = (row for row in self.rows if row.step == step and row.kind not in (Kind.COMPUTE, Kind.MARK))
         return [row._replace(step=0, instance=0) for row in rows]
 
     def history(self) -> tuple[object, ...]:
-        """Return all rows, waits and split sizes so far; groups are left out."""
+        """Return all rows, waits and split sizes so far, without the groups."""
         return list(self.rows), list(self.waits), dict(self.splits)
 
     def _without_operators(self) -> list[tuple[EventRow, Splits | None]]:
@@ -264,7 +264,7 @@ class Recording:
 
     @contextmanager
     def with_listener(self, tell: Callable[[int, Operator], None]) -> Iterator[None]:
-        """Call `tell` with the rank and the operator of each computation when it is recorded.
+        """Call `tell(rank, operator)` for each recorded computation while the context lasts.
 
         No rank is then left uncounted.
         """
@@ -297,7 +297,7 @@ class Recording:
 
 
 def _tell(what: str, *of: object) -> None:
-    """Call a method of this thread's recorder, if it has one: something that the program does is to be recorded.
+    """Call a method of this thread's recorder, if the thread has one.
 
     Args:
         what: The name of the method.
@@ -309,14 +309,14 @@ def _tell(what: str, *of: object) -> None:
 
 
 def declare_equal_work(key: Hashable) -> None:
-    """Declare that all ranks that give this key compute the same from here on; those of one process are then counted once."""
+    """Declare that all ranks with this key compute the same from now on, so that one of them is counted for all."""
     begin = getattr(_thread, "begin_equal", None)
     if begin is not None:
         begin(key)
 
 
 def end_before(step: int, why: Exception) -> None:
-    """Let this thread's rank end when a step begins, if it is recorded."""
+    """Make this thread's rank end with the error `why` when a step begins, if it is recorded."""
     recorder = getattr(_thread, "recorder", None)
     if recorder is not None:
         recorder.end_before(step, why)
@@ -324,7 +324,7 @@ def end_before(step: int, why: Exception) -> None:
 
 @contextmanager
 def without_recording() -> Iterator[None]:
-    """Record nothing that this rank does inside the context, such as a checkpoint, for which no step waits."""
+    """Stop recording this rank while the context lasts, for example for a checkpoint."""
     recorder = getattr(_thread, "recorder", None)
     with suspend_counting():
         if recorder is None:

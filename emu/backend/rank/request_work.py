@@ -1,4 +1,4 @@
-"""A Work whose failure is seen: by `wait()`, by its future in Python, and by the C++ code that waits on that future.
+"""A `Work` object whose failure is seen by `wait()`, by its future in Python, and by C++ code that waits on it.
 
 PyTorch's own `_create_work_from_future(f).wait()` never raises, and `Future.set_exception` is no error to C++. With either
 alone, the survivors of a dead rank would continue as if nothing had happened.
@@ -73,7 +73,7 @@ class RequestWork(dist.Work):
             self.recorder.meet(self.event, count, message)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block until the answer is there; raise the error of the request, if it failed."""
+        """Block until the answer has arrived; raise the error of the request if it failed."""
         self._block(self, timeout)
         if self.event >= 0:
             self.recorder.join(self.event)
@@ -82,11 +82,11 @@ class RequestWork(dist.Work):
         return True
 
     def synchronize(self) -> None:
-        """Block as `wait` does."""
+        """Block until the answer has arrived, like `wait`."""
         self.wait()
 
     def get_future(self) -> "torch.futures.Future[Any]":
-        """Return a future of the tensors that is done before anybody waits for it: a wait in C++ would stop all other ranks."""
+        """Return a future that is completed before anybody waits for it, because a wait in C++ would block all ranks."""
         future: torch.futures.Future[Any] = torch.futures.Future()
         answer = future.then(lambda f: f.wait())  # C++ takes a callback that raises for an error
         if self._later and _in_backward(sys._getframe(1)):  # DDP waits in a callback that it queues after this one
@@ -111,7 +111,7 @@ class RequestWork(dist.Work):
         return self.done
 
     def is_success(self) -> bool:
-        """Return True if the answer is there."""
+        """Return whether the answer has arrived without an error."""
         return self.done and self._error is None
 
     def exception(self) -> BaseException | None:
@@ -127,12 +127,12 @@ class RequestWork(dist.Work):
 
 
 def _in_backward(caller: FrameType) -> bool:
-    """Return True if autograd's C++ code is the direct caller, and no Python function that it called."""
+    """Return whether autograd's C++ code calls directly, not through a Python function."""
     return torch._C._current_graph_task_id() >= 0 and caller.f_code.co_name == _BACKWARD
 
 
 class CoalescedWork(dist.Work):
-    """The Work of requests that were coalesced; each of them runs as its own request.
+    """The `Work` of several coalesced requests, each of which runs separately.
 
     Args:
         works: The works of these requests.
@@ -145,14 +145,14 @@ class CoalescedWork(dist.Work):
         self._finished: list[Tensor] = []
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block until all requests are done, and make the answer; raise the error of the first that failed, if any."""
+        """Block until all requests are done, and build the answer; raise the first error if any failed."""
         done = all(work.wait(timeout) for work in self._works)
         if self._finish is not None and not self._finished:
             self._finished = [self._finish()]
         return done
 
     def synchronize(self) -> None:
-        """Block as `wait` does."""
+        """Block until all requests are done, like `wait`."""
         self.wait()
 
     def get_future(self) -> "torch.futures.Future[Any]":
@@ -175,7 +175,7 @@ class CoalescedWork(dist.Work):
         return next((error for error in map(RequestWork.exception, self._works) if error), None)
 
     def result(self) -> list[Tensor]:
-        """Return the tensors that hold the answer, if it is there."""
+        """Return the tensors with the answer, once it is complete."""
         return self._finished if self._finish else [tensor for work in self._works for tensor in work.result()]
 
 
@@ -209,7 +209,7 @@ def sum_sparse(tensor: Tensor, n: int, gather: Gather) -> CoalescedWork:
 
 
 def _add_entries(tensor: Tensor, places: list[Tensor], shares: list[Tensor]) -> Tensor:
-    """Return the tensor, after writing into it the entries of all ranks, one rank after another."""
+    """Return the tensor after adding the sparse entries of all ranks, in the order of ranks."""
     with pause_counting(), torch.no_grad():
         held = [
             torch.sparse_coo_tensor(place, share, tensor.shape, check_invariants=False)

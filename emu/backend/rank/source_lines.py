@@ -1,4 +1,4 @@
-"""The lines of the user's program that made a request or raised an error, and tracebacks of such lines.
+"""The lines of the user's program that made a request or raised an error, and tracebacks reduced to such lines.
 
 The user's files are all files but Python's own, installed ones, and Emu's.
 """
@@ -27,13 +27,13 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def starts_rank(function: F) -> F:
-    """Mark a function that runs a rank's program: its callers, such as a launcher, are no part of the user's program."""
+    """Mark a function as the one that starts a rank's program; its callers are not part of the user's program."""
     _starts[id(function.__code__)] = function.__code__
     return function
 
 
 class SourceLine(NamedTuple):
-    """One line of a file."""
+    """One line of a source file."""
 
     file: str
     number: int
@@ -43,7 +43,7 @@ class SourceLine(NamedTuple):
 
 
 def _shown(file: str) -> str:
-    """Return a path relative to the current folder if it is inside, else the whole path."""
+    """Return a path relative to the current folder if possible, else the whole path."""
     folder = os.getcwd() + os.sep  # noqa: PTH109 - as text, and a folder that is gone is no error
     return file.removeprefix(folder)
 
@@ -59,7 +59,7 @@ def is_users(file: str) -> bool:
 
 
 def caller() -> SourceLine | None:
-    """Return the innermost line of the user's program that this thread is executing, or None."""
+    """Return the innermost line of the user's program on this thread's stack; None if there is none."""
     found = (frame for frame in _frames() if is_users(frame.f_code.co_filename))
     return next((SourceLine(frame.f_code.co_filename, frame.f_lineno) for frame in found), None)
 
@@ -92,7 +92,7 @@ def _lines(trace: TracebackType | None) -> Iterator[SourceLine]:
 
 
 def in_brackets(line: SourceLine | None) -> str:
-    """Return a text such as ` (train.py:12)`, or "" if there is no line."""
+    """Return a source line in brackets, such as ` (train.py:12)`; "" if there is none."""
     return f" ({line})" if line else ""
 
 
@@ -123,7 +123,7 @@ def _from_start(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _chain(error_text: traceback.TracebackException | None) -> Iterator[traceback.TracebackException]:
-    """Yield an error and the errors that caused it, the error itself first."""
+    """Yield an error and then its causes, one after another."""
     while error_text is not None:
         yield error_text
         error_text = error_text.__cause__ or error_text.__context__

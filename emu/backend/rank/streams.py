@@ -1,4 +1,4 @@
-"""The waits of one rank's streams, as on a device: work on one stream runs in order, and streams run side by side.
+"""The order of work on one rank's streams: work on one stream runs in order, and streams run in parallel.
 
 An event is a number: its place among all events that the rank issued. Events of one queue end in their order: the computations
 of a stream, the collectives of a group. So a clock, which is the last event of each queue, describes all events that have ended
@@ -16,7 +16,7 @@ _thread = threading.local()
 
 
 class StreamPosition(NamedTuple):
-    """A point in the order of events: the end of some events, each with its queue, and of all events for which they wait."""
+    """A position in the order of events: the end of certain events and of everything they wait for."""
 
     events: Mapping[int, Hashable]
     clock: Mapping[Hashable, int]
@@ -45,7 +45,7 @@ class RankStreams:
         self._requests: dict[int, StreamPosition] = {}
 
     def fork(self) -> "RankStreams":
-        """Return the streams of the rank as a thread uses them that this thread starts; it gets a default stream of its own.
+        """Return the streams of the rank for a new thread, with a default stream of its own.
 
         Work on the new default stream comes after all work so far on the current stream of this thread.
         """
@@ -56,11 +56,11 @@ class RankStreams:
         return forked
 
     def is_beside(self, other: "RankStreams") -> bool:
-        """Return True if both are streams of one rank."""
+        """Return whether both objects are streams of the same rank."""
         return self._streams is other._streams
 
     def add(self) -> int:
-        """Add a stream, and return its number."""
+        """Create a new stream of the rank, and return its number."""
         self._streams.append(_Stream())
         return len(self._streams) - 1
 
@@ -90,14 +90,14 @@ class RankStreams:
         return self._requests[request]
 
     def now(self, stream: int) -> StreamPosition:
-        """Return the position at which all work so far on a stream has ended, for other work to come after it."""
+        """Return the position after all work so far on a stream."""
         of = self._streams[stream]
         latest = {queue: event for event, queue in of.joined.items()}
         own = {of.last: stream} if of.last >= 0 else {}
         return StreamPosition({**own, **{event: queue for queue, event in latest.items()}}, dict(of.clock))
 
     def wait(self, stream: int, moment: StreamPosition) -> None:
-        """Let the next work on a stream come after a position."""
+        """Order the next work on a stream after a position."""
         of = self._streams[stream]
         new = {event: queue for event, queue in moment.events.items() if of.clock.get(queue, -1) < event}
         if not new:
@@ -120,6 +120,6 @@ class RankStreams:
 
 
 def current_streams() -> RankStreams | None:
-    """Return the streams of the rank as which this thread is recorded, or None."""
+    """Return the streams of the calling thread; None if it is not recorded."""
     found: RankStreams | None = getattr(_thread, "streams", None)
     return found

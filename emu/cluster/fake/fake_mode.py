@@ -50,7 +50,7 @@ class CachedFakeMode(FakeTensorMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False, as `Count` does."""
+        """Return False, so that torch.compile is not asked to skip anything; the same as in `Count`."""
         return False
 
     def __torch_dispatch__(
@@ -149,7 +149,7 @@ def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _
 
 
 def _form_of(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> int | _TensorForm:
-    """Return the number of the input that the result itself is, else a description of a new tensor or of a view of an input.
+    """Return the number of the input that the result is, or a description of the result: a new tensor, or a view of an input.
 
     Raises:
         TypeError: The result cannot be made again from a description.

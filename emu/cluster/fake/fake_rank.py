@@ -1,4 +1,4 @@
-"""One rank of a script, run on tensors without data until a step makes the same requests as the step before.
+"""One rank of a script, run on tensors without data until a step repeats the requests of the step before.
 
 The other members of its process groups do not exist: each is assumed to make this rank's requests, with the same data.
 """
@@ -81,7 +81,7 @@ Mesh = tuple[tuple[str, ...], I64]  # the names of a device mesh's dims, and all
 
 
 class TracedRank(NamedTuple):
-    """The events of one rank in one step, and its view of the groups of the other ranks."""
+    """The events of one rank in one step, with the members of its groups and of their sister groups."""
 
     rank: int
     notes: Notes  # the notes of one step, as step 1; of the whole run if it had no step
@@ -142,7 +142,7 @@ class FakeRanks(Ranks):
         return []
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
-        """Make PyTorch's default group for the one rank that runs.
+        """Create PyTorch's default group for the one rank that runs.
 
         Args:
             rank: Not used: the rank is that of the constructor.
@@ -173,7 +173,7 @@ class FakeRanks(Ranks):
         """Return None: the rank prints to the streams of this process."""
 
     def _sisters(self, group: Members) -> I64:
-        """Return [groups, members] the ranks of a group, and of the groups that were made together with it and are disjoint."""
+        """Return [groups, members] the ranks of a group, and of the disjoint groups that were created together with it."""
         if len(group.ranks) == self.n_ranks:
             return np.array([group.ranks], np.int64)
         layer = next(rows for _, rows in self._layers if group.ranks in rows)
@@ -181,7 +181,7 @@ class FakeRanks(Ranks):
 
     @contextmanager
     def _watched_groups(self) -> Iterator[None]:
-        """Record the meshes and groups that are made while the context lasts."""
+        """Record the meshes and groups that are created while the context lasts."""
         new_group, init = distributed_c10d._new_group_with_tag, DeviceMesh.__init__
 
         def group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -207,7 +207,7 @@ class FakeRanks(Ranks):
 
 @contextmanager
 def _rank_context(rank: int, of_script: Sequence[RankState]) -> Iterator[None]:
-    """Set all state that a process has once to that of a starting rank, and restore it at the end."""
+    """Set all per-process state to that of a starting rank, and restore it at the end of the context."""
     attributes, library = library_state()
     with attributes.watched():
         owns = (*library, *of_script)
@@ -223,7 +223,7 @@ def _rank_context(rank: int, of_script: Sequence[RankState]) -> Iterator[None]:
 
 @starts_rank
 def _run(rank: int, program: Callable[[int], object]) -> RankExit | None:
-    """Run a program until it ends or has repeated a step; return its exit, if it exits with a code."""
+    """Run a program until it ends or repeats a step; return its exit if it exits with a code, else None."""
     torch.set_num_threads(1)
     try:
         program(rank)

@@ -1,4 +1,4 @@
-"""The trace of a script on more ranks than can run: ranks that differ are traced, each in a process, without data."""
+"""The trace of a script on more ranks than can run: only ranks that differ are traced, one process each, without data."""
 
 import multiprocessing
 import os
@@ -102,7 +102,7 @@ def _trace_ends(see: Callable[[int], TracedRank], here: int, other: int) -> list
 
 @contextmanager
 def _processes(ranks: Sequence[int]) -> Iterator[Callable[..., Iterator[TracedRank]]]:
-    """Yield a `map` over processes, of which as many run at a time as there are cores."""
+    """Yield a `map` function that runs its calls in processes, as many at a time as there are cores."""
     sys.stdout.flush()  # a forked process would print it again
     sys.stderr.flush()
     cores = len(os.sched_getaffinity(0))

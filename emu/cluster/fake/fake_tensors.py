@@ -1,9 +1,8 @@
 """Tensors without data, for a rank whose model is too large for this machine; shapes, dtypes and lifetimes are real.
 
 Floating-point tensors are fake. Integers, and tensors of no dim, that depend on nothing fake keep their values: meshes,
-samplers, tokens, seeds, the buckets of DDP and the step counts of optimizers consist of them, and they are small.
-
-The number in a fake tensor: it is unknown, so it can be printed and averaged, but no branch can depend on it.
+samplers, tokens, seeds, the buckets of DDP and the step counts of optimizers consist of them, and they are small. A number read
+from a fake tensor is unknown: it can be printed and averaged, but no branch can depend on it.
 """
 
 import sys
@@ -85,7 +84,7 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False, as `Count` does."""
+        """Return False, so that torch.compile is not asked to skip anything; the same as in `Count`."""
         return False
 
     def __torch_dispatch__(
@@ -119,7 +118,7 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return UnknownNumber() if self._answers_unknown else value
 
     def _is_known(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Return True if an operator makes numbers from known numbers alone."""
+        """Return whether an operator computes numbers from known numbers only."""
         given = list(tensors_in([*args, *kwargs.values()]))
         if given:
             many = any(t.dim() and _has_fractions(t.dtype) for t in given)
@@ -132,7 +131,7 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return not _has_fractions(dtype)
 
     def _note_written(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Mark known numbers as unknown if a fake tensor overwrites them."""
+        """Mark known numbers as unknown if an operator overwrites them with fake data."""
         if not func._schema.is_mutable:
             return
         named = {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **kwargs}
@@ -222,7 +221,7 @@ def _with_data(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _own_vote(stage: Any, has_backward: bool, received_acc: object = None) -> torch.Tensor:
-    """Return this stage's vote in one element: 1 if the user gave all its shapes, 0 if PyTorch must find them by a run.
+    """Return this stage's vote as one element: 1 if the user gave all its shapes, 0 if PyTorch must find them by a run.
 
     PyTorch multiplies the votes of all stages; here the others are assumed to vote the same.
 
@@ -235,7 +234,7 @@ def _own_vote(stage: Any, has_backward: bool, received_acc: object = None) -> to
 
 
 class RankChunks:
-    """The replacement of FSDP2's list of a view for each rank: a view is made only when it is read."""
+    """A lazy list of one view for each rank, in place of FSDP2's list; a view is created when it is read."""
 
     def __init__(self, tensor: torch.Tensor, n: int, dim: int) -> None:
         self._tensor, self._dim, self._size = tensor, dim, -(-tensor.size(dim) // n)

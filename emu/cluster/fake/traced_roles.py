@@ -1,4 +1,4 @@
-"""The ranks of a script that are traced, the ranks for which each of them stands, and the trace of all ranks.
+"""The ranks of a script that are traced, the ranks that each of them represents, and the trace of all ranks.
 
 N ranks, D dims of all meshes, R traced ranks.
 """
@@ -27,7 +27,7 @@ class MeshDim(NamedTuple):
 
     @property
     def classes(self) -> I64:
-        """[N] the coordinate that stands for that of each rank.
+        """[N] the representative coordinate of each rank along the dim: first, second or last.
 
         A coordinate between the first and the last is taken as the second.
         """
@@ -73,7 +73,7 @@ def ranks_to_trace(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> set[i
 
 
 def _differ(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> Bool:
-    """Return [D] whether traced ranks differ along each dim; all are True if these dims do not determine a rank's role.
+    """Return [D] whether traced ranks differ along each mesh dim; all True if the dims do not decide a rank's role.
 
     Rank 0 is left out if the other ranks agree without it, because it may be the rank that prints.
     """
@@ -103,7 +103,7 @@ def _determine_roles(dims: Sequence[MeshDim], found: Bool, role: Mapping[int, in
 
 
 def representatives(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> I64:
-    """Return [N] the traced rank that stands for each rank: the first of those whose coordinates are most similar.
+    """Return [N] the traced rank that represents each rank: the one with the most similar coordinates.
 
     Dims that make a difference count most.
 
@@ -147,7 +147,7 @@ def merged_trace(seen: Sequence[TracedRank], of: I64, meta: Sequence[tuple[str, 
 
 
 def _groups(stands: TracedRank, rank: int) -> list[Members]:
-    """Return, for each group of the rank that stands for a rank, the group of that rank."""
+    """Return the groups of a rank, each corresponding to a group of the rank that represents it."""
     found = []
     for group, sisters in zip(stands.notes.groups, stands.sisters, strict=True):
         own: Bool = (sisters == rank).any(axis=1)

@@ -1,4 +1,4 @@
-"""Batch normalization over all ranks: PyTorch has its kernels for GPUs only; here the same sums are operators of a CPU.
+"""Synchronized batch normalization on CPU tensors, in place of PyTorch's kernels, which exist for GPUs only.
 
 PyTorch's own function makes the requests (the all_gather of statistics, the all_reduce of two gradients) and calls these five
 kernels by their names. Shapes: an input has its channels in dim 1; statistics are a row of channels.
@@ -61,7 +61,7 @@ def _row(values: Tensor, input: Tensor) -> Tensor:  # noqa: A002
 
 
 def _wide(input: Tensor) -> Tensor:  # noqa: A002
-    """Return the input in float32, in which means and variances are computed; a float64 input as it is."""
+    """Return the input in float32, the dtype for means and variances; a float64 input is returned unchanged."""
     return input if input.dtype == torch.float64 else input.float()
 
 

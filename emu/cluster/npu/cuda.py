@@ -1,4 +1,4 @@
-"""The replacements in `torch.cuda` and `torch.accelerator`: one table for each module; a name in no table is refused.
+"""The replacements of functions in `torch.cuda` and `torch.accelerator`, one table a module; other names are refused.
 
 The memory of an NPU is that of the rank's tensors; there is no allocator, so that reserved memory equals allocated memory. A
 CPU and its NPU share one random generator. The time of an event is virtual in a paced run, else that of the host, because the
@@ -35,7 +35,7 @@ WARP = 32  # threads of a warp, on every GPU by NVIDIA
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """The result of `torch.cuda.get_device_properties`; properties that have no meaning here raise an error."""
+    """The result of `torch.cuda.get_device_properties` for an NPU; unsupported properties raise an error."""
 
     name: str
     total_memory: int
@@ -73,7 +73,7 @@ class _CurrentDevice(AbstractContextManager[None]):
 
 
 def _common_answers(node: Node) -> Table:
-    """Return the answers that both modules have under the same names."""
+    """Return the replacement functions that both modules have under the same names."""
 
     def set_device(device: Any) -> None:
         node.current = node.index(device)
@@ -165,7 +165,7 @@ def _random(node: Node) -> Table:
 
 
 def _no_effects() -> Table:
-    """Return the functions of a device that change nothing here."""
+    """Return the replacements of functions that set up a device and have no effect on an NPU."""
     names = (
         "init",
         "ipc_collect",
@@ -259,7 +259,7 @@ _UNCHANGED = (torch.cuda.CudaError, torch.cuda.DeferredCudaCallError, torch.cuda
 
 
 def _tables(node: Node) -> dict[Any, Table]:
-    """Return, for each module, the replacements by name; `cuda_replacements` refuses what else it exports.
+    """Return, for each module, its table of replacements by name; `cuda_replacements` refuses all other exported names.
 
     Args:
         node: The NPUs that the ranks see.
@@ -279,7 +279,7 @@ def _tables(node: Node) -> dict[Any, Table]:
 
 
 def _module_replacements() -> Iterator[Replacement]:
-    """Yield the replacements of single functions in CUDA's modules whose other functions stay as PyTorch has them."""
+    """Yield replacements of single functions in CUDA's modules whose other functions stay unchanged."""
     yield torch.version, "cuda", CUDA
     yield torch.cuda.nvtx, "_nvtx", _Names(lambda _: lambda *_, **__: 0)  # nobody reads the names of ranges
     yield torch.cuda.profiler, "start", lambda: None
@@ -298,7 +298,7 @@ def _module_replacements() -> Iterator[Replacement]:
 
 
 def refusal(name: str) -> Callable[..., Any]:
-    """Return the replacement of a function that has no meaning here; a call raises an error."""
+    """Return the replacement of a function without meaning on an NPU: it raises an error when it is called."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise meaningless_error(name)
@@ -328,7 +328,7 @@ class _Names:
 
 
 def cuda_replacements(node: Node) -> Iterator[Replacement]:
-    """Yield the replacements of all names by which `torch.cuda`, its modules and `torch.accelerator` describe the device.
+    """Yield the replacements of all names by which `torch.cuda`, its modules and `torch.accelerator` describe a device.
 
     What has no meaning here is replaced by a refusal.
 
@@ -365,7 +365,7 @@ def _replacements_of(module: Any, word: str, replacement: Any) -> Iterator[Repla
 
 
 def _wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a new function that calls another: `torch.compile` refuses a function that has two names."""
+    """Return a new function object that calls another function, because `torch.compile` refuses one with two names."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -374,7 +374,7 @@ def _wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refusal_of(name: str, original: Any) -> Any:
-    """Return the replacement of a name that has no meaning here, or None if the name keeps its value."""
+    """Return the replacement that refuses a name without meaning on an NPU; None if the name keeps its value."""
     if not callable(original) or original in _UNCHANGED:
         return None
     refuse = refusal(name)

@@ -1,4 +1,4 @@
-"""The NPU that the name `cuda` stands for in a script, and PyTorch's functions that take a device.
+"""The emulated device (NPU) that a script sees as `cuda`, and the PyTorch functions that take a device.
 
 Each rank has one emulated device. The name is translated where it enters PyTorch, and a tensor shows where it really is:
 `torch.device("cuda", 0)` is PyTorch's own object, but a tensor or a module that is put or made there is on the CPU; its
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Npu:
-    """The properties of every rank's device, as a script may ask for them.
+    """The properties of every rank's device that a script can query.
 
     Args:
         name: The name of the device.
@@ -61,7 +61,7 @@ class Node(threading.local):
         self.current = 0  # the number of this thread's current NPU
 
     def index(self, device: Any = None) -> int:
-        """Return the number in a device's name, or the current one if there is none.
+        """Return the device number in a device's name, or the current number if the name has none.
 
         Raises:
             RunError: another kind of device, or no NPU of this number.
@@ -80,7 +80,7 @@ class Node(threading.local):
         return self.current if found is None else found
 
     def host(self, device: Any) -> Any:
-        """Return the device that holds the data of a named device: the CPU for a CUDA device, else the named one.
+        """Return the device that really holds the data: the CPU for a CUDA device, else the named device.
 
         Raises:
             RunError: a CUDA device that does not exist.
@@ -141,7 +141,7 @@ def device_argument_replacements(node: Node) -> Iterator[Replacement]:
 
 
 class Constructor:
-    """A function that makes tensors, and that equals PyTorch's own, so that a table of functions with either finds both.
+    """A replacement of a tensor constructor that compares equal to PyTorch's own, so that tables with either find both.
 
     Args:
         module: The module in which it is, and in which pickle finds it.
@@ -156,7 +156,7 @@ class Constructor:
         self._original, self._node = original, node
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Make a tensor; the device is a keyword argument."""
+        """Create a tensor on the device that the keyword argument names."""
         if has_torch_function(args):  # a handler gets this function, and compares it with PyTorch's
             return handle_torch_function(self, args, *args, **kwargs)
         if kwargs.get("device") is not None:
@@ -239,7 +239,7 @@ def _generators(original: Any, node: Node) -> Any:
 
 
 def _autocast_dtype(original: Callable[..., torch.dtype]) -> Callable[..., torch.dtype]:
-    """Return the replacement of `get_autocast_dtype`: an NPU has the CPU's autocast dtype if that is on, else a GPU's."""
+    """Return the replacement of `get_autocast_dtype`, which gives an NPU the autocast dtype of the CPU if that is on."""
 
     @wraps(original)
     def get_autocast_dtype(device_type: str) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""All replacements by which a script finds NPUs while its ranks run, and their undo; or the refusal of NPUs.
+"""All replacements by which a script finds NPUs while its ranks run, and their removal; or the refusal of NPUs.
 
 The methods of a tensor that copy it to an NPU or back to the host are here. If autograd records, nothing is copied, because a
 parameter must stay the object that its optimizer has. A tensor on the host does not count in the NPU's memory, and a copy
@@ -41,14 +41,14 @@ def _deferred_changes(node: Node) -> Mapping[str, Callable[[], AbstractContextMa
 
 
 def _fsdp(node: Node) -> AbstractContextManager[None]:
-    """Let FSDP1 accept the NPU's name as its device."""
+    """Make FSDP1 accept the NPU's name as its device."""
     fsdp = sys.modules[_FSDP].FullyShardedDataParallel
     return replace_attributes((fsdp, "__init__", by_name(fsdp.__init__, node, "device_id")))
 
 
 @contextmanager
 def _attention() -> Iterator[None]:
-    """Let DTensor shard a CPU's attention by batch and by heads, as it does for a GPU."""
+    """Make DTensor shard attention on the CPU by batch and by heads, as it does on a GPU."""
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.experimental import register_sharding
 
@@ -66,7 +66,7 @@ def _attention() -> Iterator[None]:
 
 
 def _refuse_rings(*_: object, **__: object) -> NoReturn:
-    """Refuse context parallelism: CPU attention has no ring, so that whole sequences would be gathered in the wrong order."""
+    """Raise an error for context parallelism, because CPU attention has no ring implementation."""
     raise RunError(
         "context_parallel: PyTorch has a ring for the attention of GPUs only, and emulated NPUs compute on the CPU; take "
         "`emu train` or `emu estimate` with --plan cp=2, or tensor parallelism with sequences in parts"
@@ -93,7 +93,7 @@ def _without_kernels(original: Callable[..., Any], name: str) -> Callable[..., A
 
 
 def _sharding_rule(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]]:
-    """Return the sharding rule of attention: all tensors whole, or all cut along [batch, heads, ...] in one way."""
+    """Return a DTensor sharding rule for attention: all tensors whole, or all cut along batch or heads."""
     from torch.distributed.tensor import Replicate, Shard
 
     def placements(*args: Any, attn_mask: Any = None, **kwargs: Any) -> Sequence[Any]:
@@ -180,7 +180,7 @@ def _pin(tensor: Tensor, device: Any = None) -> Tensor:
 
 @contextmanager
 def emulate_npus(npu: Npu | None, n: int) -> Iterator[None]:
-    """Let the name `cuda` stand for one of n NPUs inside the context; if `npu` is None, refuse it."""
+    """Make the name `cuda` stand for one of n NPUs inside the context; if `npu` is None, refuse the name."""
     if npu is None:
         with replace_attributes(*_refusal_replacements()):
             yield

@@ -14,7 +14,7 @@ Call = tuple[float, int, Callable[[], object]]
 
 
 class Alarm:
-    """A thread that calls functions at given times; it ends with the context.
+    """A thread that calls functions at given times of this host's clock; it ends with the context.
 
     Args:
         failed: A function that is called with the error of a call; no further calls are made then.
@@ -57,7 +57,7 @@ class Alarm:
         return asked
 
     def forget(self, asked: Call) -> None:
-        """Cancel a call that has not been made yet."""
+        """Cancel a scheduled call that has not been made yet."""
         with self._changed:
             if asked in self._calls:
                 self._calls.remove(asked)
@@ -90,7 +90,7 @@ class Alarm:
 
 
 def _wake_sharply() -> None:
-    """Let Linux wake the calling thread without the delay that it allows itself otherwise."""
+    """Make Linux wake the calling thread without timer slack."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_SET_TIMER_SLACK, _SLACK_NS, 0, 0, 0)

@@ -1,7 +1,7 @@
 """The devices of paced ranks, on which each computation takes the device's time by this host's clock.
 
-A rank goes on when its operator would have ended on a device that runs operators one after another. Short operators are awaited
-together, but no request is made and no answer is taken before the operators ahead of it would have ended.
+A rank continues when its operator would have ended on a device that runs operators one after another. Short operators are
+awaited together, but no request is made and no answer is taken before the operators ahead of it would have ended.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ _TOGETHER_S = 1e-3  # of this host
 
 
 class DeviceQueues:
-    """The devices of all ranks: the time until which each device has work, and the seconds by which its rank is behind.
+    """The emulated devices of all ranks: the time until which each has work, and how far its rank is behind.
 
     Lateness of this host with one computation counts only once, not again in everything that follows.
 
@@ -69,11 +69,11 @@ class DeviceQueues:
         return ends_s
 
     def is_at(self, rank: int, time_s: float) -> None:
-        """Record that a rank goes on now, although it should have gone on at `time_s`."""
+        """Record that a rank continues now, although it should have continued at `time_s`."""
         self._behind_s[rank] = max(0.0, now_s() - time_s)
 
     def goes_on(self, rank: int) -> None:
-        """Drop the remaining work of a device, so that its next computation begins now at the earliest."""
+        """Drop the remaining work of a rank's device, so that its next computation begins now or later."""
         if self._tempo.computes:
             self._ends_s[rank] = now_s() - self._behind_s[rank]
 

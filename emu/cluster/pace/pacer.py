@@ -1,4 +1,4 @@
-"""The fabric of a paced run: it takes requests as ranks make them, and says when each is answered, by this host's clock.
+"""The fabric of a paced run: it receives requests from ranks and decides when each is answered, by this host's clock.
 
 There is one for all ranks of a job, in any process: messages that are under way at the same time share the links.
 """
@@ -52,7 +52,7 @@ class PaceListeners(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _PartialRequest:
-    """A request that at least one of its members has made."""
+    """A request that at least one, but perhaps not every, member has made."""
 
     ranks: tuple[int, ...]
     came_fs: dict[int, int] = field(default_factory=dict)  # when each member has
@@ -65,7 +65,7 @@ class _PartialRequest:
 
     @property
     def all_came_fs(self) -> int:
-        """The tick at which the last of the members that have made it did so."""
+        """The tick at which the last of the members so far made the request."""
         return max(self.came_fs.values())
 
 
@@ -95,7 +95,7 @@ class Pacer:
         self._began_s: float | None = None
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Take a request of a rank; two members may exchange messages as soon as both have made it.
+        """Process a request that a rank has made; two members can exchange messages as soon as both have made it.
 
         Args:
             arrival: The request with its key.
@@ -116,7 +116,7 @@ class Pacer:
                 self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
-        """Take the agreed form of a call that all its members have made."""
+        """Process the agreed sizes of a call that all its members have made."""
         first = arrivals[0].call
         with self._lock:
             if agreed.served is not None:
@@ -133,11 +133,11 @@ class Pacer:
             self._begin(channel, place, self._what(agreed, first), asked.all_came_fs)
 
     def _asked(self, queue: object, place: int, ranks: tuple[int, ...]) -> _PartialRequest:
-        """Return the request at a place of a queue; a new one is made if no member has made it before."""
+        """Return the request at a position of a queue; create it if no member has made it before."""
         return self._queues[queue].get(place) or self._queues[queue].setdefault(place, _PartialRequest(ranks))
 
     def _begin(self, queue: object, place: int, what: BatchKey, since_fs: int = 0) -> None:
-        """Begin the next requests of a queue, as far as their sizes are known.
+        """Begin the next requests of a queue, up to the first whose sizes are unknown.
 
         Args:
             queue: The key of the queue.
@@ -161,7 +161,7 @@ class Pacer:
             self._next[queue] += 1
 
     def _enter(self, asked: _PartialRequest, members: Sequence[int]) -> None:
-        """Let members of a request that has begun enter it."""
+        """Let members enter a request that has begun."""
         assert asked.number is not None
         for member in members:
             late_fs = self._traffic.enter(asked.number, member, asked.came_fs[member])
@@ -191,7 +191,7 @@ class Pacer:
         return max(0, self._tempo.virtual_fs(at_s - self._began_s))
 
     def _step(self) -> None:
-        """Let all events up to now happen, report them, and schedule the next call of this function."""
+        """Process all events up to now, report them, and schedule the next call of this function."""
         with self._lock:
             for each in self._traffic.advance(self._at_fs(now_s())):
                 self._answer(*each)
@@ -204,7 +204,7 @@ class Pacer:
             self._stepping = following
 
     def _expect(self) -> None:
-        """Report ahead of time when requests are expected to be answered, so that nothing must be computed at that moment."""
+        """Report in advance when requests will probably be answered."""
         expected = {(request, member): end_fs for request, member, end_fs in self._traffic.expected()}
         for number, asked in self._under_way.items():
             for member in [each for each in asked.expected_fs if (number, each) not in expected]:
@@ -245,7 +245,7 @@ class Pacer:
             del self._under_way[request]
 
     def _step_at(self, time_fs: int) -> Callable[[], None]:
-        """Return a function that does the step that is planned for a tick, unless an earlier step has replaced the plan."""
+        """Return a function that does the step planned for a tick, unless an earlier step has replaced the plan."""
 
         def step() -> None:
             with self._lock:

@@ -1,4 +1,4 @@
-"""The clock by which the ranks of a process go on from a request, a computation, or a sleep, in this host's time."""
+"""The clock that decides when ranks of a process continue after a request, a computation or a sleep, in host time."""
 
 import math
 import sys
@@ -69,7 +69,7 @@ class RankClock:
         return PaceListeners(_nobody, _nobody, _nobody, self._rests.stop)
 
     def of_events(self) -> tuple[Callable[[], float], list[str]]:
-        """Return a function that gives the seconds of CUDA events, here by this host's clock, and notes for the user."""
+        """Return a function that gives the seconds by which CUDA events measure (this host's clock), and notes for the user."""
         return time.perf_counter, [f"{THE_HOSTS}; with --pace 1000 it is virtual time"]
 
     @contextmanager
@@ -82,7 +82,7 @@ class RankClock:
         return time_s
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
-        """Do nothing: a rank of this process has made a request.
+        """Ignore that a rank of this process has made a request; paced clocks use it.
 
         Args:
             rank: The rank.
@@ -91,7 +91,7 @@ class RankClock:
         """
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Do nothing: a request has reached the process that matches its call.
+        """Ignore that a request has reached the process that matches its call; paced clocks use it.
 
         Args:
             arrival: The request with its rank.
@@ -100,7 +100,7 @@ class RankClock:
         """
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
-        """Do nothing: a call is complete, because all its members have made their requests, and all are in this process.
+        """Ignore that a call is complete, because all its members have made their requests; paced clocks use it.
 
         Args:
             agreed: The call on which the members agree.
@@ -126,7 +126,7 @@ class RankClock:
             self._rests.give_way(this_strand().number)
 
     def poll(self, work: RequestWork, rank: int) -> bool:
-        """Return True if nothing on this host is still going to complete a request."""
+        """Return True if no event of this host is still going to complete the request."""
         return True
 
 
@@ -135,7 +135,7 @@ def _nobody(*_: object) -> None:
 
 
 class PacedClock(RankClock):
-    """A clock that holds back the answers to requests until they are due, and ranks until their computations would have ended.
+    """A clock that delays answers to requests until they are due, and ranks until their computations have ended.
 
     Args:
         tempo: The pace of virtual time.
@@ -171,7 +171,7 @@ class PacedClock(RankClock):
         return self._virtual_s, ["elapsed_time of events is virtual time; with --pace-events off it is this host's"]
 
     def _virtual_s(self) -> float:
-        """Return the virtual time at which the device of the calling rank has done all its work so far."""
+        """Return the virtual time in seconds at which the device of the calling rank has finished its work."""
         strand = current_strand()
         if strand is None or not strand.is_main or strand.is_native:
             return now_s() / self._tempo.factor
@@ -200,7 +200,7 @@ class PacedClock(RankClock):
         return self._devices.settle(rank, time_s)
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
-        """Keep a request that a rank of this process has made."""
+        """Store a request that a rank of this process has made."""
         self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
@@ -220,7 +220,7 @@ class PacedClock(RankClock):
             self.pacer.matched(agreed, [replace(each, made=each.made.key) for each in arrivals])
 
     def expected(self, key: object, time_s: float | None) -> None:
-        """Set the time of this host at which a request is expected to be answered; None: it is not known now."""
+        """Set the host time at which a request will probably be answered; None if it is unknown."""
         held = self._held.get(key)
         if held is None or held.due_s == time_s:  # it has been answered, or told
             return
@@ -230,7 +230,7 @@ class PacedClock(RankClock):
             self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
-        """Set the time of this host at which a request is answered, and the seconds by which that is late already."""
+        """Set the host time at which a request is answered, and by how many seconds that is already late."""
         held = self._held.get(key)
         if held is not None:
             held.late_s = late_s
@@ -241,7 +241,7 @@ class PacedClock(RankClock):
         self._devices.speed = speed
 
     def carried(self, key: object, work: "ref[RequestWork]") -> None:
-        """Record that the data of a request have been moved, and answer it if it is due."""
+        """Record that the data of a request have been moved, and answer the request if it is due."""
         self._held[key].carried = True
         self._near(key)
 
@@ -255,7 +255,7 @@ class PacedClock(RankClock):
             self._rests.baton.prepare(held.rank)
 
     def _near(self, key: object) -> None:
-        """Answer a request that is due, or wake its rank shortly before; nothing is done if its data have not been moved."""
+        """Answer a request that is due, or wake its rank shortly before; do nothing if its data have not been moved."""
         held = self._held.get(key)
         if held is None or not held.carried or held.due_s is None or now_s() < held.due_s - _EARLY_S:
             return
@@ -265,7 +265,7 @@ class PacedClock(RankClock):
             self.alarm.at(held.due_s, partial(self._land, key))
 
     def _land(self, key: object) -> None:
-        """Answer a request, if it is due and its data have been moved."""
+        """Answer a request if it is due and its data have been moved."""
         with self._lock:
             held = self._held.get(key)
             if held is None or held.answered or not held.carried or held.due_s is None or now_s() < held.due_s:
@@ -294,7 +294,7 @@ class PacedClock(RankClock):
         self._devices.goes_on(rank)
 
     def _look_at_the_clock(self, key: object) -> None:
-        """Wait for the exact moment at which a request is due, and answer it; its rank was woken slightly before."""
+        """Wait for the exact time at which a request is due, then answer it."""
         held = self._held.get(key)
         if held is None or not held.carried:
             return
@@ -305,7 +305,7 @@ class PacedClock(RankClock):
         self._land(key)
 
     def poll(self, work: RequestWork, rank: int) -> bool:
-        """Wait a millisecond at most for a request; return True if nothing on this host is still going to complete it."""
+        """Wait at most a millisecond for a request; return True if no event of this host will still complete it."""
         self.settle(rank, now_s())
         held = self._held.get(work.key)
         due_s = held.due_s if held is not None and held.due_s is not None else now_s() + _POLL_S
@@ -313,14 +313,14 @@ class PacedClock(RankClock):
         return not (self._sleeping or work.done or (held is not None and held.carried))
 
     def _went_on(self, key: object) -> None:
-        """Count how late the answer to a request was, when its rank goes on."""
+        """Record how late the answer to a request was, as its rank continues."""
         with self._lock:
             held = self._held.pop(key, None)
         if held is not None and held.due_s is not None:
             self._tempo.kept.message(held.due_s - held.asked_s, now_s() - held.due_s + held.late_s)
 
     def _sleep_until(self, rank: int, time_s: float) -> None:
-        """Let other ranks run until a time at which a rank goes on without any request."""
+        """Let other ranks run until the time at which a rank continues without a request."""
         self._sleeping += 1
         try:
             self._rest_until(rank, time_s)
@@ -328,7 +328,7 @@ class PacedClock(RankClock):
             self._sleeping -= 1
 
     def _rest_until(self, rank: int, time_s: float) -> None:
-        """Let other ranks run until a time."""
+        """Let other ranks run until a given host time."""
         if now_s() < time_s:
             self._rests.rest(this_strand().number, Wait("a time", comes=True), time_s)
 

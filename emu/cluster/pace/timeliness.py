@@ -1,4 +1,4 @@
-"""The pace of a run, in which virtual time passes at a fixed speed on this host, and the record of how late this host was."""
+"""The pace of a run, in which virtual time passes at a fixed speed on this host, and the record of this host's lateness."""
 
 import math
 import threading
@@ -21,7 +21,7 @@ _TOLERANCE, _LEAST_S = 0.02, 1e-4  # of what a message took, or so much: that it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceFigures:
-    """The figures of one paced run; all but the first three are of this host."""
+    """The results of a paced run: the pace, and how late this host was."""
 
     pace: float  # seconds of this host for each of virtual time
     computes: bool  # whether computation was paced, too
@@ -35,7 +35,7 @@ class PaceFigures:
 
 
 class Lateness(NamedTuple):
-    """The lateness of the answers and computations of one process, which it reports to the others."""
+    """How late the answers and computations of one process were; processes send it to one another."""
 
     messages: int = 0  # answers that its ranks got
     in_time: int = 0  # those of them that were not late
@@ -55,7 +55,7 @@ class TimelinessRecord:
         self._met = list[str]()
 
     def __reduce__(self) -> tuple[type["TimelinessRecord"], tuple[()]]:
-        """Return a count that begins at 0, when it is sent to another process."""
+        """Return the arguments for a copy in another process, whose counts start at 0."""
         return TimelinessRecord, ()
 
     def message(self, took_s: float, late_s: float) -> None:
@@ -77,7 +77,7 @@ class TimelinessRecord:
         self._met += events
 
     def add(self, each: Iterable[Lateness]) -> None:
-        """Add the counts of other processes."""
+        """Add the lateness counts that other processes have sent."""
         with self._lock:
             messages, in_time, worst_s, compute_s = zip(self.late, *each, strict=True)
             self.late = Lateness(sum(messages), sum(in_time), max(worst_s), sum(compute_s))
@@ -126,7 +126,7 @@ class Tempo:
             raise must_be("pace", "--pace", "above 0, and finite", self.factor, mend)
 
     def real_s(self, virtual_fs: int) -> float:
-        """Return the seconds of this host that a number of ticks takes."""
+        """Return the host seconds that a number of ticks takes at this pace."""
         return virtual_fs / TICKS_PER_S * self.factor
 
     def virtual_fs(self, real_s: float) -> int:
@@ -136,7 +136,7 @@ class Tempo:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pace:
-    """The fabric that carries the messages of a run, its faults, and the speed of its clock.
+    """The fabric of a paced run, its faults, and the speed of its clock.
 
     Args:
         tempo: The speed of the clock.
@@ -151,7 +151,7 @@ class Pace:
     under: Callable[[Topology], Topology] = lambda as_is: as_is
 
     def figures(self) -> PaceFigures:
-        """Return the figures of how late this host was, and the faults that the ranks have met."""
+        """Return the figures of a run: how late this host was, and which faults the ranks have met."""
         figures = self.tempo.kept.figures(self.tempo.factor, self.tempo.computes)
         return replace(figures, faults=tuple(map(str, self.faults)))
 

@@ -1,6 +1,6 @@
-"""The traffic on a fabric in virtual time: the state of the solver, and the request that each of its tasks belongs to.
+"""The traffic on a fabric in virtual time: the state of the solver, and the request of each of its tasks.
 
-It has no clock of its own: the caller names the time. Letters: P members of a request, N ranks.
+It has no clock of its own: the caller gives the time. Letters: P members of a request, N ranks.
 """
 
 from collections import OrderedDict
@@ -75,7 +75,7 @@ class Traffic:
         self._course.step(number, max(now_fs, self._state.now_fs))
 
     def communicator(self, group: Group) -> int:
-        """Return the number of a group's communicator, which groups of one axis that share no rank have in common."""
+        """Return the communicator number of a group; groups of one axis that share no rank have one number."""
         key = (group.axis, group.ranks)
         if key not in self._groups:
             self._groups[key] = -1
@@ -127,7 +127,7 @@ class Traffic:
         return self._state.now_fs - now_fs
 
     def advance(self, now_fs: int) -> list[Arrival]:
-        """Let all events up to a tick happen, and return the members that leave, as soon as it is known when they leave.
+        """Process all events up to a tick, and return the members that leave, as soon as their time of leaving is known.
 
         Time stops at the last event, so that a member whose entry is reported late can still enter at the right tick.
         """
@@ -143,9 +143,9 @@ class Traffic:
         return sorted(arrived, key=itemgetter(2))
 
     def expected(self) -> list[Arrival]:
-        """Return the members that have not left, each with the tick at which it will leave if nothing new begins.
+        """Return the members that have not left, each with its expected tick of leaving if nothing new begins.
 
-        Members for which this is not known are left out.
+        Members without a known time are left out.
         """
         if not self._leave:
             return []
@@ -161,7 +161,7 @@ class Traffic:
         self._state.advance(until_fs)
 
     def _turn(self, moment: MachineMoment) -> None:
-        """Change the machine to that of a moment, and the messages under way with it."""
+        """Change the machine to its state at a new moment, together with the messages under way."""
         before, self._now = self._now, moment
         share = before.share
         if moment.found is not before.found and not moment.stops:
@@ -196,7 +196,7 @@ class Traffic:
         return _on_other_links(graph, pieces, self._topology.capacity_Bps)
 
     def _forget_most(self) -> None:
-        """Drop the tasks that have left once they are many, so that new tasks can be added quickly."""
+        """Remove tasks that have left once there are many, so that adding new tasks stays fast."""
         gone = self._state.has_left
         if gone.sum() < max(_MOST_GONE, len(gone) / 2):
             return

@@ -1,4 +1,4 @@
-"""The coordinator of a job: processes send it the requests of their ranks; it matches them and orders their execution.
+"""The coordinator of a job: processes send it their ranks' requests; it matches them and orders their execution.
 
 It knows as much of all ranks as threads of one process know of one another. So requests that do not agree, and deadlocks, are
 found at once and reported in the same words. Every process gets the orders in the same sequence.
@@ -43,7 +43,7 @@ Say = Callable[[int, str, str], None]  # rank, "out" or "err", whole lines
 
 
 class Address(NamedTuple):
-    """The addresses and the token by which a process reaches the others of its job."""
+    """The addresses and the token by which a process connects to the others of its job."""
 
     host: str
     port: int
@@ -68,7 +68,7 @@ def _reads_for(known: Connection, most_s: int) -> None:
 
 
 class Coordinator:
-    """The coordinator of one job, on a thread of its own; the end of the context ends it.
+    """The coordinator of one job, which runs on a thread of its own while the context lasts.
 
     Args:
         n_ranks: The number of ranks of the job.
@@ -138,7 +138,7 @@ class Coordinator:
         return self._calls.story(requests, others, self._ended) if ranks else ""
 
     def fatal(self, process: int) -> FatalSignal | None:
-        """Return the signal that ended a process, from its last words; None if it left none."""
+        """Return the signal that ended a process, parsed from its last words; None if it left none."""
         return parse_last_words(self._said_last[process].decode(errors="replace"))
 
     def _serve(self) -> None:
@@ -237,7 +237,7 @@ class Coordinator:
             self._tell_process(process, "go", agreed, its, len(numbers) > 1)
 
     def _tell_of(self, kind: str, made: tuple[int, int], *words: object) -> None:
-        """Send a message about a request to its process, such as the time at which it will be answered."""
+        """Send a message about a request to the process that made it."""
         self._tell_process(made[0], kind, made[1], *words)
 
     def _compare(self, process: int) -> None:

@@ -74,11 +74,11 @@ class CoordinatorClient:
 
     @property
     def last_words(self) -> int:
-        """The descriptor of the file to which this process writes its last words when a signal ends it."""
+        """The file descriptor to which this process writes its last words if a signal ends it."""
         return self._last_words.fileno()
 
     def ask(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Make a request of a rank of this process.
+        """Send a request of a rank of this process to the coordinator.
 
         Args:
             arrival: The request.
@@ -97,7 +97,7 @@ class CoordinatorClient:
             self._tell("ask", number, bare, at_s - self._behind_s, step)
 
     def wait(self, rank: int, waits: Sequence[object]) -> None:
-        """Report that a rank goes on only when one of its waits is over.
+        """Report that a rank waits, and continues only when one of its waits is over.
 
         Args:
             rank: The rank.
@@ -136,7 +136,7 @@ class CoordinatorClient:
 
     @contextmanager
     def heard(self, carry_out: CarryOut, listeners: PaceListeners) -> Iterator[None]:
-        """Execute the coordinator's orders on a thread of its own inside the context, until all ranks of the job have ended.
+        """Run the coordinator's orders on a thread while the context lasts, until all ranks of the job have ended.
 
         Args:
             carry_out: A function that executes a call: it gets the agreed form, the requests, the wire, and a function to call
@@ -181,9 +181,9 @@ class CoordinatorClient:
         carry_out(agreed, [self._open.pop(number) for number in numbers], wire, lambda: self._tell("done", numbers))
 
     def _compare_clocks(self) -> float:
-        """Return the seconds to add to the coordinator's times so that they are never too early here.
+        """Return the seconds to add to the coordinator's times, so that they are never too early on this host's clock.
 
-        0 if both have one clock.
+        The result is 0 if both have one clock.
         """
         low, high = -math.inf, math.inf
         for _ in range(_COMPARED):

@@ -1,4 +1,4 @@
-"""A job whose ranks are in several processes, in the form in which each process gets it.
+"""A job whose ranks are in several processes, in the form that is sent to each process.
 
 Emu's log messages in these processes go to the process that started the job, where a person sees them.
 """
@@ -49,7 +49,7 @@ def ranks_of_processes(n_ranks: int, per_process: int) -> list[range]:
 
 @dataclass(eq=False, slots=True)
 class JobProcess:
-    """A job for one process: it is called with the number of that process, and must live until the whole job has ended.
+    """A job for one process, as a callable: called with the number of the process, it runs the ranks there.
 
     Args:
         program: The program of the ranks.

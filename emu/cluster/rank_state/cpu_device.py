@@ -1,4 +1,4 @@
-"""The CPU as a device with streams and events, as a rank would have on an accelerator.
+"""The CPU as a device with streams and events, so that a rank can use them as on an accelerator.
 
 Streams and events report the order of events to the recorder; storage that changes its size reports it to the counter.
 """
@@ -32,7 +32,7 @@ class Event(torch.cpu.Event):
         self._at_s: float | None = None
 
     def record(self, stream: "Stream | None" = None) -> None:
-        """Record the position at which all work so far on a stream has ended; None means the current stream."""
+        """Record the position after all work so far on a stream; None: the current stream."""
         of = stream or current_stream()
         self.at = of.streams.now(of.number) if of.streams else NEVER
         self._at_s = Event.now_s()
@@ -50,12 +50,12 @@ class Event(torch.cpu.Event):
         return 1e3 * (end_event._at_s - self._at_s)
 
     def wait(self, stream: "Stream | None" = None) -> None:
-        """Let a stream wait for the position; None means the current stream."""
+        """Make a stream wait for the recorded position; None: the current stream."""
         (stream or current_stream()).wait_event(self)
 
 
 class Stream(torch.cpu.Stream):
-    """The replacement of `torch.cpu.Stream`: a stream of the rank that makes it; on other threads it does nothing."""
+    """The replacement of `torch.cpu.Stream`: a stream of the rank that creates it; without effect on other threads."""
 
     priority, cuda_stream = 0, 0
     device, device_type, device_index, stream_id = torch.device("cpu"), 0, 0, 0
@@ -79,7 +79,7 @@ class Stream(torch.cpu.Stream):
 
     @classmethod
     def priority_range(cls) -> tuple[int, int]:
-        """Return the range of priorities, of which there is one."""
+        """Return the range of stream priorities (0, 0), as there is only one priority."""
         return 0, 0
 
     def __eq__(self, other: object) -> bool:
@@ -91,18 +91,18 @@ class Stream(torch.cpu.Stream):
         return hash(self.number)
 
     def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
-        """Return an event at the position at which all work so far has ended."""
+        """Return an event at the position after all work so far on this stream."""
         made = event or Event()
         made.record(self)
         return made
 
     def wait_event(self, event: Event) -> None:
-        """Let the next work on this stream wait for an event."""
+        """Make the next work on this stream wait for an event."""
         if self.streams:
             self.streams.wait(self.number, event.at)
 
     def wait_stream(self, stream: "Stream") -> None:
-        """Let the next work on this stream wait for all work so far on another stream."""
+        """Make the next work on this stream wait for all work so far on another stream."""
         self.wait_event(stream.record_event())
 
     def is_capturing(self) -> bool:
@@ -110,11 +110,11 @@ class Stream(torch.cpu.Stream):
         return False
 
     def query(self) -> bool:
-        """Return True: a CPU has computed everything before it continues."""
+        """Return True, because the CPU has finished all work when a call returns."""
         return True
 
     def synchronize(self) -> None:
-        """Do nothing: a wait of the host orders no streams."""
+        """Do nothing, because a wait of the host does not order streams."""
 
 
 class StreamContext(AbstractContextManager[None]):
@@ -145,7 +145,7 @@ def current_stream(device: object = None) -> Stream:
 
 @contextmanager
 def emulate_device(now_s: Callable[[], float] = time.perf_counter, notices: list[str] = Event.notices) -> Iterator[None]:
-    """Give recorded ranks streams and events on the CPU, and count storage that they resize, while the context lasts.
+    """Give recorded ranks streams and events on the CPU while the context lasts.
 
     Args:
         now_s: A function that returns the time of the calling rank in seconds, by which events measure.

@@ -45,7 +45,7 @@ _OPERATIONS = tuple((backend, what) for backend in ("cuda", "mkldnn") for what i
 
 
 def _old_setting(read: Callable[[], Any], write: Callable[[Any], object]) -> Setting:
-    """Return one of torch's old settings; its value is None if it contradicts a new one, which then counts."""
+    """Return one of torch's older precision settings; its value is None if it contradicts a newer setting."""
 
     def read_or_none() -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Changes of what exists once in a process: attributes replaced while ranks run, and state of which each rank has its own.
+"""Changes of per-process state: attributes replaced while ranks run, and state that each rank has separately.
 
 The state is saved and loaded whenever another rank runs.
 """
@@ -29,7 +29,7 @@ def replace_attributes(*replacements: Replacement) -> Iterator[None]:
 
 @contextmanager
 def _replace_attribute(where: Any, name: str, value: object) -> Iterator[None]:
-    """Set another value for an attribute while the context lasts; TorchScript compiles the value as it would the original."""
+    """Replace the value of an attribute while the context lasts, in a way that TorchScript can still compile."""
     own = name in vars(where)
     original = vars(where)[name] if own else getattr(where, name)  # as it lies there: a static method as such
     builtins: dict[int, str] = _torchscript._get_builtin_table()  # the operator of a function, by the function's identity
@@ -116,7 +116,7 @@ class Attributes:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Find the attributes in modules that are loaded, and in those that are loaded inside the context."""
+        """Track the attributes in loaded modules, and in modules that are loaded while the context lasts."""
         for module in self._names:
             if module in sys.modules:
                 self._find(module)
@@ -135,7 +135,7 @@ class Attributes:
 
 @contextmanager
 def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iterator[None]:
-    """Call `tell(name)` inside the context when a named module has been executed, before the code that imports it goes on."""
+    """Call `tell(name)` when a named module has been executed, before its importer continues, while the context lasts."""
 
     def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path, target) if name in names else None
@@ -157,7 +157,7 @@ def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iter
 
 @contextmanager
 def first_finder(finder: Any) -> Iterator[None]:
-    """Make Python ask a finder of modules before all other finders inside the context."""
+    """Make Python ask a module finder before all others, while the context lasts."""
     sys.meta_path.insert(0, finder)
     try:
         yield

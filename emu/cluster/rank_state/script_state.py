@@ -1,4 +1,4 @@
-"""The state of Python of which a process has one copy and each rank of a script needs its own."""
+"""Python's per-process state that each rank of a script needs separately: streams, `__main__`, environment, modules."""
 
 import logging
 import os
@@ -52,7 +52,7 @@ class Main:
         return self._modules[rank]
 
     def end(self) -> None:
-        """Release all objects of the ranks once all ranks have ended; this ends processes such as those of a DataLoader."""
+        """Release all objects of the ranks when all have ended, which also ends their helper processes."""
         for module in self._modules.values():
             module.__dict__.clear()
 
@@ -99,7 +99,7 @@ def _variables() -> dict[bytes, bytes]:
 
 
 class Modules:
-    """The user's own modules, of which every rank has its own import; installed modules are imported once.
+    """The user's own modules, which every rank imports separately; installed modules are shared.
 
     Args:
         folder: The folder of the script.
@@ -121,7 +121,7 @@ class Modules:
         return {name: [table.get(name) for table in _TABLES] for name in self._names}
 
     def load(self, state: dict[str, Sequence[Any]]) -> None:
-        """Put saved modules, and the locks of their imports, back into the tables of Python's import system.
+        """Restore saved modules and their import locks in the tables of Python's import system.
 
         Args:
             state: By name of a module its entry in each table, as `save` returns it; a module without a name here is removed.
@@ -134,7 +134,7 @@ class Modules:
                     table[name] = value
 
     def watched(self) -> AbstractContextManager[None]:
-        """Return a context in which newly loaded modules are recorded; modules that are loaded already are shared."""
+        """Return a context in which newly loaded modules of the user are recorded for each rank."""
         self._shared = {name.partition(".")[0] for name in sys.modules}
         return first_finder(self)
 

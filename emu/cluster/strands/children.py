@@ -1,4 +1,4 @@
-"""Threads that a rank starts: each becomes a strand of the rank when it starts, and hands the baton on when it waits."""
+"""Threads that a rank starts: each becomes a strand of the rank and hands the baton on when it waits."""
 
 import threading
 from collections import defaultdict
@@ -39,7 +39,7 @@ def thread_replacements(strands: "Strands") -> Iterator[Replacement]:
 
 
 def _making(make: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that gives each object that a rank makes a number."""
+    """Return a constructor that numbers the objects of each rank, for a reproducible order."""
     numbers: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))  # by rank
 
     @wraps(make)
@@ -53,7 +53,7 @@ def _making(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def _hash(made: Any) -> int:
-    """Return the number of an object that a rank has made; by addresses, sets would have another order in each run."""
+    """Return the number of an object as its hash, so that sets have the same order in every run."""
     return getattr(made, "emu_number", 0) or object.__hash__(made)
 
 
@@ -92,7 +92,7 @@ def _starting(start: Callable[[Any], None], strands: "Strands") -> Callable[[Any
 
 
 def _is_free(thread: Any) -> bool:
-    """Return whether a thread runs library code that serves pipes, and so needs no baton."""
+    """Return whether a thread runs library code that only serves pipes, so that it needs no baton."""
     target = getattr(thread, "_target", None) or type(thread).run
     return str(getattr(target, "__module__", "")).startswith(_FREE)
 
@@ -116,7 +116,7 @@ def _joining(join: Callable[..., None], strands: "Strands") -> Callable[..., Non
 
 
 def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> bool:
-    """Let other strands run until a thread of a rank has ended.
+    """Let other strands run until a thread of the rank has ended, and return whether it has.
 
     Args:
         strand: The strand of the calling thread.
@@ -148,7 +148,7 @@ def _living(is_alive: Callable[[Any], bool], strands: "Strands") -> Callable[[An
 
 
 def _give_way(strand: Strand) -> None:
-    """Let other strands run for a moment, because the program may call again and again."""
+    """Let other strands run for a moment, for a program that polls."""
     take_turn(strand)
     strand.turns.give_way(strand.number)
 
@@ -167,7 +167,7 @@ def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _setting(settle: Callable[..., None], strands: "Strands") -> Callable[..., None]:
-    """Return the replacement of a function that sets a future's result, which also records the moment at which this happens."""
+    """Return a replacement that sets a future's result and also records the position of the event."""
 
     @wraps(settle)
     def settled(future: Any, value: Any) -> None:
@@ -179,7 +179,7 @@ def _setting(settle: Callable[..., None], strands: "Strands") -> Callable[..., N
 
 
 def _getting(get: Callable[..., Any], strands: "Strands") -> Callable[..., Any]:
-    """Return the replacement of a function that waits for a future's result; it records that its strand comes after it."""
+    """Return a replacement that waits for a future's result; the strand's later work is ordered after it."""
 
     @wraps(get)
     def got(future: Any, timeout: float | None = None) -> Any:

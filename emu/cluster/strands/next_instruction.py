@@ -1,4 +1,4 @@
-"""The moment in which a thread goes on in Python after native code, caught from another thread.
+"""Interception of the moment at which a thread returns from native code to Python, from another thread.
 
 Python calls back before the next instruction of the thread that was blocked: by `sys.monitoring`, or, before Python 3.12, by a
 trace function that one thread may give another. Nothing is paid for it where no thread is blocked.
@@ -26,7 +26,7 @@ class _TraceCatcher:
         _python._PyEval_SetTrace.argtypes = ctypes.c_void_p, self._Function, ctypes.py_object
 
     def catch(self, thread: int, state: int, frame: FrameType, call: Callable[[], object]) -> None:
-        """Arrange that `call` is called once on another thread, before its next instruction."""
+        """Arrange that `call` is called once on another thread before its next Python instruction."""
         self._calls[thread] = frame, call
         frame.f_trace_opcodes = True
         _python._PyEval_SetTrace(state, self._function, None)
@@ -56,7 +56,7 @@ class _MonitoringCatcher:
             monitoring.register_callback(self._tool, event, self._goes_on)
 
     def catch(self, thread: int, _state: int, frame: FrameType, call: Callable[[], object]) -> None:
-        """Arrange that `call` is called once on another thread, before its next instruction."""
+        """Arrange that `call` is called once on another thread before its next Python instruction."""
         self._calls[thread] = frame.f_code, call
         self._monitoring.set_local_events(self._tool, frame.f_code, self._here)
         self._monitoring.set_events(self._tool, self._elsewhere)
@@ -83,7 +83,7 @@ def thread_state() -> int:
 
 
 def at_next_instruction(thread: threading.Thread, state: int, call: Callable[[], object]) -> bool:
-    """Arrange that a function is called once on another thread, as soon as this thread runs its next instruction of Python.
+    """Arrange that a function is called once on another thread before its next Python instruction.
 
     Args:
         thread: The other thread, which must not end meanwhile.

@@ -1,4 +1,4 @@
-"""PyTorch's key-value stores, which all ranks of a job share; a rank that waits for a key lets other ranks run."""
+"""PyTorch's key-value stores, shared by all ranks of a job; a rank that waits for a key lets other ranks run."""
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ _WORKERS = "init/"  # the key under which PyTorch counts who has come
 
 
 class Stores:
-    """The stores of one job, in one of its processes.
+    """The key-value stores of one job, in one of its processes.
 
     Args:
         base: The store that holds the tables of all others; None: they are in this process, where all ranks are.
@@ -36,7 +36,7 @@ class Stores:
         self._all: list[SharedStore] = []  # of which PyTorch may hold the C++ side alone
 
     def open(self, name: str) -> Any:
-        """Return the table of a name; all ranks get the same table under this name."""
+        """Return the table with the given name, which all ranks share."""
         if name not in self._tables:
             self._tables[name] = _HashStore() if self._base is None else native.PrefixStore(name, self._base)
         return self._tables[name]
@@ -56,7 +56,7 @@ class Stores:
 
 
 def _writing(name: str) -> Callable[..., Any]:
-    """Return a method that writes to a store: it writes to its table, and wakes the strands that wait for that table."""
+    """Return a store method that writes to the table and wakes the strands that wait for it."""
 
     def write(store: "SharedStore", *given: Any) -> Any:
         answer, strand = getattr(store.table, name)(*given), current_strand()
@@ -102,7 +102,7 @@ class SharedStore(_Store):  # type: ignore[misc]
         return dist.DistStoreError(f"wait timeout after {round(timeout.total_seconds() * 1e3)}ms, keys: {', '.join(keys)}")
 
     def _wait(self, strand: Strand, wait: Wait, until_s: float | None) -> None:
-        """Let other strands run until the table changes, or until a time."""
+        """Let other strands run until the table changes or a time is reached."""
         asked_s = strand.turns.after(_ASK_S) if self._is_polled else until_s
         rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
@@ -121,7 +121,7 @@ class SharedStore(_Store):  # type: ignore[misc]
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys exist.
 
-        If not, let other strands run for a moment, because the program may call again and again.
+        If not, let other strands run for a moment, because the program may poll.
         """
         strand = current_strand()
         found = bool(self.table.check(list(keys)))
@@ -156,7 +156,7 @@ def _named(keys: Sequence[str]) -> str:
 
 
 def _hash_store(stores: Stores) -> Callable[[], SharedStore]:
-    """Return the replacement of `HashStore`, whose keys belong to one rank and all its threads."""
+    """Return the replacement of `HashStore`: its keys are shared by the threads of one rank."""
 
     class HashStore(SharedStore):
         def __init__(self) -> None:
@@ -171,7 +171,7 @@ def _hash_store(stores: Stores) -> Callable[[], SharedStore]:
 
 
 def _file_store(stores: Stores) -> Callable[..., SharedStore]:
-    """Return the replacement of `FileStore`: all ranks of this process share one of PyTorch's own for each file."""
+    """Return the replacement of `FileStore`: all ranks of this process share one store for each file."""
     opened: dict[str, Any] = {}
 
     class FileStore(SharedStore):
@@ -228,7 +228,7 @@ def _claim(hosts: SharedStore, host: str, port: int, *, is_shared: bool) -> None
 
 
 def _meet(store: SharedStore, world_size: int | None, is_master: bool) -> None:
-    """Count the ranks that have opened a store, and let the rank that serves it wait for all of them."""
+    """Count the ranks that have opened a store, and make the rank that serves it wait for all of them."""
     if world_size is None or world_size < 0:
         return
     come = store.add(_WORKERS, 1)

@@ -1,4 +1,4 @@
-"""A strand: one thread of a rank, either that of its program, or one that the program or a library has started.
+"""A strand: one thread of a rank, either that of its program, or one that the program or a library starts.
 
 All strands of a rank belong to the same emulated process: they have the same process groups, environment and random state.
 """
@@ -83,7 +83,7 @@ class Wait:
 
 
 class StrandEnd(SystemExit):
-    """The exception that ends a thread that a rank has started, when the rank or the run has ended."""
+    """The exception that ends a thread of a rank when the rank or the run has ended."""
 
 
 def current_strand() -> Strand | None:
@@ -114,7 +114,7 @@ def enter(strand: Strand | None) -> None:
 
 @contextmanager
 def native_waits() -> Iterator[None]:
-    """Let the calling thread's strand keep the baton while it waits inside the context, for waits of Emu itself."""
+    """Let the strand of the calling thread keep the baton while it waits inside the context, for waits of Emu itself."""
     strand = current_strand()
     if strand is None:
         yield
@@ -127,7 +127,7 @@ def native_waits() -> Iterator[None]:
 
 
 def take_turn(strand: Strand, *, is_last: bool = False) -> None:
-    """Wait until the calling thread's strand has the baton, if it has run without it.
+    """Wait until the calling thread's strand has the baton, if it runs without it.
 
     Args:
         strand: The strand.
@@ -152,7 +152,7 @@ def check_goes_on(strand: Strand) -> None:
 
 
 class RankLocal:
-    """Attributes of which each rank has its own, the same for all its threads.
+    """Attributes that each rank has separately, shared by all threads of the rank.
 
     The class is to ranks what `threading.local` is to threads. Threads that belong to no rank share one set of attributes.
 
@@ -182,7 +182,7 @@ class RankLocal:
 
 
 def _leave_behind() -> None:
-    """Remove all strands in a process that a rank has forked, because that process has no others to wait for."""
+    """Remove all strands in a process that a rank has forked."""
     strand = current_strand()
     if strand is not None:
         _forked_by[:] = [strand.rank]

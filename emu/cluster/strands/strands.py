@@ -1,6 +1,6 @@
-"""The strands of the ranks of a process: they are created when a rank starts a thread, and end with their rank.
+"""The strands of a process: they are created when a rank starts a thread, and end with their rank.
 
-A standstill, in which no strand can go on, is described rank by rank, and ends the run.
+If no strand can continue, the run ends with a description of each rank's wait.
 """
 
 import sys
@@ -33,7 +33,7 @@ _LOOKS, _LOOK_S = 20, 5e-3  # for threads that no module of Python has started
 
 
 class Strands:
-    """The threads that ranks start in one run, and the waits of all of them.
+    """The strands of the ranks of one run in this process, and all their waits.
 
     Args:
         n_ranks: The number of ranks of the job; the threads that ranks start get the numbers after it.
@@ -56,7 +56,7 @@ class Strands:
 
     @contextmanager
     def watched(self, more: Iterable[Replacement] = ()) -> Iterator[None]:
-        """Make strands of the threads that ranks start inside the context.
+        """Turn the threads that ranks start into strands while the context lasts.
 
         Args:
             more: Further replacements of functions that wait.
@@ -66,7 +66,7 @@ class Strands:
             yield
 
     def main(self, rank: int) -> Strand:
-        """Make the calling thread the strand of a rank's program, and return it."""
+        """Make the calling thread the strand of a rank's program, and return the strand."""
         thread: Any = threading.current_thread()
         thread._daemonic = False  # as the first thread of a process: what it starts is waited for
         strand = self._by_number[rank] = Strand(rank, rank, self._rests, thread)
@@ -116,7 +116,7 @@ class Strands:
             child.end = self.moment()
 
     def _are_awaited_from_outside(self) -> bool:
-        """Return whether a strand waits for a lock that a thread without a strand may release, such as one of C code."""
+        """Return whether a strand waits for a lock that a thread without a strand (such as C code) may release."""
         if not any(isinstance(what, Wait) for what in list(self._rests.waits.values())):
             return False
         for _ in range(_LOOKS):  # a thread that begins or ends is known to nobody for a moment
@@ -132,7 +132,7 @@ class Strands:
         return None if number is None else self._by_number.get(number), turns
 
     def at_work(self) -> tuple[int, list[threading.Thread]]:
-        """Return the number of turns of the baton so far, and the threads that run: with the baton, or free of it."""
+        """Return the number of turns of the baton so far, and the threads that run."""
         running, turns = self.running()
         strands = [strand for strand in list(self._by_number.values()) if strand.is_free or strand is running]
         return turns, [strand.thread for strand in strands]
@@ -159,7 +159,7 @@ class Strands:
         return [(strands[each].rank, waits[each]) for each in sorted(waits, key=unlikely)]
 
     def sight(self, rank: int) -> Sight | None:
-        """Return a look at a rank: the wait or the line of its program; None if the rank has ended."""
+        """Return a look at the program of a rank: its wait or its line; None if the rank has ended."""
         main = self._by_number.get(rank)
         if main is None:
             return None
@@ -190,7 +190,7 @@ class Strands:
         return NEVER if strand is None or self._recording is None else self._recording.of(strand.rank).now()
 
     def goes_on_after(self, moment: Any) -> None:
-        """Record that the further work of the calling strand comes after a position of another strand of its rank."""
+        """Record that the later work of the calling strand comes after a position of another strand of its rank."""
         strand = current_strand()
         if strand is not None and self._recording is not None and moment is not None:
             self._recording.of(strand.rank).goes_on_after(moment)
@@ -216,9 +216,9 @@ class Strands:
         return [child for child in list(self._of.values()) if child.rank == main.rank]
 
     def others(self) -> int:
-        """Return the number of ranks that wait for one that does not come back.
+        """Return the number of ranks that wait for a rank that does not come back.
 
-        0 if the coordinator knows the ranks that wait.
+        The result is 0 if the coordinator knows the ranks that wait.
         """
         return 0 if self._rests.beyond is not None else len(self._ranks) - len(self.ended) - 1
 
@@ -248,7 +248,7 @@ class Strands:
         return (absence_in_words("; ".join(told), SAID_S, others), False) if told and others else ("", False)
 
     def stand_still(self) -> None:
-        """End the run as a deadlock, unless a rank may go on because of something that Emu does not know."""
+        """End the run as a deadlock, unless something outside of Emu may wake a rank."""
         if self._rests.has_other_wakers:
             return
         if not self._rests.waits:

@@ -1,4 +1,4 @@
-"""Waits of strands, during which they hand the baton on: for locks, by which `threading` and `queue` wait, and for the system.
+"""Waits of strands, during which they hand the baton on: for locks, sleeps, files, sockets and processes.
 
 A thread that belongs to no rank waits for locks in the system's own way.
 
@@ -46,7 +46,7 @@ class Lock:
         self._holder: Strand | None = None  # who has it
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock, and return whether that was possible in time."""
+        """Acquire the lock, and return whether that succeeded in time."""
         strand = current_strand()
         if self._lock.acquire(False):
             self._holder = strand
@@ -58,7 +58,7 @@ class Lock:
         return self._rest(strand, None if timeout < 0 else strand.turns.after(timeout))
 
     def _is_held_beside(self) -> bool:
-        """Return whether a strand that runs without the baton has the lock, such as the feeder of a queue, for a short time."""
+        """Return whether a strand that runs without the baton holds the lock."""
         holder = self._holder
         return holder is not None and holder.is_free
 
@@ -127,7 +127,7 @@ def lock_replacements() -> Iterator[Replacement]:
 
 
 def now() -> float:
-    """Return the time in seconds by which the calling thread rests: that of its strand, else this host's."""
+    """Return the time in seconds by which the calling thread waits: that of its strand, else this host's."""
     strand = current_strand()
     return _monotonic() if strand is None else strand.turns.now()
 
@@ -167,7 +167,7 @@ def wait_replacements() -> Iterator[Replacement]:
 
 
 def await_event(strand: Strand, what: str, has_come: Callable[[], Any], timeout_s: float | None = None) -> Any:
-    """Let other strands run until something has come from outside, or for a time.
+    """Let other strands run until an event from outside has come or the time is over; return the last result.
 
     Args:
         strand: The strand of the calling thread.
@@ -208,7 +208,7 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, timeout_s: float | None) -> Any:
-    """Wait for data of processes while other strands run; the data are taken only when no other strand is ready."""
+    """Wait for data from processes while other strands run; data are read only when no other strand is ready."""
     until_s = math.inf if timeout_s is None else _monotonic() + timeout_s
     strand.turns.step_out(strand, awaits=True)
     try:
@@ -248,7 +248,7 @@ def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_baton(wait: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that waits as the given one does, while other strands run."""
+    """Return a version of a waiting function during which other strands run."""
 
     @wraps(wait)
     def waited(*args: Any, **kwargs: Any) -> Any:

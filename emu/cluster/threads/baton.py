@@ -1,4 +1,4 @@
-"""The baton of strands: the strand that has it runs, and it is handed on at the same points in every run.
+"""The baton of strands: only the strand that has it runs, and it is handed on at the same points in every run.
 
 Some state exists once in a process, although every rank needs its own, such as random generators and the environment. It is
 swapped when the baton goes to a strand of another rank. A strand is named by its number; the number of the strand of a rank's
@@ -94,7 +94,7 @@ class Baton:
         return self._ranks[strand]
 
     def has_others(self, rank: int) -> bool:
-        """Return whether a rank has more than one strand that waits for the baton."""
+        """Return whether a rank has other strands that take part in handing on the baton."""
         return len(self._ranks) > len(self._states) and sum(each not in self._outside for each in self.strands(rank)) > 1
 
     @property
@@ -106,19 +106,19 @@ class Baton:
         return bool(self._timed or self._outside or self._last)
 
     def restore(self) -> None:
-        """Load the state that the process had before the start, once every rank has left."""
+        """Restore the state that the process had before the start, after every rank has left."""
         if self._before:
             self._load(self._before)
 
     def abandon(self) -> None:
-        """Let every strand run on at once without the baton, so that none waits for it for ever."""
+        """Let every strand run at once without the baton, so that none waits for it forever."""
         self.abandoned = True
         for strand in list(self._gates):
             self._open(strand)
         self._finished.set()
 
     def await_turn(self, strand: int, until_s: float | None = None) -> None:
-        """Block until this strand has the baton; a strand that rests until a time checks then whether its turn has come."""
+        """Block until the strand has the baton."""
         gate = self._gates[strand]
         while not gate.acquire(timeout=-1 if until_s is None else max(0.0, until_s - time.monotonic())):
             until_s = self._ask_again(strand)
@@ -126,7 +126,7 @@ class Baton:
             self._core.turn()
 
     def _ask_again(self, strand: int) -> float | None:
-        """Hand the baton on, if it lies and the time until which a strand rests has come.
+        """Hand the baton on if nobody has it and a strand's wait time is over.
 
         Returns:
             The time at which the strand must check again; None: the strand will be let go without another check.
@@ -140,11 +140,10 @@ class Baton:
             return None
 
     def _wake_next(self) -> bool:
-        """Make the strands ready that become ready without being woken.
+        """Make strands ready whose wait ends without being woken, in an order that is the same in every run.
 
         If no strand is ready, this is the first of those that wait to be last. If its time has come, or if still no strand is
-        ready, it is also the strand whose time comes first. These strands, and the turns after which they become ready, are the
-        same in every run: they do not depend on the speed of this host.
+        ready, it is also the strand whose time comes first.
 
         Returns:
             Whether a strand may run now. None may if the baton's own time is ahead of this host's clock.
@@ -166,7 +165,7 @@ class Baton:
         return True
 
     def rest(self, strand: int, until_s: float | None = None) -> None:
-        """Hand the baton on, and return once this strand has it again.
+        """Hand the baton on, and return when the strand has it again.
 
         Args:
             strand: The strand.
@@ -193,9 +192,9 @@ class Baton:
         return round(self.now_s + math.ceil(seconds * 1e3) / 1e3, 3)
 
     def give_way(self, strand: int) -> None:
-        """Let the other ready strands run, then return.
+        """Let the other ready strands run first, then return.
 
-        The baton's own time goes on by a moment, because the strand may give way again and again until a time has come.
+        The baton's own time advances by a moment, because the strand may give way again and again until a time has come.
         """
         with self.lock:
             if strand not in self._ready:
@@ -203,7 +202,7 @@ class Baton:
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
-        """Make a resting strand ready, unless it is ready already because its time has come, or it has left."""
+        """Make a waiting strand ready; do nothing if it is ready already or has left."""
         with self.lock:
             if strand not in self._ranks:
                 return
@@ -234,7 +233,7 @@ class Baton:
             return True
 
     def await_idle(self, strand: int) -> None:
-        """Let the times of other strands come before data from the processes for which a strand waits, as these are idle."""
+        """Let timed waits of other strands end before data from idle processes arrive."""
         with self.lock:
             self._last.pop(strand, None)
             if self._lies:
@@ -260,18 +259,18 @@ class Baton:
         self.await_turn(strand)
 
     def prepare(self, rank: int) -> None:
-        """Load the states of a resting rank if no strand runs, so that the rank, which will be the next, can go on sooner."""
+        """Load the state of a rank in advance if no strand runs, so that the rank can continue sooner."""
         with self.lock:
             if self._lies and not self.abandoned:
                 self._swap(rank)
 
     def rehearse(self) -> None:
-        """Save and load the states of the running rank, so that they are in the processor's cache at its next rest."""
+        """Save and load the state of the running rank, to have it in the processor's cache."""
         if len(self._states) > 1:
             self._load([each.save() for each in self._own])
 
     def look(self) -> None:
-        """Call `stuck` if no strand is ready; another thread calls this when it will wake no strand any more."""
+        """Call `stuck` if no strand is ready and nothing can wake one."""
         with self.lock:
             if self._lies and not self._ready and not self.abandoned and not self.has_timers:
                 self._stuck()
@@ -330,7 +329,7 @@ class Baton:
             self._holder = rank
 
     def _open(self, strand: int) -> None:
-        """Let a strand pass that blocks until it has the baton."""
+        """Release a strand that blocks until it has the baton."""
         with suppress(RuntimeError):  # it is open: whoever was to pass has not come yet, as the baton was abandoned
             self._gates[strand].release()
 

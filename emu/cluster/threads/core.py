@@ -1,4 +1,4 @@
-"""The host's part in running the ranks of a process: the processor that they keep to, and how often Python looks for cycles.
+"""The processor on which the ranks of a process run, and the frequency of Python's garbage collection.
 
 One rank runs at a time, and what it computes is small. Where another processor is idle, the system wakes the next rank there,
 and it finds nothing in its caches: a step of 64 ranks took a third longer. So all ranks keep to one processor as long as they
@@ -30,7 +30,7 @@ _NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 
 class Core:
-    """The processor of the ranks of one run; it does nothing if the system does not let threads choose their processor."""
+    """The processor to which the ranks of one run are bound; without effect if the system does not allow binding."""
 
     def __init__(self) -> None:
         self._all = frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset[int]()
@@ -65,7 +65,7 @@ class Core:
 
 
 def _let_go() -> None:
-    """Let a process that a rank has forked, such as one that loads data, run on other processors than the ranks."""
+    """Let a forked process run on all processors."""
     if hasattr(_here, "before"):
         with suppress(OSError):
             os.sched_setaffinity(0, _here.before)
@@ -83,7 +83,7 @@ def processor_release() -> Iterator[None]:
 
 
 def _beside(start: Callable[..., int]) -> Callable[..., int]:
-    """Return a function that starts a process as the given one does, but on all processors."""
+    """Return a version of a function that starts a process, in which the process runs on all processors."""
 
     def started(*given: object) -> int:
         _let_go()
@@ -103,7 +103,7 @@ if sys.platform == "linux":
 
 @contextmanager
 def collect_less() -> Iterator[None]:
-    """Let Python's garbage collector run less often inside the context, because it goes through the objects of all ranks."""
+    """Run Python's garbage collector less often while the context lasts, because all ranks' objects are scanned."""
     thresholds = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
     try:
@@ -114,6 +114,6 @@ def collect_less() -> Iterator[None]:
 
 @contextmanager
 def outside_modes() -> Iterator[None]:
-    """Leave every mode of PyTorch that the running rank has set, for work on behalf of all ranks."""
+    """Leave all PyTorch modes of the running rank while the context lasts, for work on behalf of all ranks."""
     with pause_counting(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
         yield

@@ -1,4 +1,4 @@
-"""The isolation of ranks in one process: each rank gets its own copy of what PyTorch has once in a process.
+"""The isolation of ranks in one process: each rank gets its own copy of PyTorch's per-process state.
 
 All replacements are undone at the end. Process groups get names on which all members agree, whatever other groups each of them
 has made.
@@ -52,7 +52,7 @@ def _group_namer(original: Callable[..., Any], world: "RankWorld") -> Callable[.
 
 
 def _rank_text(ranks: tuple[int, ...]) -> str:
-    """Return a text such as `0-3,8`; for a long list its first and last rank and a digest of all."""
+    """Return a list of ranks as text, such as `0-3,8`; a long list is shortened to its ends and a digest."""
     runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda each: each[1] - each[0])]
     words = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
     return words if len(words) <= _LONGEST else f"{ranks[0]}..{ranks[-1]}:{digest(ranks)[:8]}"
@@ -82,7 +82,7 @@ class RankWorld(RankLocal):
 
 
 def _no_groups() -> dict[str, Any]:
-    """Return the world of a rank without groups."""
+    """Return the initial attributes of a rank's copy of PyTorch's `_World`, which has no process groups yet."""
     numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
     tables: dict[str, Any] = {name: {} for name in _TABLES}
     made = Counter[tuple[int, ...]]()  # groups by their members; of those that are destroyed, too
@@ -91,7 +91,7 @@ def _no_groups() -> dict[str, Any]:
 
 @contextmanager
 def rank_isolation(start: Callable[[RankRequest], RequestWork]) -> Iterator[None]:
-    """Give each rank its own process groups and the backend `emu`, and let every operator use one thread, inside the context.
+    """Give each rank its own process groups and the backend `emu`, and one thread for operators, in the context.
 
     Args:
         start: A function that starts a request, for the backend.
@@ -120,7 +120,7 @@ def _of_world(world: RankWorld) -> Iterator[Replacement]:
 
 
 def _of_names(world: RankWorld) -> Iterator[Replacement]:
-    """Yield replacements that record the groups of each rank by name; C++ has one table for each thread: see `find_groups`."""
+    """Yield replacements that record the groups of each rank by name."""
     c10d: Any = distributed_c10d
     register, unregister = c10d._register_process_group, c10d._unregister_process_group
     unregister_all = c10d._unregister_all_process_groups
@@ -174,7 +174,7 @@ def _unregister() -> None:
 
 
 def _of_meshes(world: RankWorld) -> Iterator[Replacement]:
-    """Yield replacements that make meshes of two ranks unequal: DTensor's caches would mix their coordinates otherwise.
+    """Yield replacements that make meshes of different ranks unequal, because DTensor caches by mesh.
 
     A mesh with a dim that is the whole world also gives its name to the default group, which it shares.
     """

@@ -1,4 +1,4 @@
-"""A product with weights that are a DTensor as one step of autograd, in place of the twelve operators that DTensor dispatches.
+"""A linear layer with DTensor weights as one autograd step, in place of the twelve operators that DTensor runs.
 
 The step computes the same as DTensor, on the same tensors in the same order. It is taken if the weights are cut by columns or
 by rows. Otherwise DTensor's own operators run. They also run if hooks receive saved tensors: recomputation stops before the
@@ -97,7 +97,7 @@ class _Product(torch.autograd.Function):
 
 
 def _is_wanted(ctx: Any, at: int) -> bool:
-    """Return whether this pass needs the gradient of an input; a backward in two passes needs one gradient in each of them."""
+    """Return whether this backward pass needs the gradient of an input."""
     if not ctx.needs_input_grad[at]:
         return False
     try:

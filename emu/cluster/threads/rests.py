@@ -1,4 +1,4 @@
-"""The strands that wait for something, what each waits for, and the first error of the run, which ends all of them."""
+"""The waiting strands of a process, what each waits for, and the first error of the run, which ends all of them."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ from emu.errors import EmuError, RunError
 
 
 class Rests:
-    """The strands of this process that rest: each waits until something wakes it. Also here is the first error of the run.
+    """The waiting strands of this process, and the first error of the run.
 
     Args:
         baton: The baton of the strands of this process.
@@ -41,7 +41,7 @@ class Rests:
 
     @property
     def has_other_wakers(self) -> bool:
-        """True if something else will wake a strand, or report that none goes on: a coordinator, or an alarm."""
+        """True if a coordinator or an alarm can still wake a strand or report a deadlock."""
         return self.beyond is not None or (self.alarm is not None and self.alarm.is_set)
 
     def now(self) -> float:
@@ -81,7 +81,7 @@ class Rests:
             return not self._forget(strand)
 
     def _hand_on(self, strand: int, what: RequestWork | Wait, until_s: float | None) -> None:
-        """Hand the baton on, and return when the waiting strand has it again."""
+        """Hand the baton on, and return when the strand has it again."""
         with self.end_on_error():
             if self.alarm is None or until_s is None:
                 self.baton.rest(strand, until_s)
@@ -92,7 +92,7 @@ class Rests:
         self._resume()
 
     def _tell_beyond(self, rank: int) -> None:
-        """Tell the coordinator what a rank waits for, if every strand of the rank waits and none of them until a time."""
+        """Report to the coordinator what a rank waits for, if all strands of the rank wait without a time limit."""
         if self.beyond is None:
             return
         with self.lock:
@@ -101,7 +101,7 @@ class Rests:
                 self.beyond.wait(rank, [self.waits[each] for each in strands])
 
     def _forget(self, strand: int) -> bool:
-        """End the wait of a strand; return whether it waited."""
+        """End the wait of a strand, and return whether it was waiting."""
         self._timed.discard(strand)
         if strand not in self.waits:
             return False
@@ -112,7 +112,7 @@ class Rests:
         return True
 
     def wake(self, key: object) -> bool:
-        """Wake the strands that wait for a key; return whether there were any."""
+        """Wake the strands that wait for a key, and return whether there were any."""
         with self.lock:
             strands = list(self._waiting.get(key, ()))
             for strand in strands:
@@ -121,7 +121,7 @@ class Rests:
             return bool(strands)
 
     def answer(self, work: "ref[RequestWork]", due_s: float) -> bool:
-        """Mark a request as answered, and wake the strands that wait for it; return whether there were any.
+        """Mark a request as answered and wake the strands that wait for it; return whether there were any.
 
         Args:
             work: A weak reference to the request: its rank may have dropped it already.
@@ -137,7 +137,7 @@ class Rests:
             return self.wake(key)
 
     def go_on(self, strand: int) -> None:
-        """Let a resting strand go on before the end of its wait."""
+        """End the wait of a strand early."""
         with self.lock:
             if self._forget(strand):
                 self.baton.wake(strand)
@@ -149,7 +149,7 @@ class Rests:
             self.baton.wake(strand)
 
     def fail(self, rank: int, error: BaseException) -> None:
-        """Keep the first error and wake every strand, so that it ends where it waits."""
+        """Store the first error of the run, and wake every strand so that it ends."""
         with self.lock:
             new = job_error(rank, error)
             if takes_precedence(new, self.failure):
@@ -185,7 +185,7 @@ class Rests:
 
     @contextmanager
     def end_on_error(self) -> Iterator[None]:
-        """End the run if this context raises an error: the cluster itself has failed, and no rank is to blame.
+        """End the run if the context raises an error, because the cluster itself has failed then.
 
         The error is kept as the first error of the run. All strands that wait go on and end.
         """
@@ -196,7 +196,7 @@ class Rests:
             raise
 
     def abandon(self, error: BaseException) -> None:
-        """End the run at once, as the cluster itself has failed."""
+        """End the run at once, because the cluster itself has failed."""
         if self.failure is None:
             self.failure = error
         elif self.failure is not error:
@@ -204,13 +204,13 @@ class Rests:
         self.baton.abandon()
 
     def give_way(self, strand: int) -> None:
-        """Let the other ready strands run, then go on."""
+        """Let the other ready strands run first, then continue."""
         with self.end_on_error():
             self.baton.give_way(strand)
         self._resume()
 
     def step_out(self, strand: Strand, turn: int | None = None, *, awaits: bool = False) -> None:
-        """Let other strands run while a strand that has the baton runs on without it.
+        """Let other strands run while a strand continues without the baton.
 
         Args:
             strand: The strand; if it does not have the baton, nothing is done.
@@ -222,7 +222,7 @@ class Rests:
             strand.is_free = self.baton.step_out(strand.number, turn, awaits=awaits)
 
     def let_run(self, strand: Strand, turn: int) -> None:
-        """Take the baton from a strand that is blocked in native code, so that other strands run.
+        """Take the baton from a strand that is blocked in native code, so that other strands can run.
 
         Native code cannot hand the baton on. Once that code has returned, and before the strand's thread runs more Python, the
         strand waits until it has the baton again. Nothing is done if the strand has handed the baton on in the meantime, or if
@@ -240,7 +240,7 @@ class Rests:
                 self.step_out(strand, turn)
 
     def _come_back(self, strand: Strand) -> None:
-        """Wait for the baton, if it was taken from this thread's strand while the strand was blocked."""
+        """Wait for the baton if it was taken from this thread's strand while the strand was blocked."""
         with self.baton.lock:
             is_free = strand.is_free
         if is_free:
@@ -261,7 +261,7 @@ class Rests:
         self._resume()
 
     def await_idle(self, strand: Strand) -> None:
-        """Let all ready strands go on before a strand that waits for processes which compute nothing at present."""
+        """Let all ready strands run before a strand that waits for idle processes."""
         with self.end_on_error():
             self.baton.await_idle(strand.number)
 

@@ -1,4 +1,4 @@
-"""Shortcuts through PyTorch: what DTensor would compute again for each rank, it computes once for all ranks of a process.
+"""Shortcuts through PyTorch: results that DTensor computes for each rank are computed once for all ranks of a process.
 
 DTensor's own caches distinguish meshes, and the meshes of two ranks are never equal; the cache of shapes here ignores meshes.
 The shapes of most results of DTensor's operators are computed without fake tensors.
@@ -28,7 +28,7 @@ _META = "_propagate_tensor_meta_non_cached"
 
 @contextmanager
 def share_shapes() -> Iterator[None]:
-    """Make DTensors cheaper inside the context.
+    """Make DTensor cheaper while the context lasts: no compile guards, cached shapes, and one-step linear layers.
 
     They have no guard against `torch.compile` and `torch.export`, which here costs more than a DTensor itself. A product with
     its weights is one step of autograd, and the shapes of operators' results are cached.
@@ -65,7 +65,7 @@ _UTILS = SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")
 
 @contextmanager
 def drop_guards() -> Iterator[None]:
-    """Keep DDP and DTensor from loading PyTorch's compiler inside the context, only to exempt themselves from compilation.
+    """Keep DDP and DTensor from loading PyTorch's compiler while the context lasts.
 
     Loading it takes as long as many a run.
     """
@@ -95,7 +95,7 @@ def _table(gradient: torch.Tensor, _: object, rows: int, *__: object) -> torch.T
 
 
 def _sum(a: torch.Tensor, b: Any, **_: object) -> torch.Tensor | None:
-    """Return a tensor of the shape of a sum of two tensors, if both have one layout; else None."""
+    """Return a tensor with the shape of the sum of two tensors of one layout; None for other arguments."""
     same = isinstance(b, torch.Tensor) and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
     return a if same and a.is_contiguous() else None
 
@@ -154,7 +154,7 @@ def remembered_shapes(describe: Describe, specs: Any) -> Describe:
 
 
 def _whole(value: Any, specs: Any) -> object:
-    """Return a key of that part of an argument on which shapes depend; 1, 1.0 and True have different keys."""
+    """Return a cache key for the parts of an argument that decide result shapes; 1, 1.0 and True have different keys."""
     if isinstance(value, specs.DTensorSpec):
         return value.tensor_meta, value.mesh.device_type
     if isinstance(value, (list, tuple)):

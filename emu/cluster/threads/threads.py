@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: one runs at a time, and another gets its turn only where a rank waits for others.
+"""Ranks as threads of one process: one runs at a time, and others run only when it waits.
 
 So a run is deterministic, needs no server, and finds a deadlock at once. The last rank that arrives at a collective executes
 its schedule on the tensors of all ranks. If some ranks of the job are in other processes, requests go to a coordinator, which
@@ -55,7 +55,7 @@ _MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the coo
 
 
 class Threads(Ranks):
-    """The ranks of a job that are in this process, for one run.
+    """The ranks of a job that are threads of this process, for one run.
 
     Args:
         n_ranks: The number of ranks of the job; at most some hundreds of them can be here.
@@ -101,7 +101,7 @@ class Threads(Ranks):
         self._clock, self._watch = self._clock_of(pace), Watch(self._strands, self._give_up, patience_s)
 
     def _clock_of(self, pace: Pace | None) -> RankClock:
-        """Return the clock by which requests are answered and ranks go on."""
+        """Return the clock that decides when requests are answered and ranks continue."""
         paced = pace or self._beyond
         tempo = None if paced is None else paced.tempo
         if tempo is None:
@@ -112,7 +112,7 @@ class Threads(Ranks):
         return clock
 
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
-        """Run a program as `run` does; the program makes the default group itself, by `join`."""
+        """Run a program like `run`, but let the program create the default group itself by `join`."""
         if self._strands.ended:
             raise RunError("cluster: these ranks have run already; make a new cluster for another run")
         results: dict[int, T] = {}
@@ -150,11 +150,11 @@ class Threads(Ranks):
         self._strands.await_others(this_strand())
 
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
-        """Return the streams to which a rank prints, if these are not the streams of this process."""
+        """Return the output streams of a rank; None if it prints to those of this process."""
         return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
 
     def submit(self, call: RankRequest) -> RequestWork:
-        """Start a request of the running rank, and execute its call if no other member is missing."""
+        """Start a request of the running rank, and execute its call if it is the last member."""
         self._check_here(call.global_rank)
         asked_s = self._clock.settle(call.global_rank, call.asked_s)
         if self._rests.failure is not None:
@@ -167,7 +167,7 @@ class Threads(Ranks):
             raise
 
     def _check_here(self, rank: int) -> None:
-        """Refuse a request from a thread or a process that does not belong to the rank; wait until the rank has the baton."""
+        """Check that a request comes from a thread and process of the rank, and wait until the rank has the baton."""
         strand = current_strand()
         if os.getpid() != self._process:
             mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
@@ -228,7 +228,7 @@ class Threads(Ranks):
             self._clock.carried(key, known)
 
     def _hear(self, agreed: Agreement, arrivals: list[ArrivedRequest], wire: GlooWire | None, tell: Callable[[], None]) -> None:
-        """Execute a call that the coordinator has ordered, on a thread that belongs to no rank."""
+        """Execute a call that the coordinator has ordered, on a thread outside of the ranks."""
         rank = arrivals[0].call.global_rank
         try:
             with self._rests.end_on_error():
@@ -244,7 +244,7 @@ class Threads(Ranks):
             work.finish(self._rests.stopped())
 
     def _poll(self, rank: int, work: RequestWork) -> None:
-        """Let others run after a rank has asked whether a request is done; a rank that asks for ever ends the run."""
+        """Let other ranks run after a rank has polled a request; a rank that polls forever ends the run."""
         self._check_here(rank)
         self._polls += self._clock.poll(work, rank)
         is_timed = self._clock.answers_later
@@ -308,12 +308,12 @@ class Threads(Ranks):
                 thread.join()
 
     def _give_up(self, rank: int, error: Exception) -> None:
-        """End every rank, because one of them waits for ever."""
+        """End every rank, because one of them waits forever."""
         self._rests.fail(rank, error)
         self._end_all(self._rests.failure or error)
 
     def _end_all(self, why: BaseException) -> None:
-        """End every rank at its present line; a rank in native code, or in a sleep, is left there."""
+        """End every rank at its present line; a rank in native code or in a sleep is left there."""
         if not end_ranks(self._strands.at_work, self._baton.await_end):
             setattr(why, LEAVES_THREADS, True)
             self._rests.abandon(why)

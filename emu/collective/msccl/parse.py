@@ -57,7 +57,7 @@ class BufferLayout:
         return chunk + (rank * self.parts if self.operation == "reduce_scatter" else 0)
 
     def home(self, rank: int, spot: Spot) -> Spot:
-        """Return the one name of a chunk that has two names where input and output are one buffer."""
+        """Return the canonical name of a chunk that has two names if input and output are one buffer."""
         buffer, chunk = spot
         if not self.in_place or buffer == "s":
             return spot
@@ -78,7 +78,7 @@ _WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})  # kinds that writ
 
 @dataclass(frozen=True, slots=True)
 class ProgramStep:
-    """One step of a threadblock; each chunk has one name."""
+    """One step of a threadblock of an MSCCL program."""
 
     place: str
     gpu: int
@@ -100,7 +100,7 @@ class ProgramStep:
 
 
 def parse(text: str) -> tuple[BufferLayout, list[ProgramStep], str]:
-    """Return the buffers of the program that a text describes, its steps by GPU, threadblock and step, and its name.
+    """Parse an MSCCL program; return its buffers, its steps by GPU, threadblock and step, and its name.
 
     Raises:
         InputError: See `from_xml`.
@@ -208,7 +208,7 @@ class _Block:
         )
 
     def _chunks(self, step: ET.Element, side: str, where: str) -> tuple[Spot, ...]:
-        """Return the chunks that a step reads (`src`) or writes (`dst`), as the places where the layout keeps them."""
+        """Return the chunks that a step reads (`src`) or writes (`dst`), by their names in the layout."""
         buffer = step.get(f"{side}buf", "")
         if buffer not in self.sizes:
             raise must_be(where, f"{side}buf", "i, o or s", buffer)
@@ -220,7 +220,7 @@ class _Block:
 
 
 def _number(element: ET.Element, name: str, where: str, low: int, end: int, *, default: int | None = None) -> int:
-    """Return a whole number from an attribute of an element, after the check that it is within low..end-1."""
+    """Return the integer in an attribute of an XML element, after the check that it is within low..end-1."""
     text = element.get(name, None if default is None else str(default))
     try:
         value = int(text if text is not None else "")

@@ -1,9 +1,7 @@
-"""The rows of a schedule from the steps of an MSCCL program, and an order in which its steps may run.
+"""The conversion of an MSCCL program to rows of a schedule, with an execution order and a check for races.
 
-A chunk is named by the data it holds: a slot, where no other chunk of that GPU holds it, else a spare slot. So a copy within a
+A chunk is named by the data it holds: a slot, if no other chunk of that GPU holds it, else a spare slot. So a copy within a
 GPU is only another chunk with the same name, until one of the two is added to.
-
-Also here: an order in which the steps of an MSCCL program may run, and the check that no other order gives another result.
 """
 
 from collections import Counter, defaultdict, deque
@@ -90,7 +88,7 @@ def _match(steps: list[ProgramStep], step: ProgramStep, sends: list[int], taken:
 
 
 def _refuse_races(steps: list[ProgramStep], before: list[list[int]], order: list[int]) -> None:
-    """Check that of every two steps that use a chunk and of which one writes it, one must follow the other.
+    """Check that of two steps that use one chunk, at least one of which writes it, one must precede the other.
 
     The steps that precede a step are a set of bits in one integer.
     """
@@ -131,7 +129,7 @@ _Edge = tuple[int, int, int]  # an earlier row, a later row, and the least numbe
 
 @dataclass(slots=True)
 class _Row:
-    """A row of the schedule under construction; it is complete once its receiver is known."""
+    """A row of the schedule under construction; it is complete when its receiver is known."""
 
     src: int
     slot: int
@@ -145,7 +143,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _LastAccesses:
-    """The rows that used a cell last: its last writes (one, or adds that may share a round), and the reads since then."""
+    """The last writes of a cell, and the reads since then."""
 
     writes: list[int] = field(default_factory=list)
     adds: bool = False
@@ -154,7 +152,7 @@ class _LastAccesses:
 
 
 def schedule_of(layout: BufferLayout, steps: list[ProgramStep]) -> Schedule:
-    """Return the schedule that does the same as some steps, which are given in an order in which they may run.
+    """Return the schedule that does the same as the given steps, which are in an executable order.
 
     Raises:
         InputError: A step reads a chunk that nothing wrote, an output is never written, or the rounds in the file are
@@ -188,7 +186,7 @@ class _Reader:
                 self._hold(rank, layout.home(rank, ("i", chunk)), layout.input_slot(rank, chunk))
 
     def run(self, step: ProgramStep) -> None:
-        """Do one step: its receive, its copy or add within its GPU, and its send."""
+        """Process one step: its receive, its copy or addition within its GPU, and its send."""
         rank, targets = step.gpu, step.writes
         if step.kind == "rrs":  # its sum is sent, not stored
             targets = tuple(("rrs", i) for i in range(step.count))
@@ -205,7 +203,7 @@ class _Reader:
                 self._release(rank, target)
 
     def _run_within(self, step: ProgramStep, targets: tuple[Spot, ...]) -> None:
-        """Do what a step copies or adds within its GPU: `cpy` copies chunks, and `re` adds them.
+        """Process the part of a step within its GPU: `cpy` copies chunks, and `re` adds them.
 
         A step that adds what it receives (`rrc`, `rrcs`, `rrs`) only copies here: each target gets the value of its source, and
         `run` then adds to it. Other kinds do nothing here.
@@ -222,7 +220,7 @@ class _Reader:
                     self._alias(step, source, target)
 
     def finish(self) -> None:
-        """Copy outputs whose data have another name to their own slots, all in one round."""
+        """Copy outputs that are held in other slots to their own slots, in one last round."""
         moved: list[tuple[int, Cell]] = []
         for rank in range(self.layout.n):
             for chunk in range(self.layout.outputs):
@@ -246,7 +244,7 @@ class _Reader:
             self.held[rank, self.name.pop((rank, spot))] -= 1
 
     def _slot(self, step: ProgramStep, spot: Spot) -> int:
-        """Return the slot that has the value of a chunk that a step reads."""
+        """Return the slot with the value of a chunk that a step reads."""
         if (step.gpu, spot) not in self.name:
             raise InputError(f"{step.place}: it reads {spot[0]}[{spot[1]}], which nothing wrote")
         return self.name[step.gpu, spot]
@@ -285,7 +283,7 @@ class _Reader:
         self._fill(row, rank, self.name[rank, target], adds=adds)
 
     def _make_own(self, step: ProgramStep, spot: Spot) -> None:
-        """Give a chunk that a step adds to a slot that no other chunk has."""
+        """Move a chunk that a step adds to into a slot that no other chunk uses."""
         rank, slot = step.gpu, self._slot(step, spot)
         if self.held[rank, slot] > 1:
             row = self._row(rank, slot, 0, step.place)
@@ -294,7 +292,7 @@ class _Reader:
             self._fill(row, rank, self.name[rank, spot], adds=False)
 
     def _free(self, rank: int, slot: int) -> int:
-        """Return the given slot, or the first of its spare slots, that no chunk of the rank has."""
+        """Return the given slot, or the first of its spare slots, that no chunk of the rank uses."""
         real = slot if slot < self.layout.n_slots else self.spares[slot - self.layout.n_slots]
         names = [real, *(self.layout.n_slots + i for i, of in enumerate(self.spares) if of == real)]
         found = next((name for name in names if not self.held[rank, name]), None)
@@ -304,7 +302,7 @@ class _Reader:
         return found
 
     def _fill(self, row: int, rank: int, slot: int, *, adds: bool) -> None:
-        """Make a row write a cell, after all rows that have used the cell before."""
+        """Set the cell that a row writes, and order the row after all rows that have used the cell before."""
         self.rows[row].dst, self.rows[row].dst_slot, self.rows[row].adds = rank, slot, adds
         touched = self.touched[rank, slot]
         if not (adds and touched.adds and not touched.reads):
@@ -315,7 +313,7 @@ class _Reader:
 
 
 def _rounds(rows: list[_Row], edges: list[_Edge]) -> I64:
-    """Return the round of each row: that of the file if the file has all rounds, else the earliest possible one."""
+    """Return the round of each row: from the file if it has all rounds, else the earliest possible round."""
     earlier, later, apart = np.array(edges, np.int64).reshape(-1, 3).T
     given = [row.round for row in rows]
     if None not in given:
@@ -335,7 +333,7 @@ def _rounds(rows: list[_Row], edges: list[_Edge]) -> I64:
 
 
 def _refuse_early(rows: list[_Row], moments: I64, later: I64, due: I64) -> None:
-    """Raise the error for the first row whose `emu_round` is before the round that its predecessors allow."""
+    """Raise the error for the first row with an `emu_round` earlier than its predecessors allow."""
     early = np.flatnonzero(moments[later] < due)
     if len(early):
         row = later[early[0]]

@@ -33,7 +33,7 @@ _LOCAL: Seat = (-1, -1, 0)
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbouring chunks that one step sends and one step receives."""
+    """Neighbouring chunks that one step sends and one step receives together."""
 
     src: int
     dst: int
@@ -45,7 +45,7 @@ class _Run:
 
 
 def write(schedule: Schedule, wanted: Operation, name: str) -> str:
-    """Return the text of a schedule that has every row stored and that MSCCL can express."""
+    """Return the XML text of a schedule that has every row stored and that MSCCL can express."""
     in_place = wanted.name != "all_to_all"
     layout = BufferLayout(wanted.name, schedule.n_ranks, schedule.n_slots // wanted.n_blocks, in_place)
     gpus = [_Gpu(layout, rank) for rank in range(layout.n)]
@@ -104,7 +104,7 @@ class _Gpu:
     waited: dict[tuple[Seat, Seat], int] = field(default_factory=dict)  # last step of the second that the first awaits
 
     def __post_init__(self) -> None:
-        """Copy a rank's block for itself, where the program is not in place."""
+        """Copy a rank's own block, if the program is not in place."""
         if not self.layout.in_place:
             first = self.rank * self.layout.parts
             self._add("cpy", _LOCAL, ("i", first), ("o", first), self.layout.parts, None)
@@ -151,7 +151,7 @@ class _Gpu:
             self.readers.setdefault(spot, []).append(here)
 
     def _awaited(self, seat: Seat, kind: str, source: Spot, target: Spot, count: int) -> list[tuple[Seat, int]]:
-        """Return the last step of each other threadblock that must be over first and is not yet awaited."""
+        """Return the last step of each other threadblock that must finish first and is not awaited yet."""
         over = [self.writer[s] for s in _spots(source if kind == "s" else target, count) if s in self.writer]
         over += [step for s in _spots(target, count) for step in self.readers.get(s, ()) if kind != "s"]
         last: dict[Seat, int] = {}

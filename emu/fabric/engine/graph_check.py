@@ -1,4 +1,4 @@
-"""The check of a graph before it runs: lengths of columns, ranges of values, no link twice in a task, no cycle of waits.
+"""The check of a graph before it runs: column lengths, value ranges, no link twice in one task, no cycle of waits.
 
 Letters: V tasks, L links, H hops, E predecessor edges.
 """
@@ -21,10 +21,10 @@ _LENGTHS = (
 
 
 def check_graph(graph: Graph, n_before: int = 0) -> None:
-    """Check that a graph can be run; its predecessors may also be `n_before` earlier tasks.
+    """Raise an error if a graph cannot be run. Its predecessors may also be `n_before` earlier tasks.
 
     Raises:
-        InputError: It cannot. The message names the first fault and its link; a fault of a task is a TaskError.
+        InputError: The graph is invalid. The message names the first fault and its link; a fault of a task is a TaskError.
     """
     _check_lengths(graph)
     _check_links(graph)
@@ -35,7 +35,7 @@ def check_graph(graph: Graph, n_before: int = 0) -> None:
 
 
 def _check_lengths(graph: Graph) -> None:
-    """Check that the columns of a graph have the lengths that belong together."""
+    """Check that the columns of a graph have lengths that fit one another."""
     for what, name, more in _LENGTHS:
         if len(getattr(graph, name)) != graph.n_tasks + more:
             raise must_be("graph", f"the length of {name}", f"{what} = {graph.n_tasks + more}", len(getattr(graph, name)))
@@ -94,7 +94,7 @@ def _crossed_twice(hop_start: I64, hop_link: I32, n_links: int) -> int:
 
 
 def order_tasks(graph: Graph, n_before: int = 0) -> I32:
-    """Return the tasks in an order in which predecessors come first; empty if this is the order of their numbers.
+    """Return the task numbers sorted so that predecessors come first; an empty array if they are sorted already.
 
     Raises:
         TaskError: The waits have a cycle; the message names one of its tasks.

@@ -27,7 +27,7 @@ _MAX_STEPS = 32  # steps of search for each hop and predecessor: enough unless e
 
 
 class _Partition(NamedTuple):
-    """The classes of tasks and of links, with the values that the tasks of one class have in common."""
+    """A partition of tasks and links into classes, with the values that the tasks of a class have in common."""
 
     task: I32_OUT  # [V] class of each task; those of its predecessors have lower numbers
     link: I32_OUT  # [L] class of each link
@@ -49,7 +49,7 @@ class _MergedGraph(NamedTuple):
 
 
 class _ClassMarks(NamedTuple):
-    """The working arrays with which the members of one class are compared."""
+    """Working arrays for the comparison of the members of one class."""
 
     hop_by: I32_OUT  # [H] the last task that was found to have the hop
     pred_by: I32_OUT  # [E] the last task that was found to have the predecessor
@@ -60,7 +60,7 @@ class _ClassMarks(NamedTuple):
 
 @compiled
 def _number(colour: U64, order: I32, table: I32_OUT, of: I32_OUT, first: I32_OUT) -> int:
-    """Give each colour a number, in the order in which colours first occur, and return how many colours there are.
+    """Give each colour a number in the order of first occurrence, and return how many colours there are.
 
     Args:
         colour: [n] the colours.
@@ -112,7 +112,7 @@ def _declare(g: Columns, first: I32, p: _Partition, crossed: I32_OUT, awaited: I
 
 @compiled
 def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OUT) -> int:
-    """Return the index of a value in a part of an array; -1 if it is missing, or if no steps of search are left.
+    """Return the index of a value in part of an array; -1 if it is missing or the budget of search steps is spent.
 
     Args:
         values: The array.
@@ -132,7 +132,7 @@ def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OU
 
 @compiled
 def _cross(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
-    """Return whether a task crosses exactly the classes of links that its class crosses; count it on each of its links."""
+    """Return whether task `v` crosses the same classes of links as its class does, and count it on each link."""
     start, stop = to.hop_start[p.task[v]], to.hop_start[p.task[v] + 1]
     at, n = start, 0
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
@@ -152,7 +152,7 @@ def _cross(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: in
 
 @compiled
 def _wait(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
-    """Return whether a task waits for exactly the classes of tasks that its class waits for."""
+    """Return whether task `v` waits for the same classes of tasks as its class does."""
     start, stop = to.pred_start[p.task[v]], to.pred_start[p.task[v] + 1]
     at, n = start, 0
     for i in range(g.pred_start[v], g.pred_start[v + 1]):
@@ -166,7 +166,7 @@ def _wait(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int
 
 @compiled
 def _verify(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph) -> bool:
-    """Return whether every task behaves as its class, and count all tasks on their links."""
+    """Return whether every task behaves like its class, and count each task on its links."""
     for v in range(len(p.task)):
         c = p.task[v]
         if g.size[v] != p.size[c] or g.alpha[v] != p.alpha[c] or g.ready[v] != p.ready[c]:
@@ -178,7 +178,7 @@ def _verify(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph) -> b
 
 @compiled
 def _weigh(seen: _ClassMarks, weight: I32_OUT) -> bool:
-    """Write the weight of each hop of the quotient; return whether it is the same on all links of a class of links.
+    """Write the weight of each hop of the quotient, and return whether it is equal on all links of each class.
 
     The weight is the number of tasks of the class that cross one link.
     """
@@ -191,7 +191,7 @@ def _weigh(seen: _ClassMarks, weight: I32_OUT) -> bool:
 
 
 class Quotient(NamedTuple):
-    """A graph with one task and one link for each class, and the class of every task and link of the whole graph."""
+    """The quotient of a graph: one task and one link for each class, and the class of each task and link."""
 
     graph: Graph
     task: I32  # [V] class of each task of the whole graph
@@ -199,9 +199,7 @@ class Quotient(NamedTuple):
 
 
 def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quotient | None:
-    """Return the quotient in which tasks of equal colour are one, and links of equal colour are one.
-
-    None if they do not behave alike.
+    """Return the quotient that merges tasks of equal colour and links of equal colour; None if they behave differently.
 
     Args:
         graph: The graph.
@@ -226,13 +224,13 @@ def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quoti
 
 
 def _classes(colour: U64, order: I32) -> tuple[I32, I32]:
-    """Return [n] the class of each task or link, and the first member of each class; those of equal colour are one class.
+    """Return [n] the class of each task or link by its colour, and the first member of each class.
 
-    Classes are numbered as they are met.
+    Classes are numbered in the order in which they first occur.
 
     Args:
         colour: [n] the colour of each task or link.
-        order: [n] the order in which they are looked at; empty: that of their numbers.
+        order: [n] the order in which tasks or links are visited; empty: the order of their numbers.
     """
     of, first = np.empty(len(colour), np.int32), np.empty(len(colour), np.int32)
     table = np.zeros(2 ** len(colour).bit_length(), np.int32)
@@ -247,7 +245,7 @@ def _places(of: I32, counts: I64) -> I32:
 
 
 def _merge_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph | None:
-    """Return the hops and predecessors of the quotient by a partition; None if the members of some class behave differently."""
+    """Return the hops and predecessors of the quotient; None if members of one class behave differently."""
     to = _first_members(g, first, p)
     room = np.append(0, np.cumsum(p.links[to.hop_link]))
     if room[-1] > len(g.hop_link):  # a class crosses each link of a class at least once
@@ -286,7 +284,7 @@ def quotient(graph: Graph, order: I32) -> Timeline | None:
 
 
 def _quotient_of(graph: Graph, order: I32) -> Quotient | None:
-    """Return the quotient of a graph; None if it has too little symmetry.
+    """Return the quotient of a graph, or None if the graph has too little symmetry.
 
     Colours take as much memory as a column of times. They are freed here, before the times are computed.
     """

@@ -1,4 +1,4 @@
-"""Colour refinement, which finds tasks and links of a graph that look alike; collisions of hashes are possible.
+"""Colour refinement: tasks and links that behave alike get equal hashes; different ones can collide by chance.
 
 Colours are hashes of 64 bits. The colours of tasks follow from the colours of links in one pass in the order of predecessors,
 so that only the colours of links need rounds (Paige & Tarjan 1987 find the same partition by splitting). Letters: V tasks, L
@@ -40,7 +40,7 @@ def _mix(x: np.uint64) -> np.uint64:
 
 @compiled
 def _colour_alone(g: Columns, own: U64_OUT, link: U64_OUT) -> None:
-    """Write the first colours of tasks and links, which do not depend on their neighbours.
+    """Write the initial colours of tasks and links, which depend on their own values only.
 
     Args:
         g: The columns of the graph.
@@ -74,7 +74,7 @@ def _colour(g: Columns, own: U64, task: U64, link: U64, v: int) -> np.uint64:
 
 @compiled
 def _round(g: Columns, order: I32, own: U64, task: U64_OUT, link: U64_OUT, load: U64_OUT) -> None:
-    """Compute the next colours of all tasks, then those of all links from the colours of the tasks that cross them.
+    """Do one round of refinement: compute the next colours of all tasks, then of all links from the tasks on them.
 
     Args:
         g: The columns of the graph.
@@ -112,10 +112,10 @@ def _colour_sample(g: Columns, own: U64, task: U64, link: U64, some: I64, colour
 
 
 def refine(g: Columns, capacity: F64, order: I32) -> tuple[U64, U64] | None:
-    """Return colours of tasks [V] and of links [L] that no further round would divide; None if too few of them are equal.
+    """Return stable colours of tasks [V] and links [L]; None if too few colours are equal for a quotient to help.
 
-    Two tasks have equal colours if they and all that they wait for and cross look alike, and two links if all that crosses them
-    looks alike. The partition is the coarsest of this kind.
+    Two tasks have equal colours if their values, their predecessors and their links have equal colours; two links if the tasks
+    on them have. No further round would divide a colour, and the partition is the coarsest of this kind.
 
     Args:
         g: The columns of the graph.
@@ -141,7 +141,7 @@ def refine(g: Columns, capacity: F64, order: I32) -> tuple[U64, U64] | None:
 
 
 def _are_many(colour: U64) -> bool:
-    """Return whether there are more than half as many colours as tasks.
+    """Return whether there are more than half as many colours as tasks, so that a quotient would not help.
 
     If there are many tasks, only one colour in 64 is counted.
     """
@@ -150,7 +150,7 @@ def _are_many(colour: U64) -> bool:
 
 
 def _will_be_many(g: Columns, own: U64, task: U64, link: U64) -> bool:
-    """Return whether a small sample of tasks shows that the next round will find too many colours; this saves that round.
+    """Return whether a sample of tasks predicts too many colours in the next round, which can then be skipped.
 
     A sample of 16 sqrt(V) of V tasks has 128 pairs of equal colours if every colour has two tasks.
     """

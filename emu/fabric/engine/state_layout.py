@@ -66,7 +66,7 @@ LINKS = Annotated[NDArray[np.void], Numbers(LINK, written=True)]
 
 
 class Columns(NamedTuple):
-    """The columns of a graph that the compiled code reads, under the same names without units."""
+    """The columns of a graph in the form that compiled code reads, named without units."""
 
     size: I64  # [V]
     alpha: I64  # [V]
@@ -80,7 +80,7 @@ class Columns(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """The arrays of the solver."""
+    """The arrays of the solver's state, which the compiled functions share."""
 
     tasks: TASKS  # [V]
     links: LINKS  # [L]
@@ -109,14 +109,14 @@ class Engine(NamedTuple):
 
 
 def columns(graph: Graph) -> Columns:
-    """Return the columns of a graph as the compiled code takes them: contiguous and read-only."""
+    """Return the columns of a graph in the form that compiled code needs: contiguous and read-only."""
     names = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_link", "hop_weight", "pred_start", "pred", "pred_left")
     taken = Columns(*(column(c, c.dtype.type) for c in (getattr(graph, name) for name in names)))
     return taken._replace(hop_link=taken.hop_link.view(np.uint32))
 
 
 def align_records(n: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
-    """Return records [n] of zeros that begin where a cache line does."""
+    """Return `n` records of zeros in memory that begins at a cache line."""
     room = np.zeros(n * kind.itemsize + LINE, np.uint8)
     first = -room.ctypes.data % LINE
     return room[first : first + n * kind.itemsize].view(kind)

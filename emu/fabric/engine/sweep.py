@@ -1,8 +1,8 @@
-"""The sweep: it times a graph as if no link were shared, and then verifies that none is.
+"""The sweep: a fast method that times a graph as if messages shared no link, and then verifies that this is exact.
 
-A message's nominal rate is the least bandwidth that a link of its route gives it alone. If at every instant every link can
-carry its messages at their nominal rates, then no message limits another, and the result equals the solver's to the bit; else
-the sweep has no result. Letters: V tasks, L links, H hops, B messages on one link.
+A message's nominal rate is the least bandwidth that a link of its route gives it without other messages. If at every instant
+every link can carry its messages at their nominal rates, then no message limits another, and the result equals the solver's to
+the bit; else the sweep has no result. Letters: V tasks, L links, H hops, B messages on one link.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
 
 
 class _Pass(NamedTuple):
-    """The times that one sweep over the tasks computes, and the messages on each link so far."""
+    """The times that a sweep computes, and the state of each link during the sweep."""
 
     start: I64_OUT  # [V]
     left: I64_OUT  # [V]
@@ -47,7 +47,7 @@ def sweep(graph: Graph, order: I32) -> Timeline | None:
 
 @compiled
 def _rate(g: Columns, capacity: F64, v: int) -> float:
-    """Return the nominal rate of a message; it is computed each time, because a column of rates would take memory."""
+    """Return the nominal rate of message `v`: the least bandwidth on its route, without other messages."""
     rate = np.inf
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         rate = min(rate, capacity[g.hop_link[h]] / g.hop_weight[h])
@@ -56,7 +56,7 @@ def _rate(g: Columns, capacity: F64, v: int) -> float:
 
 @compiled
 def _flow_ticks(g: Columns, rate: float, v: int) -> int:
-    """Return the ticks that a message takes at its nominal rate: 0 without bytes, -1 beyond the clock."""
+    """Return the ticks that a message flows at rate `rate`: 0 if it has no bytes, -1 if beyond the clock."""
     if g.size[v] == 0:
         return 0
     ticks = max(1.0, np.rint(g.size[v] / rate)) if rate > 0 else np.inf
@@ -65,7 +65,7 @@ def _flow_ticks(g: Columns, rate: float, v: int) -> int:
 
 @compiled
 def _cross(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
-    """Put a message on its links; return False if one of them certainly cannot carry it besides another message."""
+    """Add a message to its links; return False if a link certainly cannot carry it beside another message."""
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         k, load = g.hop_link[h], g.hop_weight[h] * rate
         if s.start[v] < s.until[k]:
@@ -79,7 +79,7 @@ def _cross(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
 
 @compiled
 def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
-    """Compute the times of all tasks; return False if two certainly share a link, or if the clock ends."""
+    """Compute the times of all tasks; return False if two messages certainly limit each other, or the clock ends."""
     for i in range(len(s.start)):
         v = order[i] if len(order) > 0 else i
         rate = _rate(g, capacity, v)
@@ -98,7 +98,7 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
 
 @compiled_making_arrays
 def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
-    """Return whether a link can carry flows at their rates, by the solver's own arithmetic.
+    """Return whether a link can carry flows at the given rates, computed with the solver's own arithmetic.
 
     Args:
         capacity: The bandwidth of the link.
@@ -121,7 +121,7 @@ def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
 
 @compiled_making_arrays
 def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> bool:
-    """Return whether a link can carry its B messages at every instant; messages leave before others start at the same tick."""
+    """Return whether a link can carry its B messages at every instant; at equal ticks, messages leave before others start."""
     rates = np.unique(rate)
     kind, flowing = np.searchsorted(rates, rate), np.zeros(len(rates), np.int64)
     by_start, by_left = np.argsort(start), np.argsort(left)
@@ -146,7 +146,7 @@ def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> 
 
 @compiled_making_arrays
 def _verify(g: Columns, capacity: F64, start: I64, left: I64, met: Bool) -> bool:
-    """Return whether every link on which several messages may be at one time can carry them at their nominal rates."""
+    """Return whether every link that may carry several messages at one time can carry them at their nominal rates."""
     room = np.zeros(len(met) + 1, np.int64)
     for v in range(len(start)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):

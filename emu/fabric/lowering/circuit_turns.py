@@ -1,4 +1,4 @@
-"""Optical switches that turn between messages: a turn is a delay that waits for earlier messages and holds back later ones.
+"""Turns of optical switches between messages: a turn is a delay after some messages and before others.
 
 Letters: M messages, Q switches that each needs, A = M Q uses, T turns.
 """
@@ -12,11 +12,11 @@ from emu.errors import InputError
 
 
 class TornError(InputError):
-    """The error of a round that needs an optical switch in two states at once: this topology cannot carry that schedule."""
+    """The error of a schedule that needs an optical switch in two states in one round, so that the topology cannot carry it."""
 
 
 class SwitchTurns(NamedTuple):
-    """The turns of optical switches, as pairs of tasks of which one waits for the other."""
+    """The turns of optical switches: delay tasks, with the messages before and after each turn."""
 
     total: int  # number of turns, T
     before: tuple[I32, I32]  # turn, and message that must be delivered first
@@ -24,7 +24,7 @@ class SwitchTurns(NamedTuple):
 
 
 def turns_of(message: I32, when: I32, switch: I64, state: I64) -> SwitchTurns:
-    """Return the turns of every switch, in the order of the rounds that need it; its first state needs no turn.
+    """Return the turns of every switch, in the order of the rounds; the first state of a switch needs no turn.
 
     Args:
         message: [M] the number of each message in the graph.
@@ -56,7 +56,7 @@ def turns_of(message: I32, when: I32, switch: I64, state: I64) -> SwitchTurns:
 
 
 def _turns(period: I64, number: I64, opens: I64, by: I32) -> SwitchTurns:
-    """Return turns of switches from periods: a period is the messages in a row that need a switch in one state.
+    """Return the turns of switches from their periods: a period is all messages in a row that need a switch in one state.
 
     A turn waits for all messages of the period before it, and all messages of its own period wait for it.
     """

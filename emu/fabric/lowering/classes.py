@@ -1,16 +1,11 @@
-"""Classes of tasks: the tasks of a schedule and their waits, before it is known on which nodes and how often they run.
+"""Classes of tasks: the tasks of a schedule and their waits, independent of the nodes and of the number of copies.
 
-Letters: S stored rows, M messages, Q of them in queues (not local), C classes of tasks, E edges, N ranks, P participants, R
-pairs.
-
-Where translations are declared, the rows are those of rank 0, and so are the tasks. A class is then one task of every rank, and
-an edge says how far away the rank is that is waited for. A task waits because of what is read or written at some place, and
-every place is a translation of a place of rank 0. There, rank 0 itself reads; what is written comes from the rank that the
-translation that brings the receiver to 0 gives. Without translations every participant is a place, and each class is one task.
-
-Also here: the domain of a job with symmetries: the nodes and links that stand for all that the symmetries map them to.
-
-Letter: L links.
+Without translations, each class is one task. If a schedule declares translations, only the rows of rank 0 are used, and a class
+is one task of every rank. An edge between two classes then has the distance to the rank of the predecessor. A task waits
+because of a slot that is read or written at a participant, which is a translation of a slot at rank 0. There, rank 0 itself
+reads; a write comes from the rank to which the translation that maps the receiver to rank 0 maps the sender. The module also
+has `Domain`, the orbits of a job's nodes and links. Letters: S stored rows, M messages, Q of them in queues (not local), C
+classes of tasks, E edges, N ranks, P participants, R pairs, L links.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,7 +43,7 @@ Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of mes
 
 
 class Joins(IntEnum):
-    """The joins that each participant of a schedule has: tasks that take no time, and only make tasks wait for others."""
+    """The join tasks of each participant of a schedule; a join takes no time and only makes tasks wait for other tasks."""
 
     NONE = 0  # no joins: the schedule has the fabric to itself and ends with its last message
     EXITS = 1  # one join says when each participant is done
@@ -56,7 +51,7 @@ class Joins(IntEnum):
 
 
 class Tasks(NamedTuple):
-    """The numbers of the classes that are no messages, by kind; they come after the messages, in this order."""
+    """The numbers of the classes that are not messages, by kind; they follow the messages in this order."""
 
     delays: I32  # [Q] or [0]: the send overhead of each message of a queue
     turns: I32  # turns of optical switches
@@ -95,7 +90,7 @@ def _ends(messages: MessageTable, of: I32) -> tuple[I64, I64, I64]:
 
 
 def invariant(slot_bytes: I64, moves: Translations) -> bool:
-    """Return whether translations map each slot to a slot with as many bytes."""
+    """Return whether the translations map each slot to a slot of the same size in bytes."""
     if not len(slot_bytes) or slot_bytes.min() == slot_bytes.max():
         return True
     dims, digits = moves.dims, moves.slot_digits
@@ -130,7 +125,7 @@ def classes_of(
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: len(found.pred) + len(found.messages.of_row) + 1), lock=Lock())
 def _of_any_size(schedule: Schedule, joins: Joins, delayed: bool) -> Classes:
-    """Return the classes for slots that are not empty; except for the bytes of messages they are equal for all sizes."""
+    """Return the classes of a schedule with no empty slot; except for message sizes, they hold for all sizes."""
     return _classes(schedule, np.broadcast_to(np.int64(1), schedule.n_slots), joins, delayed, None)
 
 
@@ -142,7 +137,7 @@ def _sizes(schedule: Schedule, slot_bytes: I64, messages: MessageTable) -> I64:
 
 
 def _classes(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed: bool, needs: Needs | None) -> Classes:
-    """Return the classes of the rows that carry bytes; the arguments are those of `classes_of`."""
+    """Return the classes of the rows that carry bytes; see `classes_of` for the arguments."""
     rows, messages = _messages(schedule, slot_bytes)
     queues = queues_of(messages, schedule.n_participants)
     turns = _turns(messages, queues, needs)
@@ -177,7 +172,7 @@ def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> Switc
 
 
 def _number(*counts: int) -> Tasks:
-    """Return the numbers of the classes of each kind, which follow one another.
+    """Return the numbers of the classes of each kind; each kind starts where the kind before ends.
 
     Args:
         *counts: The number of messages, then that of each further kind.
@@ -191,7 +186,7 @@ def _total(messages: MessageTable, tasks: Tasks) -> int:
 
 
 class _Endpoints(NamedTuple):
-    """The participants that send and receive messages, and the reads and writes of their slots.
+    """The participants that send and receive messages, and the reads and writes of slots.
 
     Where a schedule declares translations, rank 0 stands for all ranks, and is the only endpoint.
     """
@@ -220,7 +215,7 @@ class _Endpoints(NamedTuple):
 
 
 def _predecessors(messages: MessageTable, queues: Queues, ends: _Endpoints, tasks: Tasks, turns: SwitchTurns) -> Predecessors:
-    """Return the predecessors of all tasks.
+    """Return the predecessors of all tasks of rank 0 or, without translations, of all participants.
 
     If a message has a delay, the delay waits for everything but the message's queue. If a class stands for several messages,
     the one that rank 0 sends has the number of its class. The one that arrives at rank 0 is another message; it is numbered
@@ -282,14 +277,14 @@ def _join_edges(
 
 
 def _turn_edges(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edges]:
-    """Yield the edges of turns of switches: those to messages before a turn, and those from messages that wait for a turn."""
+    """Yield the edges from the turns of switches to the messages before them, and from later messages to turns."""
     (turn, earlier), (later, awaited) = turns.before, turns.after
     yield Edges.of(tasks.turns[turn], earlier)
     yield Edges.of(leaving[later], tasks.turns[awaited])
 
 
 def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translations) -> tuple[I64, I32, Bool, I64]:
-    """Return the edges between classes, with the distance to the rank of the predecessor; of equal edges one is kept.
+    """Return the edges between classes, without duplicates, and each edge's distance to the rank of the predecessor.
 
     A message that arrives at rank 0 is replaced by its class.
     """
@@ -310,7 +305,7 @@ def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translation
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Domain:
-    """The orbits of nodes and links of a job under its symmetries; one member of each orbit stands for all of it."""
+    """The orbits of nodes and of links of a job under its symmetries; one member of each orbit represents the others."""
 
     nodes: Orbits
     links: Orbits

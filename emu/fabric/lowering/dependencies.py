@@ -1,9 +1,9 @@
-"""The rules by which messages wait for one another.
+"""The rules by which messages wait for one another: data that must have arrived, slots in use, and queues.
 
 The reads and the writes of each (slot, participant) are two lists in the order of rounds, and so are the messages of each
-(src, channel). A message waits for a run of such a list. Where many wait for many, a join stands between, so that there are no
-more edges than rows. Each function runs twice: once to count the edges of each task, once to write them. Letters: S rows,
-G places.
+(src, channel). A message waits for a range of such a list. Where many tasks wait for many others, a join between them keeps the
+number of edges below the number of rows. Each function runs twice: once to count the edges of each task, once to write them.
+Letters: S rows, G places.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class TaskRange(NamedTuple):
 
 @compiled
 def _emit_runs(out: EdgeSink, waiting: TaskRange, others: TaskRange, left: bool) -> None:
-    """Let each task of one run wait for each task of another, over a join if that makes fewer edges."""
+    """Write edges that make each task of one range wait for each task of another, over a join if that needs fewer edges."""
     k, m = others.high - others.low, waiting.high - waiting.low
     if k * m <= k + m:
         for w in range(waiting.low, waiting.high):
@@ -40,7 +40,7 @@ def _emit_runs(out: EdgeSink, waiting: TaskRange, others: TaskRange, left: bool)
 
 @compiled
 def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32], left: bool, out: EdgeSink) -> None:
-    """Let each waiting task wait for all others of earlier rounds, with few edges.
+    """Write edges that make each waiting task wait for all other tasks of earlier rounds, with few edges.
 
     There are two lists of tasks: waiting tasks, and others. Each of the others itself waits for the waiting tasks of rounds
     before its own, and so for all others that these wait for. A waiting task therefore needs edges only to the others between
@@ -75,9 +75,9 @@ def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32]
 
 @compiled
 def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, task: tuple[I32, I32], out: EdgeSink) -> None:
-    """Let an add wait for the last overwrite before it, and an overwrite for all writes since then.
+    """Write edges that make an addition wait for the last overwrite of its slot, and an overwrite for all writes since then.
 
-    Reads may imply some of these.
+    Edges that reads already imply are left out.
 
     Args:
         places: [G, 4] for each (slot, participant) the range of its reads, and the range of its writes.
@@ -109,7 +109,7 @@ def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, tas
 
 @compiled
 def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: EdgeSink) -> None:
-    """Let each message wait until the messages of the round before its own in its queue have left.
+    """Write edges that make each message wait until the earlier messages of its queue have left.
 
     Args:
         keys: [Q] src, channel and round, ascending.

@@ -1,4 +1,4 @@
-"""The columns of a graph from a placed schedule: a task of each class in each copy that stands for others.
+"""The columns of a graph from a placed schedule: one task of each class in each copy that represents others.
 
 The tasks of a class come one after another. An error about a task names the message that it carries. Letters: C classes,
 R pairs, D copies that stand for all, U distinct distances.
@@ -61,7 +61,7 @@ def _predecessors(placed: PlacedSchedule, copies: Orbits) -> Predecessors:
 
 
 def _copies_away(placed: PlacedSchedule, copies: Orbits, away: I64) -> I32:
-    """Return [U, D] the copies at each distance from each copy, as the copies that stand for them.
+    """Return [U, D] the copy at each distance from each copy, as the number of the copy that represents it.
 
     Args:
         placed: The placed schedule.

@@ -1,4 +1,4 @@
-"""The routes of messages: the links that each crosses, and the latency of the whole route.
+"""The routes of messages: the links that each message crosses, and the latency of its route.
 
 Letters: L links, O orbits of links, P pairs, H hops.
 """

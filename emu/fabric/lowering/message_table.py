@@ -1,4 +1,4 @@
-"""The messages of a schedule's rows, and the queues of these messages.
+"""The messages that the rows of a schedule form, and their queues.
 
 Letters: S rows, M messages, Q of them in queues (not local), P participants, R distinct (src, dst, channel).
 """
@@ -14,7 +14,7 @@ from emu.fabric.lowering.row_order import group_rows, mark_queues, meeting_place
 
 
 class RowTable(NamedTuple):
-    """The rows that carry bytes, as columns [S]."""
+    """The rows of a schedule that carry bytes, as columns [S]."""
 
     when: I32
     src: I32
@@ -27,7 +27,7 @@ class RowTable(NamedTuple):
 
 
 class MessageTable(NamedTuple):
-    """The messages of a schedule, as columns [M]; a local row is a message that goes nowhere."""
+    """The messages of a schedule, as columns [M]; a local row is a message without a route."""
 
     of_row: I32  # [S] message of each row
     size_bytes: I64
@@ -48,7 +48,7 @@ class Accesses(NamedTuple):
 
 
 class Queues(NamedTuple):
-    """The messages that are not local, by (src, channel) and in the order of rounds, as columns [Q]."""
+    """The messages between ranks, sorted by sender, channel and round, as columns [Q]."""
 
     message: I32
     keys: tuple[I32, I32, I32]  # src, channel, round
@@ -58,7 +58,7 @@ class Queues(NamedTuple):
 
 
 def some_empty(sizes: I64) -> bool:
-    """Return whether any size is 0; if the sizes are a view of one number, only this number is looked at."""
+    """Return whether any size is 0; for a view of one repeated number, only that number is read."""
     return not (sizes[:1] if sizes.strides == (0,) else sizes).all()
 
 
@@ -73,7 +73,7 @@ def rows_of(schedule: Schedule, sizes: I64) -> RowTable:
 
 
 def messages_of(rows: RowTable, sizes: I64) -> MessageTable:
-    """Return the messages that rows form."""
+    """Return the messages that rows form: rows of one round, sender, receiver and channel are one message."""
     keys = (rows.when, rows.src, rows.dst, rows.channel, rows.slot)
     of_row, size_bytes, first = group_rows(keys, column(sizes, np.int64))
     when, src, dst, channel = (column(c[first], np.int32) for c in (rows.when, rows.src, rows.dst, rows.channel))

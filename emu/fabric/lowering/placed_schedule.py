@@ -17,7 +17,7 @@ from emu.topology.topology import CHANNELS, Topology
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlacedSchedule:
-    """A schedule on the nodes of one group, or of several equal groups, with its classes of tasks.
+    """A schedule on the nodes of one group, or of several groups of equal size, with its classes of tasks.
 
     A copy is one instance of the classes. If the schedule declares translations, each copy belongs to a rank: its classes are
     what that rank does. Else each copy belongs to a group. Participants and copies are counted group after group. No two groups
@@ -44,12 +44,12 @@ class PlacedSchedule:
 
     @property
     def participants(self) -> tuple[I64, I64]:
-        """The number of each participant within its copy, and its copy, both [G P]."""
+        """The number of each participant within its copy, and the number of that copy, both [G P]."""
         group, who = np.divmod(np.arange(self.nodes.size), self.schedule.n_participants)
         return (0 * who, group * self.schedule.n_participants + who) if self.by_rank else (who, group)
 
     def copies(self, domain: Domain | None) -> Orbits:
-        """Return the orbits of copies in a domain; without a domain each copy stands for itself alone."""
+        """Return the orbits of the copies in a domain; without a domain, each copy represents only itself."""
         of_copy = self.npus.ravel() if self.by_rank else self.npus[:, 0]
         return Orbits.each(len(of_copy)) if domain is None else Orbits.equal(domain.nodes.number[of_copy])
 
@@ -79,7 +79,7 @@ class PlacedSchedule:
 
     @property
     def pairs_name(self) -> str:
-        """A digest of the pairs; it is equal for schedules that send between the same pairs, whatever their messages are."""
+        """A digest of the pairs that exchange messages; equal for schedules with the same pairs, whatever they send."""
         shape = self.schedule.translate, self.schedule.n_ranks, self.schedule.n_participants
         return digest((*self.classes.pairs, self.nodes, self.key, *shape))
 

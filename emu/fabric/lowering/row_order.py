@@ -1,4 +1,4 @@
-"""Sorting and grouping of a schedule's columns: rows into messages, messages into queues and pairs.
+"""Sorting and grouping of a schedule's columns: rows become messages, and messages become queues and pairs.
 
 Letters: S rows, K slots, M messages, Q messages in queues, P participants, R distinct (src, dst, channel), G places.
 """
@@ -17,7 +17,7 @@ FIRST, MEETS, LAST = 1, 2, 4  # bits: in its queue's first round; first of its (
 
 @compiled_making_arrays
 def group_rows(keys: tuple[I32, I32, I32, I32, I32], slot_bytes: I64) -> tuple[I32, I64, I32]:
-    """Return [S] the message of each row, [M] the bytes of each message, and [M] its first row; a local row is one message.
+    """Return [S] the message of each row, [M] the bytes of each message, and [M] its first row.
 
     Args:
         keys: [S] round, src, dst, channel and slot, in the order of a schedule.
@@ -55,7 +55,7 @@ def _counting(key: I32, n_keys: int, order: I32) -> I32:
 
 @compiled_making_arrays
 def stable_order(major: I32, n_major: int, minor: I32, n_minor: int) -> I32:
-    """Return the indices sorted by (major, minor), with equal ones in their old order, by two counting sorts."""
+    """Return the indices sorted by (major, minor); equal ones keep their order (two counting sorts)."""
     order = _counting(minor, n_minor, empty(0, int32)) if n_minor > 1 else empty(0, int32)
     return _counting(major, n_major, order)
 
@@ -71,7 +71,7 @@ def take(values: I32 | I64 | Bool, order: I32) -> NDArray[Any]:
 
 @compiled_making_arrays
 def meeting_places(where: tuple[I64, I64]) -> I64:
-    """Return [G, 4] the ranges of the reads and of the writes of each (slot, participant) that is written.
+    """Return [G, 4] the range of reads and the range of writes of each (slot, participant) that is written.
 
     Args:
         where: [S] the number of the (slot, participant) of each read, and [S] that of each write, both ascending.

@@ -1,4 +1,4 @@
-"""Predecessor edges: which task waits for which, and the columns of a graph that they become.
+"""Predecessor edges, which say which task waits for which, and the columns of a graph that they become.
 
 Compiled loops give the edges and hops of each class of tasks to every copy that stands for others. Letters: V tasks, E edges,
 C classes, D copies of each class, one after another, R pairs, U distinct distances between copies.
@@ -16,7 +16,7 @@ from emu.compiled.function import BOOL_OUT, I32_2D, I32_OUT, I64_OUT, compiled, 
 
 
 class EdgeSink(NamedTuple):
-    """The arrays into which edges are written."""
+    """The arrays into which edges are written, in two passes: one counts, the other writes."""
 
     fill: I64_OUT  # [V] index of the next edge of each task; or, while counting, its number of edges
     pred: I32_OUT  # [E] empty where edges are only counted
@@ -26,7 +26,7 @@ class EdgeSink(NamedTuple):
 
 @compiled
 def _emit(out: EdgeSink, task: int, pred: int, left: bool) -> None:
-    """Write the edge from a task to a predecessor, or only count it if there is no room for edges."""
+    """Write the edge from a task to a predecessor; in the counting pass, only count it."""
     at = out.fill[task]
     if at < len(out.pred):
         out.pred[at], out.left[at] = pred, left
@@ -35,7 +35,7 @@ def _emit(out: EdgeSink, task: int, pred: int, left: bool) -> None:
 
 @compiled
 def wait_for_given(task: I32, pred: I32, left: Bool, out: EdgeSink) -> None:
-    """Write edges that are given as three columns."""
+    """Write the edges that three columns hold: task, predecessor, and whether it must only have left."""
     for e in range(len(task)):
         _emit(out, task[e], pred[e], left[e])
 
@@ -50,7 +50,7 @@ def wait_for_columns(start: I64, pred: I32, left: Bool, out: EdgeSink) -> None:
 
 @compiled
 def drop_repeats(start: I64_OUT, pred: I32_OUT, left: BOOL_OUT, place: I64_OUT) -> int:
-    """Keep one of several equal predecessors of a task, in place, and return the new number of edges.
+    """Remove duplicate predecessors of each task in place, and return the new number of edges.
 
     A wait for the end of a predecessor includes the wait until it has left.
 
@@ -92,7 +92,7 @@ class Edges(NamedTuple):
 
     @staticmethod
     def of(task: I32 | I64, pred: I32 | I64, left: bool = False) -> "Edges":
-        """Return edges that all wait for the same moment of their predecessors (`left`)."""
+        """Return edges that all have the same value of `left`: wait until the predecessor has left (true) or ended."""
         return Edges(column(task, np.int32), column(pred, np.int32), column(np.full(len(task), left), np.bool_))
 
     @staticmethod
@@ -107,7 +107,7 @@ class Edges(NamedTuple):
 
 
 def columns_of(write: Callable[[EdgeSink], None], n_tasks: int, most_joins: int = 0) -> Predecessors:
-    """Return the columns of the edges that a function writes; of equal edges one is kept.
+    """Return the predecessor columns of the edges that function `write` writes, without duplicates.
 
     Args:
         write: A function that writes every edge. It is called twice: once to count, once to write.
@@ -126,7 +126,7 @@ def columns_of(write: Callable[[EdgeSink], None], n_tasks: int, most_joins: int 
 
 @compiled_making_arrays
 def spread_edges(edges: Predecessors, kind: I64, there: I32_2D, begin: I64) -> tuple[I32, Bool]:
-    """Return the predecessors of all tasks, from those of one task of each class.
+    """Return the predecessors of all tasks from the predecessors of each class.
 
     Each class has D copies, one for each rank or orbit. An edge joins each copy of a task to the copy of its predecessor at the
     edge's distance.
@@ -153,7 +153,7 @@ def spread_edges(edges: Predecessors, kind: I64, there: I32_2D, begin: I64) -> t
 
 @compiled_making_arrays
 def spread_hops(pair: I32, size: int, way_start: I64, way_link: I32, way_weight: I32) -> tuple[I64, I32, I32]:
-    """Return hop_start of all tasks [C D + 1], then hop_link and hop_weight.
+    """Return the columns hop_start [C D + 1], hop_link and hop_weight of all tasks from the routes of pairs.
 
     Args:
         pair: [C] pair of each class; -1: it takes no route.

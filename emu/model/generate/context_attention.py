@@ -1,4 +1,4 @@
-"""Attention with context parallelism, where each rank of cp has a part of each sequence: its forward and its backward.
+"""Attention with context parallelism on a generated step: each rank of cp has a part of each sequence.
 
 `emu.model.parallel.context_parallel` executes it. The bytes that it moves besides the attention itself were counted as those of
 `emu.model.stack.passes`. All amounts are of one pass of one rank. Source: PyTorch,
@@ -26,7 +26,7 @@ class ContextAttention:
 
     @property
     def rows(self) -> int:
-        """The number of queries of all heads of the rank; each has one log-sum-exp."""
+        """The number of queries of all heads on the rank; each query has one log-sum-exp value."""
         return self.operator.eager.forward.fixed_bytes // 4
 
     @property
@@ -36,7 +36,7 @@ class ContextAttention:
 
     @property
     def keys(self) -> int:
-        """The number of elements of the rank's keys, which is that of its values, too."""
+        """The number of elements of the rank's keys; its values have the same number."""
         return (self.operator.eager.forward.cut - 2 * self.queries) // 2
 
     @property
@@ -51,7 +51,7 @@ class ContextAttention:
 
     @property
     def _strided(self) -> bool:
-        """True if the rank's keys and values are not contiguous in memory, so that they are copied before they are sent."""
+        """True if the rank's keys and values are not contiguous in memory, so that they must be copied before they are sent."""
         return self.keys > self.share.tokens.n * self._width
 
     def forward(self) -> Iterator[Action]:
@@ -66,7 +66,7 @@ class ContextAttention:
         yield self._moved(2 * self.queries * copied)
 
     def core(self) -> Iterator[Action]:
-        """Yield the actions of the forward without that last copy; recomputation runs these again."""
+        """Yield the actions of the forward without its last copy; recomputation runs these actions again."""
         if self.share.plan.cp_comm == "all_gather":
             yield from [self.share.collective("all_gather", self._cp * self.keys, AXIS)._replace(prompt=True)] * 2
             yield self._moved(2 * (1 + self._cp) * self.keys)

@@ -25,7 +25,7 @@ from emu.trace.trace import COMMAND, PARTS, Group, Trace
 
 
 def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> Trace:
-    """Return the trace of one training step, as it is once the first step is over.
+    """Return the trace of one training step in the steady state, after the first step.
 
     Args:
         model: The model that is trained.
@@ -63,7 +63,7 @@ def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
 
 
 def holds(model: Model, plan: Plan, stack: Stack, memory: int, places: Iterable[int]) -> bool:
-    """Return whether a number of bytes is enough for the ranks at each of some places of a pipeline.
+    """Return whether `memory` bytes are enough for the ranks at each of the given places of a pipeline.
 
     Args:
         model: The model that is trained.
@@ -106,7 +106,7 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
 
 
 def _peaks(of_places: Sequence[Sequence[Role]], plan: Plan, stack: Stack) -> I64:
-    """Return [R, P] the bytes of each role at its peak by part of its memory; all are 0 if real ranks may have others."""
+    """Return [R, P] the peak bytes of each role by part of its memory; all 0 if real ranks may differ."""
     if not stack.software.is_executed or not all(role.even or not plan.shards_weights for role in chain(*of_places)):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
     return np.array([role.peak for role in chain(*of_places)])

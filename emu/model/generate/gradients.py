@@ -1,4 +1,4 @@
-"""The handling of a rank's gradients: they are added up over the passes of a step, then reduced over data parallelism.
+"""The handling of a rank's gradients: they are accumulated over the passes of a step, then reduced over data parallelism.
 
 Gradients of experts to which token rows are sent are reduced over the ranks that have copies of these experts (`edp`), block by
 block. `emu.model.parallel.expert_parallel.ExpertGradientSum` does this when the step is executed.
@@ -45,41 +45,41 @@ class WholeGradients:
     """
 
     def state(self, at: int) -> Hashable:
-        """Return the state between two passes, with its events counted from event `at`; here there is none."""
+        """Return the state between two passes, with events counted from event `at`; whole gradients have none."""
         return ()
 
     def restore(self, state: Any, at: int) -> None:
-        """Set the state that `state` has returned, with its events counted from event `at`."""
+        """Set the state that the method `state` has returned, with events counted from event `at`."""
 
     def gather(self) -> None:
-        """Do nothing: the next turns of the stage will need its weights."""
+        """Do nothing before the next turns of the stage; subclasses gather sharded weights for them here."""
 
     def arrive(self) -> None:
-        """Do nothing: a turn of the stage begins, and needs its weights now."""
+        """Do nothing as a turn of the stage begins; subclasses wait for gathered weights here."""
 
     def drop(self) -> None:
-        """Do nothing: no turn of the stage needs its weights for some time."""
+        """Do nothing when no turn of the stage follows soon; subclasses free gathered weights here."""
 
     def reduce(self) -> None:
-        """Do nothing: the last backward of a pipeline's stage has ended."""
+        """Do nothing after the last backward of a pipeline's stage; subclasses reduce gradients here."""
 
     def begin(self) -> None:
-        """Do nothing: the forward of a pass begins."""
+        """Do nothing as the forward of a pass begins; subclasses gather weights here."""
 
     def enter(self, place: int) -> None:
-        """Do nothing: the forward of the part with this number in the stage begins."""
+        """Do nothing as the forward of the part with number `place` begins; subclasses gather its weights here."""
 
     def leave(self, place: int) -> None:
-        """Do nothing: the forward of a part has ended."""
+        """Do nothing as the forward of the part with number `place` ends; subclasses free its weights here."""
 
     def enter_backward(self, place: int) -> None:
-        """Do nothing: the backward of a part begins."""
+        """Do nothing as the backward of the part with number `place` begins; subclasses gather its weights here."""
 
     def leave_backward(self, place: int, pass_: int) -> None:
-        """Do nothing: the backward of a part has ended."""
+        """Do nothing as the backward of the part with number `place` ends; subclasses reduce its gradients here."""
 
     def reach(self, moment: Moment, place: int, pass_: int) -> None:
-        """Do nothing: a block of experts in a part begins or ends, or the gradient of the loss has been computed."""
+        """Do nothing at a moment within a part: a block of experts begins or ends, or the loss has its gradient."""
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """Add the computed gradient of a parameter to its gradients of the passes before."""
@@ -88,7 +88,7 @@ class WholeGradients:
             tape.compute(gradient_work(part.stack.precision, 3 * gradient.elements))
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """Take notice that the backward of a pass has ended; passes are counted from 0. Here, nothing needs to be done."""
+        """Do nothing after the backward of pass `pass_` (from 0); subclasses end the reduction of gradients here."""
 
 
 class GradientBuckets(WholeGradients):
@@ -106,7 +106,7 @@ class GradientBuckets(WholeGradients):
 
     @cached_property
     def elements(self) -> int:
-        """The elements of all gradients that DDP averages, which are all but those of experts to which token rows are sent."""
+        """The elements of all gradients that DDP averages: all except those of experts to which token rows are sent."""
         return sum(o.parameters for part in self.parts for o in part.operators if not part.travels(o))
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
@@ -126,7 +126,7 @@ class GradientBuckets(WholeGradients):
             self._reduce(tape, part)
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """Wait for the reduced gradients and copy them out if the backward that has ended is the last; else do nothing.
+        """After the last backward, wait for the reduced gradients and copy them out; after others, do nothing.
 
         Args:
             tape: The tape of the rank.
@@ -154,13 +154,13 @@ class AveragedGradients(WholeGradients):
 
     @cached_property
     def gradients(self) -> list[tuple[Gradient, Part]]:
-        """The gradients that are averaged, each with its part, in the order of the model."""
+        """The averaged gradients, each with its part, in the order of the model."""
         of_parts = ((item, part) for part in self.parts for item in reversed(part.backward))
         found = ((item, part) for item, part in of_parts if isinstance(item, Gradient))
         return [(item, part) for item, part in found if not (item.travels or item.shared)]
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to those of the passes before, before it is cut to the rank's own part."""
+        """Add a gradient to the accumulated gradient of earlier passes, before it is cut to the rank's own part."""
         super().handle(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
 
     def end(self, tape: Tape, pass_: int) -> None:
@@ -185,7 +185,7 @@ class AveragedGradients(WholeGradients):
             self.tape.compute(gradient_work(part.stack.precision, 2 * elements))
 
     def _buckets(self) -> Iterable[tuple[int, Part]]:
-        """Yield the number of elements of each bucket, with a part that has the precision of its gradients."""
+        """Yield the number of elements of each bucket, and one of its parts, which gives the precision of the gradients."""
         filled = 0
         for number, (gradient, part) in enumerate(reversed(self.gradients), 1):
             filled += gradient.elements

@@ -1,11 +1,11 @@
-"""The items of the passes of a part on one rank: computations, requests, and the moments at which gradients are computed.
+"""The items of a part's passes on one rank: computations, requests, and moments at which gradients are ready.
 
 All amounts are of one pass of one rank. An item waits for the request before it. A request that is *held* is awaited only at
 the moment with the name for which it is held.
 
-Also here: products in FP8 on one rank, which are casts and a product of operands of one byte. A product of M x K and K x N
-reads two of three matrices in each pass. The forward reads its input and the weight. The backward reads the gradient of the
-output with the weight, and this gradient with the input.
+A product in FP8 is casts and a product of operands of one byte. A product of M x K and K x N reads two of three matrices in
+each pass. The forward reads its input and the weight. The backward reads the gradient of the output with the weight, and this
+gradient with the input.
 """
 
 from collections.abc import Sequence
@@ -80,12 +80,12 @@ REPEATED = "repeated"  # the share of a kernel for both gradients that runs agai
 
 
 def is_later(item: Item) -> bool:
-    """Return whether an item is a computation that a split backward leaves for its second half."""
+    """Return whether an item belongs to the second half (the weight gradients) of a split backward."""
     return isinstance(item, Computation) and bool(item.later)
 
 
 def held_last(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
-    """Return the items with their last request held, so that it is awaited only at the moment `what`.
+    """Return the items with their last request held: it is awaited only at the moment `what`.
 
     A request that must be awaited at once (`prompt`) is not held.
     """
@@ -98,7 +98,7 @@ CAST = "cast to FP8"
 
 
 class ProductPlace(NamedTuple):
-    """The position of a product among its neighbours, which decides how many bytes its casts to FP8 move."""
+    """The neighbours of a product, which decide how many bytes its casts to FP8 move."""
 
     normed: bool = False  # a norm comes before
     apart: bool = False  # what it reads is gathered once it is cast, so that the kernel of the cast writes no turned copy
@@ -109,7 +109,7 @@ class ProductPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Share(LayerOnRank):
-    """A part of a model (embedding, layer or head) on one rank, which makes the computations and requests of its passes."""
+    """A part of a model (embedding, layer or head) on one rank; it makes the computations and requests of its passes."""
 
     at: int = 0  # the rank's position in its group of context parallelism, where the ranks of one group do different things
 
@@ -136,7 +136,7 @@ class Share(LayerOnRank):
         return self.active(name, Amount(whole=2 * elements))
 
     def own(self) -> tuple[Computation, ...]:
-        """Return the copy of the rank's own tokens out of activations that have the tokens of all ranks of tp."""
+        """Return the copy of the rank's own tokens out of activations with the tokens of all ranks of tp."""
         return (self.copied("own tokens", self.elements // self.plan.tp),)
 
     def collective(self, operation: str, elements: int, axis: str = "tp", splits: tuple[int, ...] = ()) -> Ask:
@@ -152,7 +152,7 @@ class Share(LayerOnRank):
         return self.collective("all_gather", self.elements), *together
 
     def scattered(self) -> tuple[Action, ...]:
-        """Return the reduce_scatter over tp of the activations between blocks, of which each rank then has its own tokens."""
+        """Return the actions that scatter the activations between blocks over tp, so that each rank has its own tokens."""
         return self.copied("to scatter", self.elements), self.collective("reduce_scatter", self.elements)
 
     def reduced(self) -> tuple[Action, ...]:

@@ -1,4 +1,4 @@
-"""The forward and the backward of a part of a model as PyTorch's eager pieces run it, one operator after another.
+"""The forward and backward of a part of a model in PyTorch's eager mode, one operator after another, with its requests.
 
 Between the operators stand the requests of their modules, at the begin and end of each: tensor and sequence parallelism, and
 the rows of experts.
@@ -40,7 +40,7 @@ _STYLES = {**STYLES, EXCHANGE: exchange}
 
 @dataclass(frozen=True)
 class Part(Share):
-    """A part of a model (an embedding, a layer of one kind, or a head) on one rank, as PyTorch's pieces run it."""
+    """A part of a model (an embedding, a layer of one kind, or a head) on one rank, run by PyTorch's eager kernels."""
 
     @cached_property
     def memory(self) -> LayerMemory:
@@ -49,7 +49,7 @@ class Part(Share):
 
     @cached_property
     def forward(self) -> tuple[Action, ...]:
-        """The actions of the forward of one pass; a request from before is awaited where its result is read."""
+        """The actions of the forward of one pass; a held request is awaited where its result is first read."""
         lead = () if self.operators[0].ahead.elements else (ENTERS,)
         return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
@@ -79,7 +79,7 @@ class Part(Share):
 
     @cached_property
     def _inner(self) -> tuple[int, int]:
-        """The first and the last operator of experts whose weights are sharded separately; (-1, -1) if there are none."""
+        """The numbers of the first and last expert operator whose weights are sharded separately; (-1, -1) if there is none."""
         apart = [i for i, o in enumerate(self.operators) if self.plan.shards_weights and self.travels(o)]
         return min(apart, default=-1), max(apart, default=-1)
 
@@ -124,7 +124,7 @@ class Part(Share):
 
     @cached_property
     def backward_weights(self) -> list[list[Computation | Gradient]]:
-        """The items of the second half of a split backward, in one list for each weight together with its bias."""
+        """The items of the second half of a split backward: one list for each weight and its bias."""
         found: dict[str, list[Computation | Gradient]] = {}
         works: list[Computation] = []
         for item in self._split_backward:
@@ -137,7 +137,7 @@ class Part(Share):
 
     @cached_property
     def _split_backward(self) -> tuple[Item, ...]:
-        """The items of a backward in autograd's order, with those that only a split backward has."""
+        """The items of a whole backward in autograd's order, including those that only a split backward has."""
         items: list[Item] = []
         for i in _backwards(self.operators):
             found = [item for item in self._backward(i) if not isinstance(item, Computation) or item.bytes]
@@ -208,7 +208,7 @@ class Part(Share):
 
     @cached_property
     def again(self) -> tuple[Action, ...]:
-        """The actions of the forward that are run again before a backward."""
+        """The actions of the forward that recomputation repeats before a backward."""
         if self._again < 0:
             return ()
         operator = self.operators[self._again]
@@ -218,9 +218,7 @@ class Part(Share):
 
     @cached_property
     def _again(self) -> int:
-        """The number of the operator up to which the forward is run again, the last one that saved anything.
-
-        -1 if there is none.
+        """The number of the last operator that saved anything, before which the repeated forward ends; -1 if there is none.
 
         The operator itself need not run again, because it saves its input: checkpoints stop before it.
         """
@@ -264,12 +262,12 @@ class Part(Share):
 
     @cached_property
     def _ends_of(self) -> dict[str, tuple[int, int]]:
-        """The first and the last operator of each module that has a style; -1 if the module has no operators."""
+        """The numbers of the first and last operator of each module with a style; -1 if the module has no operators."""
         within = {path: [*self.within(path)] for path in self.styles}
         return {path: (min(own, default=-1), max(own, default=-1)) for path, own in within.items()}
 
     def style_of(self, name: str) -> Style:
-        """Return the style of an operator's module, or that of the innermost module around it that has a style."""
+        """Return the parallel style of an operator's module, or of the innermost enclosing module that has one."""
         while name and name not in self.styles:
             name = name.rpartition(".")[0]
         return self.styles.get(name, NONE)
@@ -299,7 +297,7 @@ class Part(Share):
 
 
 def _outputs(operator: ModelOperator) -> Amount:
-    """Return the elements of an operator's outputs, counted once for each time that they are written."""
+    """Return the number of elements that an operator writes as outputs."""
     return Amount(operator.outputs.flops, operator.outputs.whole, operator.outputs.cut)
 
 

@@ -1,4 +1,4 @@
-"""The step of the ranks of a plan by PyTorch's pieces (passes, gradients, optimizer), and the bytes at its peak."""
+"""The step of the ranks of a plan as PyTorch runs it (passes, gradients, optimizer), and its peak memory."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -78,7 +78,7 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
 
 
 def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
-    """Return the requests that a rank makes in any case in a step for a stage's gradients, and for its sharded weights."""
+    """Return the requests for a stage's gradients and sharded weights that every step of the rank makes."""
     tape = Tape(rank.stack.precision.activation)
     n = rank.plan.passes
     once = _passes(tape, rank, stage, (rank.of_pass(stage, n - 1),))

@@ -27,7 +27,7 @@ _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, be
 
 @dataclass
 class ShardedStates(WholeGradients):
-    """The handling of one stage's weights and gradients on one rank that has a shard of them.
+    """The handling of one stage's weights and gradients under FSDP2, on one rank that has a shard of them.
 
     In a stage of a pipeline, the weights of a layer stay whole from its backward to its next forward, and gradients are
     scattered after the last backward of the stage.
@@ -56,7 +56,7 @@ class ShardedStates(WholeGradients):
         return frozenset(self.whole), *named, *after, self.buffered, self.copied
 
     def restore(self, state: Any, at: int) -> None:
-        """Set the state that `state` has returned, with its events counted from event `at`."""
+        """Set the state that the method `state` has returned, with events counted from event `at`."""
         whole, coming, reduced, before, scattered, self.buffered, self.copied = state
         self.whole = set(whole)
         self.coming, self.reduced = ({name: shifted(events, at) for name, events in of} for of in (coming, reduced))
@@ -70,44 +70,44 @@ class ShardedStates(WholeGradients):
             self.coming[group] = (self._ask(group),) if self._ranks(group) > 1 else ()
 
     def arrive(self) -> None:
-        """Wait for all requested weights."""
+        """Wait for all weights whose gathers have started."""
         for group in tuple(self.coming):
             self._arrive_early(group)
 
     def drop(self) -> None:
-        """Free all gathered weights."""
+        """Free all gathered weights of the stage."""
         for group in sorted(self.whole):
             self._drop(group)
 
     def begin(self) -> None:
-        """Begin a forward, in which no gather starts before the optimizer of the last step has ended."""
+        """Begin a forward: hold back gathers until the optimizer of the last step has ended, then gather the root's weights."""
         self._hold_back(self.tape.now())
         self._forward(ROOT)
 
     def enter(self, place: int) -> None:
-        """Begin the forward of a part."""
+        """Begin the forward of the part with number `place`: gather its weights."""
         if self._group(place) != ROOT:
             self._forward(self._group(place))
 
     def leave(self, place: int) -> None:
-        """End the forward of a part."""
+        """End the forward of the part with number `place`: free its weights."""
         if self._group(place) != ROOT:
             self._drop(self._group(place))
         if place == len(self.parts) - 1:
             self._free()
 
     def enter_backward(self, place: int) -> None:
-        """Begin the backward of a part."""
+        """Begin the backward of the part with number `place`: gather its weights."""
         self.current = [self._group(place)]
         self._backward(self._group(place))
 
     def leave_backward(self, place: int, pass_: int) -> None:
-        """End the backward of a part."""
+        """End the backward of the part with number `place`: free its weights, and scatter its gradients when they are due."""
         if self._group(place) != ROOT:
             self._leave(self._group(place), pass_)
 
     def reach(self, moment: str, place: int, pass_: int) -> None:
-        """Begin or end the experts of a layer, which are a weight group; or record that the loss has its gradient."""
+        """Begin or end the experts of a layer, which are a weight group, or record that the loss has its gradient."""
         group = WeightGroup(place, experts=True)
         if moment == LOSS_GRADIENT:
             self._next(ROOT)
@@ -129,13 +129,13 @@ class ShardedStates(WholeGradients):
             self._leave(group, pass_)
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to those of the passes before; it is cut to the rank's own part only after the last pass."""
+        """Add a gradient to the accumulated gradient of earlier passes; after the last pass, it is cut to the rank's part."""
         super().handle(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
         if pass_ == self.plan.passes - 1:
             self.partial.setdefault(self.current[-1], []).append(gradient.before)
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """End a backward; without a pipeline, also scatter the gradients of the root, and wait for all scattered gradients."""
+        """End a backward; without a pipeline, also scatter the root's gradients and wait for all scattered gradients."""
         if self.plan.pp == 1:
             self._leave(ROOT, pass_)
             self._settle()
@@ -148,7 +148,7 @@ class ShardedStates(WholeGradients):
             self._settle()
 
     def _leave(self, group: WeightGroup, pass_: int) -> None:
-        """Free the weights of a group after its backward, and scatter its gradients after the last one; not in a pipeline."""
+        """Free a group's weights after its backward, and scatter its gradients after the last; in a pipeline, do nothing."""
         if self.plan.pp > 1:
             return
         self._drop(group)
@@ -156,7 +156,7 @@ class ShardedStates(WholeGradients):
             self._scatter(group)
 
     def _settle(self) -> None:
-        """Wait for all scattered gradients."""
+        """Wait for all scattered gradients, and free their copies."""
         self.tape.memory.change(activations=-self.copied)
         self.copied = 0
         for events in self.reduced.values():
@@ -200,7 +200,7 @@ class ShardedStates(WholeGradients):
         }
 
     def least(self) -> Iterator[Ask]:
-        """Yield the requests that a step makes in any case."""
+        """Yield the requests that every step makes for the stage's weights and gradients."""
         precision = self.parts[0].stack.precision
         for group in self._groups:
             axis, ranks, size = self._axis(group), self._ranks(group), self._padded[group]
@@ -220,7 +220,7 @@ class ShardedStates(WholeGradients):
         return ROOT if self.parts[place].name in (EMBEDDING, HEAD) else WeightGroup(place)
 
     def _forward(self, group: WeightGroup) -> None:
-        """Gather the weights of a group for its forward, unless they are whole already."""
+        """Gather the weights of a group for its forward, unless they are gathered already."""
         if group in self.whole or group not in self._weights:
             return
         self._gather(group)
@@ -239,18 +239,18 @@ class ShardedStates(WholeGradients):
             self._next(group)
 
     def _free(self) -> None:
-        """Release the buffer into which weights were gathered last, once they are copied out of it."""
+        """Free the buffer of the last gather after the weights are copied out of it."""
         self._close_buffer()
         self._hold_back(self.before)
         self.before = ()
 
     def _hold_back(self, events: tuple[int, ...]) -> None:
-        """Let the next gather wait for events."""
+        """Make the next gather wait for the given events."""
         for stream in (_COPY_IN, _GATHER):
             self.tape.join(*events, stream=self._number(stream))
 
     def _next(self, group: WeightGroup) -> None:
-        """Request the weights that the backward needs next: of the group whose forward ended before that of this group."""
+        """Request the weights that the backward needs next: those of the group before `group` in the forward."""
         at = self._ended.index(group) if group in self._ended else len(self._ended)
         if at:
             self._gather(self._ended[at - 1])
@@ -279,7 +279,7 @@ class ShardedStates(WholeGradients):
             self.tape.compute(moving("copied in", self.tape.dtype, (own, read), (own, written)), stream)
 
     def _ask(self, group: WeightGroup, stream: int = 0) -> int:
-        """Request the weights of a group, of which other ranks have parts, and return the event of the request."""
+        """Request the weights of a group from the ranks with their parts, and return the number of the event."""
         return self.tape.ask(Ask(self._axis(group), "all_gather", self._padded[group], self._dtype(group)), stream)
 
     def _dtype(self, group: WeightGroup) -> str:
@@ -366,7 +366,7 @@ class ShardedStates(WholeGradients):
         self.copied = made
 
     def _divide(self, group: WeightGroup, stream: int) -> None:
-        """Divide the summed gradients of experts, and copy the gradients of a group of which no other rank has a part."""
+        """Divide the summed gradients of experts, and copy gradients that no other rank shares."""
         own, alone = self._padded[group] // self._ranks(group), self._ranks(group) == 1
         if group.experts and (alone or self.plan.copies > 1):
             self.tape.compute(self._moved(2 * own), stream)
@@ -374,7 +374,7 @@ class ShardedStates(WholeGradients):
             self.tape.compute(self._moved(2 * own), stream)
 
     def _reduce(self, elements: int) -> None:
-        """Add up scattered gradients over the ranks that have copies of the same shard."""
+        """Write the sum of scattered gradients over the ranks with copies of the same shard."""
         reduces = self._number(_REDUCE)
         self.tape.join(*self.tape.now(self._number(_SCATTER)), stream=reduces)
         self._request("all_reduce", REPLICATE, elements, reduces)

@@ -1,4 +1,4 @@
-"""The passes of one stage on one rank, the handling of its gradients, and its messages with the stages before and after it.
+"""The passes of one stage on one rank, the handling of its gradients, and its messages to neighbouring stages.
 
 The orders of a pipeline are those of PyTorch's schedules, which also say where a send is awaited.
 Source: torch/distributed/pipelining/schedules.py.
@@ -28,7 +28,7 @@ from emu.trace.trace import Kind
 
 @dataclass(frozen=True)
 class RankParts:
-    """The parts of a model (embedding, layers, head) that a rank of a plan has; equal parts are one object."""
+    """The parts of a model (embedding, layers, head) on a rank of a plan; equal parts are one object."""
 
     model: Model
     plan: Plan
@@ -90,13 +90,14 @@ class StagePasses(NamedTuple):
         self._copy_or_write(FORWARD, pass_, self.once_forward)
 
     def backward(self, pass_: int) -> None:
-        """Run the backward of one microbatch: gradients are made first, then added up, and at last reduced."""
+        """Write the backward of one microbatch: gradients are computed, accumulated and finally reduced."""
         self._copy_or_write(BACKWARD, pass_, self.once_backward)
 
     def backward_input(self, pass_: int) -> None:
-        """Write the input gradients of one microbatch; do nothing on the first stage, because tokens have no gradients.
+        """Write the computation of one microbatch's input gradients, the first half of a split backward.
 
-        There `backward_weight` writes the whole backward.
+        On the first stage nothing is written, because tokens have no gradients; there `backward_weight` writes the whole
+        backward.
         """
         if self.stage:
             self._copy_or_write(INPUT, pass_, self._backward_input)
@@ -175,7 +176,7 @@ class StagePasses(NamedTuple):
                 self.gradients.reach(item, place, pass_)
 
     def _add_gradient(self, gradient: Gradient, place: int, pass_: int) -> None:
-        """Give a computed gradient of a parameter to the object that adds up and reduces the gradients of its kind.
+        """Pass a computed gradient to the object that accumulates and reduces gradients of its kind.
 
         Args:
             gradient: The gradient; `travels` says that its parameter is of experts to which token rows are sent.
@@ -189,7 +190,7 @@ class StagePasses(NamedTuple):
             self.gradients.handle(self.tape, gradient, part, pass_)
 
     def _walk(self, moments: Iterable[Moment], items: Iterable[Item], place: int, pass_: int) -> None:
-        """Run one part of the stage, its memory and its events side by side.
+        """Write the events of one part, and at each moment update the memory of the step.
 
         Args:
             moments: The moments of the part, before each of which the memory of the step goes on.
@@ -234,7 +235,7 @@ class StagePasses(NamedTuple):
 
 
 def _is_late(item: Item) -> TypeGuard[Gradient]:
-    """Return whether an item is a gradient that autograd adds up only after all computations of the backward."""
+    """Return whether an item is a gradient that autograd accumulates only after all computations of the backward."""
     return isinstance(item, Gradient) and item.late and not item.travels
 
 
@@ -279,7 +280,7 @@ class StageMessages:
 
 
 def messages_of_stage(tape: Tape, rank: RankParts, stage: int) -> StageMessages:
-    """Return the messages of a stage with its neighbours, wherever the plan's order has placed these in the pipeline."""
+    """Return the messages of a stage to and from its neighbours, whose places follow from the order of the plan."""
     plan, stack = rank.plan, rank.stack
     where = {number: place for place in range(plan.pp) for number in plan.stages_of(place * plan.stage_ranks)}
     whole, share = plan.pass_batch * plan.rank_seq * rank.model.hidden, stack.boundary_share(plan.tp, sp=plan.sp)
@@ -310,7 +311,7 @@ def run_stages(tape: Tape, rank: RankParts, stages: Mapping[int, Any], *, waits:
 
 
 def gpipe(passes: StagePasses, ends: StageMessages, microbatches: int) -> None:
-    """Write all forwards, then all backwards; the sends of each half are awaited at its end."""
+    """Write all forwards, then all backwards; sends are awaited at the end of each half."""
     tape = ends.tape
     for what, do in ((FORWARD, passes.forward), (BACKWARD, passes.backward)):
         sent: list[int] = []
@@ -323,10 +324,10 @@ def gpipe(passes: StagePasses, ends: StageMessages, microbatches: int) -> None:
 
 
 def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_after: int, microbatches: int) -> None:
-    """Write the order 1F1B: first one forward for each later stage and one more, then backwards and forwards in turn.
+    """Write the order 1F1B: some forwards first, then backwards and forwards in turn.
 
-    A send of the first forwards is awaited after the next forward. A send that is posted together with a receive is awaited at
-    once.
+    The first forwards are one for each later stage and one more. Their sends are awaited after the next forward. A send that is
+    posted together with a receive is awaited at once.
     """
     tape, ahead = ends.tape, min(microbatches, stages_after + 1)
     sent: list[int] = []

@@ -31,7 +31,7 @@ from emu.trace.trace import UPDATE
 
 
 class WeightGroup(NamedTuple):
-    """The weights that FSDP2 gathers together: of a layer, of its experts to which token rows are sent, or of the root."""
+    """A group of weights that FSDP2 gathers together: those of a layer, of its sent-to experts, or of the root."""
 
     place: int  # of the layer; the root has none, and comes first
     experts: bool = False
@@ -57,7 +57,7 @@ def sharing_axis(plan: Plan, *, travels: bool) -> str:
 
 
 def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
-    """Return each share of the states with the ranks that have it.
+    """Return each share of the states with the ranks that hold this share.
 
     Args:
         plan: The plan.
@@ -102,13 +102,13 @@ def rows_of(part: Part, operator: ModelOperator) -> int:
 
 
 def padded_elements(part: Part, operator: ModelOperator, ranks: int) -> int:
-    """Return the elements of an operator's tensors if each of some ranks had as many of their rows as the first rank has."""
+    """Return an operator's parameters padded so that every rank holds as many rows as the first one."""
     rows = rows_of(part, operator)
     return operator.parameters // rows * -(-rows // ranks) * ranks
 
 
 def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
-    """Return the elements of each of an operator's tensors that a rank has as weights and gradients.
+    """Return the elements of each of an operator's tensors that a rank holds as weights and gradients.
 
     Args:
         part: The part of the model that the operator belongs to.
@@ -125,7 +125,7 @@ def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
 
 
 class Role(NamedTuple):
-    """The step of ranks at one place of their pipelines whose events are equal."""
+    """The step of ranks at one place of their pipelines that have equal events, with the numbers of these ranks."""
 
     tape: Tape
     ranks: I64  # of the run
@@ -137,13 +137,13 @@ class Role(NamedTuple):
 
 
 def ring_ranks(plan: Plan, ranks: I64, at: int) -> I64:
-    """Return those of some ranks that have a position in their ring of context parallelism."""
+    """Return the ranks at position `at` of their ring of context parallelism."""
     there: I64 = ranks[plan.places(ranks)["cp"] % plan.ring == at]
     return there
 
 
 def finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[Role]:
-    """Yield the roles of ranks whose shares of the gradients have one size, with the end of their step."""
+    """Yield the roles of ranks whose shares of gradients have equal size, each with the end of its step."""
     held, parts, plan = together[0][0], rank.first, rank.plan
     add_tied(tape, parts, plan, held)
     clip(tape, parts, plan, held)
@@ -174,13 +174,13 @@ def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) 
 
 
 def is_tied(part: Part, operator: ModelOperator) -> bool:
-    """Return whether the other end of the pipeline has a copy of an operator's parameters."""
+    """Return whether the other end of the pipeline has a copy of an operator's parameters (tied embeddings)."""
     table = (part.name == EMBEDDING and operator.kind == LOOKUP and operator.cut) or (part.name == HEAD and operator.shape)
     return part.model.tied and not part.tied and bool(table)
 
 
 def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) -> None:
-    """Add the clipping of gradients: squares of each rank's parts, their sum over the axes that cut them, and the scaling."""
+    """Write the clipping of gradients: the squares of the rank's parts, their sum over the axes, and the scaling."""
     if not plan.clip:
         return
     first = parts[0]
@@ -207,7 +207,7 @@ def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:
 
 
 def _own(parts: tuple[Part, ...], held: StateShare) -> int:
-    """Return the elements of all parameters that a rank has."""
+    """Return the number of elements of all parameters that a rank holds."""
     return sum(operator.tensors * own_size(part, operator, held) for part in parts for operator in part.operators)
 
 

@@ -109,7 +109,7 @@ def _words(share: Share, path: str) -> Style:
 
 
 def _gathered(share: Share, path: str) -> Style:
-    """Return the style of a head that is cut by columns, and whose logits are gathered over tp."""
+    """Return the style of a head whose product is cut by columns and whose logits are gathered over tp."""
     logits = share.tokens.n * share.model.vocab
     shared = _shared(share, path)
     return Style(
@@ -122,7 +122,7 @@ def _gathered(share: Share, path: str) -> Style:
 
 
 def _summed_weights(share: Share) -> Style:
-    """Return the style of weights that every rank has whole, and whose gradients are summed over tp."""
+    """Return the style of weights that every rank holds in full, and whose gradients are summed over tp."""
     gradient = share.gradient_dtype
     return Style(gradient=lambda o: (Ask("tp", "all_reduce", o.parameters // o.tensors, gradient),))
 
@@ -147,7 +147,7 @@ def _experts(share: Share, path: str) -> Style:
 
 
 def _if_cut(share: Share, style: Style) -> Style:
-    """Return a style if the plan has sequence parallelism, else no style: nothing else needs it."""
+    """Return the given style if the plan has sequence parallelism, else no style."""
     return style if share.plan.sp else NONE
 
 
@@ -254,7 +254,7 @@ def _sorted(share: Share, rows: int, *, first: bool) -> Action:
 
 
 def _sorted_backward(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
-    """Return the backward of a sort of rows: a tensor of zeros is made, and each row is added to it at its former place."""
+    """Return the backward of a sort of rows: zeros are written, and each row is added at its former position."""
     added = RowSum(INPUT, routed.here, routed.here, share.model.hidden)
     zeros = share.active(EXCHANGE, Amount(whole=routed.here * share.model.hidden))
     return zeros, share.active(EXCHANGE, added.amount, added.shape)
@@ -276,7 +276,7 @@ def _rows_back(share: Share, routed: RoutedRows) -> tuple[Action, ...]:
 
 
 def _moved(share: Share, axis: str, operation: str, rows: int, given: tuple[int, ...]) -> tuple[Action, ...]:
-    """Return the request that exchanges token rows over an axis; none if the axis has a single rank.
+    """Return the request that exchanges token rows over an axis, as a tuple; empty if the axis has one rank.
 
     Args:
         share: The part on one rank.

@@ -1,4 +1,4 @@
-"""The events of one role in the order in which they are issued, one by one or as copies of stretches of earlier events.
+"""The tape: the events of one role in the order in which they are issued, with repeated stretches stored once.
 
 Each kernel is a computation of its own, because its time is the longer of that of its FLOPs and that of its bytes: several
 kernels counted as one would take too little time.
@@ -23,7 +23,7 @@ _STEP = 1
 
 
 class _Row(NamedTuple):
-    """One event without its instance number, which follows from its position in its queue; words and shapes are numbered."""
+    """One event of a tape, without its instance number; words and shapes are replaced by numbers."""
 
     kind: int
     stream: int
@@ -39,7 +39,7 @@ class _Row(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """A sequence of events, in a form that does not depend on its position in the step."""
+    """A sequence of events whose numbers are relative, so that it can be repeated anywhere in the step."""
 
     rows: I64  # [E, fields of a row]
     waits: I64  # [E] how many each waits for
@@ -83,7 +83,7 @@ class Tape:
         state: Callable[[int], Hashable] = lambda _: (),
         restore: Callable[[Any, int], None] = lambda *_: None,
     ) -> None:
-        """Run a function that writes events, or copy the result of an earlier run of it that began in the same state.
+        """Run a function that writes events, or copy the events of an earlier run that began in the same state.
 
         Args:
             what: A key of what the function writes.
@@ -144,12 +144,12 @@ class Tape:
         return len(self) - 1
 
     def join(self, *events: int, stream: int = 0) -> None:
-        """Let the next event of a stream wait for other events."""
+        """Make the next event of a stream wait for the given events."""
         if events and not self.silent:
             self.joined[stream] = tuple(dict.fromkeys((*self.joined.get(stream, ()), *events)))
 
     def follow(self, request: int, stream: int) -> None:
-        """Let the next event of a stream wait for the request that was made there last, and for nothing else.
+        """Make the next event of a stream wait only for the request that was made last on that stream.
 
         The request itself waits for all that the stream has waited for. So the lists of waits stay short, and passes alike.
         """
@@ -157,26 +157,26 @@ class Tape:
             self.joined[stream] = (request,)
 
     def now(self, stream: int = 0) -> tuple[int, ...]:
-        """Return the events at which all work so far on a stream has ended, so that another stream can wait for them."""
+        """Return the events after which all work so far on a stream is done, so that another stream can wait for them."""
         joined = self.joined.get(stream, ())
         return (self.last[stream], *joined) if stream in self.last else joined
 
     def own_bytes(self) -> int:
-        """Return the bytes of memory traffic of the computations that this tape does not have in common with its original."""
+        """Return the bytes of memory traffic of the computations that were added after this tape was copied."""
         kind, size = _Row._fields.index("kind"), _Row._fields.index("bytes")
         own = [stretch.rows for _, stretch in self.stretches[self.shared :]]
         written = sum(int(rows[rows[:, kind] == Kind.COMPUTE, size].sum()) for rows in own)
         return written + sum(row.bytes for row in self.rows if row.kind == Kind.COMPUTE)
 
     def copy(self) -> "Tape":
-        """Return another tape with the same events, which can be continued independently of this one."""
+        """Return a copy of the tape that can be continued independently of this one."""
         self._close()
         own: dict[str, Any] = {n: {**getattr(self, n)} for n in ("words", "axes", "splits", "shapes", "last", "joined")}
         own |= {"stretches": [*self.stretches], "rows": [], "waits": [], "known": {}, "memory": replace(self.memory)}
         return replace(self, shared=len(self.stretches), **own)
 
     def events(self) -> Events:
-        """Return the events as columns; the last event is the mark that ends the step."""
+        """Return the events as columns, ending with the mark of the step's end."""
         whole = self.copy()
         whole.mark("step")
         whole._close()
@@ -197,7 +197,7 @@ class Tape:
         self.waits.append(tuple(waits))
 
     def _close(self) -> _Stretch:
-        """Return the events that were added one by one since the last stretch, as a stretch."""
+        """Close the stretch of events that were added one by one, and return it."""
         rows = np.array(self.rows, np.int64).reshape(-1, len(_Row._fields))
         wait = np.array([w for several in self.waits for w in several], np.int64)
         stretch = _Stretch(rows, np.array([*map(len, self.waits)], np.int64), wait - self.begins)
@@ -227,7 +227,7 @@ class Tape:
 
 
 def _number(of: dict[Any, int], what: Hashable) -> int:
-    """Return the number of a thing in a table; a thing that is not in the table yet gets the next number."""
+    """Return the number of a thing in a table; a new thing gets the next number."""
     return of.setdefault(what, len(of))
 
 

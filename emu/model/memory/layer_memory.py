@@ -1,7 +1,7 @@
-"""The memory of an embedding, a layer or a head on one rank: bytes that its forward keeps, and bytes that its backward makes.
+"""The memory of an embedding, layer or head on one rank: bytes kept by its forward, and bytes made by its backward.
 
-The numbers of elements were counted from the memory of real ranks, as those of `emu.model.stack.passes` were. Also here is the
-ledger, which counts the bytes that live on a rank during its step, and their peak.
+The numbers of elements were counted from the memory of real ranks, as those of `emu.model.stack.passes` were. The `Ledger`
+counts the bytes that live on a rank during its step, and their peak.
 """
 
 from collections.abc import Hashable
@@ -19,7 +19,7 @@ from emu.model.stack.stack import passes_of, saved_amount
 
 
 class LiveBytes(NamedTuple):
-    """The bytes that live on a rank by kind; the optimizer's state is not among them, because it always lives."""
+    """The bytes that live on a rank, by kind, without the optimizer's state (which always lives)."""
 
     weights: int = 0
     gradients: int = 0
@@ -27,7 +27,7 @@ class LiveBytes(NamedTuple):
 
 
 class Pools(NamedTuple):
-    """The bytes by the stream on which they were allocated: PyTorch's allocator gives memory of one stream to no other."""
+    """The live bytes by the stream that allocated them; PyTorch's allocator does not share memory between streams."""
 
     default: int = 0
     gathers: int = 0  # weights that are gathered
@@ -40,7 +40,7 @@ GATHERS, REDUCES = Pools._fields[1:]
 
 @dataclass
 class Ledger:
-    """The bytes that live on a rank now, the bytes that lived at their peak, and the peak of each pool by itself."""
+    """The live bytes of a rank at present, at their peak, and at the peak of each allocation pool."""
 
     now: LiveBytes = _NOTHING
     peak: LiveBytes = _NOTHING
@@ -58,13 +58,13 @@ class Ledger:
         self._see_with(LiveBytes(0, gradients, activations), Pools(gradients + activations))
 
     def append(self, other: "Ledger") -> None:
-        """Add the changes of another ledger, which was empty at its beginning, as if they happened now."""
+        """Add the changes of another ledger, which started empty, as if they happened now."""
         self._see_with(other.peak, other.reserved)
         self.now, self.pools = LiveBytes(*map(add, self.now, other.now)), Pools(*map(add, self.pools, other.pools))
         self._see(self.now, self.pools)
 
     def _see_with(self, more: LiveBytes, pools: Pools) -> None:
-        """Update the peaks as if further bytes lived at this moment."""
+        """Update the peaks as if further bytes lived at this moment, without keeping these bytes."""
         self._see(LiveBytes(*map(add, self.now, more)), Pools(*map(add, self.pools, pools)))
 
     def _see(self, lives: LiveBytes, pools: Pools) -> None:
@@ -82,7 +82,7 @@ _INPUT_GRADIENTS = {GATE: 2, NORM: 3, SUM: 2}
 
 @dataclass(frozen=True)
 class LayerMemory(LayerOnRank):
-    """The bytes that one embedding, layer or head of a rank keeps after its forward, and the bytes that its backward makes.
+    """The bytes that one embedding, layer or head of a rank keeps after its forward, and those that its backward makes.
 
     The argument `operator` of its methods is always one of `operators`.
     """
@@ -108,7 +108,7 @@ class LayerMemory(LayerOnRank):
 
     @property
     def logits(self) -> int:
-        """Bytes of the logits on a rank, which are all logits if the software computes the loss on all of them."""
+        """The bytes of the logits on a rank."""
         vocabulary = padded_model(self.plan, self.model, self.stack).vocab
         return self.item * self.tokens.n * vocabulary // (1 if self.stack.software.keeps_whole_logits else self.plan.tp)
 
@@ -137,19 +137,19 @@ class LayerMemory(LayerOnRank):
 
     @property
     def again(self) -> int:
-        """Bytes that recomputation makes live again in the backward, besides those that the forward has kept."""
+        """The bytes that recomputation makes live again in the backward, beyond those that the forward kept."""
         return sum(self.saved) - self.kept + self._never_read if self.recomputed else 0
 
     @cached_property
     def kept(self) -> int:
-        """Bytes that the forward keeps for the backward; those of the logits of a head are among them."""
+        """The bytes that the forward keeps for the backward, including the logits of a head."""
         own = self.between + sum(map(self._output_bytes, self._keepers)) if self.recomputed else sum(self.saved)
         whole = self.between if self.name == HEAD and self.has_dtensors else 0
         return own + whole + (self.logits if self.name == HEAD else 0)
 
     @property
     def _never_read(self) -> int:
-        """Bytes of the output of the last operator before the sum that ends the layer; 0 if this output is not kept.
+        """The bytes of the kept output of the operator before the layer's last sum; 0 if it is not kept.
 
         Eager PyTorch keeps this output, though the backward of a sum reads none of its inputs. A compiler drops it.
         """
@@ -178,7 +178,7 @@ class LayerMemory(LayerOnRank):
 
     @property
     def averaged(self) -> int:
-        """Bytes of the gradients that data parallelism averages: all but those of experts to which token rows are sent."""
+        """The bytes of the gradients that data parallelism averages: all except those of experts to which rows are sent."""
         return sum(self.gradient(o) for o in self.operators if not self.travels(o))
 
     @cached_property
@@ -189,7 +189,7 @@ class LayerMemory(LayerOnRank):
         return sum(map(self._table, self.model.part(self.name, self.tokens)))
 
     def _table(self, operator: ModelOperator) -> int:
-        """Return the bytes of an operator's constants; of a table of positions, the rank has those of its own positions."""
+        """Return the bytes of an operator's constant table; with cp, only of the positions of the rank."""
         if operator.kind != LOOKUP or self.plan.cp == 1:
             return operator.table_bytes
         return operator.table_bytes * self.plan.rank_seq * self.model.hidden // operator.parameters
@@ -213,7 +213,7 @@ class LayerMemory(LayerOnRank):
         return operator.parameters * item_bytes(self.stack.precision.gradient)
 
     def made_bytes(self, operator: ModelOperator) -> int:
-        """Return the bytes of the gradient that the operator's backward makes; with a tied head, also of its weight.
+        """Return the bytes of the weight gradient that an operator's backward allocates.
 
         A gradient that is added to a buffer is made in the dtype of the weights. A fused product adds to the buffer at once, so
         that its gradient takes no bytes of its own.
@@ -224,7 +224,7 @@ class LayerMemory(LayerOnRank):
         return 0 if fused else operator.own_parameters * item_bytes(self.stack.precision.weight)
 
     def waits(self, operator: ModelOperator) -> int:
-        """Return the bytes that the gradient of an operator's parameters takes until it is reduced.
+        """Return the bytes that an operator's weight gradient occupies until it is reduced.
 
         Without DDP, DTensor keeps the gradient of a whole embedding table until then.
         """
@@ -244,7 +244,7 @@ class LayerMemory(LayerOnRank):
         return (operator.kind == LOOKUP and bool(operator.cut)) or (plan.sp and operator.sequence)
 
     def sums_tied(self, operator: ModelOperator) -> bool:
-        """Return whether this rank adds up two gradients of one table, because the embedding and the head are tied."""
+        """Return whether this rank sums two gradients of one table, because embedding and head are tied."""
         if not self.model.tied or not self.plan.ends_meet:
             return False
         return (operator.kind == LOOKUP and bool(operator.cut)) or operator.own_parameters > operator.parameters

@@ -1,4 +1,4 @@
-"""The bytes that live on one rank during a pass through a stage and during the whole step, and those of a host of all ranks.
+"""The bytes that live on one rank during a pass and during the whole step, and the memory of a host of all ranks.
 
 The bytes that a forward keeps live until its backward. Beside them live the gradients of an operator's output, inputs and
 parameters; the gradient of a residual lives until both of its branches are done. Bytes that recomputation drops live again for
@@ -30,7 +30,7 @@ LOSS_GRADIENT = "loss gradient"  # the gradient of the loss is there, and the ba
 
 @dataclass(frozen=True)
 class StageMemory:
-    """The memory of one pass through a stage: of its layers, of its input and output, and of the gradients of its parameters.
+    """The memory of one pass through a stage: its layers, its input and output, and its parameter gradients.
 
     The gradients of the first pass stay where they are made; those of later passes are added to them.
     """
@@ -110,12 +110,12 @@ class StageMemory:
         return layer.made_bytes(operator) if first and not self.scatters and not layer.partial(operator) else 0
 
     def has_sharded_experts(self, layer: LayerMemory) -> bool:
-        """Return whether FSDP2 gathers the weights of a layer's experts apart from the other weights of the layer."""
+        """Return whether FSDP2 gathers the weights of a layer's experts separately from the layer's other weights."""
         return self.scatters and any(map(layer.travels, layer.operators))
 
     @property
     def _scored(self) -> int:
-        """Bytes of the logits and of what the loss keeps; they live until the gradient of the head's input is computed."""
+        """The bytes of the logits and of values for the loss, until the gradient of the head's input exists."""
         return sum(layer.logits + layer.scored for layer in self.layers if layer.name == HEAD)
 
 
@@ -183,7 +183,7 @@ class BackwardMemory:
         self.late += 0 if self.first else lives
 
     def _gradient(self, layer: LayerMemory, operator: ModelOperator) -> tuple[int, int]:
-        """Return the bytes of a gradient that stay with its parameter, and the bytes of it that live only for now."""
+        """Return the bytes of an operator's gradient that stay, and its bytes that live only at this moment."""
         tied = layer.sums_tied(operator)
         if self.stage.adds or (tied and operator.kind == LOOKUP):  # it is added at once to one that lives already
             return 0, 0
@@ -236,7 +236,7 @@ def rank_bytes(model: Model, plan: Plan) -> int:
 
 
 def host_bytes(model: Model, plan: Plan, kept: int = 0) -> int:
-    """Return the peak bytes of one host that executes every rank of a plan, and then the reference on a single device.
+    """Return the peak bytes of one host that runs every rank of a plan, and then the reference on one device.
 
     Args:
         model: The model that is trained.
@@ -308,7 +308,7 @@ class RankMemory:
 
     @cached_property
     def _sizes(self) -> dict[bool, list[int]]:
-        """The elements of each parameter, by whether it is of experts to which token rows are sent."""
+        """The elements of each parameter, by whether it belongs to experts to which token rows are sent (True)."""
         found: dict[bool, list[int]] = {False: [], True: []}
         for operator in (operator for layer in self._layers() for operator in layer.operators):
             found[self.plan.exchanges and bool(operator.experts)].extend(operator.sizes)
@@ -325,7 +325,7 @@ class RankMemory:
 
     @property
     def _masks(self) -> int:
-        """Bytes of a float32 mask for each stage, which says what keys each query sees if each rank gathers all keys."""
+        """The bytes of the float32 attention masks of all stages; 0 unless each rank gathers all keys."""
         plan = self.plan
         if plan.cp == 1 or plan.cp_comm != "all_gather" or not self.software.is_eager:
             return 0

@@ -1,4 +1,4 @@
-"""Checkpoints in a folder by PyTorch's distributed checkpoint (DCP), which ranks of any number can load again.
+"""Checkpoints in a folder by PyTorch's distributed checkpoint (DCP), which any number of ranks can load again.
 
 Each rank writes its parts of weights and of AdamW's states with their places in the whole, so a plan with other parts can read
 them. DCP stores these places in a pickle; only DCP's own records are loaded from it, because a folder may come from anybody.
@@ -66,7 +66,7 @@ class _Part(NamedTuple):
 
 
 def save_parts(folder: Path, parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> None:
-    """Write the weights and states of this rank; every rank calls this, and the folder is complete when it has a `.metadata`.
+    """Write the weights and states of this rank; all ranks must call this, and `.metadata` is written last.
 
     Args:
         folder: The folder of this checkpoint alone.
@@ -91,14 +91,14 @@ def _first_failure(failures: Mapping[int, tuple[BaseException, object]]) -> str:
 
 
 def empty_states(optimizer: Optimizer) -> None:
-    """Give AdamW the states that its first step would make."""
+    """Create the states of AdamW that its first step would create, as zeros."""
     for _, of, states in parameter_states(optimizer):
         moments = {name: torch.zeros_like(of, memory_format=torch.preserve_format) for name in MOMENTS}
         states.update(step=torch.zeros((), dtype=torch.float32), **moments)
 
 
 def load_parts(folder: Path, parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> None:
-    """Load what ranks of any number have written, after `empty_states`.
+    """Load the weights and states of this rank from a checkpoint of any number of ranks, after `empty_states`.
 
     Args:
         folder: The folder of the checkpoint.
@@ -127,7 +127,7 @@ class _Records(pickle.Unpickler):
     """An unpickler that loads only DCP's records of sizes and places."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a class or a function of DCP's records; nothing else is even imported."""
+        """Return a class or function of DCP's records, and refuse any other name, for safe unpickling."""
         if name not in _RECORDS.get(module, ()):
             what, mend = "sizes and places, and no code", "take a folder that `emu train` has written"
             raise must_be("--checkpoint", f"the content of {_WHOLE}", what, f"{module}.{name}", mend)
@@ -135,7 +135,7 @@ class _Records(pickle.Unpickler):
 
 
 class _Reader(FileSystemReader):
-    """A reader of a folder as DCP's, with a safe unpickler; DCP loads the tensors as weights only."""
+    """A reader of DCP's folder format with a safe unpickler; tensors are loaded as weights only."""
 
     def read_metadata(self) -> Metadata:
         """Return the result of the function `read_metadata`."""
@@ -143,7 +143,7 @@ class _Reader(FileSystemReader):
 
 
 def _parts(parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, _Part]]:
-    """Yield the name and the part of each parameter and state of this rank; parts without elements are left out."""
+    """Yield the name and the part of each parameter and state of this rank; empty parts are left out."""
     here = {parameter: states for parameter, _, states in parameter_states(optimizer)}
     for name, parameter in parallel.parameters.items():
         states, held = here.get(parameter), parallel.held[name]
@@ -162,7 +162,7 @@ def _chunk(part: _Part) -> ChunkStorageMetadata:
 
 
 class _Save(DefaultSavePlanner):
-    """A planner that writes parts as plain tensors at their places; a part that several ranks have is written once."""
+    """A DCP planner that writes the parts of tensors as plain tensors; a part on several ranks is written once."""
 
     def __init__(self, parts: Mapping[str, _Part]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)

@@ -50,7 +50,7 @@ CORE = "core"  # the name of the module between an attention's products, see `At
 
 
 def wrap_recomputation(module: nn.Module, how: str) -> None:
-    """Wrap the modules that are computed again, in place.
+    """Wrap the modules of a model whose activations are recomputed, in place.
 
     Args:
         module: A module with its layers in `layers`.
@@ -84,7 +84,7 @@ _ATTENTION = (
 
 
 def _contexts() -> Any:
-    """Return PyTorch's two contexts of a layer's forward and of its recomputation, which keep what `outputs_kept` names."""
+    """Return PyTorch's contexts for the forward and the recomputation of a layer that keeps some outputs."""
     forward, again = count(), count()
 
     def policy(context: Any, operator: Any, *args: object, **named: object) -> CheckpointPolicy:
@@ -102,7 +102,7 @@ _KERNEL_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_ba
 
 
 def shard_sequences(module: nn.Module, mesh: DeviceMesh, plan: Plan, positions: I64) -> None:
-    """Let a module take some tokens of each sequence, in place; this changes all attention cores and position tables.
+    """Change a module in place so that it processes only some tokens of each sequence (context parallelism).
 
     Args:
         module: A module in which each attention core is called `core`, and each position table is a `PositionedModule`'s.
@@ -120,13 +120,13 @@ def shard_sequences(module: nn.Module, mesh: DeviceMesh, plan: Plan, positions: 
 
 
 def _mask(plan: Plan, positions: I64) -> Tensor:
-    """Return [queries of this rank, all keys in gathered order] 0 where a query sees a key, else -inf."""
+    """Return the mask [queries of this rank, all keys in gathered order]: 0 where a query sees a key, else -inf."""
     keys = np.concatenate([cp_positions(place, plan.cp, plan.seq) for place in range(plan.cp)])
     return torch.from_numpy(np.where(keys <= positions[:, None], np.float32(0), -np.float32(np.inf)))
 
 
 class _SharedAttention(nn.Module):
-    """An attention core whose keys and values go round a ring, or, with a mask of its queries, come from all ranks at once."""
+    """An attention core for context parallelism: keys and values pass round a ring, or are gathered from all ranks."""
 
     mask: Tensor | None
 

@@ -1,8 +1,7 @@
-"""Data parallelism: gradients are averaged over the ranks that see other tokens; states are whole on each rank or sharded.
+"""Data parallelism: gradients are averaged over the ranks with other tokens; states are whole or sharded.
 
 The gradients of several passes of a step add up and are reduced once.
-
-Gradient clipping to a norm over all ranks: each rank sums its own parts, then the axes that shard the parts sum these.
+Gradient clipping uses a norm over all ranks: each rank sums its own parts, then the axes that shard the parts sum these.
 """
 
 import inspect
@@ -31,7 +30,7 @@ from emu.model.plan.plan import REPLICATE, SHARD, Plan
 def clip_gradients(
     parameters: Mapping[str, nn.Parameter], held: Mapping[str, ParameterPart], meshes: Meshes | None, limit: float
 ) -> Tensor:
-    """Scale all gradients so that their common norm is at most the limit; return the norm before.
+    """Scale all gradients so that their total norm over all ranks is at most `limit`; return the norm before scaling.
 
     Args:
         parameters: The parameters of this rank, by name.
@@ -66,9 +65,9 @@ warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a vi
 
 
 def replicate(module: nn.Module, mesh: DeviceMesh, left_out: Iterable[str] = ()) -> nn.Module:
-    """Return the module under DDP over all ranks that see other tokens; the module itself if there is one such rank.
+    """Return the module wrapped in DDP over all ranks with other tokens; the module itself if there is one such rank.
 
-    In both cases its parameters and gradients become local tensors. Parameters in `left_out`, by name, are not averaged.
+    Its parameters and gradients become local tensors. Parameters in `left_out`, by name, are not averaged.
     """
     others = flat_mesh(mesh, "dp", REPLICATE, SHARD, "cp")
     if others is None or others.size() == 1:
@@ -116,7 +115,7 @@ def shard_states(module: nn.Module, meshes: Meshes, plan: Plan) -> None:
 def optimizer_of(
     parameters: Mapping[str, nn.Parameter], travelling: Collection[str], plan: Plan, meshes: Meshes | None, learning_rate: float
 ) -> Optimizer:
-    """Return the fused AdamW of this rank: under ZeRO-1 one over each group of ranks that share states, else one over all.
+    """Return the fused AdamW of this rank; under ZeRO-1, its states are shared over groups of ranks.
 
     Args:
         parameters: The parameters of this rank, by name.
@@ -140,7 +139,7 @@ ParameterState = tuple[nn.Parameter, nn.Parameter, dict[str, Any]]
 
 
 def parameter_states(optimizer: Optimizer) -> Iterator[ParameterState]:
-    """Yield the states on this rank of an optimizer from `optimizer_of`; under ZeRO-1, of the parameters that it steps."""
+    """Yield the optimizer states on this rank; under ZeRO-1, only of the parameters that this rank updates."""
     if isinstance(optimizer, _OptimizerGroup):
         for part in optimizer.parts:
             yield from parameter_states(part)
@@ -153,14 +152,14 @@ def parameter_states(optimizer: Optimizer) -> Iterator[ParameterState]:
 
 
 class _OptimizerGroup(Optimizer):
-    """Several optimizers that step as one."""
+    """An optimizer made of several optimizers whose steps are taken together."""
 
     def __init__(self, parts: Sequence[Optimizer]) -> None:
         super().__init__([{"params": group["params"]} for part in parts for group in part.param_groups], {})
         self.parts = parts
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Step each optimizer in turn."""
+        """Run the step of each optimizer, one after another."""
         for part in self.parts:
             part.step(closure)
 
@@ -202,7 +201,7 @@ class _AdamW(AdamW):
 
 
 def _adamw(parameters: Iterable[nn.Parameter], shared: DeviceMesh | None, learning_rate: float) -> Optimizer:
-    """Return AdamW with states shared over a mesh, or with one group of parameters for each mesh on which they are sharded."""
+    """Return AdamW with states shared over a mesh, or without sharing but with parameter groups by mesh."""
     if shared is not None and shared.size() > 1:
         return _SharedStates([*parameters], shared, learning_rate)
     groups: dict[object, list[nn.Parameter]] = {}

@@ -1,4 +1,4 @@
-"""Expert parallelism: each rank has some experts, and rows of tokens travel to them and back.
+"""Expert parallelism: each rank has some experts, and rows of tokens are sent to them and back.
 
 Experts are sharded over `ep` by their number, and over `etp` by the columns of their first products and the rows of their last.
 A rank routes its own tokens. An all_to_all over `ep` takes each row to a rank of its expert: first the number of rows of each
@@ -34,7 +34,7 @@ from emu.model.plan.plan import Plan
 
 
 def shard_experts(module: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
-    """Leave each rank its part of every expert's weights, and let rows travel, in place.
+    """Keep only this rank's part of every expert's weights, and make the module send token rows, in place.
 
     Args:
         module: A module with whole weights, equal on every rank, so that none is sent.
@@ -67,7 +67,7 @@ class _Exchange(nn.Module):
         self._counted = counted
 
     def forward(self, experts: nn.Module, rows: Tensor, counts: Tensor) -> Tensor:
-        """Return the results of all experts, in the shape of `Experts`; `experts` has the experts of this rank."""
+        """Return the results of all experts for the given rows; `experts` holds the experts of this rank."""
         with torch.no_grad():
             given = counts.view(self._ep.size() if self._ep else 1, -1)  # [ranks of ep, their experts]
             taken = self._counts_from_ranks(given)
@@ -84,7 +84,7 @@ class _Exchange(nn.Module):
         return _exchange(out, there, back, self._ep)
 
     def _counts_from_ranks(self, given: Tensor) -> Tensor:
-        """Return [ranks of ep, experts of this rank] the number of rows that come from each rank."""
+        """Return [ranks of ep, experts of this rank] the number of rows that each rank sends."""
         if (
             self._ep is None or not self._counted
         ):  # with a capacity every expert is filled up, so all ranks give the same numbers
@@ -105,7 +105,7 @@ class _Exchange(nn.Module):
 
 
 def _by_expert(counts: Tensor) -> Tensor:
-    """Return the order of rows by expert; they come ordered by source rank, then by expert."""
+    """Return the order that sorts rows by expert; they arrive sorted by source rank, then by expert."""
     experts = torch.arange(counts.size(-1)).expand(counts.shape).flatten()
     return experts.repeat_interleave(counts.flatten()).argsort(stable=True)
 
@@ -115,10 +115,7 @@ def _exchange(rows: Tensor, taken: list[int], given: list[int], group: ProcessGr
 
 
 class _ShareRows(torch.autograd.Function):
-    """A gather of rows of all ranks, each with its own number of rows, or their sum, of which each rank keeps its rows.
-
-    The backward of either is the other, of the gradients.
-    """
+    """An autograd function that gathers rows of all ranks, or sums and scatters them; each is the backward of the other."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup, gathers: bool) -> Tensor:
@@ -131,7 +128,7 @@ class _ShareRows(torch.autograd.Function):
 
 
 def _wait_for(rows: Tensor) -> Tensor:
-    """Return rows whose all_to_all is done: another collective does not wait for it by itself."""
+    """Wait for the all_to_all of rows and return them, because another collective does not wait by itself."""
     return rows.trigger_wait() if isinstance(rows, AsyncCollectiveTensor) else rows  # type: ignore[no-untyped-call]
 
 
@@ -155,7 +152,7 @@ def localize(blocks: Iterable[Experts]) -> None:
 
 
 class ExpertGradientSum:
-    """The gradients of one block of experts: they are summed over `edp` by one request, and divided.
+    """The gradients of one block of experts, which one request sums over `edp` before they are divided.
 
     The request starts when the last pass has given the block its gradients, as DDP does for its own buckets; DDP has one group
     only.

@@ -1,7 +1,4 @@
-"""The device meshes of a plan's axes, on PyTorch's default group: one for the layers that all tokens see, one for experts.
-
-The part of each whole parameter that a rank holds.
-"""
+"""The device meshes of a plan's axes on PyTorch's default group, and the part of each parameter on a rank."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -55,7 +52,7 @@ def local_tensor(tensor: Tensor) -> Tensor:
 
 
 class Meshes(NamedTuple):
-    """Two meshes of one set of ranks."""
+    """The two device meshes of a plan's ranks: one for dense layers, one for experts."""
 
     dense: DeviceMesh
     experts: DeviceMesh | None  # a mesh of the same ranks; None if tokens stay on their rank
@@ -73,7 +70,7 @@ def build_meshes(plan: Plan) -> Meshes:
 
 
 def build_mesh(plan: Plan) -> DeviceMesh:
-    """Return the mesh of the axes that have more than one rank, slowest first; for a single rank, `dp` alone.
+    """Return the mesh of the axes with more than one rank, slowest first; for a single rank, `dp` alone.
 
     With cp there is always dp, even of one rank: gradients travel over both as one axis, whose group is not that of attention.
     With FSDP2 there is dp too; without a mesh it would take all ranks of the world.
@@ -84,7 +81,7 @@ def build_mesh(plan: Plan) -> DeviceMesh:
 
 
 def _expert_mesh(plan: Plan) -> DeviceMesh:
-    """Return the mesh of experts, with `edp` even of one rank, so that FSDP2 divides the gradients of experts as elsewhere."""
+    """Return the device mesh of the expert axes; it always has `edp`, so that FSDP2 divides experts' gradients."""
     return _mesh({axis: plan.sizes[axis] for axis in reversed(EXPERT_AXES)}, "edp", dist.get_backend())
 
 
@@ -102,13 +99,13 @@ def _data(plan: Plan) -> dict[str, int]:
 
 
 def sub_mesh(mesh: DeviceMesh | None, *names: str) -> DeviceMesh | None:
-    """Return the mesh of those named axes that a mesh has; None if it has none of them."""
+    """Return the sub-mesh of the given axes; None if the mesh has none of them."""
     there = tuple(name for name in (mesh.mesh_dim_names if mesh is not None else None) or () if name in names)
     return mesh[there] if mesh is not None and there else None
 
 
 def flat_mesh(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
-    """Return the named axes as one, such as `dp_cp`, with a group of its own; None if the mesh has none of them.
+    """Return the given axes flattened to one axis, such as `dp_cp`, with its own group; None if the mesh has none.
 
     Both halves of dp count as dp.
     """

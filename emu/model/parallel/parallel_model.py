@@ -1,16 +1,12 @@
-"""The model on one rank: PyTorch's own parallel modules wrapped round it as a plan says, from the inside out.
+"""The model on one rank: PyTorch's parallel modules, wrapped round it as the plan says.
 
 A stage of a pipeline is a module of its own. If a pipeline separates two modules that share a parameter, each end has a copy,
 and the gradients are summed. Source: Megatron-LM, core/distributed/finalize_model_grads (the all-reduce of word embeddings).
 
-The groups of tokens that are routed together: an expert's capacity and balance count the tokens of one rank in one pass.
-
 Which tokens an expert drops, and what the balancing loss is, depends on the tokens that are routed together. GShard's groups
-are the tokens that a rank sees at once, so that no rank must ask another. A single process with the whole batch therefore uses
-the same groups: each goes through the block in turn. Otherwise the two would drop other tokens and could not be compared.
-
+are the tokens that a rank has at one time, so that no rank must ask another. A single process with the whole batch therefore
+uses the same groups: each goes through the block in turn. Otherwise the two would drop other tokens and could not be compared.
 The balancing loss is the mean over all groups. Megatron-LM takes tokens of tp and cp together for this loss, and only for it.
-
 Source: Lepikhin et al., GShard (2020), section 2.2 (local group dispatching); Fedus et al., Switch Transformers (2021).
 """
 
@@ -39,7 +35,7 @@ from emu.model.plan.plan_checks import stage_layers
 
 
 def set_routing(module: nn.Module, plan: Plan) -> None:
-    """Set the capacity of a rank's experts and the weight of their balancing loss as a plan says, in place."""
+    """Set the capacity of experts and the weight of their balancing loss for a rank of the plan, in place."""
     limit_capacity(module, plan.capacity)
     set_balance(module, 1 / (plan.passes * _cuts(plan)))
 
@@ -68,7 +64,7 @@ def _cuts(plan: Plan) -> int:
 
 
 class _GroupwiseBlock(nn.Module):
-    """A block of experts that takes one group of tokens after another."""
+    """A module that passes groups of tokens through a block of experts, one group after another."""
 
     def __init__(self, block: nn.Module, groups: I64) -> None:
         super().__init__()
@@ -86,7 +82,7 @@ _DDP, _CHECKPOINT = "module.", "_checkpoint_wrapped_module."  # prefixes that Py
 
 @dataclass(frozen=True, slots=True)
 class ParallelModel:
-    """The modules of one rank, ready to train, and their parameters as they were right after wrapping.
+    """The modules of one rank, ready to train, with all of their parameters by name.
 
     After the first forward pass DDP hides tensor-parallel weights from `named_parameters`; only this list has them all.
     """
@@ -102,13 +98,13 @@ class ParallelModel:
 
     @property
     def module(self) -> nn.Module:
-        """The whole model, if there is no pipeline."""
+        """The module of the whole model; only without a pipeline."""
         (module,) = self.stages.values()
         return module
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Finish the reductions that backward passes have begun, and sum tied gradients, before gradients are read."""
+        """Finish the gradient reductions that backward passes have begun, and sum tied gradients."""
         for each in self.reduced:
             each.settle()
         for name, group in self.tied.items():
@@ -229,7 +225,7 @@ def aliases_of(whole: nn.Module) -> dict[str, str]:
 
 
 def with_aliases(shards: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
-    """Return the styles by path, with those of modules that have a parameter under another name."""
+    """Return the parallel styles by path, including modules whose parameter has a second name."""
     modules = {name.rpartition(".")[0]: first.rpartition(".")[0] for name, first in aliases.items()}
     return {**shards, **{name: shards[first] for name, first in modules.items() if first in shards}}
 
@@ -245,7 +241,7 @@ _FIRST, _LAST = ("embedding",), ("norm", "output")  # modules outside `layers`, 
 
 
 class StageModule(nn.Module):
-    """Some layers of a model, with its embedding if they are the first and its head if they are the last.
+    """Some layers of a model as a module, with the embedding if they are the first and the head if they are the last.
 
     Every module and parameter has the name that it has in the whole model.
     """

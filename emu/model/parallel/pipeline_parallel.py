@@ -64,7 +64,7 @@ def _average_by_stage(stages: Sequence[_Stage], plan: Plan, mesh: DeviceMesh) ->
 
 
 class Pipeline:
-    """The stages of one rank, and the order in which it runs microbatches through them."""
+    """The stages of one rank as a pipeline, with the order in which it runs microbatches."""
 
     def __init__(self, stages: Mapping[int, nn.Module], model: Model, plan: Plan, mesh: DeviceMesh, loss: Loss) -> None:
         self._has, self._last = frozenset(stages), plan.stages - 1

@@ -53,12 +53,12 @@ def _through(given: Placement, read: Placement, made: Placement, wanted: Placeme
 
 
 def _reading(given: Placement, read: Placement, *, local: bool = False) -> ParallelStyle:
-    """Return the style of a module that reads in one placement what is given in another."""
+    """Return the style of a module whose input has placement `given` and must be converted to placement `read`."""
     return PrepareModuleInput(input_layouts=(given,), desired_input_layouts=(read,), use_local_output=local)
 
 
 class LocalStyle(ParallelStyle):
-    """The style of a module that computes on local tensors; backward the gradients of its input are summed over the ranks.
+    """The parallel style of a module that computes on local tensors; input gradients are summed over the ranks.
 
     Args:
         cut: A function that cuts the parameters; None: they are whole on every rank.
@@ -170,6 +170,6 @@ def _styles(module: nn.Module, shards: Mapping[str, str], between: Placement) ->
 
 
 def module_names(module: nn.Module, path: str) -> list[str]:
-    """Return the names of the modules that match a path such as `layers.*.ffn`; not every layer has each of them."""
+    """Return the names of the modules that match a path pattern such as `layers.*.ffn`."""
     depth = path.count(".")
     return [name for name, _ in module.named_modules() if name.count(".") == depth and fnmatch.fnmatchcase(name, path)]

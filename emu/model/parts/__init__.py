@@ -1,1 +1,1 @@
-"""Blocks that model architectures share: each a torch module, and beside it the operators that it runs."""
+"""Building blocks that model architectures share: torch modules, each with a function that lists its operators."""

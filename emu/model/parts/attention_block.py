@@ -23,7 +23,7 @@ from emu.model.stack.passes import element_wise
 
 
 def head_dim(hidden: int, heads: int) -> int:
-    """Return the elements of a head, if all heads together are as wide as the model.
+    """Return the elements of one attention head, if all heads together are as wide as the model.
 
     Raises:
         InputError: the heads do not divide the width.
@@ -35,7 +35,7 @@ def head_dim(hidden: int, heads: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The sizes of one attention."""
+    """The sizes of an attention block: its width, its heads, and the elements of a head."""
 
     hidden: int
     heads: int
@@ -62,7 +62,7 @@ class Heads:
 
 
 class AttentionCore(nn.Module):
-    """The core of an attention, between its products: scores, their softmax, and the sum of values that they weigh.
+    """The core of attention without its products: scores, softmax, and the weighted sum of values.
 
     The core is a module without parameters, which attention calls `core`. So the backward pass can compute it again without the
     products, and context parallelism can replace it.
@@ -112,7 +112,7 @@ def _projection(c: Heads, name: str, tokens: int, columns: int, *, kept: bool) -
 
 
 def _preparation_operators(c: Heads, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """Return the operators that queries and keys go through before their product."""
+    """Return the operators that prepare queries and keys before their product: norms, rotation."""
     found: list[ModelOperator] = []
     for of, heads in (("q", c.heads), ("k", c.kv_heads)):
         if c.normed:
@@ -204,7 +204,7 @@ def latent_operators(c: LatentSizes, tokens: Tokens) -> tuple[ModelOperator, ...
 
 
 def _joined_heads(name: str, n: int, c: LatentSizes) -> ModelOperator:
-    """Return the operator that puts queries and keys together from their parts, and pads values.
+    """Return the operator that joins the parts of queries and keys, and pads values.
 
     A fused kernel writes the rotated parts where they belong: it copies the shared part of a key to every head.
     """
@@ -221,7 +221,7 @@ def _joined_heads(name: str, n: int, c: LatentSizes) -> ModelOperator:
 
 
 def _values(name: str, n: int, c: LatentSizes) -> ModelOperator:
-    """Return the operator that cuts results to V elements; backward it pads their gradient."""
+    """Return the operator that cuts the padding off the results; its backward pads the gradient."""
     kept, filled = 2 * c.heads * c.value, c.heads * (c.head_dim + c.value)
     return ModelOperator(name, SUM, eager=Passes(Amount(cut=n * kept), Amount(cut=n * filled)), cut="both")
 

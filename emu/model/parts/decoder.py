@@ -1,4 +1,4 @@
-"""A decoder-only transformer: an embedding, layers of two blocks behind a norm each, a norm, an output product."""
+"""A decoder-only transformer: an embedding, layers of two blocks each, a final norm and an output product."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ ENDS = {"embedding": "vocabulary", "output": "gathered"}
 
 
 class DecoderSizes:
-    """The sizes of a decoder; what most decoders have in common stands here, and each has sizes of its own beside."""
+    """The sizes that most decoders have in common; each architecture adds its own."""
 
     __slots__ = ()
     norm: ClassVar[str] = RMS
@@ -47,7 +47,7 @@ class DecoderSizes:
 
     @property
     def routing(self) -> ExpertRouting:
-        """Softmax over all experts, of which the best are normalised; this equals a softmax over the best."""
+        """The routing rule of the model: a softmax over all experts, with the chosen ones normalised."""
         return ExpertRouting(self.experts, self.top_k, balance=self.balance)
 
     @property
@@ -246,7 +246,7 @@ def _blocks(c: Any, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
 
 
 def _part(c: Any, name: str, tokens: Tokens, *, tied: bool) -> Parts:
-    """Return the operators of a part; a test compares them with those that the module runs."""
+    """Return the operators of one part of a decoder; a test compares them with the operators of the module."""
     norm = NORMS[c.norm][1]
     if name == EMBEDDING and tied:
         return learned_operators(tokens, c.vocab, c.max_seq, c.hidden)

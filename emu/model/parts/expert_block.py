@@ -1,4 +1,4 @@
-"""A feed-forward block of experts: a router, the experts' weights in groups, and in some models an expert for all tokens.
+"""A feed-forward block of experts: a router, grouped weights of the experts, and in some models a shared expert.
 
 N tokens, E experts, K of them for each token, R rows that go to experts, h elements of a token. The operators are those of
 tokens spread evenly over experts. The memory traffic of the router and of both permutations is that which PyTorch's counting
@@ -48,7 +48,7 @@ def _grouped_product(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
 
 class ExpertBlock(nn.Module):
-    """A block that sends each token through the experts that its router chose, and through the shared block if there is one."""
+    """A block that sends each token through the experts that its router chooses, plus a shared expert if there is one."""
 
     def __init__(self, hidden: int, c: ExpertRouting, experts: Experts, shared: nn.Module | None = None) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class ExpertBlock(nn.Module):
 
 
 def limit_capacity(module: nn.Module, capacity: float) -> None:
-    """Let every expert of a model take at most `capacity` times its even share of tokens; 0: no token is dropped."""
+    """Limit every expert of a model to `capacity` times its even share of tokens; 0: no limit."""
     for each in module.modules():
         if isinstance(each, ExpertBlock):
             each.capacity = capacity
@@ -196,7 +196,7 @@ def _dispatch(name: str, n: int, rows: int, hidden: int, c: ExpertRouting, *, fi
 
 
 def _combine(name: str, n: int, rows: int, hidden: int, choices: int, *, filled: bool) -> ModelOperator:
-    """Return the operator that adds each row, times its weight, to its token."""
+    """Return the operator that adds each expert output, times its weight, to its token."""
     read = min(rows, choices)  # of the weights
     masked = (2, 2, 1) if filled else (0, 0, 0)  # weights of rows without a token are set to 0
     eager = Passes(

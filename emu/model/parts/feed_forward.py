@@ -20,7 +20,7 @@ def squared_relu(x: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor) -> Tensor:
-    """Return GELU in its tanh form, as GPT-3 and Megatron-LM have it."""
+    """Return GELU of x in its tanh approximation, as in GPT-3 and Megatron-LM."""
     return functional.gelu(x, approximate="tanh")
 
 
@@ -29,7 +29,7 @@ ACTIVATIONS: Mapping[str, Activation] = {"gelu": gelu, "squared relu": squared_r
 
 
 class FeedForward(nn.Module):
-    """The block w2(f(w1 x)), or w2(f(w1 x) * w3 x) where f is one of GATES."""
+    """A feed-forward block: w2(f(w1 x)), or w2(f(w1 x) * w3 x) if the activation f is one of GATES."""
 
     def __init__(self, hidden: int, ffn: int, activation: str = "silu gate", *, biased: bool = False) -> None:
         super().__init__()

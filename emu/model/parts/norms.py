@@ -16,7 +16,7 @@ RMS = "rms norm"
 
 
 class LayerNorm1p(nn.LayerNorm):
-    """A layer norm whose weight is stored as its difference from 1, so that weight decay draws it to 1.
+    """A layer norm whose weight is stored as its difference from 1, so that weight decay pulls it to 1.
 
     Source: NVIDIA, Nemotron-4 15B Technical Report (2024), section 2; the layer norm "1p" of NeMo.
     """

@@ -1,14 +1,9 @@
-"""Rotary position embedding: pair i of token t is rotated by the angle t * theta**(-2i/D).
+"""Position embeddings: rotary ones, in which pair i of token t is rotated by the angle t * theta**(-2i/D), and learned ones.
 
-B sequences, T tokens, H heads, D rotated elements of a head.
-Source: Su et al., RoFormer (2021), equation 15.
-
-Modules with a table of positions: a module's tokens have the positions 0, 1, ... of a sequence, unless others are set.
-
-Learned positions, added to word embeddings; and an output product that has the weights of the word embedding.
-
-Sources: Radford et al., Language Models are Unsupervised Multitask Learners (2019); Press and Wolf, Using the Output Embedding
-to Improve Language Models (2017).
+B sequences, T tokens, H heads, D rotated elements of a head. A module's tokens have the positions 0, 1, ... of a sequence,
+unless others are set. Learned positions are added to word embeddings; a tied output product has the weights of the word
+embedding. Sources: Su et al., RoFormer (2021), equation 15; Radford et al., Language Models are Unsupervised Multitask Learners
+(2019); Press and Wolf, Using the Output Embedding to Improve Language Models (2017).
 """
 
 import math
@@ -47,24 +42,24 @@ def rotation(tokens: int, dim: int, theta: float, stretch: RotaryScaling | None 
 
 
 class PositionedModule(nn.Module):
-    """A module with tables that have a row for each position; it reads as many first rows as it sees tokens of a sequence."""
+    """A module with tables of one row for each position; it reads as many rows as a sequence has tokens."""
 
     tables: tuple[str, ...] = ()  # the names of the buffers that are tables
     cos: Tensor
     sin: Tensor
 
     def add_rotation(self, tokens: int, dim: int, theta: float, stretch: RotaryScaling | None = None) -> None:
-        """Make the tables of the angles by which `dim` elements of each head are rotated."""
+        """Create the cosine and sine tables for rotating `dim` elements of each head."""
         self.tables = ("cos", "sin")
         for name, table in zip(self.tables, rotation(tokens, dim, theta, stretch), strict=True):
             self.register_buffer(name, table, persistent=False)
 
     def angles(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cosines and sines for tokens x [B, T, ..]; all heads of a token have the same angles."""
+        """Return the cosines and sines for the tokens of x [B, T, ..]; all heads of a token share them."""
         return self.cos[: x.size(1), None], self.sin[: x.size(1), None]
 
     def place(self, positions: Tensor) -> None:
-        """Keep only the rows of these positions [T], in their order, for the tokens that the module sees from now on."""
+        """Keep only the table rows of the given positions [T], for the tokens that the module processes from now on."""
         for name in self.tables:
             self.register_buffer(name, self.get_buffer(name)[positions], persistent=False)
 
@@ -76,7 +71,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rotate_part(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate as many first elements of each head of x as there are angles, and leave the rest."""
+    """Return x with the first elements of each head rotated by the given angles; other elements are unchanged."""
     turned = 2 * cos.size(-1)
     if turned == x.size(-1):
         return rotate(x, cos, sin)

@@ -1,4 +1,4 @@
-"""The routing of tokens to experts, and the order of tokens before them.
+"""The routing of tokens to experts, and the sorting of token rows by expert.
 
 N tokens, E experts, K of them for each token, R = N * K rows that go to experts, or E * C if an expert takes C rows at most.
 Sources: Fedus et al., Switch Transformers (2021), section 2.2 (capacity, balancing loss); DeepSeek-AI, DeepSeek-V3 Technical
@@ -43,7 +43,7 @@ class ExpertRouting:
 
 
 class Router(nn.Module):
-    """A router: it gives the best experts of each token by their scores, and the weights of these experts.
+    """A router: for each token it returns the best experts by score, and their weights.
 
     The balancing loss of the model's authors, times `balances`, gets its gradient from any backward pass, as if it were added
     to the loss, so that it need not travel to the rank of the loss. With `balances` 0 it has no effect.
@@ -85,7 +85,7 @@ class Router(nn.Module):
 
 
 class _LossGradient(torch.autograd.Function):
-    """A function that returns its first input; backward a loss beside it gets the gradient 1.
+    """An autograd function that returns its first input, and whose backward gives the second, a loss, the gradient 1.
 
     Source: Megatron-LM, MoEAuxLossAutoScaler.
     """
@@ -101,7 +101,7 @@ class _LossGradient(torch.autograd.Function):
 
 
 def imbalance(scores: Tensor, chosen: Tensor) -> Tensor:
-    """Return E times the sum, over experts, of an expert's share of choices times its mean score: 1 if all are even.
+    """Return the load imbalance E * sum(share of choices * mean score) over experts; it is 1 if all are even.
 
     Source: Fedus et al. (2021), equations 4 to 6; for several choices a token, Shazeer et al. as in Mixtral's own code.
     """
@@ -112,7 +112,7 @@ def imbalance(scores: Tensor, chosen: Tensor) -> Tensor:
 
 
 def set_balance(module: nn.Module, times: float) -> None:
-    """Set the weight of the balancing losses of all routers of a model in its loss; 0: they have no effect."""
+    """Set the weight of the balancing loss of every router in a model; 0 turns it off."""
     for each in module.modules():
         if isinstance(each, Router):
             each.balances = times
@@ -128,7 +128,7 @@ class DispatchedRows(NamedTuple):
 
 
 def rows_of(tokens: int, c: ExpertRouting, capacity: float = 0.0) -> int:
-    """Return the number of rows that go to all experts together.
+    """Return the number of rows that are sent to all experts together.
 
     Args:
         tokens: The number N of tokens.

@@ -1,4 +1,4 @@
-"""The plan of a training run: the sizes of its axes, its batch, and the division of states and activations over ranks.
+"""The plan of a training run: the sizes of its axes, its batch, and how states and activations are divided.
 
 A plan holds everything that changes the loss or the groups; a `Stack` holds what changes only time. Fields that a plan does not
 set have Megatron-LM's default.
@@ -37,7 +37,7 @@ _MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "imbalance", "clip", "
 
 
 def group_rows(axis: str, sizes: Mapping[str, int]) -> I64:
-    """Return [groups, members] the groups of ranks that differ on `axis` alone, ascending by their first rank.
+    """Return [groups, members] the groups of ranks that differ only on `axis`, sorted by their first rank.
 
     Args:
         axis: One axis, such as `tp`; or several of one numbering, such as `cp+dp`, the first of them fastest in each group.
@@ -204,7 +204,7 @@ class Plan:
 
     @property
     def ends_meet(self) -> bool:
-        """True if one rank has both the embedding and the head."""
+        """True if one rank holds both the embedding and the head."""
         return self.pp == 1 or ORDERS[self.pipeline].wraps
 
     @property
@@ -214,23 +214,23 @@ class Plan:
 
     @property
     def exchanges(self) -> bool:
-        """True if tokens travel to their experts; False if the ranks of tp, which have the same tokens, share every expert."""
+        """True if token rows are sent to the ranks of their experts; False if the ranks of tp share every expert."""
         return self.ep > 1 or self.expert_tp != self.tp
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of every axis, with those of expert layers: edp is what etp and ep leave of tp * cp * dp."""
+        """The size of every axis, including the expert axes; edp is tp * cp * dp / (etp * ep)."""
         edp = self.stage_ranks // (self.expert_tp * self.ep)
         return {axis: getattr(self, axis) for axis in AXES} | {"etp": self.expert_tp, "ep": self.ep, "edp": edp}
 
     @property
     def copy_axes(self) -> tuple[str, ...]:
-        """The axes of two or more ranks whose ranks have copies of the same parameters, but for those of experts."""
+        """The axes with two or more ranks whose ranks hold copies of the same (dense) parameters."""
         return tuple(axis for axis in COPY_AXES if getattr(self, axis) > 1)
 
     @property
     def copies(self) -> int:
-        """The number of ranks that have copies of the same parameters, but for those of experts."""
+        """The number of ranks that hold copies of the same (dense) parameters."""
         return prod(getattr(self, axis) for axis in COPY_AXES)
 
     @property
@@ -240,7 +240,7 @@ class Plan:
 
     @property
     def shards_only_optimizer(self) -> bool:
-        """True if they divide the states of the optimizer, and each has all gradients and weights."""
+        """True if ranks divide only the optimizer's states, and each holds all gradients and weights (ZeRO-1)."""
         return self.sharding == "zero1"
 
     @property
@@ -265,7 +265,7 @@ class Plan:
 
     @property
     def ring(self) -> int:
-        """The number of ranks of cp that pass keys and values round a ring; 1 if all ranks of cp do the same."""
+        """The number of ranks of cp that pass keys and values round a ring; 1 if cp does not use a ring."""
         return self.cp if self.cp_comm == "p2p" else 1
 
     @property
@@ -280,16 +280,16 @@ class Plan:
 
     @property
     def holders(self) -> int:
-        """The number of ranks over which states are sharded: `sharded` ranks of dp times those of the other axes of copies."""
+        """The number of ranks over which states are sharded; 1 if they are not."""
         return self.sharded * self.copies // self.dp if self.shards_states else 1
 
     def sharers(self, *, travels: bool) -> int:
-        """Return the number of ranks that divide the states of experts that tokens travel to (`travels`), or all others."""
+        """Return the number of ranks that share the states of experts that tokens are sent to (`travels`), or all others."""
         return self.holders if not travels else self.sizes["edp"] if self.shards_states else 1
 
     @property
     def rank_seq(self) -> int:
-        """The tokens of a sequence that one rank has."""
+        """The number of tokens of a sequence on one rank."""
         return self.seq // self.cp
 
     @property
@@ -325,7 +325,7 @@ class Plan:
         return found
 
     def copy_numbers(self, ranks: I64) -> I64:
-        """Return the number of each rank among those that have copies of the same parameters, but for those of experts."""
+        """Return the index of each rank among the ranks with copies of the same (dense) parameters."""
         at, numbers = self.places(ranks), 0 * ranks
         for axis in reversed(COPY_AXES):
             numbers = numbers * getattr(self, axis) + at[axis]
@@ -336,7 +336,7 @@ class Plan:
         return cp_positions(self.coordinates(rank)["cp"], self.cp, self.seq)
 
     def groups(self, axis: str) -> tuple[tuple[int, ...], ...]:
-        """Return the groups of ranks that differ on `axis` alone; `cp+dp` means on both."""
+        """Return the groups of ranks that differ only on `axis`; `cp+dp` means on both axes."""
         return tuple(map(tuple, group_rows(axis, self.sizes).tolist()))
 
     def stages_of(self, rank: int) -> tuple[int, ...]:

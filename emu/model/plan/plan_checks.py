@@ -1,4 +1,4 @@
-"""The checks of a plan: does it fit a model and a topology, and can it run? All of them come before anything is built."""
+"""The checks of a plan: whether it fits a model and a topology, and whether it can run."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -35,7 +35,7 @@ def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _
 
 
 def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> tuple[str, Plan] | None:
-    """Return an axis, and the plan with its largest size that has at most `most` ranks; None: there is none."""
+    """Return an axis and the plan with its largest size for at most `most` ranks; None if there is none."""
     others = plan.world // getattr(plan, axis)
     for size in range(most // others, 0, -1):
         changed: dict[str, Any] = {axis: size}
@@ -74,7 +74,7 @@ def check_fits(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
 
 
 def _check_ops(plan: Plan, stack: Stack) -> None:
-    """Refuse to keep the outputs of single operators where Emu does not know which of them a software keeps."""
+    """Check that it is known which outputs the software keeps if the plan says `recompute=ops`."""
     if plan.recompute != OPS:
         return
     known = stack.software.recompute
@@ -141,7 +141,7 @@ def part_names(plan: Plan, model: Model, stage: int) -> tuple[str, ...]:
 
 
 def even_layers(layers: int, stages: int) -> tuple[int, ...]:
-    """Return the layers of each stage, as even as possible; the ends get fewer, as they also have embedding and head."""
+    """Return the number of layers of each stage, as even as possible; first and last stages get fewer."""
     low, more = divmod(layers, stages)
     first = (stages - more) // 2
     return (*[low] * first, *[low + 1] * more, *[low] * (stages - more - first))
@@ -152,7 +152,7 @@ def _even_layers_text(layers: int, stages: int) -> str:
 
 
 def check_runs(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
-    """Check that the software of a stack can train by a plan, and that its requests are known.
+    """Check that the software of a stack supports a plan, and that its requests are known.
 
     Raises:
         InputError: it cannot; the message names what it can.

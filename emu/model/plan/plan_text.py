@@ -1,4 +1,4 @@
-"""The text form of a plan, such as `tp=8,sp,pp=16,dp=128,layers=7,8x14,7,sharding=zero1`: it is read and written here."""
+"""The text form of a plan, such as `tp=8,sp,pp=16,dp=128,layers=7,8x14,7,sharding=zero1`: parser and printer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -17,7 +17,7 @@ _DEFAULT = Plan()
 
 
 def parse_plan(text: str, **batch: int) -> Plan:
-    """Return the plan of a text such as `dp=4,tp=4`; fields that it does not name have their default.
+    """Parse a plan such as `dp=4,tp=4`, and return it; missing fields have their defaults.
 
     Args:
         text: NAME=VALUE, separated by commas; `sp` alone.
@@ -93,7 +93,7 @@ _READ: Mapping[str, Callable[[str, list[str]], object]] = {
 
 
 def spell(plan: Plan) -> str:
-    """Return the text that `parse_plan` reads: all fields that differ from their defaults, without the batch."""
+    """Return a plan as the text that `parse_plan` reads: all fields that differ from defaults, without the batch."""
     order = [name for name in (f.name for f in fields(Plan)) if name in WORDS]
     words = [_word(name, getattr(plan, name)) for name in order if getattr(plan, name) != getattr(_DEFAULT, name)]
     return ",".join(words) or "dp=1"

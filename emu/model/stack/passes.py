@@ -1,4 +1,4 @@
-"""How often an element-wise operator moves each element: as eager PyTorch runs it, compiled, and as one fused kernel.
+"""The memory traffic of element-wise operators, counted per element: in eager PyTorch, compiled, and as one fused kernel.
 
 Found by running each alone under the counting mode (`emu.backend.rank.count.Count`) with PyTorch 2.13 on a CPU, forward and
 backward, at several sizes: bytes of every kernel that ran, divided by the bytes of an element. The tests count them again. A
@@ -137,7 +137,7 @@ def element_wise(
     cut: bool = False,
     sequence: bool = False,
 ) -> ModelOperator:
-    """Return an operator that works on elements one by one, or on rows of them.
+    """Return an element-wise (or row-wise) operator with the traffic of row `what` of the tables in this module.
 
     Args:
         name: The module's path, or a name beside it.

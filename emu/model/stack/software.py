@@ -1,4 +1,4 @@
-"""The software of a stack as one value: the rules by which kernels, gradients, memory and the search of plans differ.
+"""The software of a stack as one value: its rules for kernels, gradients, memory and the search of plans.
 
 Each value is at the end. All other code asks a value for a rule, and compares no names.
 """
@@ -27,7 +27,7 @@ SETTINGS = ("tp", "cp", "ep", "dp", "pp", "messages", "accumulation", "attention
 
 
 class Casts(NamedTuple):
-    """The bytes that casts to FP8 move beside a product, for each element of what is cast.
+    """The bytes that casts to FP8 move for each element that is cast.
 
     A cast reads two bytes an element and writes one. With one scale for a tensor the largest element must be known before, by a
     pass of its own that reads two bytes; `delayed` takes the scale of steps before and needs no such pass; with one scale for a
@@ -47,7 +47,7 @@ class Casts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class Software:
-    """The rules of one software; software of one name is equal, in every process. A rule that is left out does not hold."""
+    """The rules of one training software; a rule that is left out does not hold. Values with one name are equal."""
 
     name: str  # in the words of a stack
     title: str  # in sentences

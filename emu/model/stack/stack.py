@@ -1,7 +1,7 @@
-"""The software that a job runs on, as far as it changes time and traffic and not results: a value apart from the plan.
+"""The stack: the software of a job and its settings, which change time and traffic but never results.
 
-A stack in words, such as `software=megatron,attention=unfused,alpha=900ns`: read, and written. The kernels by which a stack
-runs an operator, which of them are in FP8, and the bytes that they keep for the backward.
+A stack is also a text, such as `software=megatron,attention=unfused,alpha=900ns`, which is parsed and printed here. Further
+functions give the kernels by which a stack runs an operator, which of them are in FP8, and the bytes kept for the backward.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ COUNTS = ("sms", "deferred")  # settings that are whole numbers; 0: none
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The dtype of each role that a tensor plays; names as torch has them."""
+    """The dtypes of a training step, by the role of a tensor; names as in torch."""
 
     weight: str = "bfloat16"
     activation: str = "bfloat16"
@@ -120,12 +120,12 @@ class Stack:
 
     @property
     def gathered(self) -> str:
-        """The dtype in which weights that are sharded over ranks are gathered."""
+        """The dtype in which sharded weights are gathered."""
         return self.precision.activation if self.software.gathers_cast else self.precision.weight
 
     @property
     def narrow_gather(self) -> str:
-        """The dtype in which the weights of products in FP8 are gathered; "": as all others."""
+        """The dtype in which weights of FP8 products are gathered; "" for the default dtype."""
         return FP8 if self.fp8_gather == YES else ""
 
     @property
@@ -134,7 +134,7 @@ class Stack:
         return self.dp != EXPOSED
 
     def boundary_share(self, tp: int, *, sp: bool) -> int:
-        """Return the number of parts into which the data between two stages are cut; each rank of tp sends one part."""
+        """Return into how many parts the data between two stages are cut; each rank of tp sends one part."""
         return tp if sp or self.messages == SCATTERED else 1
 
 
@@ -160,7 +160,7 @@ STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, _LIBRARY, _UNFUSED, *COUNT
 
 
 def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
-    """Return the stack of words such as `software=megatron,dp=overlapped`; other settings have the software's default.
+    """Parse a stack such as `software=megatron,dp=overlapped`, and return it; other settings have their defaults.
 
     Args:
         text: NAME=VALUE, separated by commas.
@@ -209,7 +209,7 @@ def _words(text: str, named: Mapping[str, str]) -> list[str]:
 
 
 def spell_stack(stack: Stack) -> str:
-    """Return the words that `parse_stack` reads: the software, and all settings that differ from its defaults."""
+    """Return a stack as the text that `parse_stack` reads: the software, and the settings that differ from defaults."""
     default = Stack(stack.software)
     words = [f"{name}={getattr(stack, name)}" for name in _NAMED if getattr(stack, name) != getattr(default, name)]
     words += [f"{word}={_compact(getattr(stack, name))}" for word, name in _TIMES.items() if getattr(stack, name)]
@@ -271,7 +271,7 @@ def pieces_of(operator: ModelOperator, stack: Stack, what: str, *, drops: bool =
 
 
 def split_sum(operator: ModelOperator, what: str, amount: Amount, *, fused: bool = False) -> tuple[tuple[Amount, Shape], ...]:
-    """Return a pass of an operator as one kernel, or as two where a kernel of its own adds rows: then that is the last."""
+    """Return a pass of an operator as one kernel, or as two if a separate kernel adds rows."""
     added = operator.sum_of_rows
     if added is None or added.what != what or fused:
         return ((amount, operator.shape_of(what)),)
@@ -300,7 +300,7 @@ def _unfused(
 
 
 def saved_amount(operator: ModelOperator, stack: Stack, plan: Plan, *, layer: bool = True) -> Amount:
-    """Return the amount that one rank keeps from the forward of an operator to its backward; the operator is cut by the plan.
+    """Return the amount that one rank keeps from the forward of an operator to its backward.
 
     Eager kernels keep what autograd saves. Fused ones keep the inputs of products as sequence parallelism cuts them, which are
     gathered once more; attention that is recomputed keeps its inputs. Source: Korthikanti et al. (2022), sections 4.2 and 5.
@@ -321,13 +321,13 @@ def saved_amount(operator: ModelOperator, stack: Stack, plan: Plan, *, layer: bo
 
 
 def in_fp8(operator: ModelOperator, stack: Stack, *, layer: bool) -> bool:
-    """Return whether a stack runs an operator as a product in FP8: one of a layer; neither the head's nor a router's."""
+    """Return whether a stack runs an operator in FP8: only products of layers, except routers."""
     if stack.fp8 == NOTHING or operator.kind != PRODUCT or not layer or operator.routed:
         return False
     return not (operator.experts and stack.software.groups_experts)
 
 
 def casts_of(stack: Stack) -> Casts:
-    """Return what the casts of a stack move; weights that are gathered in FP8 come cast."""
+    """Return the bytes that the stack's casts to FP8 move; weights that are gathered in FP8 need no cast."""
     found = stack.software.casts[stack.fp8]
     return found._replace(weight=0) if stack.fp8_gather == YES else found

@@ -1,4 +1,4 @@
-"""A cache of choices between commands, so that none is made twice, in the user's cache folder.
+"""A cache of chosen algorithms in the user's cache folder, so that no command repeats a search.
 
 A key is a digest of the fabric, of all other inputs and of all code that decides, also that of users. So an entry never goes
 stale.
@@ -18,7 +18,7 @@ _TABLES: list[ValueTable] = []  # the table in use: one or none
 
 
 def keep_in(table: ValueTable | None) -> None:
-    """Keep choices in a table from now on; with None, keep them nowhere.
+    """Store choices of algorithms in a table from now on; None: do not store them.
 
     Choices must not be kept where code of users reads files: the key of a choice has a hash of all code that decides, and this
     hash does not change when such a file changes.
@@ -46,7 +46,7 @@ def recall_entry(topology: Topology, key: str) -> Any:
 
 
 def keep_entry(topology: Topology, key: str, value: object) -> None:
-    """Keep a JSON value under a key of a fabric; do nothing if the table cannot be written."""
+    """Store a JSON value for a topology under a key; do nothing if the table cannot be written."""
     for table in _TABLES:
         try:
             table.write(_whole_key(topology, key), value)
@@ -55,7 +55,7 @@ def keep_entry(topology: Topology, key: str, value: object) -> None:
 
 
 def _give_up(table: ValueTable, error: Exception) -> None:
-    """Keep no choices any more in this process; delete the file if it is damaged, so that the next command has a new one."""
+    """Stop storing choices in this process after an error; delete the file of the table if it is damaged."""
     keep_in(None)
     if table.path is not None and not isinstance(error, OSError | sqlite3.OperationalError):
         with suppress(OSError):
@@ -63,5 +63,5 @@ def _give_up(table: ValueTable, error: Exception) -> None:
 
 
 def _whole_key(topology: Topology, key: str) -> str:
-    """Return the key of an entry among those of all fabrics and all code."""
+    """Return the full key of an entry: a digest of the key, the topology and all code on which choices depend."""
     return digest((code_digest(), topology.digest(), key))

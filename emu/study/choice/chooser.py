@@ -1,4 +1,4 @@
-"""Choosers of the fastest algorithm for each request of a run, found by timing the algorithms that fit on the fabric.
+"""Choosers: functions that find the fastest algorithm for each request of a run, by timing those that fit.
 
 A choice depends on the request and the topology alone. So every rank, every engine and every replay gets the same algorithm.
 """
@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChooserOnNpus:
-    """A chooser for a run whose ranks are on NPUs; it treats each group as if it were alone. It is called with a request."""
+    """A chooser for a job whose ranks are on NPUs: called with a request, it returns the algorithm for its group."""
 
     topology: Topology
     dtype: str  # the dtype as which float32 is timed
@@ -38,7 +38,7 @@ class ChooserOnNpus:
     name: str = AUTO  # `auto`: the fastest algorithm, found by timing; or the library whose choice it makes
 
     def __call__(self, request: Request) -> AlgorithmOnDims | None:
-        """Return the algorithm for a request; None where the default serves it.
+        """Return the algorithm for a request; None if the default algorithm serves it.
 
         Of equally fast algorithms it is the first by name.
         """
@@ -53,12 +53,12 @@ class ChooserOnNpus:
         return found.served if found else None
 
     def chooses_for(self, request: Request) -> bool:
-        """Return whether this chooser itself chooses for a request."""
+        """Return whether this chooser is responsible for the operation of a request."""
         return not self.asked.isdisjoint((request.operation, request.word))
 
 
 def library_choice(name: str, topology: Topology, npus: tuple[int, ...], operation: str, size: int) -> LibraryChoice | None:
-    """Return what a library chooses for an operation of so many bytes on a group; None if the default serves.
+    """Return the algorithm that a library (such as NCCL) uses for an operation of `size` bytes; None: the default.
 
     Raises:
         InputError: there is no such library, or no algorithm of the name that it gives.
@@ -83,7 +83,7 @@ def group_network(topology: Topology, npus: tuple[int, ...]) -> GroupNetwork:
 
 @lru_cache(maxsize=2**16)
 def _fastest_algorithm(topology: Topology, request: Request, edition: int) -> AlgorithmOnDims:
-    """Return the fastest algorithm for a request whose ranks are NPUs; each edition of the catalogue has its own."""
+    """Return the fastest algorithm for a request whose ranks are numbers of NPUs, cached by the state of the code."""
     npus = canonical_group(topology, request.ranks)
     wanted = Requirement(request.operation, request.root, request.elements, item_bytes_of(request.dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
@@ -104,9 +104,10 @@ def is_automatic(chooser: Chooser | None, request: Request | None = None) -> boo
 def choice_on(
     topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None, npus: I64 | None = None
 ) -> Choice:
-    """Return the choice of words such as `all_reduce=direct` and `dp.all_gather=auto`; `auto` alone is for all others.
+    """Return the choice of algorithms that words such as `all_reduce=direct` or `dp.all_gather=auto` describe.
 
-    The name of a library may stand in place of `auto`; then the algorithm is chosen by the rules of the library.
+    The word `auto` alone is for all operations that no other word names. The name of a library may stand in place of `auto`;
+    then the algorithm is chosen by the rules of the library.
 
     Args:
         topology: The topology on which `auto` times algorithms, and which a library sees.
@@ -138,7 +139,7 @@ def choice_on(
 
 
 def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield choosers by name with their operations: all, then single ones, then those of an axis; the last is asked first."""
+    """Yield the names of choosers with their operations, from general to specific; the last one is asked first."""
     yield from ((name, frozenset(OPERATIONS)) for name in whole)
     for of_axis in (False, True):
         asked = [each for each in chosen if (each != operation_of(each)) == of_axis]
@@ -147,5 +148,5 @@ def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[s
 
 
 def _other_entries(asked: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
-    """Return the entries that no word names, neither for their axis nor for all axes."""
+    """Return the entries of `rest` whose operation no word names, neither for its axis nor for all axes."""
     return {word: of for word, of in rest.items() if word not in asked and operation_of(word) not in asked}

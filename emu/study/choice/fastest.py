@@ -1,8 +1,8 @@
-"""The fastest algorithm of an operation for one group and size, found by timing as few algorithms as possible on the fabric.
+"""The fastest algorithm of an operation for one group and size, found with as few timed candidates as possible.
 
 Each algorithm has several lower bounds; each takes longer to compute than the one before. Before it is built, its claim bounds
 the latency and the bytes. Before it is timed, its busiest link and its chains of messages bound the time. The algorithm with
-the least bound is looked at first.
+the least bound is always processed first.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ _ALIKE = 2**10  # limit of rows of schedules that are compared with each other
 
 
 class Entrant(NamedTuple):
-    """An algorithm in a race, with the lower bound that is known of it; the least in the order of these fields comes next."""
+    """A candidate algorithm with the best lower bound known so far; candidates are processed in the order of these fields."""
 
     heavy: bool  # whether it has more than 2**15 messages: such algorithms come last
     bound_fs: float
@@ -123,7 +123,7 @@ def _race(site: Site, wanted: Requirement) -> Selection:
 
 @dataclass(slots=True)
 class _Race:
-    """A race of algorithms to serve one request; a schedule is built anew whenever it is timed, as a few fill the memory."""
+    """The search for the fastest algorithm for one requirement on one site."""
 
     site: Site
     wanted: Requirement
@@ -141,7 +141,7 @@ class _Race:
         return entrants
 
     def error(self) -> InputError:
-        """Return the error that says why no algorithm can be timed: the reason of the first that was refused."""
+        """Return the error for a search in which no algorithm can be timed, with the reason why the first was refused."""
         where = f"{len(self.site.npus)} ranks of {self.site.topology.name}"
         why = str(self.refused[0]) if self.refused else "all need a switch that adds, or are too large; name one to time it"
         return InputError(f"choice: no algorithm of {self.wanted.operation} can be timed on {where}; {why}")
@@ -154,7 +154,7 @@ class _Race:
         return max(claimed_fs(found, shape, topology), sent_fs) * (1 - ROUNDING)
 
     def built_entrants(self, entrant: Entrant) -> list[Entrant]:
-        """Return the algorithm with the bound by its schedule; an empty list if it is not timed."""
+        """Return the candidate with the bound of its built schedule; an empty list if it must not be timed."""
         known = _bound_of(self.site, self.wanted._replace(groups=1), entrant.name)
         if not isinstance(known, TimeBound):
             self.refused.extend([known] if known is not None else [])
@@ -169,12 +169,12 @@ class _Race:
         return [Entrant(heavy, bound_fs, entrant.name, True, saves, all_of_them)]
 
     def digest(self, name: str) -> str:
-        """Return a key that is equal for schedules with equal sends; for large schedules, where this takes long, the name."""
+        """Return a key that is equal for schedules with equal sends; for a large schedule, just the algorithm's name."""
         plan = _schedule_of(self.site, self.wanted, name)
         return plan.digest() if plan.n_rows <= _ALIKE else name
 
     def end_fs(self, name: str) -> float:
-        """Return the end of an algorithm's last task; infinity where a circuit would be torn, or it has too many rows."""
+        """Return the tick at which the last task of an algorithm ends; infinity if it cannot be timed."""
         try:
             timeline = time_collective(_job(self.site, self.wanted, name, _schedule_of(self.site, self.wanted, name)))
         except (RowsError, TornError) as error:
@@ -191,7 +191,7 @@ def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> Collecti
 
 
 def _schedule_of(site: Site, wanted: Requirement, name: str) -> Schedule:
-    """Return an algorithm's schedule; with every row where there are few, as a search for symmetries would take longer."""
+    """Return the schedule of an algorithm, with every row stored if there are few rows."""
     asked = wanted.operation, name, len(site.npus), wanted.root, site.grid
     plan = stored(*asked)
     return schedule(*asked) if plan.n_rows_of_all <= LIGHT else plan
@@ -199,7 +199,7 @@ def _schedule_of(site: Site, wanted: Requirement, name: str) -> Schedule:
 
 @cached(LRUCache(2**14), key=of_edition, lock=Lock())
 def _bound_of(site: Site, wanted: Requirement, name: str) -> TimeBound | InputError | None:
-    """Return the time bound of an algorithm for one group; None if it needs more adding switches; or why it cannot be timed."""
+    """Return the time bound of an algorithm for one group; None or the error if it cannot run there."""
     try:
         plan = _schedule_of(site, wanted, name)
         return time_bound(_job(site, wanted, name, plan), MOST_MESSAGES) if has_helpers(plan.helpers, site) else None

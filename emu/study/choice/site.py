@@ -1,8 +1,6 @@
-"""The place of a group on a topology, the algorithms that fit there, the operation that one must serve, and the chosen one.
+"""The site of a group on a topology, the algorithms that fit there, and the requirement that one of them must serve.
 
-Groups that a symmetry of the topology maps to one another: all of them get the algorithm of one group.
-
-n is the number of nodes, S the number of symmetries.
+Groups that a symmetry of the topology maps onto one another get the same algorithm. Letters: n nodes, S symmetries.
 """
 
 import re
@@ -29,7 +27,7 @@ from emu.topology.topology import Topology, cached_by_topology
 
 @lru_cache(maxsize=2**14)
 def canonical_group(topology: Topology, npus: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the group that stands for a group: its image when symmetries bring its first NPU to the least possible number.
+    """Return the representative of a group: its image whose first NPU has the lowest number, under declared symmetries.
 
     The declared symmetries are not checked against routes: all groups with one image get one algorithm. Where no symmetry is
     declared, the group itself is returned.
@@ -39,7 +37,7 @@ def canonical_group(topology: Topology, npus: tuple[int, ...]) -> tuple[int, ...
 
 
 def canonical_npus(topology: Topology, npus: I64) -> I64:
-    """Return the image of NPUs when symmetries bring the first one to the least possible number; times there are equal.
+    """Return the image of NPUs under a symmetry that gives the first one the lowest number; times are equal there.
 
     A declared symmetry is used if it maps links to links of equal rate and latency, and the routes of some pairs to routes. The
     NPUs themselves are returned where no symmetry is left, or where the routes of pairs depend on a key.
@@ -50,7 +48,7 @@ def canonical_npus(topology: Topology, npus: I64) -> I64:
 
 @cached_by_topology(1)
 def _route_shifts(topology: Topology) -> Callable[[I64], I64] | None:
-    """Return the shifts of all symmetries that map routes to routes; None if there are none."""
+    """Return the function that moves NPUs by all symmetries that keep routes; None if there are no such symmetries."""
     if topology.symmetry is None or routes_spread(topology):
         return None
     found = (move(topology, SymmetryPower(which, 1, 0)) for which in range(len(topology.symmetry())))
@@ -61,7 +59,7 @@ def _route_shifts(topology: Topology) -> Callable[[I64], I64] | None:
 
 @lru_cache(maxsize=16)
 def _shifts(topology: Topology) -> Callable[[I64], I64] | None:
-    """Return the shifts of all declared symmetries, without a check of routes; None if there are none."""
+    """Return the function that moves NPUs by all declared symmetries, without a check of routes; None if there are none."""
     if topology.symmetry is None or topology.circuits is not None:
         return None
     declared = [column(node, np.int64) for node in topology.symmetry()]
@@ -69,10 +67,11 @@ def _shifts(topology: Topology) -> Callable[[I64], I64] | None:
 
 
 def _shifts_of(symmetries: list[I64]) -> Callable[[I64], I64]:
-    """Return a function that moves NPUs so that the first is the least of its orbit, or not, if the symmetries do not commute.
+    """Return a function that moves NPUs by symmetries so that the first NPU gets the lowest number of its orbit.
 
-    Each symmetry is the image [n] of each node. To go from the least node of an orbit to a node, each of them is applied a
-    number of times; for the way back its inverse is, by its powers of 1, 2, 4, ...
+    If the symmetries do not commute, the function moves nothing. Each symmetry is the image [n] of each node. To go from the
+    least node of an orbit to a node, each of them is applied a number of times; for the way back its inverse is, by its powers
+    of 1, 2, 4, ...
     """
     n = len(symmetries[0])
     times, least = np.zeros((n, len(symmetries)), np.int64), np.full(n, -1)
@@ -101,7 +100,7 @@ def _shifts_of(symmetries: list[I64]) -> Callable[[I64], I64]:
 
 
 def _powers(permutation: I64, bits: int) -> tuple[I64, ...]:
-    """Return a permutation applied 1, 2, 4, ... times, as many as there are bits."""
+    """Return the powers 1, 2, 4, ... of a permutation, one for each of `bits` bits."""
     powers = [permutation]
     while len(powers) < bits:
         powers.append(powers[-1][powers[-1]])
@@ -119,7 +118,7 @@ class Site:
 
     @staticmethod
     def first(topology: Topology, n: int | None = None) -> "Site":
-        """Return the site of the first n NPUs in the topology's own order, or of all NPUs that can have ranks.
+        """Return the site of the first n NPUs in the topology's order of placement; None: of all NPUs.
 
         Raises:
             InputError: n is more than the number of NPUs that can have ranks.
@@ -155,7 +154,7 @@ class Site:
 
 
 def choosers() -> tuple[str, ...]:
-    """Return the words that stand in place of an algorithm and choose one for each request: `auto` and the libraries."""
+    """Return the words that may stand in place of an algorithm's name: `auto` and the names of libraries."""
     return AUTO, *(name for name, _ in LIBRARIES)
 
 
@@ -209,7 +208,7 @@ def candidates(operation: str, site: Site) -> list[Algorithm]:
 
 
 def _fits(found: Algorithm, site: Site) -> bool:
-    """Return whether the schedule of an algorithm fits the memory and the topology has the switches that it needs."""
+    """Return whether a site can run an algorithm: its schedule fits the memory, and there are enough adding switches."""
     try:
         return has_helpers(stored(found.operation, found.name, len(site.npus), 0, site.grid).helpers, site)
     except RowsError:
@@ -217,7 +216,7 @@ def _fits(found: Algorithm, site: Site) -> bool:
 
 
 def has_helpers(helpers: int, site: Site) -> bool:
-    """Return whether all ranks of a site reach this number of switches that add; true for 0 switches."""
+    """Return whether all ranks of a site can reach `helpers` switches that add; True for 0."""
     if not helpers:
         return True
     return site.topology.adds and len(hubs(site.topology, site.placement(), helpers)) == helpers

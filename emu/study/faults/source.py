@@ -1,8 +1,7 @@
-"""The sources of a machine's faults: a log, drawn lifetimes, or a probability. U nodes, each of as many NPUs.
+"""The faults of a machine over time, from a log, from random lifetimes, or from a probability.
 
-Fault logs: when servers were faulty, as a CSV file lists it, and the states of a machine that follow from it.
-
-S spells, E states, U units: servers, or the nodes that they are divided into.
+A log is a CSV file that lists when servers were faulty; the states of a machine follow from it.
+Letters: S spells, E states, U units: servers, or the nodes that they are divided into.
 """
 
 import csv
@@ -23,7 +22,7 @@ MOST_STATES = 2048
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FaultLog:
-    """Spells in which units were faulty; spells of one unit that overlap count as one."""
+    """The spells of time in which units were faulty; overlapping spells of one unit count as one."""
 
     units: int
     days: float  # that the log covers, from day 0 on
@@ -33,7 +32,7 @@ class FaultLog:
 
     @property
     def mean_repair_days(self) -> float:
-        """The mean length of a spell in days; 0: there is none."""
+        """The mean length of a spell in days; 0 if there is no spell."""
         return float((self.end - self.start).mean()) if len(self.unit) else 0.0
 
     def lasting(self, days: float) -> "FaultLog":
@@ -107,7 +106,7 @@ def _rows(reader: "csv.DictReader[str]", name: str, units: int) -> Iterator[tupl
 
 
 def _number(text: str | None, field: str, where: str) -> float:
-    """Return the number in a field; refuse a value that is none, or below 0."""
+    """Parse the number in a field of a log; refuse text that is no number and numbers below 0."""
     try:
         value = float(text or "")
     except ValueError:
@@ -133,7 +132,7 @@ DAYS_PER_YEAR = 365.0
 
 @dataclass(frozen=True, slots=True)
 class PartLifetimes:
-    """Parts that work for a while, fail, and are repaired; both times are exponential. A part is so many units in a row."""
+    """Parts that fail and are repaired after exponentially distributed times; a part is a run of consecutive units."""
 
     mtbf_days: float  # from a repair to the next failure
     mttr_days: float
@@ -185,7 +184,7 @@ def _spells(kind: PartLifetimes, parts: int, days: float, random: np.random.Gene
 
 
 def independent_states(rate: float, units: int, draws: int, seed: int) -> MachineStates:
-    """Return states in which every unit is faulty with the same probability, independently of all others.
+    """Return states of a machine in which every unit is faulty with the same probability, independently of the others.
 
     Raises:
         InputError: The rate is no probability, or there are no draws.
@@ -199,7 +198,7 @@ def independent_states(rate: float, units: int, draws: int, seed: int) -> Machin
 
 
 def divide_hosts(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
-    """Return the log of the nodes that each server is divided into: each is faulty by itself while its server is.
+    """Return the log of nodes from a log of servers: while a server is faulty, each of its nodes may be.
 
     GPUs fail by themselves, so a node is faulty with q, where 1 - (1 - q)^nodes is the rate of servers; while its server is
     faulty it is with q / rate. This is the rule of InfiniteHBD's appendix A, where both halves of a faulty 8-GPU server are
@@ -229,20 +228,20 @@ class Faults(NamedTuple):
 
 
 def probable_faults(npus: int, node: int, rate: float, draws: int, seed: int) -> Faults:
-    """Return faults where each node of `node` NPUs is faulty with the same probability, by itself, in no order in time."""
+    """Return faults in which each node of `node` NPUs is faulty with probability `rate`, independently, without time."""
     words = f"each node of {node} NPUs is faulty with {100 * rate:.4g} %, by itself: {draws} draws, seed {seed}"
     return Faults(independent_states(rate, _nodes(npus, node), draws, seed), 0.0, (words,))
 
 
 def drawn_faults(npus: int, node: int, parts: tuple[PartLifetimes, ...], days: float, seed: int) -> Faults:
-    """Return faults where nodes and domains of nodes fail and are repaired at drawn times; on day 0 everything works."""
+    """Return faults of nodes and domains at random times of failure and repair; on day 0 everything works."""
     words = f"faults are drawn for {days:g} days, seed {seed}; on day 0 everything works"
     return _with_notes(renewals(parts, _nodes(npus, node), days, seed), (words,))
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedFaults:
-    """A source that takes the servers of a log in a seeded order, each divided into nodes; domains may fail too."""
+    """A source of faults that assigns the servers of a log to a machine in random (seeded) order."""
 
     node: int  # NPUs of a node
     seed: int
@@ -284,7 +283,7 @@ class LoggedFaults:
         return FaultLog(units, nodes.days, column(unit[kept], np.int64), nodes.start[kept], nodes.end[kept])
 
     def _notes(self, each: int, wanted: int, rate: float) -> tuple[str, ...]:
-        """Return the sentences that say where the faults come from."""
+        """Return sentences for the report that say where the faults come from."""
         mean = f"{100 * rate:.2f} % of its hosts are faulty in the mean"
         apart = (
             f"each of the {each} nodes of {self.node} NPUs of a faulty server is faulty by itself, with a probability by which "

@@ -1,4 +1,4 @@
-"""The effect of faults on a machine: NPUs that work but find no group, the largest job, and time lost to restarts.
+"""The effect of faults on a machine: NPUs that work but cannot be used, the largest job, and time lost to restarts.
 
 E states, N NPUs of the machine, U units that fail, each of N / U NPUs in a row.
 delta the time of a checkpoint, R the time of a restart, M the mean time between faults of a job.
@@ -40,7 +40,7 @@ class Machine:
 
 
 def machine_of(topology: Topology, npus: int) -> Machine:
-    """Return the machine of as many copies of a topology as a number of NPUs has room for.
+    """Return a machine of `npus` NPUs: as many copies of the topology as fit.
 
     Raises:
         InputError: There are fewer NPUs than the topology has.
@@ -103,7 +103,7 @@ class Waste:
         return float(self.wasted[self._at(self.wasted, quantile)])
 
     def _at(self, values: F64 | I64, quantile: float) -> int:
-        """Return the index of the state that has a quantile of the values, where each value counts by its share of the time."""
+        """Return the index of the state at a quantile of the values, weighted by each state's share of the time."""
         order = np.argsort(values)
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
         return int(order[min(at, len(order) - 1)])
@@ -122,7 +122,7 @@ def check_job(topology: str, npus: int, group: int, job: int) -> None:
 
 
 def check_group(machine: Machine, group: int, job: int | None = None) -> None:
-    """Refuse groups, and a job, that the machine cannot hold, before its states are examined.
+    """Check that the machine can hold groups of this size, and a job, before its states are examined.
 
     Raises:
         InputError: No part of the machine can hold such a group, or as `check_job`.
@@ -157,7 +157,7 @@ def waste(machine: Machine, group: int, states: MachineStates) -> Waste:
 
 
 def _radius(machine: Machine, group: int, units: int) -> int:
-    """Return the fault explosion radius: the most NPUs that one faulty unit takes out of groups.
+    """Return the fault explosion radius: the largest number of NPUs that one faulty unit makes unusable for groups.
 
     Args:
         machine: The machine.
@@ -176,7 +176,7 @@ def _radius(machine: Machine, group: int, units: int) -> int:
 
 
 def _alone(first: I64, each: int, npus: int) -> Bool:
-    """Return [E, N] states in which the NPUs of one unit are faulty, for units that begin at `first`."""
+    """Return [E, N] states in each of which only the NPUs of one unit are faulty; `first` has the unit's first NPU."""
     return np.asarray(np.arange(npus) // each == first[:, None] // each)
 
 
@@ -189,7 +189,7 @@ class Restarts:
 
 
 def optimal_restarts(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Restarts:
-    """Return the interval that loses least time, and the share of the time that it loses.
+    """Return the interval between checkpoints that loses the least time, and the share of the time that is lost.
 
     Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22 (2006): equation 37 for the
     interval, whose first term is Young's (CACM 17, 1974); equation 20 for the time that exponential faults make of it.

@@ -1,6 +1,6 @@
-"""An elastic job: after the loss of an NPU or a rank it goes on from its last checkpoint, on a spare NPU or on fewer ranks.
+"""An elastic job: after it loses an NPU or a rank, it resumes from its last checkpoint on a spare NPU or on fewer ranks.
 
-Its checkpoints are in a folder, so that a later run goes on from there, too.
+Its checkpoints are in a folder, so that a later run can resume from there, too.
 A leg is the work of a job from a checkpoint until it loses a rank, or until its end. A loss counts as its step begins.
 """
 
@@ -57,7 +57,7 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class ElasticJob:
-    """The result of an elastic job that has run to its end, with all its legs in their order."""
+    """The result of an elastic job that has finished: all its legs in order, and what it learned."""
 
     legs: tuple[Leg, ...]
     learned: LearningResult  # with the trace of the last leg
@@ -67,7 +67,7 @@ class ElasticJob:
 def run_elastic(
     program: Program, choice: Choice, run_on: RunOn, topology: Topology, faults: Sequence[Fault], *, goes_on: bool
 ) -> ElasticJob:
-    """Run a job to its end through its faults, and return all its legs.
+    """Run a job to its end, resuming after each loss of a rank, and return all its legs.
 
     Args:
         program: The whole job, with the folder of its checkpoints.
@@ -122,7 +122,7 @@ def _resumed(program: Program) -> Program:
 
 
 def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
-    """Return the plan itself if a spare replaces the lost part, else the plan with the most dp that has room."""
+    """Return the plan for the remaining machine: the same if a spare NPU is left, else the one with the most dp that fits."""
     now, plan, model = faults_at(faults, step), program.plan, find_model(program.model)
     told = ""
     for dp in range(plan.dp, 0, -1):
@@ -141,7 +141,7 @@ def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], st
 def time_elastic(
     done: ElasticJob, topology: Topology, faults: Sequence[Fault], times: Mapping[Plan, StepTimes], device: str
 ) -> FaultyJob:
-    """Return the steps of an elastic job, with those that were lost and done again.
+    """Return the timed steps of an elastic job, including the steps that were lost and repeated.
 
     Args:
         done: The job.
@@ -218,7 +218,7 @@ def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topo
 
 
 def traces_by_plan(done: ElasticJob, choice: Choice, run_on: RunOn = on_threads) -> dict[Plan, Trace]:
-    """Return a trace of each plan: the last leg's own, and for another plan two steps that are run for it.
+    """Return one trace for each plan of the job's legs; plans without a complete leg are run for two steps.
 
     Raises:
         RunError: As `learn`.

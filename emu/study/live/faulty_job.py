@@ -1,9 +1,8 @@
-"""A job with faults while it runs: each step is timed on the machine that the system has at that step.
+"""A job during which parts of the machine fail: each step is timed on the machine as it is at that step.
 
 A fault counts from the beginning of its step: the system repairs itself, then the step runs on the result. So a step takes
 its time on a fabric built without the part, and the first such step takes the time of the repair too.
-
-The job loses ranks whose NPU fails and ranks that are killed, and it ends where the machine has no room left.
+The job loses ranks whose NPU fails and ranks that are killed, and it ends when the machine has no room left.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +48,7 @@ _On = Callable[[tuple[Fault, ...]], tuple[MachineState, Sequence[float]]]
 
 @dataclass(frozen=True, slots=True)
 class LiveStep:
-    """A step of a job with faults: its time, what failed or came back as it began, and what the system did about it."""
+    """A step of a job with faults: its time, the events at its beginning, and the system's reaction to them."""
 
     step: int
     time_s: float  # with the mending
@@ -74,7 +73,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultyJob:
-    """The result of a job with faults on one topology; times are virtual."""
+    """The result of a job with faults on one topology: its steps, with virtual times."""
 
     topology: str
     device: str
@@ -144,7 +143,7 @@ def job_of_steps(
 
 
 def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, on: _On) -> tuple[list[LiveStep], str | None]:
-    """Return the finished steps, and why the job ended before its last; None: it did not."""
+    """Return the finished steps, and the reason why the job ended early; None if it finished."""
     done, before = list[LiveStep](), tuple[Fault, ...]()
     for step in range(1, steps + 1):
         now = faults_at(faults, step)
@@ -170,7 +169,7 @@ def _nth(times: Sequence[float], step: int) -> float:
 
 
 def _cannot(on: _On, step: int, now: tuple[Fault, ...], events: tuple[str, ...]) -> str | None:
-    """Return why a job ends at a step; None: it goes on."""
+    """Return the reason why a job ends at a step; None if it continues."""
     killed = [fault for fault in now if fault.part == "rank"]
     if killed:
         return f"step {step}: {kill_reason(killed[0])}"
@@ -182,12 +181,12 @@ def _cannot(on: _On, step: int, now: tuple[Fault, ...], events: tuple[str, ...])
 
 
 def kill_reason(fault: Fault) -> str:
-    """Return the words that say that a job ends with a killed rank."""
+    """Return a clause that says that a job ends because a rank was killed."""
     return f"{fault.state}, and its state with it; `emu train --elastic` goes on from a checkpoint"
 
 
 def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int) -> tuple[RankLoss, ...]:
-    """Return the ranks that are lost as steps begin, in that order, until the machine has no room for the job.
+    """Return the ranks that are lost at the beginning of each step, until the machine has no room for the job.
 
     Args:
         topology: The whole machine.
@@ -200,7 +199,7 @@ def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int) 
 
 
 def job_ends(topology: Topology, faults: Sequence[Fault], plan: Plan, steps: int, since: int = 0) -> tuple[RankLoss, ...]:
-    """Return the losses that end a job as steps begin, in that order; last comes the step at which there is no room for it.
+    """Return the losses that end a job, in order; the last is the step at which the machine has no room for it.
 
     Args:
         topology: The whole machine.
@@ -213,7 +212,7 @@ def job_ends(topology: Topology, faults: Sequence[Fault], plan: Plan, steps: int
 
 
 def check_room_for_job(topology: Topology, faults: Sequence[Fault], plan: Plan) -> MachineState:
-    """Return the machine around faults; refuse one that has no room for the job.
+    """Return the machine with faults, after the check that the job still fits on it.
 
     Raises:
         InputError: There is no room for it, or ranks of a group do not reach one another.
@@ -252,7 +251,7 @@ def _ends(
 def _lost(
     step: int, before: Sequence[Fault], now: Sequence[Fault], at: MachineState, out: Sequence[int] = ()
 ) -> list[RankLoss]:
-    """Return the ranks that are lost as a step begins."""
+    """Return the losses of ranks at the beginning of a step, caused by new faults."""
     hit = lost_ranks(before, now, at.npus, out)
     return [RankLoss(step, rank, fault.state, f"rank {rank} with it" * (fault.part != "rank")) for fault, rank in hit]
 
@@ -276,7 +275,7 @@ def times_of_trace(trace: Trace, chosen: Callable[[Topology], Choice], device: D
 
 
 def times_of_estimate(request: EstimateRequest, device: Device) -> StepTimes:
-    """Return a function that gives the time of an estimated step on a machine; all steps of the job are equal."""
+    """Return a function that gives the seconds of an estimated step on a machine; all steps of the job are equal."""
 
     def timed(fabric: MachineState) -> Sequence[float]:
         return (estimate_and_times(request, fabric.topology, device, speed=fabric.speed)[0].step_time_s,)

@@ -1,11 +1,9 @@
-"""The throughput of a job over time, while parts of its machine fail and come back: halts, slower steps, restarts, goodput.
+"""The throughput of a job over time while parts fail and return: halts, slower steps, restarts, and goodput.
 
 A job is in one state at a time. It runs, with the throughput of an estimated step on the machine of that moment. It waits, from
-the moment at which a part fails that its steps need until the system has reacted, or until its software sends again what found
-no way. It saves a checkpoint. After it has ended it is down, and once the machine has room it starts again from its last
-checkpoint.
-
-Work is counted in seconds that it would take without faults, so that goodput is the work that lasts over the time.
+the moment at which a part fails that its steps need until the system has reacted, or until its software sends the lost messages
+again. It saves a checkpoint. After it has ended it is down, and once the machine has room it starts again from its last
+checkpoint. Work is counted in seconds that it would take without faults, so that goodput is the lasting work over the time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +72,7 @@ class Recourse:
         return self.resends * self.resend_s
 
     def next_try_s(self, waited_s: float) -> float:
-        """Return the seconds of waiting at the first try that comes at or after some seconds of it."""
+        """Return the time (seconds since the wait began) of the first resend at or after `waited_s`."""
         return max(1, ceil(waited_s / self.resend_s - _SLACK)) * self.resend_s
 
 
@@ -93,7 +91,7 @@ class ThroughputSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobThroughput:
-    """The throughput of a job over time on one topology. The goodput and all that is lost add up to the whole time."""
+    """The throughput of a job over time on one topology; goodput and all losses add up to the whole time."""
 
     topology: str
     device: str
@@ -115,7 +113,7 @@ class JobThroughput:
 
 
 class TimedJob(NamedTuple):
-    """A job of which all steps are alike, and the function that times them."""
+    """A job whose steps are all equal, with the function that times a step."""
 
     ranks: int
     tokens: int  # of a step
@@ -149,10 +147,10 @@ def throughput_over_time(
 
 
 def _check_time(until_s: float, recourse: Recourse) -> None:
-    """Check that an account ends before Emu's clock does, and has not too many checkpoints.
+    """Check that the simulated time is within Emu's clock and does not have too many checkpoints.
 
     Raises:
-        InputError: It does not, or it has.
+        InputError: It is beyond the clock, or it has too many.
     """
     if not 0 < until_s <= seconds(MAX_TICKS):
         most = format_time(seconds(MAX_TICKS))
@@ -162,10 +160,10 @@ def _check_time(until_s: float, recourse: Recourse) -> None:
 
 
 def _check_work(until_s: float, recourse: Recourse, faults: Sequence[Fault], step_s: float) -> None:
-    """Check that a job has a whole step between two checkpoints, and that all faults come before the account ends.
+    """Check that a whole step fits between two checkpoints, and that all faults come before the end of the time.
 
     Raises:
-        InputError: It has none, or one comes later.
+        InputError: A step does not fit, or a fault comes later.
     """
     if recourse.save_every_s < step_s:
         wanted = f"at least {format_time(step_s)}, the time of a step"
@@ -188,7 +186,7 @@ class _Rates:
         self.whole_s = self._step_s(whole, whole.share)
 
     def share(self, moment: MachineMoment) -> float:
-        """Return the share at a moment; 0: a part has failed that steps need, and the system has not reacted yet.
+        """Return the job's throughput at a moment as a share of that without faults; 0 if steps cannot run.
 
         Raises:
             InputError: A step cannot be timed there, such as where a pair has no route.
@@ -200,7 +198,7 @@ class _Rates:
         return self.whole_s / whole_s
 
     def _does_without(self, moment: MachineMoment, failed: Bool, whole_s: float) -> bool:
-        """Return whether steps take as long as before where the failed links are as good as none."""
+        """Return whether steps take as long as before even if the failed links carry almost nothing."""
         try:
             trickle_s = self._step_s(moment, column(np.where(failed, _TRICKLE, moment.share), np.float64))
         except InputError:  # beyond Emu's clock
@@ -208,7 +206,7 @@ class _Rates:
         return isclose(trickle_s, whole_s, rel_tol=_SAME)
 
     def _step_s(self, moment: MachineMoment, share: F64) -> float:
-        """Return the seconds of a step if links have shares of their bandwidth; each is timed once."""
+        """Return the seconds of a step with the given shares [L] of link bandwidth; results are cached."""
         found = moment.found
         key = (found.topology.digest(), found.npus.tobytes(), moment.speed.tobytes(), share.tobytes())
         if key not in self._known:
@@ -260,7 +258,7 @@ class _Course:
                 (self._meet if change_s <= at_s else self._wake)()
 
     def _pass_to(self, at_s: float) -> None:
-        """Let time pass in the present state."""
+        """Advance the clock to `at_s` in the present state, and account for the time."""
         took_s, share = at_s - self.now_s, self.share if self.state == RUNS else 0.0
         if not took_s:
             return
@@ -274,7 +272,7 @@ class _Course:
         self.now_s, self.events, self.told = at_s, [], ""
 
     def _meet(self) -> None:
-        """Go to the next change of the machine."""
+        """Advance to the next change of the machine, and apply it."""
         moment = self.history.turn()
         self.events += moment.events
         self.why = moment.stops
@@ -289,7 +287,7 @@ class _Course:
             self._settle()
 
     def _settle(self) -> None:
-        """Take the state that follows from what the machine gives now."""
+        """Set the state that follows from the present throughput of the machine."""
         if self.state in (RUNS, SAVES) and not self.share:
             self.state, self.since_s, self.no_way = WAITS, self.now_s, False
         if self.state == WAITS:
@@ -313,7 +311,7 @@ class _Course:
             self.wake_s = max(self.now_s, self.since_s + next_s) if self.share else inf
 
     def _wake(self) -> None:
-        """Do what the present state ends with."""
+        """Do the transition at the scheduled end of the present state."""
         if self.state == RUNS:
             self.state, self.wake_s = SAVES, self.now_s + self.recourse.save_s
         elif self.state == WAITS and self.gives_up:
@@ -331,7 +329,7 @@ class _Course:
         self.state, self.wake_s = RUNS, inf
 
     def _end(self, why: str) -> None:
-        """End the job: what it has done since its last checkpoint is lost."""
+        """End the job; the work since its last checkpoint is lost."""
         self.events.append("the job ends")
         self.again_s += self.done_s - self.saved_s
         self.done_s, self.state, self.wake_s = self.saved_s, DOWN, inf

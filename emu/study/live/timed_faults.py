@@ -1,4 +1,4 @@
-"""Faults at given times, and their effect on recorded steps: they come while messages are under way, in the solver's own time.
+"""Faults at given times while the recorded steps of a job run, within the solver's own clock.
 
 V tasks, L links, N ranks.
 """
@@ -38,7 +38,7 @@ def laid(steps: TraceLayout, stack: Stack, found: MachineState, speed: F64) -> R
 
 
 def ends_fs(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
-    """Return the tick at which each step has ended on all ranks; the last tick of the clock: it has not ended."""
+    """Return the tick at which each step has ended on all ranks; the last tick of the clock if it has not ended."""
     return np.maximum.accumulate(step_ends(trace, replayed, end_fs).max(axis=0))
 
 
@@ -68,7 +68,7 @@ class RunningSteps:
         self._from_step: int | None = None  # that is lost, and begins anew once the system has mended itself
 
     def go(self) -> str | None:
-        """Run to the end of the job; return why it ended before its last step, or None."""
+        """Run the job to its end, and return the reason why it ended early; None if it finished."""
         while (time_fs := self.course.next_fs) < MAX_TICKS:
             self.state.advance(time_fs)
             if (self.state.end_fs <= time_fs).all():
@@ -89,7 +89,7 @@ class RunningSteps:
         return ends_fs(self._steps.trace, self.replayed, self.state.end_fs)
 
     def _meet(self, moment: MachineMoment) -> None:
-        """Let the machine change to a new moment: other routes, speeds and shares of links."""
+        """Change the machine to its state at a new moment: routes, speeds of NPUs, and shares of links."""
         if moment.taken and self._from_step is None:
             self._from_step = 1 + int((self.ends_fs() <= moment.time_fs).sum())
         before, self.now = self.now, moment
@@ -105,7 +105,7 @@ class RunningSteps:
             self.state.set_capacity(link, moment.time_fs, float(capacity_Bps))
 
     def _lost(self) -> Bool | None:
-        """Return [V] whether each task is of the step that is lost, or of a later one; None: no step is lost."""
+        """Return [V] whether each task belongs to the lost step or a later one; None if no step is lost."""
         if self._from_step is None:
             return None
         lost, self._from_step = steps_of_tasks(self._steps.trace, self.replayed) >= self._from_step, None
@@ -151,7 +151,7 @@ def run_through_timed_faults(recorded: TraceLayout, stack: Stack, faults: Sequen
 
 
 def _why(moment: MachineMoment) -> str | None:
-    """Return why the job ends at a moment; None: it goes on."""
+    """Return the reason why the job ends at a moment; None if it continues."""
     killed = [fault for fault, _ in moment.taken if fault.part == "rank"]
     if killed:
         return kill_reason(killed[0])

@@ -1,4 +1,4 @@
-"""The bench of collectives on an idle fabric: the time of each size, the check of real data, and all algorithms compared.
+"""Benchmarks of collectives on an idle fabric: the time of each size, a check with real data, and comparisons.
 
 The figures are those of nccl-tests.
 """
@@ -40,7 +40,7 @@ _NO_GAP = 1 - 1e-6  # of_bound from which nothing is left to gain
 
 
 def busbw_factor(operation: str, n: int) -> float:
-    """Return busbw / algbw, so that busbw can be compared with a link's rate whatever n is.
+    """Return the factor busbw / algbw of an operation on n ranks; busbw can be compared with a link's bandwidth.
 
     Source: nccl-tests doc/PERFORMANCE.md.
     """
@@ -51,7 +51,7 @@ def busbw_factor(operation: str, n: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRow:
-    """One size of one collective on one topology."""
+    """The result of one collective of one size on one topology; the base of timed and untimed rows."""
 
     topology: str
     operation: str
@@ -62,7 +62,7 @@ class CollectiveRow:
 
     @property
     def built(self) -> str:
-        """The algorithm, and its grid if it was built for one: `NAME 8x8`."""
+        """The name of the algorithm, with its grid if it was built for one, such as `NAME 8x8`."""
         return named_shape(self.algorithm, self.shape)
 
 
@@ -79,7 +79,7 @@ class UntimedRow(CollectiveRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow(CollectiveRow):
-    """A size of an algorithm that was timed; times are virtual but for those that begin with `wall_`."""
+    """The row of an algorithm that was timed; times are virtual except those that begin with `wall_`."""
 
     dtype: str
     reduce: str
@@ -136,7 +136,7 @@ def measure(asked: PlacedBench, mover: "TensorMover | None" = None) -> Iterator[
 
 
 def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
-    """Return the case of a size: the named algorithm, or the one that `auto` or a library chooses for that size."""
+    """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses."""
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
     (name, dims), passed, told = _chosen(asked, size)
@@ -156,7 +156,7 @@ def _chosen(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, 
 
 
 def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:
-    """Return the fields that compare a time with bounds: quick ones, or all if these leave a gap and the request wants all."""
+    """Return the fields of a row that compare its time with lower bounds."""
     asked, helpers = case.asked, case.plan.helpers > 0
     what, effort = (asked.site.topology, asked.operation, asked.site.npus), asked.request.effort
     block_bytes = int(asked.operation.block_counts(asked.elements(size)).min()) * asked.item_bytes
@@ -178,13 +178,13 @@ def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:
 
 
 def _left_out(limit: Limit, block_bytes: int, exact_s: float) -> tuple[str, ...]:
-    """Return the bounds that more effort would compute, if there is a gap that they may close."""
+    """Return the names of bounds that more effort would compute, if the time is well above the known bound."""
     least_s, by = limit.least_s(block_bytes)
     return limit.left_out if by and 0 < least_s / exact_s < _NO_GAP else ()
 
 
 def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float) -> BenchRow:
-    """Return the row of one size, after it is timed and its data moved."""
+    """Time a collective of one size, check it with real data if asked, and return its row."""
     began, job, request = time.perf_counter(), case.job(size), case.asked.request
     timeline, packets = _timed_on(request, job)
     wall_fabric_s = time.perf_counter() - began
@@ -290,7 +290,7 @@ def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchR
 
 
 def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
-    """Return the candidates, and whether each takes long to time: the quick ones first, then by bound."""
+    """Return the candidate algorithms sorted for timing, each with whether it takes long: quick ones first, then by bound."""
     size, found = asked.request.sizes[-1], []
     for each in candidates(asked.operation.name, asked.site):
         with suppress(RowsError, TornError):
@@ -303,7 +303,7 @@ def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
 
 
 def algorithm_names(asked: PlacedBench) -> list[str]:
-    """Return the names of the algorithms that take the ranks, each with its grid."""
+    """Return the names of the algorithms that fit the ranks, each with its grid."""
     site = asked.site
     found = fitting_algorithms(asked.operation.name, site)
     return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]

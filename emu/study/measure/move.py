@@ -1,4 +1,4 @@
-"""The movement of real data by a collective, in this process or between ranks; every element of its result is checked.
+"""The execution of a collective on real data, in this process or between ranks; every output element is checked.
 
 Each rank's input is a window of one sequence of small integers, shifted by its rank: it costs no memory, is different on
 every rank, and has sums that every dtype holds exactly, in whatever order they are taken.
@@ -49,7 +49,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Payload:
-    """Inputs of every rank, outputs that nobody has written, and the values that the outputs must get."""
+    """The inputs of every rank, empty outputs, and the values that the outputs must get."""
 
     operation: Operation
     block_counts: I64
@@ -61,7 +61,7 @@ class Payload:
 
     @staticmethod
     def make(operation: Operation, count: int, dtype: torch.dtype, reduce: str, here: Sequence[int] | None = None) -> "Payload":
-        """Return a payload of `count` elements (the operation's size), with outputs of the ranks in `here`; None: all."""
+        """Make the payload of `count` elements, with outputs for the ranks in `here` (None: all ranks), and return it."""
         here = range(operation.n_ranks) if here is None else here
         counts = operation.block_counts(count)
         sides = (operation.have, operation.want)
@@ -79,7 +79,7 @@ class Payload:
         return self.outputs[self.here.index(rank), : int(self.block_counts[self.operation.output_blocks(rank)].sum())]
 
     def wrong(self) -> int:
-        """Return the number of output elements that differ from the values they must have."""
+        """Return the number of output elements that differ from their expected values."""
         whole = self._reduced() if self.operation.holders > 1 else self.sequence
         start, cut, op = self._starts(), _cutter(whole), self.operation
         wanted = ((rank, op.output_blocks(rank)) for rank in self.here)
@@ -106,7 +106,7 @@ class Payload:
         return np.asarray(ends - sizes - (np.cumsum(width) - width)[rank] + rank * _SHIFT)
 
     def _reduced(self) -> Tensor:
-        """Return all blocks reduced over the ranks that have them, in exact integers, then rounded to the dtype."""
+        """Return all blocks reduced over the ranks that hold them, computed in exact integers and rounded to the dtype."""
         parts = torch.view_as_real(self.sequence) if self.sequence.is_complex() else self.sequence
         total = self._folded(parts.to(torch.int64), FOLDS[self.reduce])
         held = total.to(parts.dtype)
@@ -123,7 +123,7 @@ class Payload:
 
 
 def _over_windows(exact: Tensor, n: int, fold: Fold) -> Tensor:
-    """Return, at each position, the reduction of n elements that lie _SHIFT apart, over 1, 2, 4, ... ranks at a time."""
+    """Return, at each position, the reduction of n elements with distance _SHIFT, by doubling."""
     some, folded, width = exact, 0, 1
     total = exact[:0]
     while width <= n:
@@ -137,9 +137,9 @@ def _over_windows(exact: Tensor, n: int, fold: Fold) -> Tensor:
 
 
 def _cutter(whole: Tensor) -> Callable[[I64, I64], Tensor]:
-    """Return a function that cuts stretches, given their starts and sizes, out of a tensor and lays them end to end.
+    """Return a function that concatenates pieces of a tensor, given their starts and sizes.
 
-    The result is a view where the stretches lie at a constant stride; else the last result is kept for equal stretches.
+    The result is a view where the pieces lie at a constant stride; else the last result is reused for equal pieces.
     """
     last = np.empty(0, np.int64), np.empty(0, np.int64), whole[:0]
 
@@ -190,7 +190,7 @@ def _sequence(operation: Operation, width: int, dtype: torch.dtype, reduce: str)
 
 
 def _flags(length: int, holders: int, dtype: torch.dtype, reduce: str, generator: torch.Generator) -> Tensor:
-    """Return elements of which mostly one bit, or none, differs from all others, so that single ranks decide the result."""
+    """Return random elements with mostly one bit set, so that single ranks decide the result of a bitwise reduction."""
     bits = 1 if dtype is torch.bool else torch.iinfo(dtype).bits - dtype.is_signed
     marked = torch.rand(length, generator=generator) < bits / max(2, holders)
     marks = marked.to(torch.int64) << torch.randint(0, bits, (length,), generator=generator)
@@ -203,7 +203,7 @@ RankRunner = Callable[[int, Choice, Callable[[int], Any]], list[Any]]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MoveResult:
-    """The result of one rank, or of all of them."""
+    """The outcome of a move for one rank, or for all: the wrong elements and the wall-clock time."""
 
     wrong: int  # elements that are not what they must be
     wall_s: float
@@ -212,7 +212,7 @@ class MoveResult:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveMove:
-    """One collective on the payload; call it with a rank where PyTorch's default group exists."""
+    """A collective on real data that each rank of a run executes, over PyTorch's default process group."""
 
     operation: str
     n_ranks: int
@@ -263,7 +263,7 @@ def move(run: RankRunner, choice: Choice, what: CollectiveMove) -> MoveResult:
 
 @dataclass(frozen=True, slots=True)
 class TensorMover:
-    """A mover for a bench: it moves all data in this process, or each rank's data by its rank if `run` is given."""
+    """A callable that moves and checks the data of a bench, in this process or on the ranks of a cluster."""
 
     run: RankRunner | None = None
 

@@ -1,4 +1,4 @@
-"""The request of a bench, and its form on one topology, which is checked before any schedule is built."""
+"""The request of a bench, and its case on one topology, which is checked before any schedule is built."""
 
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ class BenchRequest:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlacedBench:
-    """A bench on one topology: the request, its operation, and the NPUs of its ranks."""
+    """A bench request on one topology, with the operation and the NPUs of its ranks."""
 
     request: BenchRequest
     operation: Operation
@@ -94,7 +94,7 @@ class Case:
         )
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return a sentence for each assumption of the time: those of the topology, then those of the fabric's model."""
+        """Return one sentence for each assumption on which the time rests."""
         topology = self.asked.site.topology
         launch_s = self.asked.request.launch_s
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
@@ -103,7 +103,7 @@ class Case:
         return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.plan.helpers), *model)
 
     def _choice_assumption(self) -> tuple[str, ...]:
-        """Return the sentence that says by which times `auto` chose, where packets give others; none if it did not choose."""
+        """Return the sentence that says that `auto` chose by times of the fluid fabric; empty if it did not choose."""
         return (_CHOSEN_BY_FLUID,) if self.asked.request.algorithm == AUTO else ()
 
 
@@ -162,7 +162,7 @@ def _check_values(request: BenchRequest, op: Operation, item: int) -> None:
 
 
 def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:
-    """Return the sizes from `begin` to `end`, each `factor` times the one before, as nccl-tests has them.
+    """Return sizes from `begin` to `end`, each `factor` times the one before, as in nccl-tests.
 
     Raises:
         InputError: The end is below the beginning, or the factor is not above 1.

@@ -1,4 +1,4 @@
-"""The search for the plan that trains a model fastest on one of several topologies, and why each other plan is slower.
+"""The search for the plan that trains a model fastest on one of several topologies, and the reasons why others are slower.
 
 A plan is ranked by its fastest placement. Candidates are timed as composed steps, by the best of a few choices of algorithms.
 Those near the best are timed once more, by the best of many choices. Then the best few are timed in full, as
@@ -28,7 +28,7 @@ _NEAR = 100  # plans of the least memory among which the nearest is looked for
 
 
 class InterruptedSearch(KeyboardInterrupt):
-    """The interruption of a search, with the table of what is known.
+    """The interruption of a search, with the table of the results so far.
 
     Args:
         table: The table; None: no step was timed.

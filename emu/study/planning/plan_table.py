@@ -1,4 +1,4 @@
-"""The table of a search: its rows, what decides every candidate, and what the times rest on."""
+"""The table that a search returns: its rows, the bounds that decide all candidates, and the assumptions."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def plan_table(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candi
 
 
 def interrupted_table(search: Search) -> PlanTable | None:
-    """Return the table of what an interrupted search knows; None if no step has a time yet."""
+    """Return the table of the results of an interrupted search so far; None if no step has a time yet."""
     best, ladder = search.interrupted(), search.ladder
     timed, memory = len(search.needed()), sum(places for _, places in (*ladder.without, *ladder.large))
     undecided = _candidates(search.of) - memory - timed
@@ -113,7 +113,7 @@ def _undecided(search: Search) -> tuple[int, int, float]:
 
 
 def _end_of(search: Search) -> SearchEnd:
-    """Return how a search has ended, and what decides its candidates."""
+    """Return the reason why a search ended, and the numbers of candidates by how they were decided."""
     ladder, timed = search.ladder, len(search.needed())
     bounds = (ladder.without, ladder.anywhere, ladder.large)
     without, near, large = (sum(places for least_s, places in of if least_s <= search.limit_s) for of in bounds)
@@ -132,7 +132,7 @@ def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]
 
 
 def _row(search: Search, candidate: Candidate, first: PlanRow, *, beside: bool) -> PlanRow:
-    """Return the row of a candidate, with its bound, what may come before it, and why it is slower than the first."""
+    """Return the row of a candidate with its bound, and the reason why it is slower than the first row."""
     row, least_s, has = search.plans.rows[candidate], search.least_s, search.of.memory_bytes
     said = "" if row == first else reason_of(row, first)
     if has and row.peak_memory_bytes > has:

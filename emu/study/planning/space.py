@@ -58,11 +58,11 @@ class Space:
         return (*told, f"all but {PLACEMENTS} of the {factorial(len(AXES))} placements of {len(AXES)} axes")
 
     def _of(self, name: str, every: Sequence[Any]) -> Sequence[Any]:
-        """Return the values of a field that are searched: the given one, or else all of `every`."""
+        """Return the values of a setting to search: the given value, or else all of `every`."""
         return [self.given[name]] if name in self.given else every
 
     def _of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:
-        """Yield the plans with these sizes of axes, with all other settings."""
+        """Yield the plans with these sizes of axes, in all combinations of the other settings."""
         ways = self.stack.software.shardings if dp * cp > 1 else ("ddp",)
         sharding = [each for each in product(self._of("sharding", ways), self._shards(dp)) if each[0] != "ddp" or not each[1]]
         sequence = self._of("sp", (False, True) if tp > 1 else (False,))
@@ -83,7 +83,7 @@ class Space:
                 yield plan
 
     def _shards(self, dp: int) -> Sequence[int]:
-        """Return the values of `shard`: over how many ranks of dp states are sharded; 0: over all of them."""
+        """Return the values of `shard` to search: over how many ranks of dp states are sharded; 0: over all of them."""
         part = sorted(divisors(dp) - {1, dp}) if self.stack.software.shards_over_part else []
         return self._of("shard", [0, *part])
 
@@ -108,7 +108,7 @@ class Space:
                     yield vp, "" if order == default_order(vp) else order, layers, microbatch
 
     def _virtual(self, pp: int) -> Sequence[int]:
-        """Return numbers of virtual stages: powers of two, and those that divide the layers; two stages may have no layer."""
+        """Return the numbers of virtual stages to search: powers of two, and divisors of the layers."""
         most = (self.model.layers + 2) // pp
         every = [vp for vp in range(1, most + 1) if vp & (vp - 1) == 0 or self.model.layers % (pp * vp) == 0]
         return self._of("vp", every)
@@ -125,7 +125,7 @@ def check(plan: Plan, model: Model, stack: Stack) -> None:
 
 
 def placements(plan: Plan) -> Sequence[tuple[str, ...]]:
-    """Return the orders of the plan's axes that are tried: the plan's own first, then others in a fixed order.
+    """Return the orders of the plan's axes to search, the plan's own order first.
 
     In each order the first axis has neighbouring NPUs.
     """

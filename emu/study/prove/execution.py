@@ -1,4 +1,4 @@
-"""The execution of algorithms on real tensors between processes, compared with the operation and with one process."""
+"""The execution of algorithms on real tensors between processes, checked against the operation and a single process."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _COUNT = 1000  # no multiple of most numbers of ranks: ragged blocks
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRow:
-    """The result of one algorithm on real int64 tensors among ranks that are processes."""
+    """The result of one algorithm that ranks in several processes executed on int64 tensors."""
 
     operation: str
     algorithm: str
@@ -47,7 +47,7 @@ def verify_execution(run: RankRunner, algorithms: Iterable[Algorithm], ns: Itera
 
 
 def _one_an_operation(found: Iterable[Algorithm]) -> Iterator[list[Algorithm]]:
-    """Yield sets of algorithms that one job can run, because a choice names one algorithm for each operation."""
+    """Yield lists of algorithms with at most one for each operation, so that one job can run each list."""
     by_operation: dict[str, list[Algorithm]] = {}
     for each in found:
         by_operation.setdefault(each.operation, []).append(each)
@@ -56,12 +56,12 @@ def _one_an_operation(found: Iterable[Algorithm]) -> Iterator[list[Algorithm]]:
 
 
 def _moved(moves: Sequence[CollectiveMove], rank: int) -> list[MoveResult]:
-    """Return the results of a rank's moves, which are made one after another."""
+    """Execute the moves of a rank one after another, and return their results."""
     return [move(rank) for move in moves]
 
 
 def _executed(run: RankRunner, batch: Sequence[Algorithm], n: int) -> Iterator[ExecutionRow]:
-    """Yield the results of algorithms that one job runs together."""
+    """Run one job with several algorithms, and yield the result of each."""
     jobs = [
         (each, CollectiveMove(each.operation, n, _count(each, n), "int64", root=root, keep=True))
         for each in batch
@@ -78,12 +78,12 @@ def _executed(run: RankRunner, batch: Sequence[Algorithm], n: int) -> Iterator[E
 
 
 def _count(found: Algorithm, n: int) -> int:
-    """Return a number of elements that gives blocks of unequal size, if the operation can have them."""
+    """Return a number of elements that gives blocks of different sizes, if the operation allows that."""
     return _COUNT + -_COUNT % operation(found.operation, n).count_step
 
 
 def _differ(found: Algorithm, what: CollectiveMove, moved: Sequence[MoveResult]) -> int:
-    """Return the number of elements that differ from those of one process."""
+    """Return the number of elements that differ from the results of a single process."""
     alone = what.payload()
     built = found.schedule(found.fit(what.n_ranks), what.root)
     execute(built, alone.operation, alone.buffers(), counts=alone.block_counts)

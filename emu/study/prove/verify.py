@@ -1,4 +1,4 @@
-"""The verification of algorithms: the operation is done, every rank has the same bits, and the time is as the paper says.
+"""The verification of algorithms: the data are right, all ranks have the same bits, and the time is that of the claim.
 
 Each schedule is proved by exact multisets and again by random integers, and timed on the ideal fabric of its claim, where a
 message takes 1 ms of latency and a block 1 ms of a port; in a claim of several link classes these differ from class to class.
@@ -53,12 +53,12 @@ class ProofResult:
 
 
 def roots_of(operation: str, n: int) -> list[int]:
-    """Return the roots that are tried: the first, the last and one between."""
+    """Return the root ranks to verify: the first, the last and one in the middle."""
     return sorted({0, n // 2, n - 1}) if operation in ROOTED else [0]
 
 
 def subject(found: Algorithm, shape: Shape, root: int = 0) -> tuple[Schedule, Operation, int]:
-    """Return the whole schedule with its operation and its rows; above 2**24 rows, what its translations carry to the rest.
+    """Return the schedule of an algorithm with its operation and its number of rows, stored in full if possible.
 
     Raises:
         RowsError: There are more than 2**24 rows, and no suitable translation is declared.
@@ -149,7 +149,7 @@ def shapes_of(
 
 
 def ranks_to(most: int) -> tuple[int, ...]:
-    """Return the numbers of ranks that are tried, up to `most`: `RANKS`, then 128, 256 and so on."""
+    """Return the numbers of ranks to verify, up to `most`: `RANKS`, then 128, 256 and so on."""
     doubled = (2**i * max(RANKS) for i in range(1, most.bit_length()))
     return tuple(n for n in (*RANKS, *doubled) if n <= most)
 
@@ -197,7 +197,7 @@ def _verified(cases: Sequence[tuple[Algorithm, Shape]], number: int) -> Verifica
 
 
 def _claim(found: Algorithm, shape: Shape, done: ProofResult) -> tuple[str, int, Fraction]:
-    """Return how the claim is kept, the time taken and the time claimed."""
+    """Return the verdict on an algorithm's claim, the time taken in ticks, and the claimed ticks."""
     if done.said != "ok" or found.claim is None or done.schedule is None:
         return "" if done.said != "ok" else "none" if found.claim is None else "not timed", 0, Fraction(0)
     try:
@@ -237,12 +237,12 @@ def _latency(link_class: int) -> int:
 
 
 def _body(link_class: int) -> int:
-    """Return the ms that a block takes on a link class: a power of four, so that the rate of a class is exact."""
+    """Return the milliseconds that a block takes on a link class: a power of four, so that rates are exact."""
     return int(4**link_class)
 
 
 def _judge(claim: Claim, shape: Shape, taken_fs: int, claimed_fs: Fraction) -> str:
-    """Return whether a claim is kept, as `equal` or `bound`, or words that say how it is not."""
+    """Return the verdict on a claim: `equal`, `bound`, or words that say how it is broken."""
     exact = claim.exact(shape)
     if taken_fs > claimed_fs * (1 + _TOLERANCE) or (exact and taken_fs < claimed_fs * (1 - _TOLERANCE)):
         bound = "" if exact else "at most "

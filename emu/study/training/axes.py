@@ -1,4 +1,4 @@
-"""The axes of a plan as a request names them: algorithms for one axis (`dp.all_gather=ring`), and which axis has neighbours."""
+"""Axes in requests: algorithms for one axis (`dp.all_gather=ring`), and the order in which axes get NPUs."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ _MOST = 64  # groups of an axis that are looked at: they are of one size, and di
 
 
 def axes_named(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return, by axis, the words that name an algorithm for that axis alone."""
+    """Return the words that name an algorithm for one axis only, by axis."""
     found: dict[str, list[str]] = {}
     for word in words:
         axis, dot, _ = word.partition("=")[0].rpartition(".")
@@ -49,7 +49,7 @@ def check_axes(
     operations: Mapping[str, Collection[str]],
     topology: Topology,
 ) -> None:
-    """Refuse words for axes that do not communicate, for operations that an axis never asks, and algorithms that it cannot use.
+    """Check words of `--algorithm` for an axis: the axis communicates, has the operation, and can use the algorithm.
 
     Args:
         words: Words of --algorithm, as typed.
@@ -97,7 +97,7 @@ def check_taken(word: str, axis: str, sites: Sequence[Site]) -> None:
 
 
 def axes_of(plan: Plan, axes: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the axes of a plan that have more than one rank, in the given order, or in that of the ranks' numbers.
+    """Return the axes of a plan with more than one rank, in the given order or in the default order.
 
     Raises:
         InputError: The given axes do not name each of them once.

@@ -33,7 +33,7 @@ _SAME = ("kernel", "batch", "m", "n", "k", "flops", "bytes", "count")  # with th
 
 
 class Constant(NamedTuple):
-    """One constant that is fitted: a field of a device, its expected value, and the range that is searched."""
+    """A constant of a device that is fitted: its field, its expected value, and its range."""
 
     name: str
     expected: float  # value before any run was seen, where the search begins
@@ -43,7 +43,7 @@ class Constant(NamedTuple):
 
 
 def _distinct(events: Events, which: Bool) -> tuple[Events, I64]:
-    """Return the distinct computations among the events that `which` selects, and how often each of them is made."""
+    """Return the distinct computations among the selected events, and how often each occurs."""
     rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
     words = np.array(events.dtype, dtype=str)[rows]
     _, first, times = Orbits.equal(words, *(getattr(events, name)[rows] for name in _SAME))
@@ -51,7 +51,7 @@ def _distinct(events: Events, which: Bool) -> tuple[Events, I64]:
 
 
 def _taken(events: Events, rows: I64) -> Events:
-    """Return the computations in these rows, without the events that they wait for."""
+    """Return the computations in the given rows, without their waits."""
     none: dict[str, Any] = {"wait_start": np.zeros(len(rows) + 1, np.int64), "split_start": np.zeros(len(rows) + 1, np.int64)}
     none |= {"wait": events.wait[:0], "split": events.split[:0], "lasts_s": events.lasts_s[:0]}
     words: dict[str, Any] = {name: tuple(getattr(events, name)[row] for row in rows.tolist()) for name in ("name", "dtype")}
@@ -61,7 +61,7 @@ def _taken(events: Events, rows: I64) -> Events:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepNearDevice:
-    """A step as a function of the device, for devices near the one that it was estimated with."""
+    """The time of a step as a function of the device, for devices near the one that it was estimated with."""
 
     step_s: float
     on_path: tuple[float, ...]  # for each role, the share of its computation that is on the critical path
@@ -120,7 +120,7 @@ class Ladder:
     measured_s: F64
 
     def errors(self, device: Device) -> F64:
-        """Return log(estimated / measured) of each step less its mean over the ladder: what is wrong in how steps grow."""
+        """Return log(estimated / measured) of each step minus the mean over the ladder: the error of how steps grow."""
         logs = np.log(np.array([each.estimated_s(device) for each in self.near]) / self.measured_s)
         return np.asarray(logs - logs.mean())
 
@@ -148,7 +148,7 @@ class DeviceFit:
         return best, near
 
     def without(self) -> dict[Hashable, dict[str, float]]:
-        """Return, by model, the constants that best fit the rows of all other models."""
+        """Return, for each model, the constants that fit the rows of all other models best (cross-validation)."""
         models, (_, near) = self.models, self.found
         others = {model: [row for row, of in enumerate(models) if of != model] for model in dict.fromkeys(models)}
         return {model: self.best(near, rows) for model, rows in others.items() if rows}
@@ -177,13 +177,13 @@ class DeviceFit:
         return [(row, near[row].estimated_s(device) / float(self.measured_s[row])) for row in unseen]
 
     def best(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
-        """Return the constants that fit these rows best, with the spread of speeds that fits their models' ladders best."""
+        """Return the constants that fit the given rows best, after the spread of speeds is fitted to the models' ladders."""
         spread = self._spread({self.models[row] for row in rows})
         own = replace(self, device=with_constants(self.device, spread))
         return own._level(near, rows) | spread
 
     def _spread(self, models: Collection[Hashable]) -> dict[str, float]:
-        """Return the spread of speeds by which steps grow as on these models' ladders; nothing if they have no ladder."""
+        """Return the spread of speeds that fits the ladders of the given models best; empty if they have no ladder."""
         ladders = [ladder for ladder in self.ladders if ladder.model in models]
         if not ladders:
             return {}
@@ -196,7 +196,7 @@ class DeviceFit:
         return {"spread": round(float(found[0]), 4)}
 
     def _level(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
-        """Return the constants that fit these rows best, while the spread of speeds is the device's own."""
+        """Return the constants that fit the given rows best, with the spread of speeds unchanged."""
         weight = Counter(self.models[row] for row in rows)
         root = np.array([weight[self.models[row]] for row in rows]) ** -0.5
 
@@ -215,5 +215,5 @@ class DeviceFit:
 
 
 def with_constants(device: Device, constants: Mapping[str, Any]) -> Device:
-    """Return a device with these values of its fields, given by name."""
+    """Return a device with new values for the given fields."""
     return replace(device, **constants)

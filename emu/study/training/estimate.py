@@ -1,4 +1,4 @@
-"""An estimate of a training step, from the model and the plan alone: nothing runs, so any size can be estimated."""
+"""The estimate of a training step from the model and the plan, without running anything."""
 
 import time
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class EstimateRequest:
     engine: EngineChoice = FLUID_ENGINE
 
     def on(self, topology: Topology) -> "EstimateRequest":
-        """Return the request with the largest dp that the topology has room for; without `scale_dp`, the request itself.
+        """Return the request with dp set to the largest value that fits the topology; unchanged if `scale_dp` is off.
 
         Raises:
             InputError: The topology has no room for the smallest dp.
@@ -94,7 +94,7 @@ class StepEstimate(Step):
 
 @dataclass(frozen=True, eq=False)
 class PreparedEstimate:
-    """An estimate of which all is known but the times of computations: any device can be tried; see `prepare`."""
+    """An estimate that is complete except for the times of computations, so that any device can be tried."""
 
     request: EstimateRequest
     generated: GeneratedStep
@@ -173,7 +173,7 @@ class PreparedEstimate:
         return search.fastest(search.choices(*asked), self.effort.near)
 
     def on_fabric(self, device: Device) -> StepOnFabric:
-        """Return the step by the algorithms that words name, and for all other requests by the fastest of each alone.
+        """Return the step on a device, with the named algorithms, and the fastest algorithm of each other request.
 
         Args:
             device: The device with the costs of the software, as `device_under` returns it.
@@ -187,7 +187,7 @@ class PreparedEstimate:
 
     @cached_property
     def choice(self) -> Choice:
-        """The algorithms that words name; for all other requests, the fastest algorithm of each alone."""
+        """The choice of algorithms: those that words name, and the fastest for each other request."""
         return choice_on(self.topology, self.request.algorithms, "float32", npus=self.npus)
 
     def _of_step(self, step: Step) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class PreparedEstimate:
 def estimate(
     request: EstimateRequest, topology: Topology, device: Device, effort: TimingEffort = DEFAULT_EFFORT
 ) -> StepEstimate:
-    """Return the step on a topology; its ranks are on the first NPUs, in the topology's order or in that of the request's axes.
+    """Return the estimated step on a topology; ranks get NPUs in the topology's order or by the request's axes.
 
     Args:
         request: The step.
@@ -229,7 +229,7 @@ def estimate_and_times(
     effort: TimingEffort = DEFAULT_EFFORT,
     speed: F64 | None = None,
 ) -> tuple[StepEstimate, TimedTrace]:
-    """Return the estimated step, and the timed trace that it is read from; arguments and errors as in `estimate` and `prepare`.
+    """Return the estimated step, and the timed trace from which it is made; arguments as in `estimate` and `prepare`.
 
     Raises:
         InputError: Also as `check_axes`.
@@ -246,7 +246,7 @@ def prepare(
     effort: TimingEffort = DEFAULT_EFFORT,
     speed: F64 | None = None,
 ) -> PreparedEstimate:
-    """Return all of an estimate that does not depend on the speed of a device; arguments as in `estimate`.
+    """Return the parts of an estimate that do not depend on the speed of a device; arguments as in `estimate`.
 
     Args:
         request: The step.
@@ -272,7 +272,7 @@ def prepare(
 
 
 def _memory_text(stack: Stack) -> str:
-    """Return the sentence that says what is assumed about memory."""
+    """Return the sentence for the report that says how memory is computed."""
     kept = f"what {stack.software.keeper} for the backward of the passes under way"
     told = f"memory is the most that lives at once: states, gradients, and {kept}"
     if stack.software.is_executed:

@@ -1,4 +1,4 @@
-"""A recorded step on more ranks: its trace with more data parallelism, with what its meta says of work and times."""
+"""A recorded step on more ranks: its trace with a larger data-parallel size, and adapted notes on work and times."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ _ABOUT_RANKS = ("plan", "reading")  # entries of meta that tell of the ranks tha
 
 
 def grown_job(trace: Trace, ranks: int) -> Trace:
-    """Return the trace of a job of so many ranks, each of which has the batch that a rank had.
+    """Return the trace of the same job on more ranks, each with the same batch as before.
 
-    Times that were measured of whole steps are left out, as nobody measured this job; those of computations stay.
+    Measured times of whole steps are left out, because nobody measured this job; those of computations stay.
 
     Args:
         trace: The trace.

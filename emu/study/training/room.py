@@ -1,4 +1,4 @@
-"""The check that a plan fits the memory of a device, and the nearest plan that fits where it does not."""
+"""The check that a plan fits the memory of a device, and the nearest plan that fits."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -67,8 +67,9 @@ def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> 
 
 
 def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> Plan | None:
-    """Return the plan that fits with the fewest changes; of equals, the one with fewest ranks, then the first. None: none fits.
+    """Return the plan that fits the memory with the fewest changes; None if none fits.
 
+    Of several, the one with the fewest ranks is returned, then the first.
     Changes are a smaller microbatch, states sharded further, sequence parallelism, more tp, more pp, and full recomputation,
     in this order. More tp or pp takes ranks from dp, where that divides, or takes more ranks.
     """
@@ -85,7 +86,7 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
 
 
 def _near(plan: Plan, most_ranks: int) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    """Yield all changes of a plan that are tried: the number of changed settings, the ranks, and the new values."""
+    """Yield changes of a plan that need less memory: the number of changed settings, the ranks, and the new values."""
     smaller = sorted((d for d in divisors(plan.rank_batch) if d < plan.pass_batch), reverse=True)
     sharding = _SHARDING[_SHARDING.index(plan.sharding) :]
     every = product((plan.recompute, "full"), _TIMES, _TIMES, (plan.sp, True), sharding, (plan.microbatch, *smaller))

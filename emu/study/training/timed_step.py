@@ -1,4 +1,4 @@
-"""The steps that are timed: one that is generated from its model and plan, and recorded ones, with the times of these.
+"""The steps that are timed: steps generated from a model and a plan, and recorded steps.
 
 N ranks, R roles.
 """
@@ -38,7 +38,7 @@ from emu.trace.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class GeneratedStep:
-    """A step that is generated from its model and plan, before any fabric; each part of it is made when it is first needed."""
+    """A step that is generated from its model and plan; its parts are made when they are first needed."""
 
     model: Model
     plan: Plan
@@ -60,7 +60,7 @@ class GeneratedStep:
 
     @cached_property
     def trace(self) -> Trace:
-        """The trace of all ranks."""
+        """The trace of all ranks of the step."""
         return with_work(trace_of(self.roles, self.model, self.plan, self.stack), self.model, self.plan)
 
     @cached_property
@@ -70,7 +70,7 @@ class GeneratedStep:
         return place_requests(representatives_of_plan(self.roles, self.plan, meta))
 
     def check_words(self, words: Sequence[str], npus: I64, topology: Topology) -> None:
-        """Refuse words for what a plan lacks, and algorithms that no group of their axis can use.
+        """Check that words of `--algorithm` fit the plan: its axes, and algorithms that their groups can use.
 
         Raises:
             InputError: As `check_axes`.
@@ -88,7 +88,7 @@ generated_step = lru_cache(maxsize=1)(GeneratedStep)
 
 
 def time_step(laying: TraceLayout, most_events: int = TimingEffort().most_events) -> TimedTrace:
-    """Return a trace of one step with its times; errors as in `time_trace`.
+    """Return a trace of one step with its times: by a whole graph or, if it is too large, composed.
 
     Args:
         laying: The trace on its fabric.
@@ -173,7 +173,7 @@ def _algorithm_search(trace: Trace, choice: Choice, topology: Topology, device: 
 
 
 def _chooser_of_run(trace: Trace) -> Chooser | None:
-    """Return the chooser that served a run; None where the trace does not name it, or names an unknown algorithm."""
+    """Return the chooser that served a recorded run; None if the trace does not name it."""
     with suppress(InputError):
         return choice_of(trace).served if is_noted(trace) else None
     return None

@@ -1,4 +1,4 @@
-"""The time of a training step on a machine that is not there, and the check that the ranks learn what one process learns.
+"""The training of a plan on emulated NPUs: the ranks learn what one process learns, and their step is timed.
 
 Real steps run on emulated NPUs and are compared with one process. Their trace is then timed on each topology.
 """
@@ -51,7 +51,7 @@ class TrainRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult(Step):
-    """A run on one topology: the figures of its step, and its losses."""
+    """The result of a training run on one topology: the figures of its step, and its losses."""
 
     model: str
     plan: str
@@ -91,7 +91,7 @@ def run_steps(
     run_on: RunOn = on_threads,
     lost: Sequence[RankLoss] = (),
 ) -> LearningResult:
-    """Return the result of the steps themselves, before any fabric; arguments and errors as in `train`.
+    """Run the steps, and return their result before any timing; arguments and errors as in `train`.
 
     Args:
         request: The training run.
@@ -111,7 +111,7 @@ def run_steps(
 
 
 def program_of(request: TrainRequest, topologies: Sequence[Topology], device: Device) -> tuple[Program, Choice]:
-    """Return the program of the ranks and the algorithms of their requests, before anything runs; errors as in `train`."""
+    """Return the program of the ranks and the algorithms of their requests, before anything runs."""
     model = find_model(request.model)
     for topology in topologies:
         check_world(request.plan, model, topology.n_npus, topology.name)
@@ -126,7 +126,7 @@ def program_of(request: TrainRequest, topologies: Sequence[Topology], device: De
 
 
 def _check(request: TrainRequest, model: Model, device: Device) -> None:
-    """Refuse a plan, a text or a number of steps that cannot run, and a run that needs more memory than this host has free."""
+    """Check that a plan, a text and a number of steps can run, and that this host has enough memory."""
     check_fits(request.plan, model)
     check_runs(request.plan, model)
     device.peak("float32" if request.dtype == AS_RAN else request.dtype)

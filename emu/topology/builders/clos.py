@@ -1,4 +1,4 @@
-"""Tiers of switches over NPUs as a folded Clos network: links and routes by arithmetic, without tables.
+"""Folded Clos networks: tiers of switches over NPUs, with links and routes computed by arithmetic, without tables.
 
 Source: Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees (CCIT report 776,
 2010): the parallel-ports generalised fat tree PGFT(h; m; w; p). Tier l joins m_l blocks of tier l-1 into one. Every node of
@@ -25,7 +25,7 @@ from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_cou
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """The switches of one tier, and the cables down from them."""
+    """One tier of switches: how many there are below each parent, and their cables down to the tier below."""
 
     down: int  # m: blocks of the tier below that one block joins
     up: int  # w: parents of each node below
@@ -148,7 +148,7 @@ def clos_invariants(tiers: Sequence[Tier]) -> Invariants:
 
 
 def bisection(tiers: Sequence[Tier]) -> float | None:
-    """Return the bandwidth one way between two halves of the NPUs; None if the highest tier joins an odd number of blocks.
+    """Return the bandwidth (B/s, one direction) between two halves of the NPUs; None if the top tier has an odd number.
 
     The halves are those of the highest tier that joins several blocks (`Tier.down`). The bandwidth is that of half
     the cables of a tier, the least of this tier and those below. A single tier may join an odd number: one half is smaller.
@@ -173,7 +173,7 @@ def _cables(tiers: Sequence[Tier], counts: Counts, level: int) -> Cables:
 
 
 def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of pairs: up to the first tier that joins both NPUs, and down; a hash picks switches and cables."""
+    """Return the routes of pairs: up to the first tier that joins both NPUs, then down; a hash picks switches and cables."""
     flow = mix(src, dst, key)
     return _climb(tiers, counts, src, dst, [mix(flow, np.full_like(src, level)) for level in range(len(tiers))])
 

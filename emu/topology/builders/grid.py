@@ -1,4 +1,4 @@
-"""NPUs on a grid, wired along each dimension as a cycle or completely: links and routes by arithmetic, without tables.
+"""Grids of NPUs, each dimension wired as a cycle or as a full mesh; links and routes are computed by arithmetic.
 
 The number of a link follows from the NPU and the port that it leaves by. Source: Dally and Towles, Principles and Practices of
 Interconnection Networks (2004), ch. 5 and 8. Letters: P pairs, D dimensions, H hops.
@@ -20,7 +20,7 @@ from emu.topology.topology import Links, Routes, Topology, check_link_count
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """The wiring of NPUs whose numbers differ in one digit only: as a cycle, or each to every other."""
+    """One dimension of a grid: the wiring between NPUs whose numbers differ in one digit only."""
 
     size: int
     wiring: Literal["cycle", "complete"]
@@ -101,7 +101,7 @@ def _links(n_npus: int, digits: Sequence[_Digit]) -> Links:
 
 
 def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> tuple[I64, I64, I64, I64, I64]:
-    """Return the links that pairs take in one dimension, in arithmetic progression with at most one jump, as columns [P].
+    """Return, as columns [P], the links that pairs take in one dimension: an arithmetic progression with at most one jump.
 
     The columns are the number of links, which may be 0; the first link; the difference from a link to the next; the hop that
     leaves from the other end of the cycle, if the route goes so far; and the difference that is added at that hop. On a ring

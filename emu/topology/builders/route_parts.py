@@ -1,4 +1,4 @@
-"""The parts of routers: routes from stages, a hash that spreads keys, and two routers combined. Letter: P pairs."""
+"""Building blocks of routers: routes joined from stages, a hash that spreads keys, and two routers combined."""
 
 from collections.abc import Iterable, Sequence
 
@@ -38,7 +38,7 @@ def gather(n_pairs: int, pieces: Iterable[tuple[I64, ...]]) -> Routes:
 
 
 def link_if(taken: ArrayLike, link: ArrayLike) -> I64:
-    """Return [P] the link of each pair that takes it, and -1 for each other pair."""
+    """Return [P] the link of each pair for which `taken` is true, and -1 for the others."""
     return np.where(taken, link, -1)
 
 
@@ -49,7 +49,7 @@ def pairs(size: int) -> tuple[I64, I64]:
 
 
 def pair(size: int, here: I64, there: I64) -> I64:
-    """Return [P] the number of the link of a full mesh that joins two nodes, whichever of them is the lower."""
+    """Return [P] the number of the cable between each pair of nodes of a full mesh, in either direction."""
     low, high = np.minimum(here, there), np.maximum(here, there)
     found: I64 = low * (2 * size - low - 1) // 2 + high - low - 1
     return found
@@ -83,7 +83,7 @@ def mix(*words: ArrayLike) -> I64:
 
 
 def take_turns(key: I64, *words: ArrayLike) -> I64:
-    """Return [P] a number for each pair; modulo the number of equal paths it picks one of them.
+    """Return [P] a number for each pair; modulo the number of equal paths, it selects one of these paths.
 
     It is a hash of the words and the communicator, plus the channel, so that channels take the paths in turn. The words should
     depend only on the position of one end relative to the other, so that a symmetry of the ends is also one of the routes.
@@ -105,7 +105,7 @@ def between_npus(own: Router, otherwise: Router, n_npus: int) -> Router:
 
 
 def interleave(which: Bool, those: Routes, others: Routes) -> Routes:
-    """Return the routes of pairs from two sets of routes: the next of `those` if `which` is true, else the next of `others`.
+    """Return routes of pairs merged from two sets: pair by pair, the next of `those` if `which` is true, else of `others`.
 
     If only one set has virtual channels, the hops of the other are on channel 0.
     """

@@ -1,12 +1,9 @@
-"""Cables as arrays, and the links and the bill that follow: link 2c is cable c from a to b, link 2c + 1 the other direction.
+"""Cables as arrays, and the topology that is built from them: its links, its bill of parts, and its router.
 
-So a router needs no table: arithmetic gives it the number of a cable, and the end it comes from gives the direction.
-
-Also here: the topology that cables and a router make, as nearly every builder of a fabric ends.
-
-NPUs round one switch that is never the bottleneck: link i goes up from NPU i, link n + i goes down to it.
-
-The setting `adds` of fabrics whose hosts have switches that can add what they pass on, such as NVSwitches (NVLink SHARP).
+Link 2c is cable c from a to b, link 2c + 1 the other direction. So a router needs no table: arithmetic gives it the number of a
+cable, and the end it comes from gives the direction. `star` is NPUs around one switch that is never the bottleneck: link i goes
+up from NPU i, link n + i goes down to it. `SwitchAdding` is the setting `adds` of fabrics whose switches can add the data that
+they pass on, such as NVSwitches (NVLink SHARP).
 """
 
 from collections import Counter
@@ -28,7 +25,7 @@ from emu.topology.topology import Links, Router, Routes, Topology, check_link_co
 
 @dataclass(frozen=True)
 class SwitchAdding:
-    """The setting that says whether some switches add; with `asked` they add if a stack's software asks them to."""
+    """The setting `adds`: whether some switches add data; `asked` leaves that to the software of a stack."""
 
     adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
 
@@ -47,7 +44,7 @@ class SwitchAdding:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cables:
-    """Full-duplex cables of one kind, C of them; `a` and `b` broadcast against each other."""
+    """Full-duplex cables of one kind, C of them; the arrays of their ends, `a` and `b`, broadcast against each other."""
 
     kind: str  # name of the part in the bill
     a: ArrayLike  # [C] node
@@ -64,7 +61,7 @@ class Cables:
 
 
 def wire(name: str, cables: Iterable[Cables]) -> tuple[Links, dict[str, int]]:
-    """Return the links of all cables, kind after kind, and the number of cables of each kind.
+    """Return the links of all cables, one kind after another, and the number of cables of each kind.
 
     Raises:
         InputError: There are more than 2**24 links.
@@ -109,7 +106,7 @@ def fabric(
 
 
 def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topology:
-    """Return the topology of `n_npus` NPUs and one switch (node `n_npus`); a route between two NPUs has two links.
+    """Return the topology of `n_npus` NPUs around one switch (node `n_npus`); a route between two NPUs has two links.
 
     Raises:
         InputError: There is no NPU, there are more than 2**24 links, or links have no bandwidth.
@@ -129,7 +126,7 @@ def _shifts(n_npus: int) -> list[I64]:
 
 
 def _route(n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of pairs: the link up to the switch, and the link down from it; the switch itself may be an end."""
+    """Return the routes of pairs in a star: one link up to the switch and one down; the switch itself may be an end."""
     up, down = (src < n_npus) & (src != dst), (dst < n_npus) & (src != dst)
     if up.all() and down.all():
         both = np.stack((src, n_npus + dst), axis=1).ravel()

@@ -1,4 +1,4 @@
-"""The description of a topology, from any notation: nodes and cables as columns, which are checked and become a Topology.
+"""Assembly of a topology from a description in any notation: nodes and cables are checked, and links and routes are made.
 
 Letter: C rows of cables.
 """
@@ -58,15 +58,15 @@ def assemble(described: TopologyDescription) -> Topology:
 
 
 def _cable_count(described: TopologyDescription, links: Links) -> dict[str, int]:
-    """Return how many cables a bill of parts has, or links one way."""
+    """Return the number of cables for the bill of parts, or of links if the links are one-way."""
     return {"link one way": len(links)} if described.one_way else {"cable": len(links) // 2}
 
 
 def check_nodes(where: str, n_npus: int, n_nodes: int, dims: tuple[int, ...] = ()) -> None:
-    """Check that there is an NPU, and no more nodes than links could join, and that dims, if there are any, number the NPUs.
+    """Check the numbers of NPUs and nodes: at least one NPU, not too many nodes, and as many NPUs as `dims` has places.
 
     Raises:
-        InputError: There is none, or there are too many nodes, or dims are for another number of NPUs.
+        InputError: One of these numbers is wrong.
     """
     if n_npus < 1:
         raise must_be(where, "NPUs", "1 or more", n_npus)
@@ -77,7 +77,7 @@ def check_nodes(where: str, n_npus: int, n_nodes: int, dims: tuple[int, ...] = (
 
 
 def _check_rows(described: TopologyDescription) -> None:
-    """Check that no link joins a node to itself, and that none is written twice, unless repeats are parallel cables."""
+    """Check that no link joins a node to itself, and that none is listed twice unless repeats mean parallel cables."""
     rows = described.rows
     check_link_count(described.where, int(rows.count.sum()) * (1 if described.one_way else 2))
     own = np.flatnonzero(rows.a == rows.b)
@@ -104,7 +104,7 @@ def _at(described: TopologyDescription, row: int) -> str:
 
 
 def _in_order(described: TopologyDescription) -> I64:
-    """Return the row of each cable, sorted by its ends; parallel ones by their direction, rate, latency, cost and tier."""
+    """Return the row of each cable, sorted by its two ends; parallel cables are sorted by their other values."""
     rows = described.rows
     low, high = np.minimum(rows.a, rows.b), np.maximum(rows.a, rows.b)
     direction = rows.a if described.one_way else low
@@ -113,13 +113,13 @@ def _in_order(described: TopologyDescription) -> I64:
 
 
 def _cost(described: TopologyDescription, order: I64) -> I64 | None:
-    """Return [L] the cost of each link, 1 where none is given; None where no link has a cost."""
+    """Return [L] the cost of each link (1 by default); None if no link has a cost."""
     cost = described.rows.cost
     return np.repeat(np.maximum(cost, 1)[order], 1 if described.one_way else 2) if cost.any() else None
 
 
 def _links(described: TopologyDescription, order: I64) -> Links:
-    """Return the links of the cables in the given order, both directions next to each other, or the one-way links."""
+    """Return the links of the cables in the given order: both directions of each cable, or one for one-way links."""
     rows = described.rows
     ends = np.stack((rows.a[order], rows.b[order]), axis=-1)
     if not described.one_way:
@@ -130,7 +130,7 @@ def _links(described: TopologyDescription, order: I64) -> Links:
 
 
 def _check_switches(described: TopologyDescription, links: Links) -> None:
-    """Check that every switch has a link."""
+    """Check that every switch has a link; the error names a switch without one."""
     used = np.zeros(described.n_nodes, np.bool_)
     used[links.src] = used[links.dst] = True
     idle = np.flatnonzero(~used[described.n_npus :])
@@ -140,17 +140,17 @@ def _check_switches(described: TopologyDescription, links: Links) -> None:
 
 
 def _relay_marks(described: TopologyDescription) -> Bool:
-    """Return [nodes] whether messages may pass through each node on their way: switches, and NPUs if they relay."""
+    """Return [nodes] whether messages may pass through each node: switches, and NPUs if they relay."""
     return column((np.arange(described.n_nodes) >= described.n_npus) | _npus_relay(described), np.bool_)
 
 
 def _npus_relay(described: TopologyDescription) -> bool:
-    """Return whether NPUs pass messages on: as described, else where there are no switches."""
+    """Return whether NPUs relay messages: as the description says, else only if there are no switches."""
     return described.n_nodes == described.n_npus if described.routing.npus_relay is None else described.routing.npus_relay
 
 
 def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> tuple[Router, tuple[str, ...]]:
-    """Return the router, and sentences that say what it assumes."""
+    """Return the router of a description, and sentences that say what the router assumes."""
     where, nodes = described.where, described.n_nodes
     if described.routing.by_dimension:
         found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
@@ -166,7 +166,7 @@ def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> t
 
 
 def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
-    """Check that a path leads from each NPU to each other one; the message says whether relaying NPUs would join them."""
+    """Check that there is a path from each NPU to every other NPU; the error says whether relaying NPUs would help."""
     found = find_unjoined(ways, described.n_npus)
     if found is None:
         return
@@ -178,9 +178,9 @@ def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
 
 
 def _find_uneven_paths(described: TopologyDescription, each: Iterable[ShortestPaths], cost: I64 | None) -> tuple[str, ...]:
-    """Return a sentence on pairs of NPUs whose equal paths have different rates; nothing where there are none.
+    """Return a sentence on pairs of NPUs whose equally short paths have different rates; empty if there are none.
 
-    Of several routers, the one with the most such pairs counts.
+    If there are several routers, the one with the most such pairs is used.
     """
     found = max(filter(None, (find_uneven(ways, described.n_npus) for ways in each)), key=lambda one: one.pairs, default=None)
     return () if found is None else (_uneven_in_words(described, found, by_cost=cost is not None),)

@@ -1,4 +1,4 @@
-"""The description of a topology, and the canonical order of its switches and tiers, which does not depend on how it is written.
+"""The description of a topology, and a canonical order of its switches and tiers, whatever the order in the file.
 
 NPUs keep their numbers, because these are ranks. Colour refinement from the NPUs distinguishes switches by their cables. If
 switches with different neighbours still have one colour, one of them gets a colour of its own, and refinement goes on. Source:
@@ -22,7 +22,7 @@ from emu.topology.paths.shortest_paths import least_weights
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CableRows:
-    """The cables, or one-way links, of a description: a row for parallel ones between the same two nodes."""
+    """The cables or one-way links of a description, as columns; a row is one or several parallel cables."""
 
     a: I64  # [C] node
     b: I64  # [C] node
@@ -48,7 +48,7 @@ class CableRows:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TopologyDescription:
-    """A topology as a user has described it."""
+    """A topology as the user describes it in a file or a graph, before it is built."""
 
     where: str  # the file or the graph, for messages
     n_npus: int
@@ -86,7 +86,7 @@ def canonical_order(described: TopologyDescription) -> tuple[TopologyDescription
 
 @dataclass(frozen=True, eq=False)
 class _Ends:
-    """Both ends of all rows of cables, sorted by node; a sum over the ends of a node does not depend on their order."""
+    """Both ends of all rows of cables, sorted by node, so that sums over a node's cables do not depend on their order."""
 
     n_npus: int
     level: I64  # [V] cables from the nearest NPU
@@ -98,7 +98,7 @@ class _Ends:
 
     @staticmethod
     def of(described: TopologyDescription) -> "_Ends":
-        """Return the ends of a description's rows; the two ends of a one-way link are of different kinds."""
+        """Return both ends of all rows of a description; the two ends of a one-way link have different kinds."""
         rows, n_npus = described.rows, described.n_npus
         node, other = np.concatenate((rows.a, rows.b)), np.concatenate((rows.b, rows.a))
         rate = rows.bandwidth_Bps.view(np.int64)
@@ -110,7 +110,7 @@ class _Ends:
 
     @cached_property
     def starts(self) -> I64:
-        """The index at which the ends of each node begin, for all nodes that have ends."""
+        """The index at which the ends of each node begin."""
         return np.flatnonzero(np.diff(self.node, prepend=-1))
 
     def sums(self, label: I64) -> I64:
@@ -148,10 +148,9 @@ def _refined(ends: _Ends, colour: I64) -> tuple[I64, int]:
 
 
 def _set_apart(colour: I64, twin: I64) -> Bool | None:
-    """Return the marks [V] of the switches that get a colour of their own; None if no switch needs one.
+    """Return [V] marks of the switches that get a new colour, so that refinement can continue; None if none needs one.
 
-    These are the first switch, and all switches with the same neighbours as it has, of the least colour that has switches with
-    other neighbours.
+    Of the least colour whose switches have different neighbours, the first switch is marked, and all with the same neighbours.
     """
     order = np.lexsort((twin, colour))
     mixed = (np.diff(colour[order]) == 0) & (np.diff(twin[order]) != 0)

@@ -24,7 +24,7 @@ _OF_EDGE = ("bandwidth", "latency", "count", "tier", "cost")
 
 
 def topology_of(graph: nx.Graph, name: str = "graph", **settings: object) -> Topology:
-    """Return the topology of a networkx graph; an edge is a cable, or a one-way link in a directed graph.
+    """Return the topology of a networkx graph; an edge is a cable, or a one-way link if the graph is directed.
 
     A node is an NPU or a switch as its `kind` says. Where no node has a kind, nodes called 0, 1, 2, ... are NPUs and the others
     are switches. Parallel edges of a multigraph are parallel cables.
@@ -57,7 +57,7 @@ def read_graphml(path: Path, where: str) -> TopologyDescription:
 
 
 def describe(graph: nx.Graph, where: str, settings: Mapping[str, object], *, repeats: bool = False) -> TopologyDescription:
-    """Return the topology that a graph describes.
+    """Return the description of the topology in a networkx graph.
 
     Args:
         graph: See `topology_of`.
@@ -85,7 +85,7 @@ def describe(graph: nx.Graph, where: str, settings: Mapping[str, object], *, rep
 
 
 def _nodes(graph: nx.Graph, where: str) -> NodeNames:
-    """Return the names of a graph's nodes, as NPUs and switches by their `kind`, or by their names where none has a kind."""
+    """Return the names of a graph's NPUs and switches, by the attribute `kind` of nodes, or else by their names."""
     kinds = {str(node): of.get("kind") for node, of in graph.nodes(data=True)}
     for node, of in graph.nodes(data=True):
         check_keys(of, ("kind",), f"{where}, node {node}", others=True)
@@ -95,7 +95,7 @@ def _nodes(graph: nx.Graph, where: str) -> NodeNames:
 
 
 def _row(a: str, b: str, given: Mapping[str, Any], where: str) -> ListedCable:
-    """Return the cable that one edge of a graph lists."""
+    """Return the cable that one edge of a graph describes."""
     here = f"{where}, edge {a} to {b}"
     check_keys(given, _OF_EDGE, here, others=True)
     for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):

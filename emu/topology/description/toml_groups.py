@@ -40,7 +40,7 @@ NodePairs = tuple[I64, I64, int]  # [C] both nodes of each pair that an entry jo
 
 
 def _cycle(size: int) -> NodePairs:
-    """Return the pairs of neighbours on a ring; two nodes are joined by two cables."""
+    """Return the pairs of neighbours on a ring of `size` nodes, and the cables of each pair (two if there are two nodes)."""
     here = np.arange(size if size > 2 else size - 1)
     return here, (here + 1) % size, 2 if size == 2 else 1
 
@@ -83,7 +83,7 @@ def pairs_among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> 
 
 
 def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
-    """Return the number of pairs that a word of `BETWEEN` makes.
+    """Return the number of cables that a wiring word makes between two groups of `n_a` and `n_b` nodes.
 
     Raises:
         InputError: The wiring cannot join these numbers of nodes.
@@ -105,7 +105,7 @@ _Groups = dict[str, range]  # the consecutive numbers of the nodes that are call
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A wiring rule: one entry of `links`, which has been read but has not been wired yet."""
+    """A wiring rule: one entry of `links` in the file, parsed but not yet turned into cables."""
 
     where: str
     sides: tuple[range, ...]  # one: links among its nodes; two: links between them
@@ -167,7 +167,7 @@ def _entry(number: int) -> str:
 
 
 def _call(groups: _Groups, node: int) -> str:
-    """Return the name of a node, such as `gpu.3`, from the group that it is in."""
+    """Return the name of a node, such as `gpu.3`, made of its group and its number there."""
     return next(f"{name}.{node - group.start}" for name, group in groups.items() if node < group.stop)
 
 
@@ -230,7 +230,7 @@ def _line(entry: Mapping[str, Any], groups: _Groups, where: str) -> _Line:
 
 
 def _sides(entry: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """Return the names of the groups that an entry joins: one for `among`, two for `between`."""
+    """Return the names of the groups that an entry wires: one for `among`, two for `between`."""
     if ("among" in entry) == ("between" in entry):
         raise InputError(f"{where}: give either among = 'group' or between = ['group', 'other']")
     if "among" in entry:

@@ -28,7 +28,7 @@ ListedCable = tuple[str, str, float, int, str, int, int]
 
 
 def read_row(a: str, b: str, given: Mapping[str, Any], where: str) -> ListedCable:
-    """Return the entry that joins a and b, from its values as they are written; `bandwidth` and `latency` must be there.
+    """Return the cable between a and b, parsed from the texts of one entry; `bandwidth` and `latency` are required.
 
     Raises:
         InputError: A value is invalid.
@@ -39,7 +39,7 @@ def read_row(a: str, b: str, given: Mapping[str, Any], where: str) -> ListedCabl
 
 
 def by_name(names: Iterable[str], where: str) -> NodeNames:
-    """Return the nodes with NPUs numbered by their names, and switches in the order in which they come.
+    """Return the names of nodes in order: NPUs by their numbers, then switches in the order of their first occurrence.
 
     Raises:
         InputError: There is no NPU, or a number is missing.
@@ -56,9 +56,9 @@ def by_name(names: Iterable[str], where: str) -> NodeNames:
 
 
 def by_kind(kinds: Mapping[str, str], where: str) -> NodeNames:
-    """Return the nodes with NPUs and switches as each node says, in the order in which they come.
+    """Return the names of nodes in order, where each node says whether it is an NPU or a switch.
 
-    NPUs that are called 0, 1, 2, ... have these numbers.
+    NPUs that are called 0, 1, 2, ... have these numbers; otherwise the order of occurrence counts.
 
     Raises:
         InputError: There is no NPU.
@@ -74,7 +74,7 @@ def by_kind(kinds: Mapping[str, str], where: str) -> NodeNames:
 def description_of(
     where: str, listed: Sequence[ListedCable], named: NodeNames, entry: Callable[[int], str], **more: Any
 ) -> TopologyDescription:
-    """Return the description of a topology that a list of cables makes.
+    """Return the description of a topology from a list of cables and the names of nodes.
 
     Args:
         where: See `TopologyDescription`.
@@ -93,7 +93,7 @@ def description_of(
 
 
 def _to_rows(listed: Sequence[ListedCable], names: Sequence[str], where: str) -> tuple[CableRows, tuple[str, ...]]:
-    """Return the columns of a list, where entry i is row i, and the tiers in the order in which they come."""
+    """Return the columns of a list of cables, where entry i is row i, and the names of tiers in order of occurrence."""
     check_link_count(where, sum(cables for *_, cables, _ in listed))
     number = {name: i for i, name in enumerate(names)}
     tiers = tuple(dict.fromkeys(tier for *_, tier, _, _ in listed))
@@ -139,7 +139,7 @@ def _places(head: list[str], where: str) -> dict[str, int]:
 
 
 def _row(cells: list[str], places: dict[str, int], where: str) -> ListedCable:
-    """Return the cable that one row of the CSV file lists."""
+    """Return the cable that one row of a CSV file describes."""
     if len(cells) != len(places):
         raise must_be(where, "values", f"as many as the head has, {len(places)}", len(cells))
     given = {name: cells[place] for name, place in places.items() if cells[place] or name not in _OPTIONAL}
@@ -174,7 +174,7 @@ def is_file(text: str) -> bool:
 
 
 def read_file(text: str) -> Topology:
-    """Return the topology that a file describes; its path, as it is written, is its name.
+    """Return the topology that a file describes; the path, as the user wrote it, becomes its name.
 
     Raises:
         InputError: The file cannot be read, or describes no topology; the message names the file, and the line or the entry.

@@ -1,4 +1,4 @@
-"""The readers of single values of a description; an error names the file and the entry."""
+"""Parsers of single values in a description of a topology; an error names the file and the entry."""
 
 import csv
 import difflib
@@ -20,7 +20,7 @@ _MOST_COST = 2**16 - 1  # largest cost of a link, as in OSPF
 
 
 class RoutingSettings(NamedTuple):
-    """The routing that a description asks for."""
+    """The settings of routing in a description of a topology."""
 
     dims: tuple[int, ...] = ()
     by_dimension: bool = False
@@ -51,17 +51,16 @@ def load_toml(path: Path, what: str, name: str, mend: str = "") -> dict[str, Any
 
 @contextmanager
 def csv_rows(path: Path, what: str, name: str, needed: Sequence[str]) -> Iterator["csv.DictReader[str]"]:
-    """Read a CSV file and yield a reader of its rows, to be used within; columns beyond those needed are ignored.
+    """Yield a CSV reader of a file, for use in a `with` block; columns beyond the needed ones are ignored.
 
     Args:
         path: The path of the file.
         what: The subject of the file, for messages.
         name: The name of the file in messages.
-        needed: The columns that must be there.
+        needed: The required columns.
 
     Raises:
-        InputError: The file cannot be read, is too large or no CSV, or a column is missing. Errors that are raised within pass
-            through.
+        InputError: The file cannot be read, is too large or no CSV, or a column is missing. Errors of the block pass through.
     """
     try:
         reader = csv.DictReader(io.StringIO(read_input(what, path, name).decode(), newline=""))
@@ -75,7 +74,7 @@ def csv_rows(path: Path, what: str, name: str, needed: Sequence[str]) -> Iterato
 
 @contextmanager
 def located(where: str) -> Iterator[None]:
-    """Reword errors that are raised within, so that they begin with the file and the entry `where`.
+    """Put the file and the entry `where` before the message of each InputError that is raised within the context.
 
     Raises:
         InputError: An InputError was raised within.
@@ -125,7 +124,7 @@ def read_count(value: object, name: str, where: str) -> int:
 
 
 def read_cost(given: Mapping[str, Any], where: str) -> int:
-    """Return the cost of a link; 0 where none is given.
+    """Return the cost of a link; 0 if the entry has none.
 
     Raises:
         InputError: The value is no whole number of 1 to 65535.
@@ -164,10 +163,10 @@ def read_switch(value: object, name: str, where: str) -> bool:
 
 
 def read_word(value: object, name: str, known: Collection[str], where: str) -> str:
-    """Return the value if it is one of the known words.
+    """Return the value after the check that it is one of the known words.
 
     Raises:
-        InputError: It is another; the message names the nearest.
+        InputError: It is not; the message names the closest known word.
     """
     if not isinstance(value, str):
         raise must_be(where, name, f"one of {', '.join(known)}", value)
@@ -177,7 +176,7 @@ def read_word(value: object, name: str, known: Collection[str], where: str) -> s
 
 
 def read_routing(given: Mapping[str, Any], where: str) -> RoutingSettings:
-    """Return the routing, from the keys that are given.
+    """Return the routing settings, parsed from the keys of a file.
 
     Raises:
         InputError: A value is invalid, or routes by dimension are asked for without dims.

@@ -1,12 +1,7 @@
-"""The figures of a topology that an architect needs first, such as nodes, degree, diameter, injection and bisection bandwidth.
+"""The key figures of a topology: nodes, degree, diameter, injection, bisection and all-to-all bandwidth.
 
-Letters: L links, N NPUs, W words of 64 targets.
-
-Also here: the test whether a topology spreads messages over paths of equal length by their key.
-
-The rate at which all NPUs can send to all others at once, each as much to each, over the topology's own routes.
-
-Letters: N NPUs, L links, P pairs.
+Further functions test whether the routing spreads messages over equal paths, and give the rate at which all NPUs can send to
+all others at one time over the topology's own routes. Letters: L links, N NPUs, P pairs, W words of 64 targets.
 """
 
 from collections.abc import Iterator
@@ -30,7 +25,7 @@ _CHANNELS = 64  # channels from which those of a pair are drawn
 
 
 def exchange_rate(topology: Topology) -> float:
-    """Return the largest rate (B/s) at which every NPU can send equally to all others at once, with no link over its bandwidth.
+    """Return the largest rate (B/s) at which all NPUs can send equally to all others at one time without overload.
 
     Each pair sends on up to four channels that a hash draws, so that paths of equal length are used, or sprays its messages.
 
@@ -111,7 +106,7 @@ def summary(topology: Topology) -> Summary:
 
 
 def diameter(topology: Topology) -> tuple[int | None, bool]:
-    """Return the number of links between the two NPUs farthest apart, and whether the paths to every NPU were computed.
+    """Return the largest hop distance between two NPUs (None if some pair has no path), and whether it is exact.
 
     With many NPUs only the paths to 64 of them are computed. The number is None if some pair has no path.
     """
@@ -141,7 +136,7 @@ def _hops_to(ways: ShortestPaths, target: int) -> I64:
 
 
 def _steps_to(topology: Topology, targets: I64) -> int | None:
-    """Return the number of hops within which every NPU reaches every target; None if some NPU reaches one never.
+    """Return the number of hops within which every NPU reaches every target; None if a target cannot be reached.
 
     Each target is a bit that spreads from the end of a link to its start.
     """
@@ -164,7 +159,7 @@ def _steps_to(topology: Topology, targets: I64) -> int | None:
 
 
 def paths(topology: Topology) -> tuple[int, int]:
-    """Return two numbers of shortest paths between two NPUs: the fewest of the farthest pairs, and the most of any pair.
+    """Return the least number of shortest paths of the farthest pairs, and the largest number of any pair.
 
     The pairs are all NPUs to at most 16 of them, fewer where there are many links. Parallel links make different paths.
     """
@@ -198,7 +193,7 @@ def _paths_to(topology: Topology, hops: I64) -> F64:
 
 
 def bisection(topology: Topology) -> tuple[float, str]:
-    """Return the bandwidth one way between two halves of the NPUs, and the name of these halves.
+    """Return the bandwidth (B/s, one direction) between two halves of the NPUs, and a name for the halves.
 
     The halves are those with the least bandwidth of all that `halvings` names; n // 2 NPUs are in one of them. The least
     bandwidth over all possible halves is at most this; finding it is NP-hard.
@@ -227,7 +222,7 @@ def _floor(topology: Topology, low: Bool) -> float:
 
 
 def halvings(n: int, dims: tuple[int, ...]) -> Iterator[tuple[str, Bool]]:
-    """Yield the halvings of n NPUs that are tried: a name, and [n] whether each NPU is in the half with n // 2 NPUs.
+    """Yield ways to halve n NPUs: a name, and [n] whether each NPU is in the half with n // 2 NPUs.
 
     A dimension of even size is cut at its middle. The middle place of an odd dimension is itself cut along another dimension,
     in either direction; the halves then differ by one NPU at most.
@@ -248,13 +243,13 @@ def halvings(n: int, dims: tuple[int, ...]) -> Iterator[tuple[str, Bool]]:
 
 
 def _up_to_even(dims: tuple[int, ...], first: int, second: int, axes: list[int]) -> tuple[int, ...]:
-    """Return two axes followed by the others, up to the first of these whose size is even."""
+    """Return the axes `first` and `second` and the following ones, up to the first with an even size."""
     order = (first, second, *(axis for axis in axes if axis not in (first, second)))
     return order[: next((at for at, axis in enumerate(order) if dims[axis] % 2 == 0), len(order)) + 1]
 
 
 def cut(topology: Topology, low: Bool) -> float:
-    """Return the bandwidth (B/s) from the NPUs where `low` is true to the others, or back if that is less.
+    """Return the bandwidth (B/s) from the NPUs where `low` is true to the other NPUs, or in the other direction if less.
 
     Args:
         topology: The topology. A switch may be on either side: the flow through switches is the largest possible.
@@ -275,7 +270,7 @@ def _flow(topology: Topology, sources: Bool) -> float:
 
 @cached_by_topology(1)
 def routes_spread(topology: Topology) -> bool:
-    """Return whether pairs of two communicators may take different paths (ECMP), by a sample of pairs.
+    """Return whether the routing spreads messages over equal paths by their key (ECMP), found from a sample of pairs.
 
     The result is True if some pairs have no route, or if optical switches turn; False where messages are sprayed, as all of one
     pair then cross the same links.

@@ -1,4 +1,4 @@
-"""The least cut between two sets of nodes, by a maximum flow over classes of nodes that look alike.
+"""Minimum cuts between two sets of nodes, by a maximum flow over classes of nodes that look alike.
 
 Nodes are partitioned until all nodes of a class have the same capacity to each class and from each class (an equitable
 partition). A flow between two classes can be shared out among their nodes by capacity, so that the classes let through what the
@@ -19,14 +19,14 @@ _MOST_BY_HAND = 2**12  # arcs between classes; above this number scipy finds the
 
 
 class Arcs(NamedTuple):
-    """Directed capacities in whole units; several arcs may join the same two nodes."""
+    """Arcs of a flow network with capacities in whole units; several arcs may join the same two nodes."""
 
     src: I64  # [A]
     dst: I64  # [A]
     capacity: I64  # [A]
 
     def leaving(self, inside: Bool) -> int:
-        """Return the capacity of all arcs from a set of nodes, given as marks [V], to the other nodes."""
+        """Return the sum of capacities of all arcs from a set of nodes (marks [V]) to the other nodes."""
         return int(self.capacity[inside[self.src] & ~inside[self.dst]].sum())
 
 
@@ -54,7 +54,7 @@ def least_cut(arcs: Arcs, source: Bool, sink: Bool) -> Bool:
 
 
 def classes(arcs: Arcs, source: Bool, sink: Bool) -> I64:
-    """Return [V] the class of each node; all of `source` are one class, all of `sink` another.
+    """Return [V] the class of each node: nodes with equal capacities to and from each class; sources and sinks are two.
 
     Capacities are summed times a hash of the class at their other end. Equal sums of unequal capacities are almost impossible,
     and would only give a cut that is not the least.
@@ -96,7 +96,7 @@ def _levels(left: dict[int, dict[int, int]], source: int) -> dict[int, int]:
 
 
 def _block(left: dict[int, dict[int, int]], level: dict[int, int], source: int, sink: int) -> None:
-    """Send flow along paths that rise by one level with each arc, until no such path has capacity left."""
+    """Send as much flow as possible along paths that rise by one level with each arc (one phase of Dinic's method)."""
     ahead = {a: list(left[a]) for a in level}
     way = [source]
     while way:
@@ -128,9 +128,10 @@ _MOST = 2**30 - 1  # largest flow: scipy counts in 32 bits, and a residual capac
 
 
 def _residual_reach_by_scipy(arcs: Arcs, nodes: int, source: int, sink: int) -> Bool:
-    """Return [V] the marks of the nodes that `_residual_reach` returns; scipy, which takes long to load, is imported here.
+    """Return [V] the marks that `_residual_reach` returns, by scipy's maximum flow.
 
-    Capacities that scipy cannot count are divided and rounded up; the set is then nearly the least cut.
+    Capacities that scipy cannot count are divided and rounded up; the set is then nearly the least cut. The function imports
+    scipy itself, because that takes long.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow

@@ -1,4 +1,4 @@
-"""The hosts of a topology: which NPUs share a host, and the bandwidth within and between hosts. Only links are used.
+"""The hosts (servers) of a topology, found from its links: which NPUs share one, and the bandwidths of both levels.
 
 A port of an NPU is all its links of one dimension. A host is a set of NPUs that are still joined if every NPU keeps only its
 fastest ports. The other ports are its NIC. Letters: n nodes, L links.
@@ -47,5 +47,5 @@ def _ports(topology: Topology) -> F64:
 
 
 def _keeps(topology: Topology, end: I32, fast: Bool) -> Bool:
-    """Return [L] whether a link's end is a switch, or one of an NPU's fastest ports."""
+    """Return [L] whether the end of a link is a switch or a fast port of an NPU."""
     return column((end >= topology.n_npus) | fast[end, topology.links.dimension], np.bool_)

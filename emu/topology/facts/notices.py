@@ -1,7 +1,7 @@
-"""How a network hears of a link that has failed: hop by hop, or by notices sent directly to those whose paths change.
+"""The time until a network knows of a failed link: by flooding hop by hop, or by notices sent directly.
 
-Hop by hop every node that hears of it acts on the notice, and passes it on to all its neighbours. A notice that is sent
-directly goes along the routes that are left, and only the node for which it is meant acts on it (UB-Mesh 4.2, Figure 12).
+With flooding, every node that receives the notice acts on it, and passes it on to all its neighbours. A direct notice goes
+along the remaining routes, and only the node for which it is meant acts on it (UB-Mesh 4.2, Figure 12).
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _CHANNELS = 16  # of each pair, whose paths count
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """The notices of one failed link."""
+    """The notices of one failed link: the time of the last one, the number sent, and the nodes that act on one."""
 
     last_fs: int  # ticks until the last NPU whose paths change has acted on its notice
     sent: int  # notices on links, each hop of each notice
@@ -29,7 +29,7 @@ class Notices:
 
 
 def hearers(topology: Topology, cable: tuple[int, int]) -> I64:
-    """Return the NPUs of which a message, on some channel of 16 and to any NPU, goes over a cable.
+    """Return the NPUs that use a cable for a message to some other NPU, on any of 16 channels.
 
     Raises:
         InputError: no cable joins the two nodes.
@@ -45,7 +45,7 @@ def hearers(topology: Topology, cable: tuple[int, int]) -> I64:
 
 
 def direct_notices(topology: Topology, cable: tuple[int, int], handling_fs: int) -> Notices:
-    """Return the notices that the ends of a failed cable send directly, each to the NPUs that are nearest to it.
+    """Return the notices that the two ends of a failed cable send directly to the NPUs that use the cable.
 
     Args:
         topology: The whole topology.
@@ -63,7 +63,7 @@ def direct_notices(topology: Topology, cable: tuple[int, int], handling_fs: int)
 
 
 def flooded_notices(topology: Topology, cable: tuple[int, int], handling_fs: int) -> Notices:
-    """Return the notices that nodes pass on hop by hop; arguments as `direct_notices` has them."""
+    """Return the notices of a failed cable that nodes flood hop by hop; see `direct_notices` for the arguments."""
     told, left = _told(topology, cable), _without(topology, cable)
     heard_fs = _hop_by_hop(left, cable, handling_fs)
     pairs = np.unique(np.stack((left.links.src, left.links.dst)), axis=1)
@@ -83,7 +83,7 @@ def _without(topology: Topology, cable: tuple[int, int]) -> Topology:
 
 
 def _hop_by_hop(left: Topology, ends: tuple[int, int], handling_fs: int) -> F64:
-    """Return [n_nodes] the ticks until each node has acted on a notice that all pass on to their neighbours."""
+    """Return [n_nodes] the ticks until each node has acted on a notice that every node floods to its neighbours."""
     links = left.links
     weight = (links.latency_fs + handling_fs).astype(np.float64)
     order = np.lexsort((weight, links.dst, links.src))

@@ -1,8 +1,8 @@
-"""The size of an NPU's routing table: an entry for each destination, or one for each segment of the addresses.
+"""The size of an NPU's routing table, with one entry for each destination, or one for each segment of addresses.
 
 An address has a digit for each of the topology's dims, such as pod, rack, board and NPU. A segment is all NPUs that share
-some digits, looked at in one order. Where an NPU sends to all of a segment by the same of its links, one entry holds for the
-segment; the entries of a level make a table that the next digit indexes (UB-Mesh 4.1.2).
+some leading digits. If an NPU sends to a whole segment by the same link, one entry is enough for the segment; the entries of a
+level make a table that the next digit indexes (UB-Mesh 4.1.2).
 """
 
 from itertools import permutations
@@ -26,7 +26,7 @@ class TableSize(NamedTuple):
 
 
 def table_size(topology: Topology, npu: int) -> TableSize:
-    """Return the entries of the routing table of an NPU, as its messages to all others begin on the built topology.
+    """Return the size of the routing table of an NPU, counted from the routes of the built topology.
 
     Args:
         topology: The topology; its dims are the digits of an address.
@@ -58,7 +58,7 @@ def _first_links(topology: Topology, npu: int) -> I64:
 
 
 def _entries(first: I64, own: tuple[int, ...]) -> int:
-    """Return the entries for the segment that has the NPU: those of the other segments in it, and of its own.
+    """Return the number of entries for the segment with the NPU: those of its other parts, and of the NPU's own part.
 
     Args:
         first: [sizes of the digits that are left] the links by which the NPU sends to each destination.
@@ -71,5 +71,5 @@ def _entries(first: I64, own: tuple[int, ...]) -> int:
 
 
 def _entries_apart(first: I64) -> int:
-    """Return the entries for a segment without the NPU: one if all of it has the same way, else those of the segments in it."""
+    """Return the number of entries for a segment without the NPU: one if all of it has one link, else those of its parts."""
     return 1 if first.ndim == 0 or (first == first.flat[0]).all() else sum(map(_entries_apart, first))

@@ -1,11 +1,8 @@
-"""Faults while a job runs: which part, how much of its speed is left, from when until when; and the text of a fault.
+"""Faults during a job: a part, its remaining speed, and its time; how a fault is written; and checks of faults.
 
 Examples: `link 3-7 at step 2`, `npu 5 at step 3`, `nic 4 slow 0.5 from step 3 to 5`, `rank 2 kill at step 3`,
-`switch 64 at 1.5ms`.
-
-Checks of faults against the machine and the job: a part, rank or step must exist; the message names the nearest that does.
-
-Letter: C cables (pairs of nodes that links join).
+`switch 64 at 1.5ms`. The checks compare faults with the machine and the job: a part, rank or step must exist; the message names
+the nearest that does. Letter: C cables (pairs of nodes that links join).
 """
 
 import re
@@ -32,7 +29,7 @@ _SHAPE = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A part that fails or slows down, for some steps or some time."""
+    """A fault: a part of the machine, or a rank, that fails or slows down for some steps or some time."""
 
     part: str  # one of PARTS
     at: tuple[int, ...]  # number of the part; for a link, the numbers of its two nodes
@@ -42,7 +39,7 @@ class Fault:
     timed: bool = False  # whether `first` and `last` are ticks
 
     def __str__(self) -> str:
-        """Return the fault as it is written."""
+        """Return the fault in the notation of a user, such as `link 3-7 at step 2`."""
         how = " kill" if self.part == "rank" else f" slow {self.share:g}" * (self.share > 0)
         since, until = (self._moment(when) for when in (self.first, self.last))
         when = f"at {since}" if self.last is None else f"from {since} to {until.removeprefix('step ')}"
@@ -76,7 +73,7 @@ class Fault:
 
 
 def parse_fault(text: str) -> Fault:
-    """Return the fault that a text such as `link 3-7 at step 2` names.
+    """Parse a fault such as `link 3-7 at step 2`, and return it.
 
     Raises:
         InputError: The text is no fault. The message says what is wrong, and names the nearest valid value where there is one.
@@ -125,7 +122,7 @@ def _share(word: str, text: str) -> float:
 
 
 def _when(word: str, text: str) -> tuple[int, bool]:
-    """Return a moment, and whether it is a time in ticks rather than a step."""
+    """Parse a moment, and return its number and whether it is a time in ticks (true) or a step (false)."""
     if not word.startswith("step"):
         if re.fullmatch(r"[0-9.eE+-]+", word):
             raise must_be("fault", f"the moment of {text!r}", "a step or a time with its unit", word, f"take `step {word}`")
@@ -143,7 +140,7 @@ def cables(topology: Topology) -> I64:
 
 
 def nic_of(topology: Topology, npu: int) -> tuple[tuple[int, int], ...]:
-    """Return the cables of an NPU's NIC: its cables to switches of the farthest tier that it has a link to.
+    """Return the cables of an NPU's NIC: its cables to switches of the highest tier that it is linked to.
 
     Raises:
         InputError: No link joins the NPU to a switch.
@@ -182,7 +179,7 @@ def check_faults(faults: Iterable[Fault], topology: Topology, ranks: int, steps:
 
 
 def check_clocks(faults: Sequence[Fault]) -> None:
-    """Check that all faults are at steps, or all at times.
+    """Check that faults do not mix the two kinds of moments, steps and times.
 
     Raises:
         InputError: They are mixed; the message names one of each.
@@ -210,7 +207,7 @@ def check_before_end(faults: Iterable[Fault], ended_s: float) -> None:
 
 
 def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
-    """Check that a fault at a time has a clock, and that a fault at a step is within the job's steps."""
+    """Check that a fault with a time is allowed (`clock`), and that a fault at a step is within the steps of the job."""
     if fault.timed and not clock:
         mend = "take a step, such as `at step 1`; `emu outage`, `emu replay` and --pace have a clock"
         when = format_time(seconds(fault.first))
@@ -220,7 +217,7 @@ def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
 
 
 def _check_link(fault: Fault, topology: Topology) -> None:
-    """Check that a link joins the two nodes that a fault names."""
+    """Check that a link joins the two nodes of a link fault."""
     a, b = fault.at
     for node in fault.at:
         _check_range(fault, topology, node, 0, topology.n_nodes, "a node")
@@ -244,7 +241,7 @@ def _check_number(fault: Fault, topology: Topology, ranks: int) -> None:
 
 
 def _check_range(fault: Fault, topology: Topology, number: int, low: int, end: int, what: str) -> None:
-    """Check that a number of a fault is within low..end-1; the message offers the nearest."""
+    """Check that a number in a fault is at least `low` and below `end`; the error offers the nearest valid number."""
     if not low <= number < end:
         of = "the job" if what == "a rank" else topology.name
         nearest = low if number < low else end - 1

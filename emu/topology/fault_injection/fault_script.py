@@ -1,4 +1,4 @@
-"""The faults of a job, as texts, in a TOML file of texts, or drawn at random by rates and a seed.
+"""The faults of a job as texts, from the command line, from a TOML file, or drawn at random by rates and a seed.
 
 A file has `faults = ["link 3-7 at step 2", ...]`. Random faults are `random link=0.01 npu=0.002 slow=0.5 repair=2 seed=3`. A
 rate is the probability of a fault of each part in each step. `slow` is the share of faults that only slow a part down. `repair`
@@ -34,7 +34,7 @@ _SHARES = (0.25, 0.5, 0.75)  # shares of speed that a slow part may have left
 
 
 def read_faults(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts of faults from words, each of which is the text of a fault or the name of a file of such texts.
+    """Return the texts of faults from words, each of which is a fault or the name of a TOML file of faults.
 
     Raises:
         InputError: A file cannot be read or has other content, or a text is no fault.
@@ -61,7 +61,7 @@ def _of_file(name: str) -> list[str]:
 
 
 def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, *, clock: bool = False) -> tuple[Fault, ...]:
-    """Return the faults that texts name, for a machine; random faults are drawn.
+    """Return the faults that texts describe, checked against a machine; random faults are drawn.
 
     Args:
         texts: The result of `read_faults`.
@@ -86,12 +86,12 @@ def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, 
 
 
 def given_faults(texts: Sequence[str]) -> tuple[Fault, ...]:
-    """Return the faults of those texts that name their faults; texts of random faults are skipped."""
+    """Return the faults of the texts that describe one; texts of random faults are skipped."""
     return tuple(fault for text in texts if not _is_drawn(text) for fault in _named_faults(text))
 
 
 def _named_faults(text: str) -> tuple[Fault, ...]:
-    """Return the faults that a text names: one, or those of a part that flaps.
+    """Return the faults of one text: one fault, or one for each time that a flapping part is down.
 
     Raises:
         InputError: The text is neither; or a part flaps at steps, is never back, or comes and goes too often.
@@ -113,13 +113,13 @@ def _named_faults(text: str) -> tuple[Fault, ...]:
 
 
 def at_times(texts: Sequence[str]) -> bool:
-    """Return whether any of the texts names a fault at a moment of virtual time, such as `at 3 s`, and not at a step."""
+    """Return whether any text describes a fault at a virtual time, such as `at 3 s`, instead of a step."""
     drawn = [_rates(text) for text in texts if _is_drawn(text)]
     return any(fault.timed for fault in given_faults(texts)) or any("every" in rates for rates in drawn)
 
 
 def job_steps(texts: Sequence[str]) -> int:
-    """Return the number of steps that a job must have for its faults to occur.
+    """Return the number of steps that a job needs so that all its faults occur.
 
     It is one more than the last step that a fault names, or the number of steps over which random faults are drawn.
     """
@@ -134,7 +134,7 @@ def _is_drawn(text: str) -> bool:
 
 
 def _rates(text: str) -> dict[str, float]:
-    """Return the rates and other numbers in a text such as `random link=0.01 seed=3`.
+    """Parse a text such as `random link=0.01 seed=3`, and return its numbers by name.
 
     Raises:
         InputError: A word is unknown or given twice, or a number is out of range.
@@ -171,7 +171,7 @@ def _number(name: str, value: str, text: str) -> float:
 
 
 def _draw_faults(rates: dict[str, float], topology: Topology, ranks: int, steps: int) -> Iterator[Fault]:
-    """Yield random faults in the order of steps; a part fails with its rate, unless it has a fault already."""
+    """Yield random faults in the order of steps; each part without a fault fails with the rate of its kind."""
     draw = np.random.default_rng(int(rates.get("seed", 0)))
     parts = {
         "link": [tuple(pair) for pair in cables(topology).tolist()],

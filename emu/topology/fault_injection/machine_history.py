@@ -1,4 +1,4 @@
-"""A machine from moment to moment, where parts fail, slow down and come back while messages are under way.
+"""The history of a machine on which parts fail, slow down and come back while messages are under way.
 
 A failed part carries nothing from then on, and a slow part carries less. Messages take other routes once the system has
 reacted.
@@ -69,19 +69,19 @@ class MachineHistory:
 
     @property
     def next_fs(self) -> int:
-        """The tick of the next change that is known at present; the last tick of the clock: there is none."""
+        """The tick of the next known change of the machine; the last tick of the clock if there is none."""
         mended_fs = self._mended[0] if self._mended else MAX_TICKS
         return min([*self._turns[:1], mended_fs])
 
     def step(self, number: int, now_fs: int) -> None:
-        """Begin a step of the job: from now on, the faults of the last step and of this one count."""
+        """Begin step `number` of the job, with the faults that last from the step before and those of this step."""
         if not self._timed and number > self._step:
             self._step = number
             if self._holding(number) != self._now:
                 self._turns = [now_fs]
 
     def turn(self) -> MachineMoment:
-        """Go to the next change, and return the state of the machine from then on."""
+        """Advance to the next change, and return the state of the machine from then on."""
         time_fs, before, took = self.next_fs, self._now, (0, "")
         if self._turns and self._turns[0] == time_fs:
             del self._turns[0]
@@ -108,7 +108,7 @@ class MachineHistory:
         return MachineMoment(time_fs, self._found, share, speed, events, states_of(self._now), *took, hit, self._stops)
 
     def _mend(self, time_fs: int, before: tuple[Fault, ...]) -> None:
-        """Start the system's reaction to the change of faults at a tick; note why it cannot react, or that it can."""
+        """Start the system's reaction to a change of faults, and note why it cannot react if that is so."""
         if total_faults(before) == total_faults(self._now):
             return
         try:

@@ -1,8 +1,7 @@
-"""A machine with its faults: the system's reaction to failed parts, the rates of slow links, and ranks on NPUs that work.
+"""A machine with its faults: the reaction of its system, the rates of slow links, and the NPUs on which ranks run.
 
-Also here: NPUs that work, but that no links join to the others any more, so that no rank can be on them.
-
-Also here: the change from one moment of a machine with faults to the next: events, lost ranks, and the system's reaction.
+The module also finds NPUs that work but are cut off from the others, and describes the change from one moment to the next:
+events in words, lost ranks, and the time of the system's reaction.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ WHOLE = FailedParts()
 
 
 def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tuple[int, ...]:
-    """Return the NPUs of a job that no links join to its other NPUs, by the numbers of the whole machine.
+    """Return the NPUs of a job that are cut off from its other NPUs, by their numbers in the whole machine.
 
     The job keeps the largest of the parts into which it has been cut. Nothing is cut off if no links joined the job on the
     whole machine either, as with several jobs that no light joins.
@@ -46,7 +45,7 @@ def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tu
 
 
 def isolation_words(topology: Topology, npus: Sequence[int]) -> str:
-    """Return a clause that says which NPUs are cut off."""
+    """Return a clause that says which NPUs are cut off, for messages."""
     what = ", ".join(map(topology.call, npus)) if len(npus) <= _SHOWN else f"{len(npus)} NPUs"
     are, them = ("is", "it") if len(npus) == 1 else ("are", "them")
     return f"{what} {are} cut off, as no links join {them} to the others"
@@ -59,7 +58,7 @@ def _parts(topology: Topology, ranks: int) -> tuple[I64, I64]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MachineState:
-    """A machine after its system's reaction to the faults of a moment, with the places of a job on it."""
+    """A machine after its system has reacted to the faults of a moment, with the NPUs of a job on it."""
 
     topology: Topology  # its first NPUs, in its own order, have the ranks
     broken: FailedParts  # the failed parts
@@ -98,7 +97,7 @@ def machine_state(topology: Topology, faults: Sequence[Fault], ranks: int, was: 
 
 
 def _set_up(topology: Topology, broken: FailedParts, faults: Sequence[Fault], ranks: int, was: FailedParts) -> MachineState:
-    """Return the machine after its system's reaction to the parts in `broken`, with the ranks on NPUs that have not failed."""
+    """Return the machine after its system has reacted to failed parts, with the ranks placed on NPUs that work."""
     mended = _repair(topology, broken, ranks, was)
     of = column(np.arange(topology.n_nodes) if mended.of is None else mended.of, np.int64)
     found = _slowed(mended.topology, _slow_links(topology, faults), of)
@@ -112,7 +111,7 @@ def _set_up(topology: Topology, broken: FailedParts, faults: Sequence[Fault], ra
 
 
 def _repair(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
-    """Return the system's reaction to failed parts; if none has failed any more, its topology is again the given one."""
+    """Return the system's reaction to failed parts; if all parts work again, that is the original topology."""
     if broken == was == WHOLE:
         return Repair(topology, 0, "")
     found = (topology.mender or detour)(topology, broken, ranks, was)
@@ -120,7 +119,7 @@ def _repair(topology: Topology, broken: FailedParts, ranks: int, was: FailedPart
 
 
 def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
-    """Return the share of its full speed at which each of `npus` computes; of two faults of one NPU the slower counts."""
+    """Return the share of its full speed at which each of `npus` computes; of several faults, the slowest counts."""
     slow: dict[int, float] = {}
     for fault in faults:
         if fault.part == "npu" and fault.share:
@@ -146,7 +145,7 @@ def shares(topology: Topology, found: MachineState, faults: Sequence[Fault]) -> 
 
 
 def failed_parts(topology: Topology, faults: Sequence[Fault]) -> FailedParts:
-    """Return the parts that have failed, from faults that leave nothing of a part's speed.
+    """Return the parts that have failed completely, from a list of faults.
 
     Raises:
         InputError: A fault is of the NIC of an NPU without a NIC.
@@ -161,20 +160,20 @@ def total_faults(faults: Sequence[Fault]) -> list[Fault]:
 
 
 def _broken(nodes: Iterable[int], cables: Iterable[tuple[int, int]]) -> FailedParts:
-    """Return failed parts in one normal form: the cables of a failed node are left out."""
+    """Return failed parts in a normal form, without the cables of failed nodes."""
     nodes = set(nodes)
     return FailedParts(tuple(sorted(nodes)), tuple(sorted({pair for pair in cables if not nodes & set(pair)})))
 
 
 def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
-    """Return the cables that a fault of a link or of a NIC cuts or slows, each as its two nodes, the lower first."""
+    """Return the cables that a fault of a link or a NIC affects, each as its two nodes, the lower first."""
     if fault.part == "link":
         return [(min(fault.at), max(fault.at))]
     return list(nic_of(topology, fault.at[0])) if fault.part == "nic" else []
 
 
 def detour(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts = WHOLE) -> Repair:
-    """Return the reaction of a system without rules of its own: other routes, which avoid failed parts (`remove_parts`)."""
+    """Return the default reaction to failed parts: other routes that avoid them (`remove_parts`)."""
     told = "routes lead round it; no source says how long that takes: 0 s"
     return Repair(remove_parts(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, told)
 
@@ -185,7 +184,7 @@ def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
 
 
 def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, int], float]:
-    """Return the share of its bandwidth that each slower cable has, by its ends, the smaller first."""
+    """Return the share of its bandwidth that each slowed cable keeps, by its two nodes, the lower first."""
     found: dict[tuple[int, int], float] = {}
     for fault in (fault for fault in faults if fault.share):
         links = topology.links
@@ -197,7 +196,10 @@ def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, 
 
 
 def _slowed(topology: Topology, slow: Mapping[tuple[int, int], float], of: I64) -> Topology:
-    """Return the topology with slower cables; the keys of `slow` are nodes of the whole machine, and `of` has their numbers."""
+    """Return the topology with its slow cables slowed down.
+
+    The keys of `slow` are pairs of nodes of the whole machine; `of` has the number there of each node of the topology.
+    """
     if not slow:
         return topology
     share = _share_of(slow, of[topology.links.src], of[topology.links.dst])
@@ -206,13 +208,13 @@ def _slowed(topology: Topology, slow: Mapping[tuple[int, int], float], of: I64) 
 
 
 def with_shares(topology: Topology, share: F64, told: str) -> Topology:
-    """Return a topology whose links have shares [L] of their bandwidth; `told` says in words which, for its name."""
+    """Return a topology whose links keep the given shares [L] of their bandwidth; `told` describes that in its name."""
     slower = replace(topology.links, bandwidth_Bps=column(topology.links.bandwidth_Bps * share, np.float64))
     return replace(topology, name=f"{topology.name} with {told}", links=slower, symmetry=None)
 
 
 def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
-    """Return [L] the share of its bandwidth that each link has; `src` and `dst` are its ends in the whole machine."""
+    """Return [L] the share of its bandwidth that each link keeps; `src` and `dst` are its ends in the whole machine."""
     share = np.ones(len(src))
     for pair, left in slow.items():
         share[FailedParts((), (pair,)).marks(src, dst)] = left
@@ -220,7 +222,7 @@ def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
 
 
 def repair_action(topology: Topology, before: Sequence[Fault], now: Sequence[Fault], ranks: int) -> tuple[int, str]:
-    """Return a system's reaction to parts that have failed or returned since `before`: its ticks, and its actions in words.
+    """Return the reaction of a system to a change of faults: its duration in ticks, and a description of its actions.
 
     Raises:
         InputError: See `machine_state`.
@@ -235,7 +237,7 @@ def repair_action(topology: Topology, before: Sequence[Fault], now: Sequence[Fau
 
 
 def events_of(before: Sequence[Fault], now: Sequence[Fault]) -> tuple[str, ...]:
-    """Return the changes between two moments in words; of several faults of one part the worst counts."""
+    """Return descriptions of the changes between two sets of faults; of several faults of one part the worst counts."""
     was, found = _worst(before), _worst(now)
     changed = (fault.state for key, fault in found.items() if key not in was or was[key].share != fault.share)
     back = (f"{fault.what} is as before" for key, fault in was.items() if key not in found and fault.part != "rank")
@@ -258,12 +260,12 @@ def _worst(faults: Sequence[Fault]) -> dict[tuple[object, ...], Fault]:
 
 
 def why_stopped(states: Sequence[str], cause: str) -> str:
-    """Return a sentence that says why a job ends: the state of failed parts, and why the system cannot react to them."""
+    """Return a sentence that says why a job ends: which parts have failed, and why the system cannot react."""
     return f"{', '.join(states)}, and the job cannot go on: {cause}"
 
 
 class RankLoss(NamedTuple):
-    """The loss of a rank at the beginning of a step, or of all ranks if the machine has no room for the job any more."""
+    """The loss of a rank at the beginning of a step, or of all ranks if the job no longer fits the machine."""
 
     step: int  # number of the step, from 1 on
     rank: int | None  # None: all ranks, although none of their NPUs has failed
@@ -279,7 +281,7 @@ LostRank = tuple[Fault, int]  # a rank that the fault has taken from the job
 
 
 def lost_ranks(before: Sequence[Fault], now: Sequence[Fault], npus: I64, out: Collection[int] = ()) -> tuple[LostRank, ...]:
-    """Return the ranks that new faults take: those that are killed, and those on an NPU that fails or is cut off.
+    """Return the ranks that new faults remove: killed ranks, and ranks on an NPU that fails or is cut off.
 
     Args:
         before: The faults of the last moment.
@@ -297,5 +299,5 @@ def lost_ranks(before: Sequence[Fault], now: Sequence[Fault], npus: I64, out: Co
 
 
 def _cause(faults: Sequence[Fault], npu: int) -> Fault:
-    """Return the fault because of which an NPU is lost: a fault of the NPU, its NIC or its links, else the first fault."""
+    """Return the fault that explains the loss of an NPU: one of the NPU, its NIC or links, else the first fault."""
     return next((fault for fault in faults if fault.part != "switch" and npu in fault.at), faults[0])

@@ -1,4 +1,4 @@
-"""Routes dimension by dimension over any links: the last digit of the NPU's number first, in each dimension by a shortest path.
+"""Dimension-order routes over any links: the last dimension first, with a shortest path within each dimension.
 
 Source: Dally and Towles, Principles and Practices of Interconnection Networks (2004), ch. 8. Letters: L links, P pairs,
 D dimensions.
@@ -21,14 +21,14 @@ DimensionPaths = tuple[ShortestPaths, I64]  # over the links of one dimension; t
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DimensionOrderRouter:
-    """A router that takes one dimension after another, the last dimension first."""
+    """A router that corrects one dimension after another, the last dimension first."""
 
     dims: tuple[int, ...]
     walks: tuple[DimensionPaths, ...]  # paths of each dimension
     anyhow: DimensionPaths  # paths to and from switches
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
-        """Return the routes of NPUs by one dimension after another, and a shortest path where an end is a switch."""
+        """Return the routes of pairs: dimension by dimension between NPUs, a shortest path if an end is a switch."""
         n_npus = int(np.prod(self.dims))
         among = (src < n_npus) & (dst < n_npus)
         here = np.where(among, src, dst)
@@ -49,7 +49,7 @@ def by_dimension(
     node: Callable[[int], str] = str,
     cost: I64 | None = None,
 ) -> DimensionOrderRouter:
-    """Return a router that takes the last dimension first; in each dimension a hash of the key picks a shortest path.
+    """Return a dimension-order router, last dimension first; in each dimension a hash of the key picks a shortest path.
 
     A link belongs to the one dimension in which its NPUs differ. Switches that are linked with one another belong to the
     dimension in which the NPUs around them differ. A route to or from a switch is a shortest one.
@@ -113,9 +113,9 @@ def _digit_ranges(links: Links, dims: tuple[int, ...], n_nodes: int) -> tuple[I6
 
 
 def _clusters(links: Links, n_npus: int, n_nodes: int) -> I64:
-    """Return [nodes] the least number of the switches that each switch is joined to over switches alone.
+    """Return [nodes] for each switch the least number of the switches that are connected with it over switches only.
 
-    An NPU has its own number.
+    For an NPU it is the NPU's own number.
     """
     inner = (links.src >= n_npus) & (links.dst >= n_npus)
     part = components(n_nodes, links.src[inner], links.dst[inner])
@@ -125,7 +125,7 @@ def _clusters(links: Links, n_npus: int, n_nodes: int) -> I64:
 
 
 def _check_joined(name: str, links: Links, axis: int, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> None:
-    """Check that the links of one dimension join all NPUs that differ in this dimension alone, in both directions."""
+    """Check that the links of one dimension connect all NPUs that differ only in this dimension, in both directions."""
     npus = np.arange(int(np.prod(dims)))
     part = components(n_nodes, links.src, links.dst)
     first = npus - npus // _stride(dims, axis) % dims[axis] * _stride(dims, axis)
@@ -138,12 +138,12 @@ def _check_joined(name: str, links: Links, axis: int, dims: tuple[int, ...], n_n
 
 
 def _stride(dims: tuple[int, ...], axis: int) -> int:
-    """Return the difference between the numbers of two neighbours in one dimension; in the last dimension it is 1."""
+    """Return the difference between the numbers of neighbours along one dimension; it is 1 in the last dimension."""
     return int(np.prod(dims[axis + 1 :], dtype=np.int64))
 
 
 def _piece(walk: DimensionPaths, pair: I64, here: I64, there: I64, key: I64) -> tuple[I64, I64]:
-    """Return the pair [H] and the link [H] of each hop that pairs take within one dimension."""
+    """Return the pair [H] and the link [H] of each hop of the given pairs within one dimension."""
     ways, number = walk
     found = ways(here[pair], there[pair], key[pair])
     return np.repeat(pair, found.hops), number[found.link]

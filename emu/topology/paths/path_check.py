@@ -1,4 +1,4 @@
-"""Checks of the paths between NPUs: every pair has one, equal paths have equal rates, and messages cannot deadlock.
+"""Checks of paths between NPUs: each pair has one, equally short paths have equal rates, and routes cannot deadlock.
 
 All NPUs are checked, or as many as a second or two allows. Letters: L links, D destinations, H hops.
 
@@ -35,7 +35,7 @@ class UnevenPaths:
 
 
 def find_unjoined(ways: ShortestPaths, n_npus: int) -> tuple[int, int] | None:
-    """Return two NPUs that no path joins; None: there are none."""
+    """Return two NPUs without a path between them, or None if all are connected."""
     hub = np.argmax(ways.passes * (1 + np.bincount(ways.links.src, minlength=len(ways.passes))))
     if ways.passes[hub] and all(_reach_marks(way, int(hub))[:n_npus].all() for way in (ways, ways.back())):
         return None
@@ -53,7 +53,7 @@ def _reach_marks(ways: ShortestPaths, target: int) -> Bool:
 
 
 def find_uneven(ways: ShortestPaths, n_npus: int) -> UnevenPaths | None:
-    """Return the pairs whose paths of equal cost have several rates; None: no pair that was checked has such paths."""
+    """Return pairs whose paths of equal cost have different rates, with these rates; None if no checked pair has."""
     if len(np.unique(ways.links.bandwidth_Bps)) < 2:
         return None
     most = max(1, _WORK // max(len(ways.links), len(ways.passes)))
@@ -70,7 +70,7 @@ def find_uneven(ways: ShortestPaths, n_npus: int) -> UnevenPaths | None:
 
 
 def _chunks(ways: ShortestPaths, targets: I64) -> Iterator[I64]:
-    """Yield targets in parts small enough for the memory that their searches take."""
+    """Yield the targets in chunks that are small enough for the memory of a search."""
     size = max(1, _CHUNK_WORK // max(len(ways.links), len(ways.passes)))
     return (targets[i : i + size] for i in range(0, len(targets), size))
 
@@ -106,7 +106,7 @@ def _on_cheapest(ways: ShortestPaths, targets: I64) -> tuple[I64, I64, I64]:
 
 
 def cycle(routes: Routes, virtual: ArrayLike = 0) -> list[tuple[int, int]]:
-    """Return channels (link, virtual channel) that wait for one another in a cycle, in order; [] where routes cannot deadlock.
+    """Return channels (link, virtual channel) that wait for one another in a cycle; an empty list if there is no cycle.
 
     Args:
         routes: All routes that may be in use at one time.

@@ -1,16 +1,10 @@
-"""Routes of least cost over any links: those of the fewest links unless links have costs, and of these the fastest.
+"""Routes of least cost over any links: by default the fewest links, and of these paths the fastest.
 
 A path is as fast as its slowest link. With cost first and rate second, Dijkstra's search stays right (Sobrinho, Algebra and
-algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002). Letters: P pairs, L links, D destinations.
-
-Also here: distances between nodes for any weights of links: the search of Bellman and Ford, from the nodes that came nearer
-last.
-
-Letters: L links, V nodes, D searches.
-
-Also here: the links that leave each node, or lead to it, found for many nodes at one time.
-
-The paths between one pair of nodes: those that are taken, by which channels, and others that are as short.
+algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002). The module also has distances for any weights
+of links (the search of Bellman and Ford, from the nodes that came nearer last), the links at each node for many nodes at one
+time, and the paths between one pair of nodes: those that channels take, and others that are as short. Letters: P pairs, L
+links, V nodes, D destinations or searches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +29,7 @@ _WALKED = 2**22  # hops and pairs of the calls whose routes a router keeps: a sc
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IncidentLinks:
-    """The links at each node, by the node that they leave, or by the node that they enter."""
+    """An index of the links at each node, by the node that they leave or by the node that they enter."""
 
     order: I64  # [L] links, sorted by that end
     starts: I64  # [nodes + 1] where the links of each node begin in `order`
@@ -77,7 +71,7 @@ def or_shortest(own: Router, links: Links, n_nodes: int, n_npus: int) -> Router:
 
 
 def _shortest(links: Links, n_nodes: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Return shortest paths by a table that is built at the call, because most topologies never need it.
+    """Return routes on shortest paths, from a table that is built for this call; pairs with a direct link need no table.
 
     If a single link joins the two nodes of a pair, it is their shortest path, and no table is built.
     """
@@ -110,9 +104,9 @@ class ShortestPaths:
     walked: SizedMemo[Routes] = field(init=False, default_factory=lambda: SizedMemo(_WALKED, _hops_and_pairs))
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
-        """Return the links from each src to each dst on the best path that a hash of its ends and its key picks.
+        """Return the best path of each pair, picked by a hash of its ends and its key among equally good ones.
 
-        None without a path.
+        A pair without a path has no links.
         """
         return self.walked.of(digest((src, dst, key)), lambda: self._routes(src, dst, key))
 
@@ -169,7 +163,7 @@ class ShortestPaths:
         return found.reshape(len(targets), n)
 
     def best(self, grades: I64, row: I64, here: I64, narrow: I64) -> tuple[I64, I64]:
-        """Return the links on the best paths out of the given nodes, and for each link the index of its node in `here`.
+        """Return the links on the best paths out of the given nodes, and the index in `here` of each link's node.
 
         Args:
             grades: The result of `grades`.
@@ -187,12 +181,12 @@ class ShortestPaths:
 
 
 def _hops_and_pairs(routes: Routes) -> int:
-    """Return the numbers that the routes of a call take: its hops, its pairs, and what each call takes beside."""
+    """Return the number of array entries that stored routes take, for the limit of the cache."""
     return len(routes.link) + len(routes.start) + _CALL
 
 
 def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64]) -> list[tuple[I64, I64]]:
-    """Return the pair and the link of each hop of all pairs; each round adds one hop to every pair that has not arrived.
+    """Return the pair and the link of each hop of all pairs; each round adds one hop to every pair not yet at its target.
 
     A pair without a path has no hops. Pairs at one node on the way to one target choose among the same links.
     """
@@ -217,7 +211,7 @@ def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64
 def least_weights(
     ends: tuple[ArrayLike, ArrayLike], weight: ArrayLike, n_nodes: int, sources: Sequence[ArrayLike] | I64
 ) -> F64:
-    """Return [D, V] the least sum of weights from the nearest source of each search to each node; infinite: there is no path.
+    """Return [D, V] the least sum of weights from the nearest source of each search to each node; infinite without a path.
 
     Args:
         ends: [L] and [L] the nodes that each link leaves and enters.
@@ -254,7 +248,7 @@ class PairPath:
 
 
 def paths_between(topology: Topology, src: int, dst: int) -> tuple[PairPath, ...]:
-    """Return the paths that the first channels of communicator 0 take, in their order, then others that are as short.
+    """Return the paths that the channels of communicator 0 take, in their order, then other paths of the same length.
 
     Where messages are sprayed, each channel takes all the ways of the pair, and these are returned.
 

@@ -1,1 +1,1 @@
-"""How long a computation takes on one NPU."""
+"""The time that a computation takes on one NPU, by a model of the device and by measured kernels."""

@@ -1,4 +1,4 @@
-"""How fast one kernel of attention is: a table by kernel, head size, mask, pass and length, interpolated between its rows.
+"""The rate of attention kernels, interpolated from a table by kernel, head size, mask, pass and length.
 
 A rate is a share of the device's peak at the clock that the peak is stated at. Between two lengths, or two head sizes, it is
 linear in the logarithm of the size; outside the table it is that of the nearest row. E events of a role.
@@ -20,7 +20,7 @@ _Curve = Callable[[F64, F64], F64]  # the share by head size and length
 
 
 class AttentionRate(NamedTuple):
-    """One row of the table."""
+    """One row of a table of attention rates: a kernel, its sizes, and the share of peak that it reaches."""
 
     kernel: str
     item_bytes: int  # of an element: kernels of bfloat16 and float16 are equally fast
@@ -32,7 +32,7 @@ class AttentionRate(NamedTuple):
 
 
 def attention_shares(rows: tuple[AttentionRate, ...], kernel: str, events: Events, item_bytes: int) -> F64:
-    """Return [E] the share of peak that each attention reaches; 0 where no row is like it, and for all else.
+    """Return [E] the share of peak that each attention event reaches by the table; 0 for all other events.
 
     A backward under a causal mask that has no row of its own loses by the mask what the forward loses.
     """
@@ -62,7 +62,7 @@ def _curve(curves: dict[tuple[bool, bool], _Curve], masked: bool, backward: bool
 
 @lru_cache(maxsize=64)
 def _curves(rows: tuple[AttentionRate, ...], kernel: str, item_bytes: int) -> dict[tuple[bool, bool], _Curve]:
-    """Return the curve of one kernel for each kind of its rows: (a causal mask or none, the backward or the forward)."""
+    """Return the interpolation curves of one kernel, by (causal mask, backward)."""
     found: dict[tuple[bool, bool], dict[int, dict[int, float]]] = {}
     for row in rows:
         if (row.kernel, row.item_bytes) == (kernel, item_bytes):

@@ -1,4 +1,4 @@
-"""How long an operator takes on one NPU, by its kernel and its shape.
+"""The time that an operator takes on one NPU, from its kernel and its shape.
 
 - Arithmetic is done at the clock that the NPU sustains in a step, in relation to that at which its kernels were measured by
   themselves: a property of the machine, apart from what share of its peak a kernel reaches.
@@ -111,12 +111,12 @@ class Device:
                 raise must_be(self.name, f"peak_flops of {dtype}", "above 0", peak)
 
     def _repr_pretty_(self, page: Any, *_: object) -> None:
-        """Write the device on one line, as a notebook shows it; its `repr` has all fields, as digests need them."""
+        """Print the device on one line in a notebook; `repr` has all fields, because digests need them."""
         peaks = ", ".join(f"{name} {format_flops(peak)}/s" for name, peak in self.peak_flops.items())
         page.text(f"<Device {self.name}: {peaks}; memory {format_size(self.memory_bytes)}, {format_bandwidth(self.hbm_Bps)}>")
 
     def step_error(self, kind: RunKind) -> StepError | None:
-        """Return the error to expect of steps of a kind; None: no run of the kind is known."""
+        """Return the expected error of estimated steps of a kind; None if no measured run of the kind is known."""
         return next((each for each in self.step_errors if each.kind == kind), None)
 
     @property
@@ -171,7 +171,7 @@ class Device:
 
     @property
     def request_overhead_fs(self) -> int:
-        """Ticks of what each request takes before a rank enters it."""
+        """The ticks of overhead of each request, before a rank enters it."""
         return ticks(self.request_overhead_s, "request_overhead_s")
 
     def over(self, ranks: int) -> "Device":
@@ -180,11 +180,11 @@ class Device:
 
     @property
     def _slowest(self) -> float:
-        """How much longer the slowest of its NPUs computes than the slowest of one node."""
+        """The computing time of the slowest NPU of the job, relative to the slowest NPU of one node."""
         return 1 + self.spread * (expected_largest(self.npus) - expected_largest(NODE))
 
     def peak(self, dtype: str) -> float:
-        """Return the FLOP/s in a dtype; in TF32 those of float32, where the device has no TF32.
+        """Return the peak FLOP/s of a dtype; for TF32 that of float32, if the device has no TF32.
 
         Raises:
             InputError: the device has no peak for it; the message names those it has.
@@ -228,7 +228,7 @@ class Device:
         return np.maximum(self._arithmetic_s(events, dtype, flops_s, bytes_s), bytes_s) + self.launch_overhead_s
 
     def _arithmetic_s(self, events: Events, dtype: str, flops_s: F64, bytes_s: F64) -> F64:
-        """Return [E] the seconds of each kernel's arithmetic, given those of its FLOPs at peak and those of its bytes."""
+        """Return [E] the seconds of each kernel's arithmetic, from the time of its FLOPs at peak and of its bytes."""
         product = self._products_s(events, flops_s / self._gemm_shares(events)) + self.unhidden_share * bytes_s
         attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))
         added = events.batch.astype(np.float64) * events.m * events.n  # each by an atomic operation
@@ -238,7 +238,7 @@ class Device:
 
     @property
     def _tiles(self) -> tuple[tuple[int, int], ...]:
-        """The largest tile, the same turned, and those with half of its rows or columns, or less."""
+        """The tile sizes of products: the largest tile, its transpose, and smaller ones."""
         rows, columns = sorted(self.tile)
         smaller = ((rows, columns // 2), (rows, columns // 4), (rows // 2, columns // 2), (rows // 2, columns // 4))
         return (self.tile, self.tile[::-1], *(smaller if min(smaller[-1]) >= 1 else ())) if self.narrow else (self.tile,)
@@ -277,7 +277,7 @@ class Device:
         return np.where([FLOAT_BYTES.get(name) == 1 for name in events.dtype], narrow, self.gemm_share)
 
     def _attention_share(self, events: Events, dtype: str) -> F64:
-        """Return [E] the share of peak that attention reaches, by the table where it knows the kernel."""
+        """Return [E] the share of peak that attention events reach, from the table if it has the kernel."""
         found = np.zeros(len(events))
         if self.attention and np.isin(events.kernel, ATTENTIONS).any():
             ran = np.array([FLOAT_BYTES.get(timed_as(name, dtype), 0) for name in events.dtype])
@@ -300,7 +300,7 @@ class Device:
         return ticks.astype(np.int64)
 
     def _rates(self, events: Events, dtype: str) -> F64:
-        """Return [E] the peak FLOP/s of each event's dtype; 1 where nothing is computed."""
+        """Return [E] the peak FLOP/s for each event's dtype; 1 for events without computation."""
         rate = np.ones(len(events))
         ran = np.array(events.dtype, dtype=str)
         counted = (events.flops > 0) & (events.kind == Kind.COMPUTE)
@@ -310,5 +310,5 @@ class Device:
 
 
 def measured_device(name: str) -> Device:
-    """Return the device on which all that ranks do themselves lasts as it was measured there; only a profile has such times."""
+    """Return a device whose computations last as they were measured in a profile."""
     return Device(name, {}, 1.0, spread=0.0, as_measured=True)

@@ -1,6 +1,6 @@
-"""A device as a file of one's own, in TOML: read, and written as what was measured.
+"""Devices as TOML files: a user's own file is read, and a calibrated device is written.
 
-Needed are a bandwidth of memory and a table of peaks, FLOP/s by torch's name of the dtype, and `tf32` of float32 by tensor
+Required are a bandwidth of memory and a table of peaks, FLOP/s by torch's name of the dtype, and `tf32` of float32 by tensor
 cores; the rest is as `Device` has it:
 
     memory_bandwidth = "3.35TB/s"
@@ -15,8 +15,7 @@ cores; the rest is as `Device` has it:
     ]
 
 A kernel is of a kind of `emu.trace.kernel_shape.Kernel`, its sizes are those of an event, and its time is that of one call.
-
-Rows of the tables that a device file may carry, in TOML: kernels that were measured, and rates of attention.
+A file may also have a table of attention rates.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -130,7 +129,7 @@ _WORDS = ("name", "source", "fitted_on", "assumed")
 
 
 def read_device(path: Path) -> Device:
-    """Return the device that a file describes; without a name in it, the file's name is used.
+    """Return the device that a TOML file describes; its name defaults to the file's name.
 
     Raises:
         InputError: There is no such file, it is no TOML, a key is unknown or missing, or a value is impossible.

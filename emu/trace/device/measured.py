@@ -1,4 +1,4 @@
-"""Kernels that were measured on a device: where a shape was measured its time counts, and the model between.
+"""Measured kernels of a device: a measured shape takes its measured time, other shapes a corrected model time.
 
 The model's time of a kernel is multiplied by what measured kernels of the same kind and dtype took in relation to their
 model's time. That ratio is interpolated in the logarithms of the sizes: each measured shape weighs by the inverse square of its
@@ -24,7 +24,7 @@ _ADD = ("all_reduce", "reduce_scatter", "reduce")  # collectives whose ranks add
 
 
 def beside(events: Events) -> Bool:
-    """Return [E] whether a collective of the rank that adds is under way: asked for before the event, waited for after it.
+    """Return [E] whether a reducing collective of the rank overlaps with each event.
 
     What only copies is left to few cores, or to none.
     """
@@ -47,7 +47,7 @@ _FLOPS = {
 
 
 class MeasuredKernel(NamedTuple):
-    """One kernel and the time that one call of it took."""
+    """A kernel with its sizes, and the measured time of one call."""
 
     kernel: Kernel
     dtype: str  # as an event names it
@@ -61,7 +61,7 @@ class MeasuredKernel(NamedTuple):
 
     @property
     def flops(self) -> float:
-        """The FLOPs that an event of it would have."""
+        """The FLOPs of one call of the kernel."""
         return float(_FLOPS[self.kernel] * self.batch * self.m * self.n * self.k)
 
     @property
@@ -97,7 +97,7 @@ class Basis(IntEnum):
 def corrections(
     measured: Sequence[MeasuredKernel], events: Events, dtype: str, model_s: Callable[[Events], F64], whose: str
 ) -> F64:
-    """Return [E] how many times as long as by the model each computation takes; 1 where nothing like it was measured.
+    """Return [E] the factor on each computation's model time, from measured kernels; 1 if none is similar.
 
     Args:
         measured: On the device.
@@ -125,7 +125,7 @@ def bases(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose:
 
 
 def check_products(measured: Sequence[MeasuredKernel], dtype: str, whose: str) -> None:
-    """Refuse to compute in a dtype of which no product was measured, where products of others were.
+    """Check that a product was measured in a dtype, if products of other dtypes were.
 
     Raises:
         InputError: the message names the nearest that was.
@@ -140,7 +140,7 @@ def _dtypes(measured: Sequence[MeasuredKernel], kernel: Kernel) -> list[str]:
 
 
 class _Near:
-    """Events of one kind and dtype, and the measured kernels that tell their times; their places are logarithms of sizes."""
+    """Events of one kind and dtype with the measured kernels like them; positions are logarithms of sizes."""
 
     def __init__(self, which: I64, rows: I64, measured: Sequence[MeasuredKernel], events: Events) -> None:
         self.which, self.rows = which, rows  # the events, and the numbers of the measured kernels
@@ -153,7 +153,7 @@ class _Near:
 
 
 def _alike(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> Iterator[_Near]:
-    """Yield events with the measured kernels like them; operators that were measured by name have rows of their own."""
+    """Yield sets of similar events with the measured kernels that correct their times."""
     ran, names = (np.array(words, dtype=str) for words in ([timed_as(name, dtype) for name in events.dtype], events.name))
     of_rows = np.array([row.name for row in measured])
     for kernel in sorted({row.kernel for row in measured}):

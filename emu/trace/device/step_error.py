@@ -1,4 +1,4 @@
-"""The error to expect of estimated steps on a device, by published runs that no fit has seen.
+"""The expected error of estimated steps on a device, from published runs that were not used in a fit.
 
 An error of a run is |ours / measured - 1|. Runs of one model have like errors, so that a model counts once, by its worst run.
 """
@@ -11,14 +11,14 @@ _OF_TEN = 9  # of ten other models, those whose runs the error shall hold for
 
 
 class RunKind(NamedTuple):
-    """The kind of a run; runs of different kinds are off by different errors."""
+    """The kind of a run (with experts or not, in FP8 or not); each kind has its own expected error."""
 
     experts: bool
     fp8: bool  # whether products are in FP8
 
     @property
     def word(self) -> str:
-        """The word for the kind in files and tables, such as `experts in FP8`."""
+        """The kind as words in files and tables, such as `experts in FP8`."""
         return ("experts" if self.experts else "dense") + " in FP8" * self.fp8
 
 
@@ -28,7 +28,7 @@ KINDS: Mapping[str, RunKind] = {
 
 
 class StepError(NamedTuple):
-    """The error to expect of estimated steps of one kind, and what it rests on."""
+    """The expected error of estimated steps of one kind, and the runs that it is based on."""
 
     kind: RunKind
     share: float  # by which ours and measured differ at most

@@ -1,4 +1,4 @@
-"""The parts of a step as a profile has them: what a rank computed, what it communicated without computing, and the rest."""
+"""The parts of a measured step: computation, exposed communication, and the rest."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from emu.units import TICKS_PER_S, TICKS_PER_US
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredParts:
-    """The parts of a step as it was measured, each the mean over the ranks that were profiled; they add up to the step."""
+    """The parts of a measured step, as means over the profiled ranks; they add up to the step."""
 
     compute_s: float
     exposed_comm_by_axis_s: Mapping[str, float]  # in collectives while nothing was computed, with waiting for other ranks

@@ -1,4 +1,4 @@
-"""The ranks that have no file: each does what a rank does that has one, in groups of the same places."""
+"""Ranks without a file: each gets the events of a rank that has one, in groups of the same shape."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ def filled_groups(
     world: int,
     apart: Collection[tuple[int, ...]],
 ) -> dict[int, tuple[int, list[RankGroup]]]:
-    """Return what each rank without a file does: the rank whose events it has, and its own groups in the order of that rank's.
+    """Return, for each rank without a file, the rank whose events it has, and its own groups in that rank's order.
 
     A group of a missing rank is one of a rank with a file that has it as a member, or that group shifted. A rank that shares a
     group is taken before others, as its members do the same.
@@ -47,7 +47,7 @@ def filled_groups(
 def _members(
     groups: Mapping[int, Sequence[RankGroup]], apart: Collection[tuple[int, ...]]
 ) -> defaultdict[int, dict[int, None]]:
-    """Return, for each rank, the ranks with a file that share a group with it of which the members do the same."""
+    """Return, for each rank, the ranks with a file that share a group whose members all do the same."""
     found: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for number, own in groups.items():
         for group in own:
@@ -57,7 +57,7 @@ def _members(
 
 
 class _KnownGroups:
-    """The groups that are known so far, by each of their ranks with the label and the size."""
+    """The groups that are known so far, by member rank, label and size."""
 
     def __init__(self, groups: Mapping[int, Sequence[RankGroup]]) -> None:
         self._of: defaultdict[tuple[int, str, int], set[RankGroup]] = defaultdict(set)
@@ -66,14 +66,14 @@ class _KnownGroups:
             self.add(own)
 
     def add(self, groups: Iterable[RankGroup]) -> None:
-        """Add groups."""
+        """Add groups to those that are known."""
         for group in (each for each in groups if each not in self._seen):
             self._seen.add(group)
             for rank in group.ranks:
                 self._of[rank, group.label, len(group.ranks)].add(group)
 
     def like(self, group: RankGroup, rank: int, donor: int, world: int) -> RankGroup | None:
-        """Return the group of a rank that is like a group of the rank `donor`; None: there is none."""
+        """Return the group of `rank` that corresponds to a group of the rank `donor`; None if there is none."""
         kind = group.label, len(group.ranks)
         of_rank = self._of.get((rank, *kind), ())
         if of_rank:

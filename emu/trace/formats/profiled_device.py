@@ -1,4 +1,4 @@
-"""A device with the kernels that a profile saw: they count before its model, which tells all that was not seen."""
+"""A device with the kernels of a profile: their measured times count first, the device's model for all others."""
 
 import re
 from collections.abc import Iterable
@@ -37,12 +37,12 @@ def profiled_device(base: Device, seen: SeenKernels, name: str) -> Device:
 
 
 def _timed(kernel: MeasuredKernel, launch_s: float) -> MeasuredKernel:
-    """Return a kernel with what launching it takes besides."""
+    """Return a kernel whose time includes its launch."""
     return kernel._replace(seconds=kernel.seconds + launch_s)
 
 
 def _is_sized(kernel: MeasuredKernel) -> bool:
-    """Return whether a kernel has the sizes and the time that a row of a device's table needs."""
+    """Return whether a kernel has the sizes and the time that a device's table needs."""
     sized = kernel.bytes if kernel.kernel == Kernel.OTHER else min(kernel.m, kernel.n, kernel.k)
     return sized > 0 and kernel.seconds > 0
 
@@ -52,7 +52,7 @@ def _place(kernel: MeasuredKernel) -> MeasuredKernel:
 
 
 def device_like(names: Iterable[str], devices: Iterable[str]) -> str:
-    """Return the name among those of known devices that the devices of a profile have in theirs, the longest; "": none.
+    """Return the longest known device name that occurs in the device names of a profile; "" if none does.
 
     A name counts where a word begins, and where its number ends: `NVIDIA GH200` is no h200.
 

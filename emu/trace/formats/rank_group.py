@@ -1,7 +1,4 @@
-"""A process group as one file names it: its ranks, and a label that tells groups of equal ranks apart.
-
-Also here: the check of such ranks, which a file may give as anything.
-"""
+"""A process group as one file names it (its ranks and a label), and checks of such ranks."""
 
 from typing import NamedTuple
 
@@ -9,19 +6,19 @@ MOST_RANKS = 2**24  # limit of the ranks of a job: a damaged number of a rank is
 
 
 class RankGroup(NamedTuple):
-    """A group of a rank; two of the ranks of a file are one group if both fields are equal."""
+    """A process group of a rank; two groups of a file are the same if ranks and label are equal."""
 
     ranks: tuple[int, ...]
     label: str  # what its file calls it; each format makes an axis of it
 
 
 def is_count(value: object, most: int) -> bool:
-    """Return whether a value of a file is a whole number of 0 or more and below `most`; true and false are none."""
+    """Return whether a value of a file is an integer from 0 to below `most`; booleans are not."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most
 
 
 def told_ranks(values: object) -> tuple[int, ...]:
-    """Return the ranks of a group that a file lists; there may be none.
+    """Return the ranks of a group that a file lists, which may be empty.
 
     Raises:
         ValueError: they are no list of different ranks.

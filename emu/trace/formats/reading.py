@@ -1,4 +1,4 @@
-"""The account of a trace that another program recorded: what was read, and the times of its steps, in the trace's meta."""
+"""The account of a trace from another program, stored in its meta: what was read, and the times of its steps."""
 
 import json
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def reading_entry(reading: Reading) -> tuple[str, str]:
 
 
 def reading_of(trace: Trace) -> Reading | None:
-    """Return what was read of a trace; None: Emu recorded or generated it itself."""
+    """Return the account of the reading of a trace; None if Emu recorded or generated the trace itself."""
     stored = dict(trace.meta).get(_KEY)
     if stored is None:
         return None

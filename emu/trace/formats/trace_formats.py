@@ -1,4 +1,4 @@
-"""The formats of traces that Emu reads and writes, beside its own: a row for each."""
+"""The formats of other programs' traces that Emu reads and writes: one row for each."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from emu.trace.trace_file import check_trace, save
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """A format of another program: which paths it may be in, and how they are read and written."""
+    """A trace format of another program: its paths, its reader and its writer."""
 
     noun: str  # what is in such a path, in words
     holds: Callable[[Path], bool]
@@ -39,12 +39,12 @@ FORMATS = (  # the first that holds a path reads it
 
 
 def format_of(path: Path) -> TraceFormat | None:
-    """Return the format that reads a path, by its name or by the files in it; None: it is none of another program."""
+    """Return the format that a path has, by its name or its files; None if it is not a foreign format."""
     return next((each for each in FORMATS if each.holds(path)), None)
 
 
 def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace | None:
-    """Return the trace of another program that a path names; None: it is none by its name.
+    """Read a trace of another program and return it; None if the path's name has no foreign format.
 
     Args:
         path: A file, or a folder with a file of each rank.
@@ -63,7 +63,7 @@ def read_foreign(path: Path, *, host_time: bool = False, fill_ranks: bool = Fals
 
 
 def output_path(given: str | os.PathLike[str]) -> Path:
-    """Return the file that a trace is written to where a path is given; a folder stands for execution traces in it.
+    """Return the file to which a trace is written; for a folder, a file of execution traces in it.
 
     Args:
         given: The name of a file; or a folder, which exists or has a slash at its end.
@@ -73,12 +73,12 @@ def output_path(given: str | os.PathLike[str]) -> Path:
 
 
 def is_by_rank(path: Path) -> bool:
-    """Return whether a file of this name stands for a file of each rank, beside which there may be others."""
+    """Return whether a file of this name stands for one file for each rank."""
     return has_ending(path, ENDING)
 
 
 def write_trace(layout: TraceLayout, path: Path) -> None:
-    """Write a trace to a file in the format that its name has; any other name gets the format of Emu.
+    """Write a trace to a file, in the format of its ending, or in Emu's own format.
 
     Args:
         layout: The trace, with what times it: formats that hold durations or messages have those of its device and choice.

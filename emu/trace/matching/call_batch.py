@@ -1,4 +1,4 @@
-"""Batches of calls: equal calls that groups of one communicator make together, lowered as one schedule on all these groups.
+"""Batches of calls: equal calls of several groups of one communicator, which are lowered together as one schedule.
 
 A call is one collective call or one message. Batches follow one another in the order in which their calls come to their
 members. G groups of the trace; M calls of K kinds, where a kind is the calls of equivalent groups: I calls of P members in each
@@ -59,7 +59,7 @@ class CallTable(NamedTuple):
 
 
 def _whens(calls: Sequence[MatchedCalls]) -> list[I64]:
-    """Return [I] for each kind, the position of its calls in one order of all kinds, by the rows of their members."""
+    """Return [I], for each kind, the position of its calls in one common order of all kinds."""
     tables = [np.ascontiguousarray(met.rows, ">u4") for met in calls]  # big-endian bytes compare like the numbers
     known = {(table.shape, table.tobytes()): table for table in tables}
     words = {key: table.view(f"V{4 * key[0][1]}").ravel().tolist() for key, table in known.items()}
@@ -69,7 +69,7 @@ def _whens(calls: Sequence[MatchedCalls]) -> list[I64]:
 
 
 def _levels(met: MatchedCalls, when: I64) -> I64:
-    """Return [I] for each message, how many messages of equal size its sender had sent or its receiver had received before."""
+    """Return [I] the number of equal-sized earlier messages of each message's sender or receiver."""
     before: defaultdict[tuple[int, int, int], int] = defaultdict(int)
     level = np.zeros(len(when), np.int64)
     for i in np.argsort(when, kind="stable").tolist():
@@ -108,7 +108,7 @@ class BatchKey(NamedTuple):
 
 
 class CallBatch(NamedTuple):
-    """Equal calls of different ranks: no rank is in two of them, but a rank may send one message and receive another."""
+    """Equal calls of different ranks; no rank is in two of them, but a rank may send one message and receive another."""
 
     what: BatchKey
     ranks: I64  # [calls, members]
@@ -117,7 +117,7 @@ class CallBatch(NamedTuple):
 
 
 def communicators(groups: Sequence[Group]) -> list[int]:
-    """Return [G] the number of each group's communicator: groups of one axis that share no rank have one communicator."""
+    """Return [G] the communicator of each group; groups of one axis that share no rank have one communicator."""
     layers: defaultdict[str, list[tuple[int, set[int]]]] = defaultdict(list)
     numbers: list[int] = []
     for group in groups:
@@ -164,7 +164,7 @@ def batches_of(
 def _key_numbers(
     met: MatchedCalls, groups: Sequence[Group], numbers: Sequence[int], choice: Choice, keys: dict[BatchKey, int]
 ) -> I64:
-    """Return [groups of the kind, asks] the number of the batch key of each call; new keys are added to `keys`."""
+    """Return [groups of the kind, specs] the number of each call's batch key; new keys are added to `keys`."""
     of_groups = [(numbers[group], groups[group]) for group in met.groups.tolist()]
     return np.array(
         [[keys.setdefault(_batch_key(ask, *of, choice), len(keys)) for ask in met.asks] for of in of_groups], np.int64
@@ -179,7 +179,7 @@ def _batch_key(ask: CallSpec, communicator: int, group: Group, choice: Choice) -
 
 
 def _batches(table: CallTable, n_groups: int) -> I64:
-    """Return [M] the number of the batch of each call; batches are numbered by when their first call comes."""
+    """Return [M] the batch number of each call; batches are numbered by their first call."""
     met = turns(table.what * n_groups + table.number)  # which all members of a collective have as often
     return Orbits.equal(table.what, np.where(table.level < 0, met, table.level)).in_order().number
 

@@ -1,4 +1,4 @@
-"""The matcher of requests: it finds which requests make one collective call, and which two make one message.
+"""The matcher of requests: it finds the requests that make one collective call, and the two ends of each message.
 
 A collective call is the n-th request of every member of a group. A message is the n-th send and the n-th receive of one queue:
 one group, sender, receiver and tag. The requests are those of the roles of a trace, or of one rank of each place of a step.
@@ -43,17 +43,17 @@ def members_of_calls(requests: RoleRequests, groups: Sequence[EquivalentGroups])
 
 
 def _collectives(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> list["_GroupCollectives"]:
-    """Return the requests for collectives on equivalent groups, of groups that have any."""
+    """Return the matched collectives of equivalent groups; groups without collectives are left out."""
     return [_GroupCollectives.of(requests, each) for each in _asking(requests, groups, messages=False)]
 
 
 def _queues(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> list["_Queues"]:
-    """Return the sends and receives on equivalent groups, of groups that have any."""
+    """Return the sends and receives of equivalent groups; groups without messages are left out."""
     return [_Queues.of(requests, each) for each in _asking(requests, groups, messages=True)]
 
 
 def _asking(requests: RoleRequests, groups: Iterable[EquivalentGroups], *, messages: bool) -> Iterator[EquivalentGroups]:
-    """Yield the groups that have messages, or collectives, each with those requesters alone that ask for any."""
+    """Yield the groups that have messages (or collectives), with only those members that ask for any."""
     asked = [{*np.flatnonzero(np.bincount(role.group[role.talks == messages])).tolist()} for role in requests.roles]
     for each in groups:
         kept = [i for i, who in enumerate(each.requesters) if not asked[who.role].isdisjoint(who.numbers)]
@@ -70,18 +70,18 @@ class _GroupCollectives(NamedTuple):
 
     @staticmethod
     def of(requests: RoleRequests, groups: EquivalentGroups) -> "_GroupCollectives":
-        """Return the requests on some groups, each of whose requesters makes some."""
+        """Return the collectives of equivalent groups, from the requests of their members."""
         known = {who[:2]: requests.of(who, messages=False) for who in groups.requesters}
         return _GroupCollectives(requests, groups, [known[who[:2]] for who in groups.requesters])
 
     def members(self) -> tuple[I64, I64]:
-        """Return the role and the event of each member of all calls, set-up too, after a check that all members agree."""
+        """Return the role and the event of each member of all calls including set-up, after a check that members agree."""
         self._check_all()
         rows = np.stack([each.row for each in self.each], axis=1)
         return np.broadcast_to([who.role for who in self.groups.requesters], rows.shape), rows
 
     def calls(self) -> MatchedCalls:
-        """Return the calls that are no set-up, with what they ask for, after a check that all members agree."""
+        """Return the calls after set-up with their specifications, after a check that all members agree."""
         self._check_all()
         kept = np.flatnonzero(~np.any([each.setup for each in self._different()], axis=0))
         given = np.any([each.n_splits[kept] > 0 for each in self._different()], axis=0)
@@ -108,7 +108,7 @@ class _GroupCollectives(NamedTuple):
         return same and places == list(range(len(self.groups.first.ranks))) and bool((np.diff(turn) > 0).all())
 
     def _instances_to_check(self, complete: bool) -> I64:
-        """Return the instances whose members do not agree; all instances, where some member is missing."""
+        """Return the call numbers whose members disagree; all numbers if a member is missing."""
         if not complete:
             return np.unique(np.concatenate([each.instance for each in self.each]))
         first, different = self.each[0], self._different()
@@ -120,7 +120,7 @@ class _GroupCollectives(NamedTuple):
         return np.asarray(first.instance[np.any(unlike, axis=0) | (~setup & np.any(sizes, axis=0))])
 
     def _check(self, instance: int) -> None:
-        """Check that all members make one collective call, and agree what it is."""
+        """Check that all members of a group make the same collective call with number `instance`."""
         found = [(each, i) for each, own in enumerate(self.each) for i in _places_of(own.instance, instance)]
         one = RequestColumns(*(np.array([getattr(self.each[a], name)[i] for a, i in found]) for name in RequestColumns._fields))
         ranks, names, who = tuple(self.groups.ranks[0, [a for a, _ in found]].tolist()), self.requests.names, self.requests.who
@@ -144,7 +144,7 @@ class _GroupCollectives(NamedTuple):
         return packed_blocks(self._call_text(int(first.name[at]), int(first.instance[at])), op, given, int(first.elements[at]))
 
     def _asks(self, first: RequestColumns, blocks: list[bytes]) -> tuple[I64, tuple[CallSpec, ...]]:
-        """Return the different specifications of calls, which all members state alike, and which of them each call has.
+        """Return the distinct specifications of calls, and which of them each call has.
 
         Args:
             first: The first member's requests, one for each call.
@@ -173,7 +173,7 @@ def _differ(values: I64) -> bool:
 
 
 class _Queues(NamedTuple):
-    """The sends and receives on the first of some equivalent groups, queue after queue; in each queue the sends come first."""
+    """The sends and receives of the first of some equivalent groups, queue by queue; in a queue, sends come first."""
 
     groups: EquivalentGroups
     who: str  # as in `RoleRequests`
@@ -194,12 +194,12 @@ class _Queues(NamedTuple):
         return _Queues(groups, asked.who, every.take(order), asker[order], ends[:, order])
 
     def members(self) -> tuple[I64, I64]:
-        """Return the role and the event of both ends of all messages, set-up too, after a check that both agree."""
+        """Return the role and the event of both ends of all messages including set-up, after a check that they agree."""
         pairs, roles = self._pairs(), np.array([who.role for who in self.groups.requesters])
         return roles[self.requester[pairs]], self.requests.row[pairs]
 
     def calls(self) -> MatchedCalls:
-        """Return the messages that are no set-up, with their sizes, after a check that both ends agree."""
+        """Return the messages after set-up with their sizes, after a check that both ends agree."""
         pairs = self._pairs()
         pairs = pairs[~self._in_setup(pairs)]
         size = self.requests.size_bytes[pairs[:, 0]]
@@ -224,13 +224,13 @@ class _Queues(NamedTuple):
         return np.asarray(self.requests.setup[pairs].any(axis=1))
 
     def _first_uneven(self, sends: Bool) -> int:
-        """Return where the first queue begins that has more sends than receives or fewer, or C."""
+        """Return the index of the first queue with unequal numbers of sends and receives; C if there is none."""
         start = np.flatnonzero((np.diff(self.ends, prepend=self.ends[:, :1] - 1) != 0).any(axis=0))
         more = np.add.reduceat(np.where(sends, 1, -1), start)
         return int(start[np.argmax(more != 0)]) if more.any() else len(sends)
 
     def _check_sizes(self, pairs: I64) -> None:
-        """Check that both ends state one size, for pairs [I, 2] of requests."""
+        """Check that both ends of each message state the same size; `pairs` [I, 2] are requests."""
         size, elements = self.requests.size_bytes[pairs], self.requests.elements[pairs]
         for i in np.flatnonzero((size[:, 0] != size[:, 1]) | (elements[:, 0] != elements[:, 1]))[:1].tolist():
             ranks = tuple(self.ends[:2, pairs[i, 0]].tolist())

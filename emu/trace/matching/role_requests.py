@@ -1,4 +1,4 @@
-"""The requests of each role of a trace, as columns, and the calls that equivalent groups make with them.
+"""The requests of each role of a trace as columns, and the calls that equivalent groups make with them.
 
 Groups are equivalent if their members play the same roles, place by place, so that all of them make the same requests. A call
 states the sizes of its blocks where its members give blocks of uneven sizes, as in an all_to_all of experts' tokens.
@@ -31,7 +31,7 @@ class Requester(NamedTuple):
 
 
 class EquivalentGroups(NamedTuple):
-    """Groups whose requesters are equal."""
+    """Groups of which the members, position by position, play the same roles."""
 
     first: Group
     numbers: I64  # [G] indexes into the trace's groups, ascending
@@ -82,7 +82,7 @@ class CallSpec(NamedTuple):
 
 
 class MatchedCalls(NamedTuple):
-    """The collective calls of equivalent groups, or their messages from member 0 to member 1; they are equal in each group."""
+    """The collective calls (or messages from member 0 to member 1) of equivalent groups, equal in each group."""
 
     groups: I64  # [G] indexes into the trace's groups
     ranks: I64  # [G, A]
@@ -114,7 +114,7 @@ class RequestColumns(NamedTuple):
         return np.asarray(self.kind != Kind.COLLECTIVE)
 
     def take(self, which: I64 | Bool | slice) -> "RequestColumns":
-        """Return those requests that `which` selects."""
+        """Return the requests that `which` selects."""
         return RequestColumns(*(c[which] for c in self))
 
 
@@ -127,7 +127,7 @@ class RoleRequests(NamedTuple):
     who: str = "ranks"  # what makes them, in error messages
 
     def of(self, requester: Requester, *, messages: bool) -> RequestColumns:
-        """Return the messages, or the collectives, that a requester asks for on its group, ordered by instance."""
+        """Return the messages, or the collectives, of a requester on its group, sorted by instance."""
         role = self.roles[requester.role]
         first, *others = requester.numbers
         here = np.isin(role.group, requester.numbers) if others else role.group == first  # which is much faster
@@ -156,7 +156,7 @@ def role_requests(roles: Sequence[Events], dtype: str) -> RoleRequests:
 
 
 def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColumns:
-    """Return the requests of one role; `number` has the numbers given to words so far, and gets those of new ones."""
+    """Return the requests of one role as columns; `number` maps words to numbers and gets the new ones."""
     at = np.flatnonzero(~computes(events))
     rows = at.tolist()
     words = (events.name, events.dtype)
@@ -177,7 +177,7 @@ def _numbered(words: Sequence[str], number: dict[str, int]) -> I64:
 
 
 def check_sizes(what: str, size_bytes: I64, elements: I64) -> None:
-    """Check that all members [P] of a call, which `what` names, state the bytes and the elements that the first states.
+    """Check that all members [P] of the call `what` state the same bytes and elements.
 
     Raises:
         InputError: the sizes differ.

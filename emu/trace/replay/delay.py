@@ -1,4 +1,4 @@
-"""Collectives as delays: a collective that shares no link and that its members enter together is one delay of each group.
+"""Collectives as delays: a collective without shared links, entered by all members at one time, becomes one delay.
 
 The delay is as long as the collective takes when nothing else runs. The timeline that follows is then checked: if the
 conditions did not hold, the collective becomes messages.
@@ -25,7 +25,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Delay:
-    """A collective that all members of a group leave at one time, if they enter it at one time."""
+    """A collective that takes a fixed time, because all members enter and leave it at one time."""
 
     piece: LoweredSchedule
     alone: Timeline  # the timeline of all groups when they enter at 0 and nothing else runs
@@ -57,7 +57,7 @@ class Delay:
 
 
 def members_of(piece: LoweredSchedule) -> I64:
-    """Return [groups, ranks] the participant of a lowered schedule that each rank is; the others are helpers."""
+    """Return [groups, ranks] the participant number of each rank in a lowered schedule; the others are helpers."""
     return np.arange(piece.alike.size).reshape(-1, piece.schedule.n_participants)[:, : piece.schedule.n_ranks]
 
 
@@ -82,7 +82,7 @@ def _begins(piece: LoweredSchedule, alone: Timeline) -> I64:
 
 
 def delays_of(pieces: Mapping[K, LoweredSchedule], collectives: Iterable[K]) -> dict[K, Delay]:
-    """Return the delays of those collectives that share no link with the messages of other groups.
+    """Return the delays of the collectives that share no link with messages of other groups.
 
     Args:
         pieces: All lowered schedules of the graph, by any key.
@@ -104,7 +104,7 @@ def delays_of(pieces: Mapping[K, LoweredSchedule], collectives: Iterable[K]) -> 
 
 
 def _crossings_of(piece: LoweredSchedule, groups: dict[bytes, int]) -> I64:
-    """Return [2, any] links, and the number of each group that crosses them; new groups are added to `groups`."""
+    """Return [2, any] links and the number of the group that crosses each; new groups are added to `groups`."""
     size = piece.schedule.n_participants
     number = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in piece.laid.nodes], np.int64)
     task = np.repeat(np.arange(piece.graph.n_tasks), np.diff(piece.graph.hop_start))
@@ -118,7 +118,7 @@ def _shares_link(crossing: I64, least: I64, most: I64) -> bool:
 
 
 class Entries(NamedTuple):
-    """The moments at which members enter calls that all members enter by one task."""
+    """The times at which members enter calls that all members enter by one task."""
 
     event: I64  # [Q] index among the events of all ranks
     number: I64  # [W] the index among the Q entries that waits
@@ -146,7 +146,7 @@ class Entries(NamedTuple):
 
 
 def staggered_instances(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
-    """Return the instances that some member could have entered before another; the columns are those of a `ReplayGraph`."""
+    """Return the instances that some member entered before another; the columns are those of a `ReplayGraph`."""
     apart = entries.entry_times(timeline) < timeline.start_fs[begins[entries.event]]
     return set(instance[entries.event[apart]].tolist())
 
@@ -187,7 +187,7 @@ def _connected_links(delays: Iterable[Delay], n_links: int) -> tuple[I64, Bool]:
 
 
 def _crossings(graph: Graph, timeline: Timeline, where: I64, crossed: Bool) -> I64:
-    """Return [4, any] when messages are on links that delays cross: the four arguments of `_exclusive`.
+    """Return [4, any] the link, the times and the group of each message on links that delays cross.
 
     Each message has a column for each such link. Its place is the link's number in `where`, and it may overlap other messages.
 

@@ -1,4 +1,4 @@
-"""The builder of one graph from the events of ranks; a call becomes the messages of a schedule, a delay, or a shared body.
+"""The builder of a graph from events of ranks; a call becomes messages, a delay, or a body.
 
 X events, W tasks of events: one each, or one for each rank that an event stands for.
 """
@@ -12,7 +12,7 @@ from emu.trace.replay.delay import Delay, members_of
 
 
 class EventBuilder(Builder):
-    """A graph that grows by events. If two events have several tasks, each waits for its own; else each waits for all.
+    """The builder of a graph, event by event; events with several tasks each wait task by task for one another.
 
     Args:
         capacity_Bps: The capacity of each link.
@@ -47,14 +47,14 @@ class EventBuilder(Builder):
         return first
 
     def hold(self, delay: Delay, at: I64) -> int:
-        """Add a call as a delay, of which `at` says which of the W each member enters and leaves; return a task of it."""
+        """Add a call as a delay, and return one of its tasks; `at` has the task of each member's event."""
         begins, ends = delay.add(self)
         of_group = delay.number[members_of(delay.piece).ravel()]
         self.begins[at], self.ends[at] = begins[of_group], ends[of_group]
         return int(ends[0])
 
     def follow(self, event: I64, waited: I64, until: I64) -> tuple[I64, I64]:
-        """Let events wait for others; return the events that wait, and the task that each waits for, both [any].
+        """Add waits between events; return the events that wait, and the task that each waits for, both [any].
 
         Args:
             event: [any] events.

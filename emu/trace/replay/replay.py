@@ -1,6 +1,6 @@
-"""A trace on a fabric: one graph with every rank's computations and every group's collectives.
+"""Replay: a trace on a fabric as one graph, with every rank's computations and every group's collectives.
 
-The graph gets few tasks where a timeline proves that this changes nothing: a collective is then one delay.
+If a timeline proves that it changes nothing, a collective becomes one delay, which saves tasks.
 R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
 """
 
@@ -48,7 +48,7 @@ class SizeError(InputError):
 
 
 class Service(NamedTuple):
-    """A request of a replay, the bytes with which it was timed, and the algorithm that served it."""
+    """A request of a replay with the bytes with which it was timed and the algorithm that served it."""
 
     request: Request
     size_bytes: int
@@ -63,7 +63,7 @@ def services_of(asked: Iterable[tuple[BatchKey, Request]]) -> tuple[Service, ...
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ReplayGraph:
-    """A trace as a graph, and the tasks of each event in it; the origin of a task is the row of the owner's role.
+    """A trace as a graph, with the tasks of each event; a task's origin is the row of its event.
 
     I instances: one collective on some groups, or one message between each of some pairs of ranks.
     """
@@ -174,7 +174,7 @@ class TraceLayout:
         return [self.first_event[batch.ranks] + batch.rows for batch in self.batches]
 
     def domain(self) -> Domain | None:
-        """Return the ranks that stand for all, one of each orbit, or None.
+        """Return the domain of the trace's symmetries, or None if no rank represents another.
 
         Ranks of one orbit play one role at one speed, and their groups have equal communicators.
         """
@@ -194,7 +194,7 @@ class TraceLayout:
         return {laid: delay_entries(lower_placed(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
 
     def delays(self, pieces: Mapping[PlacedSchedule, LoweredSchedule], worth: int) -> dict[int, Delay]:
-        """Return the delays that may stand for batches, by batch number; no delay if they save fewer tasks than `worth`."""
+        """Return delays that can replace batches, by batch number; none if they save fewer than `worth` tasks."""
         if self.topology.circuits is not None:
             return {}
         together = {laid for batch, laid in zip(self.batches, self.laid, strict=True) if batch.what.served is not None}
@@ -209,7 +209,7 @@ class TraceLayout:
         pieces: Mapping[PlacedSchedule, LoweredSchedule] | None = None,
         delays: Mapping[int, Delay] = MappingProxyType({}),
     ) -> ReplayGraph:
-        """Return the graph of the whole trace, with the tasks of the ranks that stand for all.
+        """Return the graph of the whole trace, with tasks only for the ranks that represent all.
 
         Args:
             domain: The ranks that stand for all; None: every rank has its own tasks.
@@ -236,7 +236,7 @@ class TraceLayout:
         delays: Mapping[int, Delay],
         order: TurnOrder | None = None,
     ) -> ReplayGraph:
-        """Return the graph of `build_graph`; it has turns of optical switches if their order is given."""
+        """Return the graph of `build_graph`, with turns of optical switches if their order is given."""
         ranks, of_links = self._orbits(domain)
         self._check_size(domain, ranks, delays)
         builder = EventBuilder(self._capacity(of_links), np.arange(self.first_event[-1] + 1))
@@ -254,7 +254,7 @@ class TraceLayout:
         )  # fmt: skip
 
     def _orbits(self, domain: Domain | None) -> tuple[Orbits, Orbits]:
-        """Return the orbits of ranks, and of links, in a domain; without one each stands for itself."""
+        """Return the orbits of ranks and of links in a domain; without a domain, each is its own orbit."""
         if domain is None:
             return Orbits.each(self.trace.n_ranks), Orbits.each(len(self.topology.links))
         return Orbits.equal(domain.nodes.number[self.placement]), domain.links
@@ -288,7 +288,7 @@ class TraceLayout:
             )
 
     def _compute(self, builder: EventBuilder, ranks: Orbits) -> None:
-        """Add the computations of the ranks that stand for all; those of the other ranks are the same tasks."""
+        """Add the computations of the representing ranks; other ranks share these tasks."""
         timed = [np.flatnonzero(computes(e) & (e.step > 0)) for e in self.trace.events]
         taken = [self.device.ticks(e, self.dtype)[rows] for e, rows in zip(self.trace.events, timed, strict=True)]
         roles, tasks = self.trace.role_of_rank.tolist(), []
@@ -303,7 +303,7 @@ class TraceLayout:
     def _add_calls(
         self, builder: EventBuilder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
     ) -> Iterator[tuple[LoweredSchedule | Delay, int]]:
-        """Add the calls of each batch; yield the messages, or the delay, that they became, and the first task of these."""
+        """Add the calls of each batch, and yield its messages or its delay, with the number of the first task."""
         for number, (batch, laid, events) in enumerate(zip(self.batches, self.laid, self._asked, strict=True)):
             if number in delays:
                 yield delays[number], builder.hold(delays[number], events.ravel())
@@ -312,7 +312,7 @@ class TraceLayout:
                 yield pieces[laid], int(first)
 
     def _wait(self, builder: EventBuilder, ranks: Orbits, delays: Iterable[int], instance: I32) -> Entries:
-        """Add the waits of the ranks that stand for all; return how they enter delays; `instance` is as in a `ReplayGraph`."""
+        """Add the waits of the representing ranks, and return how they enter delays."""
         edges = [order_of(e) for e in self.trace.events]
         by_delay, own, waits = np.isin(instance, list(delays)), [np.empty(0, np.int64)], []
         for rank in ranks.first.tolist():
@@ -324,7 +324,7 @@ class TraceLayout:
 
 
 def lay_request(what: BatchKey, topology: Topology, nodes: I64, *, turns: bool = True) -> PlacedSchedule:
-    """Return the placed schedule of a request on all the groups that make it at once.
+    """Return the placed schedule of a request on all the groups that make it at one time.
 
     Args:
         what: The batch key of the request.
@@ -350,7 +350,7 @@ def lay_request(what: BatchKey, topology: Topology, nodes: I64, *, turns: bool =
 
 
 def _keeps_kinds(kind_at: I64, node: I64) -> bool:
-    """Return True if a permutation of nodes brings each rank to a rank of its kind."""
+    """Return whether a permutation of nodes maps each rank to a rank of the same kind."""
     return bool(np.array_equal(kind_at[node], kind_at))
 
 
@@ -359,7 +359,7 @@ _TRIES = 3  # attempts with delays, before every collective becomes messages
 
 
 def brief_replay(layout: TraceLayout, worth: int = WORTH) -> tuple[ReplayGraph, Timeline]:
-    """Return the graph of a trace and its timeline; every event has the time that it has when all messages are in the graph.
+    """Return a graph of the trace with few tasks, and its timeline, which equals that of the full graph.
 
     Args:
         layout: The trace on its fabric.

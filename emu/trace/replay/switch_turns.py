@@ -1,4 +1,4 @@
-"""Turns of optical switches in a replay: a switch stays as one request leaves it, and turns if the next needs another state.
+"""Turns of optical switches in a replay: a switch keeps its state, and turns if the next request needs another.
 
 The requests of a trace take turns on a switch in the order in which all their members have entered them, as a replay without
 turns has it. Where a member goes on before others have come, as after a broadcast, that order can let a rank wait for itself.
@@ -28,7 +28,7 @@ class TurnOrder(NamedTuple):
 def add_turns(
     builder: EventBuilder, topology: Topology, laid: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder | None
 ) -> None:
-    """Add the turns of all switches: each waits for the messages before it, and holds back the messages after it; or none.
+    """Add the turns of all switches, each after the messages before it and before the messages after it.
 
     Args:
         builder: The graph with all messages.
@@ -51,7 +51,7 @@ def add_turns(
 
 
 def _turns(circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder) -> SwitchTurns:
-    """Return the turns between the messages of all batches; the arguments are those of `add_turns`."""
+    """Return the turns between the messages of all batches; see `add_turns` for the arguments."""
     needed = {each: _needs(circuits, each) for each in dict.fromkeys(laid)}
     place = np.empty(len(laid), np.int64)
     place[np.argsort(order.met_fs, kind="stable")] = np.arange(len(laid))
@@ -73,7 +73,7 @@ def _turns(circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, orde
 
 
 def _needs(circuits: Circuits, laid: PlacedSchedule) -> tuple[I64, I64]:
-    """Return [M, Q] the switches that the messages of a request need, -1 for none, and [M, Q] their states.
+    """Return [M, Q] the switches that the messages of a request need (-1: none), and [M, Q] the states of these.
 
     Raises:
         TornError: Messages of one round need one switch in two states.

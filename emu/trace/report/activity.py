@@ -1,12 +1,8 @@
-"""The activity of a rank at every moment; and while it waits for another rank, the activity of that one.
+"""The activity of a rank at every moment, and the load of links during a step.
 
-If it waits for a rank of another stage of its pipeline, that is bubble. If it waits for a rank of its own stage, the other's
-activity counts: if the other computes, it straggles; if it communicates, both stand still for that; if it waits itself, the
-one that it waits for counts.
-
-The share of a step in which links are busy.
-
-L links of the topology, V tasks.
+While a rank waits for another rank, the other's activity counts. If that rank is of another stage of the pipeline, the time is
+bubble. If it is of the same stage and computes, it straggles; if it communicates, both wait for that; if it waits itself, the
+rank that it waits for counts. L links of the topology, V tasks.
 """
 
 from collections import Counter, defaultdict
@@ -28,7 +24,7 @@ from emu.units import seconds
 
 @dataclass(frozen=True, slots=True)
 class BusyLink:
-    """A link, and the share of a step that it needs at full rate for what it carries."""
+    """A link, and the share of a step for which it is busy at full rate."""
 
     link: int
     src: str
@@ -37,14 +33,14 @@ class BusyLink:
 
 
 def busiest(shares: F64, topology: Topology, most: int = 3) -> tuple[BusyLink, ...]:
-    """Return the links of the largest shares [L], of equal ones the first; links that carry nothing are left out."""
+    """Return the links with the largest shares [L], at most `most`; idle links are left out."""
     order = np.lexsort((np.arange(len(shares)), -shares.round(9)))[:most]  # a share is a sum: its last digits are chance
     ends = [(topology.call(int(topology.links.src[i])), topology.call(int(topology.links.dst[i]))) for i in order]
     return tuple(BusyLink(int(i), *names, float(shares[i])) for i, names in zip(order, ends, strict=True) if shares[i] > 0)
 
 
 def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_fs: int) -> F64:
-    """Return [L] the share of a time window that each link would need, at full rate, for the bytes that it carries in it.
+    """Return [L] the share of a time window for which each link is busy at full rate.
 
     A message that is under way at the beginning or the end counts by the part of its own time that lies within.
     """
@@ -70,7 +66,7 @@ def _carried(graph: Graph, part: F64) -> F64:
 
 
 def _parts(start: I64, left: I64, low: int, high: int) -> F64:
-    """Return [V] the part, 0 to 1, of each message's own time that lies between two ticks.
+    """Return [V] the share (0 to 1) of each message's duration that lies within a time window.
 
     Args:
         start: [V] the tick at which each begins.
@@ -83,7 +79,7 @@ def _parts(start: I64, left: I64, low: int, high: int) -> F64:
 
 
 def _parts_of(delay: Delay, began: I64, low: int, high: int) -> F64:
-    """Return [V] the part of each task of a delay between two ticks, over all the times [times, O] that the delay began."""
+    """Return [V] the part of each task of a delay within a time window, summed over all starts of the delay."""
     ended, alone, number = began + delay.length_fs, delay.alone, delay.message_number
     whole = (began >= low) & (ended <= high)
     some = (began < high) & (ended > low) & ~whole
@@ -98,7 +94,7 @@ _MOST = 64  # limit of the ranks of a chain in which each waits for the next
 
 
 class Activity(NamedTuple):
-    """The activity of one rank: if it computes at a moment, that counts; else its communication; else its waits."""
+    """The activity of one rank over time: computation first, else communication, else waiting."""
 
     busy: Spans  # in which it computes, one span after another
     talks: Spans  # in which it stands still for requests to which all members have come
@@ -108,7 +104,7 @@ class Activity(NamedTuple):
 
     @staticmethod
     def of(busy: Spans, asked: RequestTimes) -> "Activity":
-        """Return the activity of a rank; of several requests, the one for which it stands still first counts."""
+        """Return the activity of a rank; of several requests, the one that it waits for first counts."""
         talks = Spans(np.maximum(asked.met, asked.since), asked.left)
         waits = Spans(np.maximum(asked.came, asked.since), asked.met)
         (talks, of_talk), (waits, of_wait) = _in_turn(talks, asked.met), _in_turn(waits, asked.came)
@@ -116,7 +112,7 @@ class Activity(NamedTuple):
 
 
 def _in_turn(spans: Spans, came: I64) -> tuple[Spans, I64]:
-    """Return spans without their overlap with earlier ones, and the number of each that is left, sorted by start.
+    """Return spans without their overlaps with earlier ones, sorted by start, and the number of each.
 
     Args:
         spans: The spans. Of two that overlap, the one that starts first keeps the common time.

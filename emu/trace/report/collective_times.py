@@ -1,10 +1,9 @@
-"""The collectives of a step that was profiled: their times as they were measured, and on a virtual fabric.
+"""The collectives of a profiled step: their measured times, and their times on a virtual fabric.
 
 A rank stays in a collective from when it comes to it until it may leave it: of a GPU that is the time of NCCL's kernel. The
 member that came last stays for the shortest time, which is the time of the communication; the others wait for it besides. All
-members leave at nearly the same time, so that stays that differ tell by how much their starts differ, though each host has a
-clock of its own. A straggler lets starts differ, and changes no time of communication.
-
+members leave at nearly the same time, so that the differences of their stays give the differences of their starts, though each
+host has a clock of its own. A straggler lets starts differ, and changes no time of communication.
 X events of all ranks, M calls.
 """
 
@@ -32,7 +31,7 @@ class CallTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTimes:
-    """The calls of a step that are equal but for their groups: one operation of one size on groups of one axis."""
+    """Equal calls of a step, except for their groups: one operation of one size on groups of one axis."""
 
     operation: str
     axis: str
@@ -67,7 +66,7 @@ class _Members(NamedTuple):
 
 
 def collective_times(trace: Trace, replayed: ReplayGraph, timeline: Timeline, step: int) -> tuple[CollectiveTimes, ...]:
-    """Return the measured and the virtual times of each kind of call in a step, those that take longest first.
+    """Return the measured and virtual times of each kind of call in a step, longest first.
 
     Args:
         trace: The trace of a profile.
@@ -109,7 +108,7 @@ def _members(trace: Trace, replayed: ReplayGraph, timeline: Timeline, step: int)
 
 
 def _key(trace: Trace, rank: int, row: int) -> _Key:
-    """Return what equal calls have in common, of a request of a rank; both ends of a message are called `send`."""
+    """Return the key of a request that equal calls share; both ends of a message are called `send`."""
     events = trace.events_of(rank)
     group = trace.groups[trace.group_of[rank][int(events.group[row])]]
     operation = {"recv": "send"}.get(events.name[row], events.name[row])

@@ -1,4 +1,4 @@
-"""The share of a step's computation that rests on measured kernels, and the share that rests on a model of the device."""
+"""The share of a step's computing time that is based on measured kernels, and on the device's model."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from emu.trace.trace import Kind, Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeBasis:
-    """The shares of the compute time of a step, over all ranks, by what the times of kernels rest on; they add up to 1."""
+    """The shares of a step's computing time, over all ranks, by the source of the kernel times; they add up to 1."""
 
     measured: float  # kernels of which the very shape was measured
     near: float  # kernels of the device's model, corrected by measured kernels of other sizes
@@ -20,7 +20,7 @@ class ComputeBasis:
 
 
 def compute_basis(trace: Trace, device: Device, dtype: str, step: int, standing: I64) -> ComputeBasis | None:
-    """Return what the compute time of a step rests on; None: no kernel was measured, or the step computes nothing.
+    """Return the sources of a step's computing time; None if no kernel was measured, or nothing is computed.
 
     Args:
         trace: The trace.

@@ -1,4 +1,4 @@
-"""The critical path of a step: at each moment, the one task that all later ones waited for.
+"""The critical path of a step: the chain of tasks, each of which released the next, that decides the step's time.
 
 The path is walked from the end of the step back to its beginning: from a task to the one that released it, and so on. V tasks.
 """
@@ -32,7 +32,7 @@ class PathKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathPart:
-    """The time of the path in all its moments of one kind."""
+    """The part of the critical path that one kind of activity takes."""
 
     what: str
     axis: str | None
@@ -42,7 +42,7 @@ class PathPart:
 
 
 def critical_path(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> tuple[PathPart, ...]:
-    """Return the parts of the critical path of the reported step, which add up to its time; the longest comes first."""
+    """Return the parts of the critical path of the reported step, longest first; they add up to the step's time."""
     spent = critical_path_fs(trace, replayed, timeline, told)
     longest = sorted(spent.items(), key=lambda part: (-part[1], *map(str, part[0])))
     return tuple(PathPart(*what, seconds(ticks)) for what, ticks in longest)
@@ -65,7 +65,7 @@ def critical_path_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, to
 
 
 def _ranks(replayed: ReplayGraph) -> I64:
-    """Return [V] the first rank that a task belongs to: the one that computes or sends, enters or leaves; -1: none."""
+    """Return [V] the first rank that each task belongs to; -1 if it belongs to none."""
     rank_of = np.repeat(np.arange(len(replayed.first_event) - 1), np.diff(replayed.first_event))
     ranks = replayed.graph.owner.astype(np.int64)
     for tasks in (replayed.begins, replayed.ends):
@@ -107,7 +107,7 @@ class _Walk:
         self.spent[PathKind(NOTHING, None, None, None)] += until - self.began_fs
 
     def _through(self, task: int, rank: int, until: int) -> tuple[tuple[int, int] | None, int]:
-        """Walk back through one computation, or through the tasks of one call, and add the time to that of its kind.
+        """Walk back through one computation or one call, and add its time to that of its kind.
 
         Args:
             task: The last task of this part of the path.
@@ -134,7 +134,7 @@ class _Walk:
         return bisect_right(self.firsts, task) - 1
 
     def _released_by(self, task: int, rank: int) -> int | None:
-        """Return the task that released another: of its rank if possible, else the first of several."""
+        """Return the task that released another task: of the same rank if possible, else the first of several."""
         start, left, ended, pred_start, pred, pred_left, ranks = self.columns
         found: tuple[bool, int] | None = None
         for at in range(pred_start[task], pred_start[task + 1]):
@@ -157,9 +157,9 @@ class _Walk:
         return PathKind(events.name[row], axis, self.stages.get(left_by), self._late(task, instance, left_by))
 
     def _own(self, task: int, rank: int) -> PathKind:
-        """Return the kind of a task that is no communication.
+        """Return the kind of a task that is not communication.
 
-        A computation, or work of the host, as a mark of a profile says.
+        It is computation, or work of the host that a mark of a profile names.
         """
         if rank not in self.computing:
             self.computing[rank] = PathKind(COMPUTATION, None, self.stages.get(rank), None)
@@ -167,7 +167,7 @@ class _Walk:
         return self.computing[rank]._replace(what=HOST) if marked else self.computing[rank]
 
     def _late(self, entry: int, instance: int, left_by: int) -> int | None:
-        """Return the rank that entered a collective with the task `entry`, if that was after the rank by which the path leaves.
+        """Return the rank that entered a collective last, with task `entry`; None if it is the rank of the path itself.
 
         Args:
             entry: The task.

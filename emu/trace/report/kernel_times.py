@@ -1,4 +1,4 @@
-"""The kernels of a profiled step on another device: what each took as it was measured, and what that device takes for it."""
+"""The kernels of a profiled step on another device: the measured time of each, and the time on that device."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,12 +43,12 @@ class KernelTimes:
 
     @property
     def total_s(self) -> float:
-        """Seconds of all such kernels of the step, as they are timed on the device."""
+        """The seconds of all such kernels in the step, as they are timed on the device."""
         return self.times * (self.measured_s if self.device_s is None else self.device_s)
 
 
 def kernel_times(trace: Trace, device: Device, dtype: str, step: int) -> tuple[KernelTimes, ...]:
-    """Return the kernels of a step of a profile, those that take longest in all first.
+    """Return the kernels of a step of a profile, sorted by their total time, longest first.
 
     Args:
         trace: The trace of a profile.

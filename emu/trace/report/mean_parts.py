@@ -1,6 +1,6 @@
 """The parts of a step as means over all ranks, by which steps on several fabrics are compared.
 
-A report tells the parts of the rank that ended last. On another fabric that is another rank, which has other work.
+A report has the parts of the rank that ended last. On another fabric that is another rank, which has other work.
 N ranks of the trace.
 """
 
@@ -62,7 +62,7 @@ def mean_parts(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: St
 
 
 def _weights(replayed: ReplayGraph, standing: I64) -> Counter[int]:
-    """Return the number of ranks of the run that are counted for each rank; ranks with the same tasks are computed once."""
+    """Return the weight of each computed rank: the number of ranks that have the same tasks."""
     first_of, found = dict[tuple[bytes, bytes], int](), Counter[int]()
     for rank, weight in enumerate(standing.tolist()):
         own = slice(*replayed.first_event[rank : rank + 2].tolist())

@@ -1,9 +1,9 @@
-"""The time of a training step, and where it went, on the rank that ended last.
+"""The time of a training step and its parts, on the rank that ended last.
 
 An instant of a step is computation, else exposed communication, else idle. Communication is exposed where the rank stands still
 for a request to which all members have come. Where one has not, it is idle: it waits for a rank of another stage of its
-pipeline (bubble), or of its own (straggling). The stage of a rank and the time of its optimizer are told too. N ranks of the
-trace.
+pipeline (bubble), or of its own (straggling). The report also has the stage of the rank and the time of its optimizer. N ranks
+of the trace.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ def stages_of(trace: Trace) -> dict[int, int]:
 
 
 def optimizer_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, rank: int, step: int) -> int | None:
-    """Return the ticks of a rank's computation in a step after the mark of an optimizer; None: there is no such mark."""
+    """Return the ticks of a rank's computation after the optimizer's mark in a step; None if there is no such mark."""
     events, first = trace.events_of(rank), replayed.first_event[rank]
     marks = np.flatnonzero((events.kind == Kind.MARK) & (events.step == step))
     begun = [row for row in marks.tolist() if events.name[row] == UPDATE]
@@ -47,7 +47,7 @@ def optimizer_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, rank: 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepReport:
-    """The parts of a step in ticks; seconds are derived. The parts are those of `step` and of `rank`.
+    """The parts of a step in ticks, for one step and one rank; seconds are derived.
 
     A step begins when the last rank has ended the one before. Work of another rank on it until then is in no part, so the
     computation in the step differs between fabrics; the computation of the step does not, unless streams run side by side for
@@ -92,7 +92,7 @@ class StepReport:
 
     @property
     def exposed_comm_by_axis_s(self) -> dict[str, float]:
-        """Seconds of exposed communication by the axis of the group; of several, the one that all came to first counts."""
+        """The seconds of exposed communication, by the axis of the group."""
         return {axis: seconds(t) for axis, t in self.exposed_comm_by_axis_fs.items()}
 
     @property
@@ -101,7 +101,7 @@ class StepReport:
         return self.step_time_fs - self.compute_fs - self.exposed_comm_fs
 
     def figures(self) -> dict[str, Any]:
-        """Return the step, the rank, and all parts in seconds, by the names that a `Step` gives them."""
+        """Return the step, the rank and all parts in seconds, by the field names of a `Step`."""
         parts = {f"{name}_s": seconds(getattr(self, f"{name}_fs")) for name in _PARTS}
         return {
             **parts,
@@ -118,7 +118,7 @@ class StepReport:
 
 
 def report(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> StepReport:
-    """Return where the time of the step that the run is about went.
+    """Return the parts of the step that represents the run.
 
     Args:
         trace: The trace.
@@ -216,7 +216,7 @@ def step_ends(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
 
 
 def computing(trace: Trace, replayed: ReplayGraph, timeline: Timeline, rank: int, step: int | None = None) -> Spans:
-    """Return the spans in which a rank computes (for a step, if one is given); streams that run side by side count as one."""
+    """Return the time spans in which a rank computes, in all steps or in one; parallel streams are merged."""
     task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
     events = trace.events_of(rank)
     rows = np.flatnonzero((events.kind == Kind.COMPUTE) & (task >= 0) & ((events.step == step) if step else True))

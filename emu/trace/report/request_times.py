@@ -1,8 +1,8 @@
-"""The requests of ranks: when all members had come to each, and from when a rank stands still for it.
+"""The requests of ranks: when all members had arrived at each, and from when a rank stands still for it.
 
-X events of all ranks, M calls; C requests of a rank, E its events. A member comes to a request when its program, its stream
+X events of all ranks, M calls; C requests of a rank, E its events. A member arrives at a request when its program, its stream
 and the requests before it in its queue let it enter. The members of a collective, or both ends of a message, have met when the
-last of them has come: until then a rank waits for a rank, and only the time after that is communication.
+last of them has arrived: until then a rank waits for a rank, and only the time after that is communication.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Arrivals(NamedTuple):
 
     @staticmethod
     def of(replayed: ReplayGraph, timeline: Timeline) -> "Arrivals":
-        """Return the arrivals at all requests of a trace, by its graph on a fabric and the times of its tasks."""
+        """Return the arrival times at all requests of a trace, from its graph and timeline."""
         came = np.asarray(timeline.start_fs[replayed.begins])
         came[replayed.entries.event] = replayed.entries.entry_times(timeline)
         asked = np.flatnonzero(replayed.call >= 0)
@@ -67,7 +67,7 @@ def requests_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming:
 
 
 def talking(replayed: ReplayGraph, timeline: Timeline, coming: Arrivals, events: I64) -> Spans:
-    """Return the spans, for requests of one rank, from when all members had come to when the rank may leave."""
+    """Return, for requests of one rank, the spans from the last member's arrival until the rank may leave."""
     left = timeline.end_fs[replayed.ends[events]]
     return Spans(_met(replayed, coming, events, left)[0], left)
 
@@ -104,9 +104,9 @@ def _last(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
 
 
 def _since(events: Events, ends: I32, timeline: Timeline) -> I64:
-    """Return [E] the end of the computation before the first one that waits for each event, or of the last one of its step.
+    """Return [E] the tick since which a rank could stand still for each event.
 
-    Until then the rank stands still, if it does, for something else.
+    It is the end of the computation before the first one that waits for the event, or of the last computation of its step.
     """
     ended, asks = np.where(ends >= 0, timeline.end_fs[ends], 0), ~computes(events)
     since = _last_of_step(events, ended)
@@ -120,7 +120,7 @@ def _since(events: Events, ends: I32, timeline: Timeline) -> I64:
 
 
 def _last_of_step(events: Events, ended: I64) -> I64:
-    """Return [E] when the last computation of the step that each event is of ended; 0 of a step that computes nothing."""
+    """Return [E] the end of the last computation in the step of each event; 0 if the step computes nothing."""
     last, computed = np.zeros(int(events.step.max(initial=0)) + 1, np.int64), events.kind == Kind.COMPUTE
     np.maximum.at(last, events.step[computed], ended[computed])
     return last[events.step]
@@ -128,7 +128,7 @@ def _last_of_step(events: Events, ended: I64) -> I64:
 
 @compiled
 def _pass_on(event: I64, waited: I64, asks: Bool, since: I64_OUT) -> None:
-    """Give each awaited request the least value of the requests that wait for it; the latest of these come first."""
+    """Give each awaited request the lowest value of the requests that wait for it."""
     for i in range(len(event)):
         if asks[waited[i]] and since[event[i]] < since[waited[i]]:
             since[waited[i]] = since[event[i]]

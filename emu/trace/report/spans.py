@@ -1,4 +1,4 @@
-"""Spans of time, of one rank or of anything else that works at times."""
+"""Time spans as two columns of ticks, and operations on them."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class Spans(NamedTuple):
 
     @property
     def ticks(self) -> int:
-        """The ticks of all spans together."""
+        """The total number of ticks of all spans."""
         return int((self.end - self.start).sum())
 
     def within(self, low: int, high: int) -> "Spans":
@@ -27,18 +27,18 @@ class Spans(NamedTuple):
         return Spans(self.start[which], self.end[which])
 
     def holding(self, moments: I64) -> I64:
-        """Return the number of the span, one after another, that each moment lies in; -1: it lies in none."""
+        """Return the number of the span that contains each moment; -1 if none does."""
         at = np.searchsorted(self.start, moments, side="right") - 1
         return np.where((at >= 0) & (np.append(self.end, 0)[at] > moments), at, -1)
 
 
 def joined(*several: Spans) -> Spans:
-    """Return all spans, one after another."""
+    """Return several sets of spans concatenated."""
     return Spans(*(np.concatenate(c) for c in zip(*several, strict=True)))
 
 
 def merged(start: I64, end: I64, gap: int = 0) -> Spans:
-    """Return spans sorted by start with those made one that touch, or are at most `gap` ticks apart."""
+    """Return spans sorted by start, merged if they touch or are at most `gap` ticks apart."""
     covered = np.maximum.accumulate(end)
     new = np.concatenate(([True], start[1:] > covered[:-1] + gap))[: len(start)]
     last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)[: len(start)]
@@ -46,6 +46,6 @@ def merged(start: I64, end: I64, gap: int = 0) -> Spans:
 
 
 def covered(*several: Spans, gap: int = 0) -> Spans:
-    """Return the spans in which at least one of the given spans lies, one after another; `gap` as in `merged`."""
+    """Return the union of several sets of spans; `gap` is as in `merged`."""
     spans = joined(*several)
     return merged(*spans.take(np.argsort(spans.start, kind="stable")), gap)

@@ -157,7 +157,7 @@ def _load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -
 
 
 def imported_algorithms() -> list[Algorithm] | None:
-    """Return the algorithms of the files that `--import` gave; None where no file was given."""
+    """Return the algorithms from the files given by `--import`; None if no file was given."""
     found: tuple[object, ...] | None = click.get_current_context().meta.get(_IMPORTED)
     return None if found is None else [thing for thing in found if isinstance(thing, Algorithm)]
 
@@ -201,11 +201,11 @@ replay_options = options(topology_option, _replay_device_option, dtype_option, a
 
 
 def worker_options(asked: QuestionOptions) -> Callable[[F], F]:
-    """Return a decorator that adds the options which say which processes do the jobs."""
+    """Return a decorator that adds the options for the processes that do jobs."""
     return options(workers_option, asked("ray_address", metavar="HOST:PORT"))
 
 
 def cluster_options(asked: QuestionOptions) -> Callable[[F], F]:
-    """Return a decorator that adds the options which say where ranks run."""
+    """Return a decorator that adds the options for where ranks run."""
     address, share = asked("ray_address", metavar="HOST:PORT"), asked("ranks_per_actor", metavar="N")
     return options(asked("cluster"), address, share, asked("ray_options", metavar="FILE"))

@@ -109,7 +109,7 @@ FOLDER = OutputFile(is_folder=True)
 
 @cache
 def with_files(command: click.Command) -> click.Command:
-    """Return the command, or the group with all its commands, that takes `--config`, and checks and reports its outputs.
+    """Return the command (or group) with the option `--config`, and with checks of its output files.
 
     Outputs are checked before the command begins. Write errors are reported at its end.
     """
@@ -131,7 +131,7 @@ def remember_input(flag: str, path: Path) -> None:
 
 @contextmanager
 def may_fail() -> Iterator[None]:
-    """Go on after a write error inside the context; the command reports it at its end."""
+    """Continue after a write error inside the context; the command reports it at its end."""
     try:
         yield
     except WriteError as error:
@@ -158,7 +158,7 @@ def print_text(text: str, *, nl: bool = True) -> None:
 
 
 def _failures() -> list[str]:
-    """Return the list of write errors so far; an empty line stands for an error that is not reported."""
+    """Return the list of write errors so far; an empty text is an error that is not reported."""
     found: list[str] = click.get_current_context().meta.setdefault(_FAILURES, [])
     return found
 
@@ -181,7 +181,7 @@ def _with_checks(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _exit_code(result: object) -> int:
-    """Return the exit code of a command that could not write everything: its own if that is not 0.
+    """Return the exit code of a command that could not write all files: its own if not 0, else that of a write error.
 
     Raises:
         WriteError: naming the files that could not be written.
@@ -195,7 +195,7 @@ def _exit_code(result: object) -> int:
 
 
 def _check(ctx: click.Context) -> None:
-    """Refuse outputs that cannot be written, one file for two outputs, and an output that is also an input.
+    """Check that all outputs can be written, are different files, and are not also inputs.
 
     Raises:
         InputError: naming the option.

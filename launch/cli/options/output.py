@@ -1,6 +1,6 @@
-"""The shell around a question: its options go to a function of `launch.front`, whose answer is printed and saved.
+"""The output of a command: its options go to a function of `launch.front`, whose answer is printed and saved.
 
-Also here: the checks of options that exclude each other, as they say what is printed and saved.
+Further functions check the options for output that exclude each other.
 """
 
 import inspect
@@ -84,7 +84,7 @@ def ask_and_print(ask: Callable[[], R], out: Path | None, *, as_json: bool) -> R
 
 
 def _finish(rows: RowFile, answer: Result[Any], *, as_json: bool) -> None:
-    """Write the rows of an answer, and print what is asked for besides; its text where the file cannot be written.
+    """Write the rows of an answer to their file, and print the answer if that is asked for or the file fails.
 
     Raises:
         WriteError: the file cannot be written.
@@ -105,7 +105,7 @@ def print_answer(answer: Result[Any], *, as_json: bool) -> None:
 
 
 def check_sweep(where: str, options: Mapping[str, Any], *single: str) -> None:
-    """Refuse options that show one step where there is a sweep.
+    """Check that a sweep has no options that show a single step.
 
     Args:
         where: The name of the command.
@@ -123,7 +123,7 @@ def check_sweep(where: str, options: Mapping[str, Any], *single: str) -> None:
 
 
 def check_fault(options: Mapping[str, Any], *single: str) -> None:
-    """Refuse options that show one step where a job with faults or checkpoints has many.
+    """Check that a job with faults or checkpoints has no options that show a single step.
 
     Args:
         options: The options of the command.
@@ -140,7 +140,7 @@ def check_fault(options: Mapping[str, Any], *single: str) -> None:
 
 
 def check_job_picture(options: Mapping[str, Any]) -> None:
-    """Refuse `--png`, which draws the steps of a job with faults or checkpoints, where there is no such job.
+    """Check that `--png` is given only for a job with faults or checkpoints, whose steps it draws.
 
     Raises:
         InputError: it was given.

@@ -57,7 +57,7 @@ def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = 
 
 
 def named_trace(given: TraceLike, *, host_time: bool = False, fill_ranks: bool = False) -> tuple[str, Trace]:
-    """Return the name that reports have for a trace, and the trace itself; arguments and errors as in `load_trace`."""
+    """Return the name of a trace for reports, and the trace; see `load_trace` for arguments and errors."""
     if isinstance(given, Trace):
         return "a trace", given
     return Path(given).resolve().name, load_trace(given, host_time=host_time, fill_ranks=fill_ranks)
@@ -129,7 +129,7 @@ def replay(
 
 
 def _placed(ranks: int, timing: TraceTiming) -> int:
-    """Return the number of ranks if the largest topology has as many NPUs; it is checked before a trace of them is made."""
+    """Return the number of ranks after the check that the largest topology has as many NPUs."""
     most = max(machine.n_npus for machine in timing.machines)
     if ranks > most:
         raise must_be("replay", "ranks", f"at most {most}, the NPUs of the largest topology", ranks)
@@ -137,7 +137,7 @@ def _placed(ranks: int, timing: TraceTiming) -> int:
 
 
 def _with_origin(timing: TraceTiming, recorded: Trace, ran_on: TopologyLike, job: JobConditions) -> TraceTiming:
-    """Return the timing with the network on which a profile was taken as its first one.
+    """Return the timing with the network of a profile put first.
 
     Raises:
         InputError: the network is unknown, the trace is no profile, or faults change its steps.

@@ -138,7 +138,7 @@ def plan(
 
 
 def _points_timer(request: PlanRequest, kept: ResultCache, local: JobPool, pool: JobPool) -> PointTimer:
-    """Return the timer of the points of a sweep: one after another by processes of this machine, or each as a task of a Ray."""
+    """Return the timer of a sweep's points: local processes one point at a time, or a Ray task for each point."""
     recall = partial(_recalled, request, kept)
     if pool is local:
         return PointTimer(partial(_best_plan, request, kept, local), THIS_PROCESS, kept, recall=recall)
@@ -154,7 +154,7 @@ def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: Sw
 
 
 def _recalled(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow | None:
-    """Return the fastest plan at a point of a sweep from the cache; None if the cache does not have it."""
+    """Return the cached fastest plan at a point of a sweep; None if it is not cached."""
     found = kept.read(_at(request, point)[1])
     return None if found is None else PlanRow.stored(found)
 

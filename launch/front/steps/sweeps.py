@@ -89,7 +89,7 @@ def _parse(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def _range(name: str, said: str) -> list[str]:
-    """Return values that grow by the same factor; they are whole numbers where both ends are."""
+    """Return the values of a range with a constant factor; whole numbers if both ends are."""
     found = _RANGE.fullmatch(said.strip())
     unit = found and (found["unit"] or "")
     if found is None or unit != (found["end"] or "") or not _is_range(found):
@@ -109,7 +109,7 @@ def _is_range(found: re.Match[str]) -> bool:
 
 
 def _in_words(words: str, key: str, value: str) -> str:
-    """Return a list of words such as `tp=8,sp,layers=7,8x14`, in which the word with this key has another value."""
+    """Return a list of words such as `tp=8,sp,layers=7,8x14` with a new value for one key."""
     kept, dropped = [], False
     for word in filter(None, words.split(",")):
         name, equals, _ = word.strip().partition("=")
@@ -121,7 +121,7 @@ def _in_words(words: str, key: str, value: str) -> str:
 
 
 def _in_stack(words: str, key: str, value: str) -> str:
-    """Return the words of a stack, in which the setting with this key has another value; a named stack is written out first."""
+    """Return the words of a stack with a new value for one setting; a named stack is expanded first."""
     return _in_words(",".join(STACKS.get(word.strip(), word) for word in words.split(",")), key, value)
 
 
@@ -149,7 +149,7 @@ _SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_topology, "device
 
 
 class SweepPoint(NamedTuple):
-    """A point of a sweep: the options of the command as text, and the model, topology, device and stack that they name.
+    """A point of a sweep: its options as text, and the model, topology, device and stack they name.
 
     Files are read before there is a point, so that the processes that time it read none.
     """
@@ -167,7 +167,7 @@ class SweepPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class PointTimer:
-    """A function that times a point of a sweep, and the processes that call it."""
+    """A function that times a point of a sweep, with the processes that call it."""
 
     timed: Callable[[SweepPoint], SweepStep]
     pool: JobPool
@@ -177,7 +177,7 @@ class PointTimer:
 
 
 def _row(points: Sequence[tuple[Words, SweepPoint]], timed: Callable[[SweepPoint], SweepStep], number: int) -> SweepRow:
-    """Return the row of a point by its number: its step, or the reason why there is none.
+    """Return the row of the point with the given number: its step, or the reason why there is none.
 
     All points are sent to other processes once, as they may share large things.
 
@@ -215,7 +215,7 @@ class Sweep(Result[SweepRow], drawn_by="chart.step_chart:sweep_figure"):
 
 
 def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object], timer: PointTimer, title: str) -> Sweep:
-    """Return the step at every point on every topology, or the reason why there is none.
+    """Return the sweep: the step at every point on every topology, or the reason why there is none.
 
     Args:
         sweeps: Sweeps as `NAME=VALUES`.
@@ -244,7 +244,7 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
 
 
 def _rows_as_known(rows: Iterable[SweepRow]) -> Iterator[SweepRow]:
-    """Yield rows, and report each as soon as it is computed."""
+    """Yield rows, and report each row as soon as it is known."""
     for row in rows:
         row_known(sweep_record(row))
         yield row

@@ -1,7 +1,7 @@
 """Answers that are training steps: on each topology, one after another while parts fail, and at the values of a sweep.
 
-Also here: the timing of a trace: on which machines, with which device, algorithms and software; and the clock and faults of its
-run.
+`TraceTiming` says how a trace is timed: the machines, the device, the algorithms and the software. `JobConditions` has the
+faults and the clock of a run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ S = TypeVar("S", bound=Step)
 
 
 def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) -> tuple[tuple[S, ...], tuple[TimedTrace, ...]]:
-    """Return the step on each topology, and its timed trace; each step is reported as soon as it is known.
+    """Return the step on each topology with its timed trace, and report each step as soon as it is known.
 
     Several steps have the means of their parts, by which their tables compare them.
 
@@ -62,7 +62,7 @@ def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) 
 
 
 def with_pacing(made: Iterable[tuple[S, TimedTrace]], paced: PaceFigures | None) -> Iterator[tuple[S, TimedTrace]]:
-    """Yield the step on each topology; the first also says how well this host kept up with its run.
+    """Yield the steps; the first one also gets the figures of how this host kept up with a paced run.
 
     Args:
         made: The steps with their timed traces.
@@ -74,7 +74,7 @@ def with_pacing(made: Iterable[tuple[S, TimedTrace]], paced: PaceFigures | None)
 
 
 def _progress_line(made: tuple[Step, TimedTrace]) -> str:
-    """Return a step in few words, shown as soon as it is known."""
+    """Return a step as a short text for the progress display."""
     step = made[0]
     return f"{step.topology}: {format_time(step.step_time_s)}" + ("" if step.mfu is None else f", MFU {step.mfu:.3f}")
 
@@ -182,7 +182,7 @@ class TraceTiming:
     def of_replay(
         cls, topology: object, device: DeviceLike | None, dtype: str | None, algorithm: Words, stack: str
     ) -> "TraceTiming":
-        """Return the timing of a recorded run, as `of` does; of the words, `recorded` stands for the algorithms of the run."""
+        """Return the timing of a recorded run; the word `recorded` stands for the run's own algorithms."""
         given = several(algorithm)
         timing = cls.of(topology, device, dtype, tuple(word for word in given if word != RECORDED), stack)
         return replace(timing, algorithms=timing.given) if RECORDED in given else timing
@@ -197,7 +197,7 @@ class TraceTiming:
         return built, device_under(self.calls, device_of(self.device or USUAL_DEVICE, dtype))
 
     def for_trace(self, recorded: Trace) -> "TraceTiming":
-        """Return the timing of a trace; computations of a profile last as they were measured, if it says how long.
+        """Return the timing of a trace; the computations of a profile keep their measured times unless a device is given.
 
         A device that is given times those of which the profile tells the work.
 
@@ -250,7 +250,7 @@ class TraceTiming:
 
 @dataclass(frozen=True, slots=True)
 class JobConditions:
-    """The faults that a job meets while it runs, and the clock by which it runs.
+    """The faults during a job, and the clock (pace) by which it runs.
 
     Raises:
         InputError: a fault is none; or `pace_compute` or `pace_events` has an unknown value, or is given without a pace.
@@ -296,7 +296,7 @@ class JobConditions:
         return found[0], losses(machines[0], found[0], ranks, steps)
 
     def pace(self, machine: Topology, device: Device, dtype: str, stack: Stack, faults: Sequence[Fault] = ()) -> Pace | None:
-        """Return the fabric and its clock; None where no pace was given.
+        """Return the paced fabric of a job; None if no pace was given.
 
         Args:
             machine: The whole machine.
@@ -315,12 +315,12 @@ class JobConditions:
 
 
 def pacing_of(pace: Pace | None) -> PaceFigures | None:
-    """Return how well this host kept up with a paced run; None where the run was not paced."""
+    """Return the figures of how this host kept up with a paced run; None if it was not paced."""
     return None if pace is None else pace.figures()
 
 
 def paced_jobs(jobs: Sequence[FaultyJob], pace: Pace | None) -> FaultyJobs:
-    """Return jobs as an answer; the first says how well this host kept up, as the run was paced by it."""
+    """Return jobs as an answer; the first has the figures of how this host kept up."""
     return FaultyJobs((replace(jobs[0], paced=pacing_of(pace)), *jobs[1:]))
 
 

@@ -122,7 +122,7 @@ def train(
 def _checkpoint_folder(
     folder: str | Path | None, every: int, job: JobConditions, timing: TraceTiming, *, elastic: bool
 ) -> Path | None:
-    """Return the folder of checkpoints; None where none are kept.
+    """Return the folder of checkpoints; None if none are kept.
 
     Raises:
         InputError: arguments do not fit together.

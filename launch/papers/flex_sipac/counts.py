@@ -38,7 +38,7 @@ def wss(word: str) -> int:
 
 
 def common_value(values: Iterable[float]) -> float:
-    """Return the one value that all CUs have.
+    """Return the value that all CUs have in common.
 
     Raises:
         ValueError: The values differ.

@@ -43,7 +43,7 @@ def _on_sipac(r: int, levels: int, latency: str = "2us", size: int = _SIZE) -> f
 
 
 def _steps() -> Answer:
-    """Answer how many latencies an all_reduce takes, from the times with two latencies."""
+    """Return as an `Answer` how many latencies an all_reduce takes, from the times with two latencies."""
     found: dict[int, set[float]] = {}
     for r, levels in _SYSTEMS:
         slope = (_on_sipac(r, levels, "5us") - _on_sipac(r, levels)) / 3e-6
@@ -54,7 +54,7 @@ def _steps() -> Answer:
 
 
 def _correct() -> Answer:
-    """Answer whether SiPCO is correct on several systems, by proof."""
+    """Return as an `Answer` whether SiPCO is correct on several systems, by proof."""
     proofs = [prove(_sipco(r, levels), operation("all_reduce", r**levels)) for r, levels in _SYSTEMS]
     words = f"proved on {len(proofs)} systems: r and L of {_SYSTEMS}"
     return Answer("verified", (words,), holds=all(each.uniform for each in proofs))
@@ -77,7 +77,7 @@ def _bounds() -> Iterator[FormulaCase]:
 
 
 def _load() -> Answer:
-    """Answer how many messages a link carries at most in one round of Flex-SiPCO."""
+    """Return as an `Answer` how many messages a link carries at most in one round of Flex-SiPCO."""
     most = set()
     for r, n in _JOBS:
         plan = algorithm("all_reduce", "flex-sipco").schedule(rows_of(r, n)).expand()
@@ -88,7 +88,7 @@ def _load() -> Answer:
 
 
 def _single() -> Answer:
-    """Answer whether Flex-SiPCO on a whole system has the schedule of SiPCO."""
+    """Return as an `Answer` whether Flex-SiPCO on a whole system has the schedule of SiPCO."""
     every = [
         algorithm("all_reduce", "flex-sipco").schedule(PartialGrid((r,) * levels, tuple(range(r**levels)))).digest()
         == _sipco(r, levels).digest()
@@ -101,7 +101,7 @@ _Message = tuple[int, int, int, int]  # sender, receiver, slot, level
 
 
 class _PrintedJob:
-    """A job, and the messages that Flex-SiPCO's rule gives its ranks as it is printed (section 4, Algorithm 1).
+    """A job with the messages of Flex-SiPCO's rule exactly as it is printed (section 4, Algorithm 1).
 
     `collectives/sipco.py` does the same where the rule holds, and folds elsewhere. A rank has digits u_0 .. u_(L-1), and a
     block has L groups of r chunks. Chunk c of group g belongs to the rank whose digit g is c. If that rank is outside the job,
@@ -116,7 +116,7 @@ class _PrintedJob:
         self.places, self.rank = part.members, {place: rank for rank, place in enumerate(part.members)}
 
     def messages(self, step: int) -> Iterator[_Message]:
-        """Yield the messages of a step: first each chunk to its owner, then what a rank has added up to all neighbours."""
+        """Yield the messages of a step: first each chunk to its owner, then each rank's sum to all its neighbours."""
         for rank, group, chunk in itertools.product(range(len(self.places)), range(self.levels), range(self.r)):
             lost = self._other(rank, group, chunk) is None
             level, owned_by = (group - step + lost) % self.levels, (group + lost) % self.levels
@@ -125,7 +125,7 @@ class _PrintedJob:
                 yield from ((rank, to, group * self.r + chunk, level) for to in self._others(rank, level, digits))
 
     def _others(self, rank: int, level: int, digits: Iterable[int]) -> Iterator[int]:
-        """Yield the other ranks of the job whose places have these digits on a level."""
+        """Yield the other ranks of the job whose places have one of the given digits on a level."""
         found = (self._other(rank, level, digit) for digit in digits)
         return (to for to in found if to is not None and to != rank)
 
@@ -134,12 +134,12 @@ class _PrintedJob:
         return int(self.places[rank] // self.r**level % self.r)
 
     def _other(self, rank: int, level: int, digit: int) -> int | None:
-        """Return the rank whose place has another digit on a level; None: it is outside the job."""
+        """Return the rank whose place has the given digit on a level and equal other digits; None if it is outside the job."""
         return self.rank.get(self.places[rank] + (digit - self._digit(rank, level)) * self.r**level)
 
 
 def printed_rule(part: PartialGrid) -> Schedule:
-    """Return the all_reduce that the printed rule makes of a job; its sums may be wrong."""
+    """Return the all_reduce that the printed rule gives for a job; its sums may be wrong."""
     job = _PrintedJob(part)
     rounds = [np.array([*job.messages(step)]).T for step in range(job.levels + 1)]
     sends = [
@@ -149,7 +149,7 @@ def printed_rule(part: PartialGrid) -> Schedule:
 
 
 def _any_job() -> Answer:
-    """Answer on which jobs of whole rows the printed rule makes a correct all_reduce."""
+    """Return as an `Answer` on which jobs of whole rows the printed rule makes a correct all_reduce."""
     found = {job: _fault_of_rule(*job) for job in (*((r, 2, r * n) for r, n in _JOBS), *_LEVELS_OF_THREE)}
     told = [f"{n} of {r**levels} CUs, r={r}: {fault or 'correct'}" for (r, levels, n), fault in found.items()]
     words = (
@@ -163,7 +163,7 @@ def _any_job() -> Answer:
 
 
 def _fault_of_rule(r: int, levels: int, n: int) -> str:
-    """Return where the printed rule goes wrong on the first CUs of a SiPAC(r, L); "": it is correct."""
+    """Return the fault of the printed rule on the first CUs of a SiPAC(r, L); "" if it is correct."""
     try:
         prove(printed_rule(PartialGrid((r,) * levels, tuple(range(n)))), operation("all_reduce", n))
     except ProofError as error:
@@ -213,7 +213,7 @@ def _colours() -> Answer:
 
 
 def _bandwidth_gain() -> Answer:
-    """Answer how many times the bandwidth of a link grows if jobs use the wavelengths of the others."""
+    """Return as an `Answer` how many times the bandwidth of a link grows if jobs use the wavelengths of the others."""
     rates = [build_once(word).links.bandwidth_Bps.max() for word in ("flex-sipac:r=2,L=2,w=2,jobs=2+2", "sipac:r=2,L=2,w=2")]
     ratio = float(rates[0] / rates[1])
     return Answer(f"{ratio:g} times", ("of a link within two jobs of two",), holds=ratio == 2)
@@ -248,7 +248,7 @@ def times(size: int, job: int) -> dict[str, float]:
 
 
 def _ordering(size: int, jobs: tuple[int, ...], holds: Callable[[dict[str, float]], bool], says: str) -> Answer:
-    """Answer whether an ordering of systems holds.
+    """Return as an `Answer` whether an ordering of systems holds.
 
     Args:
         size: The bytes of the all_reduce.
@@ -266,12 +266,12 @@ def _ordering(size: int, jobs: tuple[int, ...], holds: Callable[[dict[str, float
 
 
 def _best(each: dict[str, float]) -> bool:
-    """Return whether Flex-SiPAC with Flex-SiPCO is faster than all others."""
+    """Return whether Flex-SiPAC with Flex-SiPCO is faster than all other systems."""
     return _is_above(each, "Flex-SiPAC, Flex-SiPCO", -1)
 
 
 def _is_above(each: dict[str, float], name: str, sign: int = 1) -> bool:
-    """Return whether one system takes more time than all others; less where the sign is -1."""
+    """Return whether the named system takes more time than all others; with sign -1, less time than all others."""
     return all(sign * each[name] > sign * time for other, time in each.items() if other != name)
 
 
@@ -290,7 +290,7 @@ def _gain() -> Answer:
 
 
 def _order() -> Answer:
-    """Answer how the systems with switches of radix 64 rank by size."""
+    """Return as an `Answer` how the systems with switches of radix 64 rank by size."""
     sizes = [npus("sip-ocs:n=64"), 8 * 64, tpuv4(64), flex(64, 2)]
     words = (
         "DGX-H100 is 8 GPUs a port (figure 9): not built; three levels of radix 64 have more links than are built, 64**3 CUs"

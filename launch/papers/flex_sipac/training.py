@@ -78,7 +78,7 @@ def bert() -> list[int]:
 
 
 def candle() -> list[int]:
-    """Return the parameters of the layers of Candle Uno: a tower for each kind of feature, and the layers above all of them."""
+    """Return the numbers of parameters of Candle Uno's layers: a tower for each kind of feature, then common layers."""
     wide, inputs = 4192, (942, 5270, 2048)
     towers = [size for features in inputs for size in _dense(features, *[wide] * 8)]
     return towers + _dense(2 + 5 * wide, *[wide] * 4, 1)  # two doses, a cell, and two drugs by two kinds of features
@@ -99,7 +99,7 @@ def iteration_s(name: str, n: int, job: int, workload: str) -> float:
 
 
 def sigma(n: int, job: int) -> float:
-    """Return how skewed two jobs are, as the paper counts it: a single job has 1."""
+    """Return the skew of two jobs as the paper defines it; a single job has skew 1."""
     return 1 - (n - job) / job
 
 
@@ -109,7 +109,7 @@ _SLOW = "SiP-OCS of 512 is left out: a mesh over circuits that are drawn once ta
 
 
 def by_size(_: Any) -> Sequence[Figure]:
-    """Return figure 7: the time of an all_reduce on 512 CUs by its size, for a single job and for two equal ones."""
+    """Return figure 7: the time of an all_reduce on 512 CUs by size, for one job and for two equal jobs."""
     return [
         Figure(
             f"Flex-SiPAC figure 7: an all_reduce on 512 CUs, the larger job {job} (sigma = {sigma(512, job):.2f})",
@@ -123,7 +123,7 @@ def by_size(_: Any) -> Sequence[Figure]:
 
 
 def by_skew(_: Any) -> Sequence[Figure]:
-    """Return figure 8a: the time of an iteration's all_reduces on 64 CUs by how skewed two jobs are."""
+    """Return figure 8a: the time of an iteration's all_reduces on 64 CUs by the skew of two jobs."""
     skews = [sigma(64, job) for job in JOBS[64]]
     return [
         Figure(
@@ -147,7 +147,7 @@ def _leads(times: Mapping[str, float]) -> bool:
 
 
 def _small(sizes: Sequence[int]) -> Answer:
-    """Answer whether Flex-SiPAC with Flex-SiPCO is the fastest on 512 CUs for some sizes, for every skew."""
+    """Return as an `Answer` whether Flex-SiPAC with Flex-SiPCO is the fastest on 512 CUs for some sizes, for every skew."""
     lost, notes = 0, []
     for job in (512, 448, 256):
         for size in sizes:
@@ -159,7 +159,7 @@ def _small(sizes: Sequence[int]) -> Answer:
 
 
 def _worst() -> Answer:
-    """Answer whether TPUv4 is the slowest for VGG on 64 CUs where jobs are skewed."""
+    """Return as an `Answer` whether TPUv4 is the slowest for VGG on 64 CUs where jobs are skewed."""
     notes, holds = [], True
     for job in JOBS[64][2:]:
         times = {name: iteration_s(name, 64, job, "VGG") for name in SMALL_SYSTEMS}
@@ -176,7 +176,7 @@ def _mesh() -> Answer:
 
 
 def _best() -> Answer:
-    """Answer whether Flex-SiPAC with Flex-SiPCO is the fastest for all workloads and skews on 64 CUs."""
+    """Return as an `Answer` whether Flex-SiPAC with Flex-SiPCO is the fastest for all workloads and skews on 64 CUs."""
     lost, notes = 0, []
     for workload in WORKLOADS:
         for job in JOBS[64]:
@@ -190,7 +190,7 @@ def _best() -> Answer:
 
 
 def _median() -> Answer:
-    """Answer whether VGG sends smaller messages than the other two, by the median of its layers."""
+    """Return as an `Answer` whether VGG sends smaller messages than the other two, by the median of its layers."""
     sizes = {workload: 4 * float(np.median(layers())) for workload, layers in WORKLOADS.items()}
     told = ", ".join(f"{workload} {size / 2**20:.1f} MiB" for workload, size in sizes.items())
     return Answer(told, ("the median of the gradients of a layer",), holds=min(sizes, key=lambda each: sizes[each]) == "VGG")

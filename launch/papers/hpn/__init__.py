@@ -1,1 +1,1 @@
-"""The Alibaba HPN paper (SIGCOMM 2024)."""
+"""The rows of the Alibaba HPN paper (SIGCOMM 2024), computed by Emu."""

@@ -12,7 +12,7 @@ _HOSTS, _GPUS = 289, 8  # more than 288 hosts (9.1), and the GPUs of a host
 
 
 def nodes_of_kind(topology: Topology, kind: str) -> I64:
-    """Return the nodes of a kind: GPU, ToR, Agg or Core; of the two ends of a link the upper one has the higher number."""
+    """Return the nodes of a kind: GPU, ToR, Agg or Core."""
     if kind == "GPU":
         return np.arange(topology.n_npus)
     links, tier = topology.links, topology.tiers.index(_BELOW[kind])

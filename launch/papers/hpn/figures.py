@@ -30,7 +30,7 @@ _NEGLIGIBLE = 0.1  # of what the job with one ToR loses
 
 
 def single_tor() -> str:
-    """Return the topology of the job's hosts if each NIC has all its bandwidth on one link to one ToR."""
+    """Return the topology of the job's hosts if each NIC has one link, with all its bandwidth, to one ToR."""
     return f"servers:nodes={HOSTS},gpus={GPUS},{NVLINK},nic=50GB/s,network=switch"
 
 
@@ -101,7 +101,7 @@ def link_repair(paper: Any, _: object) -> Answer:
 
 
 def link_flap(paper: Any, _: object) -> Answer:
-    """Answer whether a flap halts a job with one ToR for more than nine seconds, and hardly one with two."""
+    """Return as an `Answer` whether a flap halts a job with one ToR for more than nine seconds, and hardly one with two."""
     one, two = (down(paper.steps, word, _FLAP_S) for word in (single_tor(), dual_tor(HOSTS)))
     lost_s = [_UNTIL_S * (1 - job.goodput) for job in (one, two)]
     words = (

@@ -56,7 +56,7 @@ def _plan_text(model: str, plan: Plan, batch: str) -> str:
 
 
 def _step_gain(paper: Any, target: Target) -> Answer:
-    """Answer what a step gains on HPN over DCN+."""
+    """Return as an `Answer` what a step gains on HPN over DCN+."""
     model, plan, words, batch = _JOBS[target.id]
     times = {word: paper.steps.estimate(model, plan, word, partial(build_once, word)).step_time_s for word in words}
     seconds = f"{times[words[0]]:.3f} s on DCN+, {times[words[1]]:.3f} s on HPN"
@@ -76,7 +76,7 @@ def dual_tor(hosts: int) -> str:
 
 
 def _with_link_down(steps: PaperSteps, plan: Plan) -> FaultyJob:
-    """Return a job that loses one of the two links of a NIC for two steps."""
+    """Return a simulated job that loses one of the two links of a NIC for two steps."""
     word = dual_tor(HOSTS)
 
     def timed(found: MachineState) -> Sequence[float]:
@@ -88,12 +88,12 @@ def _with_link_down(steps: PaperSteps, plan: Plan) -> FaultyJob:
 
 
 def lost_percent(job: FaultyJob) -> float:
-    """Return the throughput, in per cent, that a job loses while the link is down, once the system has reacted."""
+    """Return the throughput in per cent that a job loses while the link is down, after the system's reaction."""
     return 100 * (1 - job.steps[0].time_s / job.steps[_LAST - 1].time_s)
 
 
 def _lost_throughput(paper: Any, _: object) -> Answer:
-    """Answer how much of its throughput LLaMa-7B loses with one link of one NIC, in per cent."""
+    """Return as an `Answer` how much of its throughput LLaMa-7B loses with one link of one NIC, in per cent."""
     job, other = (_with_link_down(paper.steps, plan) for plan in (WITH_TP8, _WITH_TP1))
     words = (
         f"steps of {', '.join(f'{step.time_s:.3f}' for step in job.steps)} s; the link is down in the second and the third",

@@ -25,13 +25,13 @@ _CASES = 900
 
 
 def _fibre_ends(topology: Topology) -> I64:
-    """Return [2, links] the nodes at both ends of the fibres that are lit."""
+    """Return [2, links] the nodes at both ends of each fibre that is in use."""
     lit = topology.links.dimension == _FIBRE
     return np.stack((topology.links.src[lit], topology.links.dst[lit])).astype(np.int64) // topology.dims[-1]
 
 
 def fibre_neighbours(k: int) -> set[int]:
-    """Return the nodes to which fibres lead from node 8 of a ring of 20; a fibre is lit where all nodes between are faulty.
+    """Return the nodes to which fibres lead from node 8 in a ring of 20 nodes, if all nodes between are faulty.
 
     Args:
         k: The number of fibres on either side of a node, K of the paper; the longest passes k - 1 nodes.
@@ -46,14 +46,14 @@ def fibre_neighbours(k: int) -> set[int]:
 
 
 def _degree(paper: Any, target: Target) -> Answer:
-    """Answer to how many nodes a node has fibres, for K of 2, 3 and 4."""
+    """Return as an `Answer` to how many nodes a node has fibres, for K of 2, 3 and 4."""
     of = {k: len(fibre_neighbours(k)) for k in (2, 3, 4)}
     told = ", ".join(f"K={k}: {links}" for k, links in of.items())
     return Answer(told, (), holds=all(links == 2 * k for k, links in of.items()))
 
 
 def _has_one_ring(k: int, left: int, right: int) -> bool:
-    """Return whether one ring can join all working nodes of a line when the nodes around one working node are faulty.
+    """Return whether one ring can join all working nodes of a line if the nodes next to one working node are faulty.
 
     Args:
         k: The number of nodes to either side that a node has fibres to.
@@ -70,13 +70,13 @@ def _has_one_ring(k: int, left: int, right: int) -> bool:
 
 
 def _broken_pairs(paper: Any, target: Target) -> float:
-    """Return the number of pairs of distances, left and right up to K, for which no ring takes all working nodes."""
+    """Return the number of pairs of distances (left, right up to K) at which no ring joins all working nodes."""
     away = range(1, target.number("k") + 1)
     return float(sum(not _has_one_ring(target.number("k"), left, right) for left in away for right in away))
 
 
 def _breaks(paper: Any, target: Target) -> Answer:
-    """Answer whether a line ends exactly where K nodes in a row are faulty."""
+    """Return as an `Answer` whether a line ends exactly where K nodes in a row are faulty."""
     random, right = np.random.default_rng(0), 0
     for case in range(_CASES):
         k = 2 + case % 3
@@ -89,7 +89,7 @@ def _breaks(paper: Any, target: Target) -> Answer:
 
 
 def _rings(paper: Any, target: Target) -> Answer:
-    """Answer whether any nodes in a row make one ring of all their GPUs."""
+    """Return as an `Answer` whether any nodes in a row make one ring of all their GPUs."""
     random, found = np.random.default_rng(0), []
     for gpus in (4, 8):
         for m in range(1, 9):
@@ -132,14 +132,14 @@ def near_npus(word: str) -> int:
 
 
 def _pairs(paper: Any, target: Target) -> Answer:
-    """Answer which ranks exchange messages in each round of Binary Exchange."""
+    """Return as an `Answer` which ranks exchange messages in each round of Binary Exchange."""
     full = schedule("all_to_all", "binary-exchange", target.number("p"))
     ends = [np.unique(np.sort((full.src[rows], full.dst[rows]), axis=0), axis=1).T.tolist() for rows in full.rounds()]
     return Answer(";".join(",".join(f"{a}{b}" for a, b in pairs) for pairs in ends))
 
 
 def _compare_with_formula(find: Callable[[Target], float], paper: Any, target: Target) -> Answer:
-    """Answer with Emu's value beside the paper's formula at the row's numbers."""
+    """Return as an `Answer` Emu's value beside the paper's formula at the row's numbers."""
     *given, (_, formula) = target.given.items()
     ours, printed = find(target), float(evaluate(replace(target, given={**target.given, IS: formula}), {}))
     at = ", ".join(f"{name}={value}" for name, value in given)
@@ -159,7 +159,7 @@ def _exchange_time(target: Target) -> float:
 
 
 def _exchange_bytes(target: Target) -> float:
-    """Return what rank 0 sends in the round of Binary Exchange in which it sends most, in the unit of the row's `m`."""
+    """Return the bytes that rank 0 sends in the busiest round of Binary Exchange, in the unit of the row's `m`."""
     return float(target.number("m") * max(_messages_of_rank_0(target.number("p"))))
 
 
@@ -193,7 +193,7 @@ def _by_ep(target: Target) -> float:
 
 
 def _power(paper: Any, target: Target) -> Answer:
-    """Answer the sum of the row's numbers, and whether it is below the printed limit."""
+    """Return as an `Answer` the sum of the row's numbers, and whether it is below the printed limit."""
     found = sum(map(float, target.given["of"].split("+")))
     return Answer(found, (target.given["of"],), holds=found < float(target.value))
 

@@ -1,4 +1,4 @@
-"""The InfiniteHBD paper with all its rows, and figures 13 to 18 and 20 to 23 with its axes."""
+"""The InfiniteHBD paper as a registered `Paper`: its rows, and figures 13 to 18 and 20 to 23."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""The device, software, topology and plans of the InfiniteHBD paper's steps, as `emu estimate` takes them."""
+"""The device, software, topology and plans of the training steps in the InfiniteHBD paper."""
 
 import tomllib
 from dataclasses import dataclass, replace
@@ -122,7 +122,7 @@ def stack_of(plan: Plan) -> Stack:
 
 
 def paper_step(kept: ResultCache, training: Training, plan: Plan) -> PlanRow:
-    """Return the estimated step of a plan, which is computed once and kept between commands; memory is not limited.
+    """Return the estimated step of a plan, from the cache if possible; memory is not limited.
 
     Raises:
         InputError: See `estimate`.

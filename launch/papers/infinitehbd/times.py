@@ -1,4 +1,4 @@
-"""From placement to step: the job of 6.4 on the nodes that a placement gives it, over a DCN whose ToRs have links up.
+"""Training steps of a job (6.4) on the nodes that a placement assigns, over a data-centre network with oversubscribed ToRs.
 
 TP groups are rings of the HBD, CP is between groups of one ToR if the placement allows it, and DP over all of these (appendix
 D). A generated step gives all bytes: those on rings, those that GPUs send to their ToR, and those that leave ToRs.
@@ -49,7 +49,7 @@ def fabric(of: OcstrxPlan, faulty: I64, groups: I64) -> Topology:
 
 
 def job_plan(of: OcstrxPlan, groups: int) -> Plan:
-    """Return the plan of the job: TP in a group, CP over as many groups as a ToR has nodes, DP over these."""
+    """Return the plan of the job: TP within a group, CP over the groups of a ToR, DP over these."""
     dp = groups // of.tor
     batch = DENSE.global_batch // dp * dp
     return Plan(tp=TP, cp=of.tor, dp=dp, global_batch=batch, seq=DENSE.seq, microbatch=1, sharding="zero1", clip=0.0)
@@ -110,7 +110,7 @@ def _share(way: str) -> AnswerFunction:
 
 
 def _step(paper: Any, target: Target) -> Answer:
-    """Answer whether the paper's placement sends less over ToRs' links up, and makes the step shorter."""
+    """Return as an `Answer` whether the paper's placement sends less over ToRs' links up, and makes the step shorter."""
     job, faults = (float(target.given[name]) / 100 for name in ("job", "faults"))
     of = {way: placed_step(way, job, faults) for way in PLACEMENTS}
     best, worst = of["Optimized"], of["Baseline"]

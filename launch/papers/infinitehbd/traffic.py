@@ -1,4 +1,4 @@
-"""The traffic between ToRs with the placement of the InfiniteHBD paper and with others: 6.4 and appendix D."""
+"""The traffic between ToRs with the placement of the InfiniteHBD paper and with other placements: 6.4, appendix D."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ PLACEMENTS = ("Optimized", "In order", "Baseline")
 
 
 def placement(way: str, of: OcstrxPlan, faulty: I64, job: int, random: np.random.Generator) -> I64:
-    """Return [groups, nodes] the nodes of each group in one of the placements that are compared.
+    """Return [groups, nodes] the nodes of each group under one of the compared placements.
 
     Args:
         way: The placement: Optimized is the paper's Algorithm 5; In order takes the first groups of the line, without regard to
@@ -90,7 +90,7 @@ def _random_groups(of: OcstrxPlan, faulty: I64, wanted: int, random: np.random.G
 
 @cache
 def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int = SIZE, cluster: Cluster = USED) -> float:
-    """Return the share of all traffic that leaves a ToR, in per cent: the mean over random faults that leave room for the job.
+    """Return the share (per cent) of traffic that leaves a ToR, as a mean over random faults that leave room for the job.
 
     Args:
         way: The placement, one of `PLACEMENTS`.
@@ -126,7 +126,7 @@ def _job_and_faults(target: Target) -> tuple[float, float]:
 
 
 def _best(paper: Any, target: Target) -> Answer:
-    """Answer how many per cent of all traffic leave a ToR with the paper's placement.
+    """Return as an `Answer` how many per cent of all traffic leave a ToR with the paper's placement.
 
     The notes have the same for other placements, and for machines with other sizes of nodes, ToRs and domains.
     """
@@ -140,7 +140,7 @@ _JOBS = (0.7, 0.75, 0.8, 0.85, 0.9)
 
 
 def _baseline(paper: Any, target: Target) -> Answer:
-    """Answer the traffic that leaves ToRs with the paper's baseline, as a mean over sizes of jobs."""
+    """Return as an `Answer` the traffic that leaves ToRs with the paper's baseline, as a mean over sizes of jobs."""
     faults = float(target.given["faults"]) / 100
     found = [crossing("Baseline", job, faults) for job in _JOBS]
     told = f"jobs of {100 * _JOBS[0]:g} to {100 * _JOBS[-1]:g} %: {min(found):.2f} to {max(found):.2f} %"
@@ -155,13 +155,13 @@ _NEAR_ZERO, _PRINTED_KNEE = 0.5, 0.07
 
 
 def _flat_up_to(job: float, cluster: Cluster) -> float:
-    """Return the largest share of faulty nodes, in per cent, up to which hardly any traffic leaves ToRs; 0 if there is none."""
+    """Return the largest share of faulty nodes (per cent) up to which hardly any traffic leaves ToRs; 0 if none."""
     below = takewhile(lambda rate: crossing("Optimized", job, rate, cluster=cluster) < _NEAR_ZERO, RATIOS)
     return 100 * max(below, default=0.0)
 
 
 def _knee(paper: Any, target: Target) -> Answer:
-    """Answer up to which share of faulty nodes the paper's placement has hardly any traffic between ToRs."""
+    """Return as an `Answer` up to which share of faulty nodes the paper's placement has hardly any traffic between ToRs."""
     job = float(target.given["job"]) / 100
     told = ", ".join(f"{100 * rate:g} %: {crossing('Optimized', job, rate):.2f}" for rate in RATIOS)
     up_to, least = _flat_up_to(job, USED), 100 * max(rate for rate in RATIOS if rate < _PRINTED_KNEE)
@@ -181,7 +181,7 @@ def is_straight_rise(x: Sequence[float], y: Sequence[float]) -> bool:
 
 
 def _grows(paper: Any, target: Target) -> Answer:
-    """Answer whether the traffic of the paper's baseline grows with faults along a straight line."""
+    """Return as an `Answer` whether the traffic of the paper's baseline grows with faults along a straight line."""
     job = float(target.given["job"]) / 100
     of = {way: [crossing(way, job, rate) for rate in RATIOS] for way in PLACEMENTS[1:]}
     told = tuple(
@@ -198,7 +198,7 @@ _FLAT = 0.4  # percentage points
 
 
 def _flat(paper: Any, target: Target) -> Answer:
-    """Answer whether the traffic is the same for all sizes of clusters, and less than half of the baseline's."""
+    """Return as an `Answer` whether the traffic is the same for all sizes of clusters, and less than half of the baseline's."""
     job, faults = _job_and_faults(target)
     found = [crossing("Optimized", job, faults, _FEW, size) for size in SIZES]
     told = ", ".join(f"{size} GPUs {percent:.2f} %" for size, percent in zip(SIZES, found, strict=True))
@@ -212,7 +212,7 @@ _CLUSTERS = tuple(2**power for power in range(14, 22))
 
 
 def _work(paper: Any, target: Target) -> Answer:
-    """Answer how the number of nodes that Algorithm 5 looks at grows with the cluster."""
+    """Return as an `Answer` how the number of nodes that Algorithm 5 looks at grows with the cluster."""
     looked = []
     for size in _CLUSTERS:
         of = plan(size)

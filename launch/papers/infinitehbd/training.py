@@ -1,4 +1,4 @@
-"""Rows of the InfiniteHBD paper that are training steps, and the search of the best plan: tables 2, 4 and 5."""
+"""The rows of the InfiniteHBD paper about training steps and the search for the best plan: tables 2, 4 and 5."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ StepFunction = Callable[[Training, Plan], PlanRow]  # estimates a step
 
 @cache
 def best_plan(estimate: StepFunction, training: Training, gpus: int, tp: int = 0) -> tuple[Plan, PlanRow, str]:
-    """Return the plan with the shortest step, its step, and a note on how it was found.
+    """Return the plan with the shortest step, its step, and a note on the search.
 
     Plans are estimated in the order of their lower bounds, until no bound is below the best step.
 
@@ -107,7 +107,7 @@ def _least_s(training: Training, plans: Sequence[Plan]) -> Iterator[float]:
 
 @dataclass(frozen=True, eq=False)
 class _Rings(LeastTimes):
-    """The least times of requests if the ranks of tp form a ring, and all others have one cable of the DCN for each GPU."""
+    """The least times of requests if tp forms rings and each GPU has one cable of the data-centre network."""
 
     ring_Bps: float
     cable_Bps: float
@@ -123,7 +123,7 @@ class _Rings(LeastTimes):
         return _Rings(Rates.of(topology), plan, float(first.sum() - first.min()), cable)
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the key of the axes at a place, as `LeastTimes` asks for it."""
+        """Return a key for the times of the given axes; see `LeastTimes.axes_key`."""
         return self.ring_Bps, self.cable_Bps, LeastTimes.axes_key(self, place, axes)
 
     def collective(self, place: int, ask: Ask) -> LeastTime:
@@ -134,7 +134,7 @@ class _Rings(LeastTimes):
         return self._between.collective(place, ask) if ask.axis == "dp" else LeastTimes.collective(self, place, ask)
 
     def messages(self, to: int, size: int) -> Sequence[LeastTime]:
-        """Return the least times of messages to a place, as `LeastTimes` asks for them."""
+        """Return the least times of messages between places; see `LeastTimes.messages`."""
         return self._between.messages(to, size)
 
     @property
@@ -154,7 +154,7 @@ def _plan(of: Training, target: Target) -> Plan:
 
 
 def _mfu(of: Training, scale: float, paper: Any, target: Target) -> Answer:
-    """Answer the MFU of a row's plan.
+    """Return as an `Answer` the MFU of a row's plan.
 
     Args:
         of: The model and what all its plans share.
@@ -177,13 +177,13 @@ def _sizes(paper: Any) -> list[int]:
 
 
 def _mfu_of_tp(paper: Any, target: Target) -> Answer:
-    """Answer the MFU of the best plan with the TP of the row."""
+    """Return as an `Answer` the MFU of the best plan with the TP of the row."""
     _, step, told = _best(paper, target.number("gpus"), target.number("tp"))
     return Answer(step.mfu, (*step_notes(DENSE, step), told))
 
 
 def _config(paper: Any, target: Target) -> Answer:
-    """Answer the best plan for a number of GPUs, and how much better it is than the printed one."""
+    """Return as an `Answer` the best plan for a number of GPUs, and how much better it is than the printed one."""
     plan, step, told = _best(paper, target.number("gpus"))
     tp, pp, dp = map(int, target.value.split("/"))
     printed = paper.steps(DENSE, plan_of(DENSE, tp, pp, dp))
@@ -192,7 +192,7 @@ def _config(paper: Any, target: Target) -> Answer:
 
 
 def _trend(paper: Any, target: Target) -> Answer:
-    """Answer the TP of the best plan for each number of GPUs."""
+    """Return as an `Answer` the TP of the best plan for each number of GPUs."""
     tps = [_best(paper, gpus)[0].tp for gpus in _sizes(paper)]
     grows = "it never falls" if all(a <= b for a, b in pairwise(tps)) else "it falls"
     told = f"the best TP of {', '.join(map(str, _sizes(paper)))} GPUs; as they grow, {grows}"
@@ -200,7 +200,7 @@ def _trend(paper: Any, target: Target) -> Answer:
 
 
 def _too_large(paper: Any) -> str:
-    """Return in words how many plans of table 2 do not fit a GPU's memory: of the printed ones, and of the best with TP-8."""
+    """Return a note on how many plans of table 2 do not fit a GPU's memory."""
     steps = [paper.steps(DENSE, _plan(DENSE, each)) for each in paper.of("2") if "dp" in each.given and IS not in each.given]
     steps += [_best(paper, gpus, 8)[1] for gpus in _sizes(paper)]
     room = format_size(device().memory_bytes)
@@ -208,7 +208,7 @@ def _too_large(paper: Any) -> str:
 
 
 def _gap(paper: Any, target: Target) -> Answer:
-    """Answer whether the gain over TP=8 grows with the number of GPUs."""
+    """Return as an `Answer` whether the gain over TP=8 grows with the number of GPUs."""
     gains = [_best(paper, gpus)[1].mfu / _best(paper, gpus, 8)[1].mfu for gpus in _sizes(paper)]
     told_of = f"gains of {', '.join(map(str, _sizes(paper)))} GPUs: {', '.join(f'{gain:.3f}' for gain in gains)}"
     return Answer(f"{gains[0]:.2f}->{gains[-1]:.2f}", (told_of,), holds=all(a < b for a, b in pairwise(gains)))
@@ -244,7 +244,7 @@ _SWITCHED = "where rows travel to experts, TP GPUs are round a switch at the sam
 
 
 def _mfu_with_imbalance(paper: Any, target: Target) -> Answer:
-    """Answer the MFU with expert parallelism at an imbalance."""
+    """Return as an `Answer` the MFU with expert parallelism at an imbalance."""
     step = _step_with_imbalance(paper, target.number("gpus"), target.number("imbalance"))
     even = _step_with_imbalance(paper, target.number("gpus"), 0).mfu
     falls = f"{step.mfu / even:.4f} of that at 0 %"
@@ -267,7 +267,7 @@ def _crossing(paper: Any, target: Target) -> Answer:
 
 
 def _best_ep(paper: Any, target: Target) -> Answer:
-    """Answer whether EP=1 has a higher MFU than the best EP of 2, 4 and 8 for all numbers of GPUs of table 5.
+    """Return as an `Answer` whether EP=1 has a higher MFU than the best EP of 2, 4 and 8 for all numbers of GPUs of table 5.
 
     EP=1 is tensor parallelism alone. The imbalance of experts is 20 %, which 6.3 calls practical. The value is `EP=1` or
     `EP>1 somewhere`.

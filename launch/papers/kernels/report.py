@@ -1,8 +1,8 @@
-"""Published figures of kernels beside what the model of a device says of them, with nothing of a training run.
+"""Published measurements of kernels compared with the device model, without any data of training runs.
 
 A device has the clock of the machine that was measured: for products that clock is fitted on the products of the machine that
-are used; attention and what moves bytes have none, as their rates are those of the kernel by itself. A figure that gave a row
-of the table of attention is predicted from the other rows of that table.
+are used; attention and kernels that move bytes have none, as their rates are those of the kernel by itself. A figure that gave
+a row of the table of attention is predicted from the other rows of that table.
 
 The fit of published products and sums of rows gives the constants of their models, and the shares and rates of a device. The
 model of products is fitted by least squares of log(ours / published), where one that is far off counts less. R products.
@@ -56,7 +56,7 @@ Clocks = dict[tuple[str, str, str], float]  # by a group of products that have o
 
 
 def groups_of(products: Sequence[PublishedProduct]) -> list[tuple[str, str, str]]:
-    """Return the groups of products that have one clock each."""
+    """Return the groups of products that share one clock: machine, kernel and dtype."""
     return [*dict.fromkeys(product.of for product in products)]
 
 
@@ -73,7 +73,7 @@ def ratios_of(products: Sequence[PublishedProduct], constants: Mapping[str, floa
 
 
 def clocks_of(products: Sequence[PublishedProduct], constants: Mapping[str, float]) -> Clocks:
-    """Return by group the clock that its products are nearest with."""
+    """Return the clock of each group with which the model fits its products best."""
     found = dict.fromkeys(groups_of(products), 0.8)
     for _ in range(12):
         ratios = ratios_of(products, constants, found)
@@ -89,7 +89,7 @@ def used_products() -> list[PublishedProduct]:
 
 
 def fit() -> dict[str, Any]:
-    """Return what `kernel_constants` reads.
+    """Fit the constants of kernels, and return them in the form that `kernel_constants` reads.
 
     These are the constants of products; and by device the share of peak that they reach, that of FP8, and the rate of sums.
     """
@@ -115,7 +115,7 @@ def fit() -> dict[str, Any]:
 
 
 def _atomic_adds_per_s() -> dict[str, float]:
-    """By device, the mean of the elements a second that the used sums of rows add, without the time of the kernels before."""
+    """Return, by device, the mean number of elements per second that row sums add by atomic operations."""
     found: dict[str, list[float]] = {}
     for of in published_sums():
         if of.use == USED:
@@ -130,7 +130,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _shares(clocks: Clocks, products: Sequence[PublishedProduct]) -> dict[str, float]:
-    """By device, the mean over machines of full power, of cuBLAS in bfloat16: there the clock is a part of the share."""
+    """Return, by device, the share of peak that cuBLAS reaches in bfloat16 on machines with full power."""
     found: dict[str, list[float]] = {}
     for group, clock in clocks.items():
         first = next(product for product in products if product.of == group)
@@ -170,7 +170,7 @@ def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -
 
 
 def bare(device: str) -> Device:
-    """Return a device whose share of peak is 1, so that its clock is the machine's own effect."""
+    """Return a device with a share of peak of 1, so that its clock alone describes the machine."""
     return replace(DEVICES[device], gemm_share=1.0, fp8_share={}, clock=1.0, spread=0.0, contention=0.0, hbm_efficiency=HBM)
 
 
@@ -198,7 +198,7 @@ _TOKENS, _HIDDEN = 2**14, 2048  # that the papers of FlashAttention measure with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelComparison:
-    """One published figure."""
+    """A published kernel measurement, with the time that the model predicts."""
 
     kind: str
     device: str
@@ -213,7 +213,7 @@ class KernelComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSummary:
-    """The figures of one kind and use; errors are |ratio - 1|."""
+    """The errors |ratio - 1| of all measurements of one kind and use."""
 
     kind: str
     use: str

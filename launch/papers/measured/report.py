@@ -1,4 +1,4 @@
-"""The published runs, and the step times that `emu estimate` gives for them with the run's model in the fit or left out."""
+"""Published training runs compared with `emu estimate`, with constants fitted with and without the run's model."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ _DRAWS, _SEED = 10, 29  # halves of the models that the constants are fitted on,
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RunRequest:
-    """A published run, with the estimate that is requested for it."""
+    """A published run, with the estimate request that corresponds to it."""
 
     run: Run
     architecture: str
@@ -44,7 +44,7 @@ class RunRequest:
 
     @property
     def model(self) -> str:
-        """The name of the model; all runs of one model are left out of a fit together."""
+        """The name of the model; a fit leaves out all runs of one model together."""
         return self.run.model or self.run.id
 
     @property
@@ -58,7 +58,7 @@ class RunRequest:
         return self.model, run.layers, run.precision, repr(stack), sizes
 
     def ready(self) -> "PreparedRun":
-        """Return the run with its step prepared for any device: only the times of computations are open.
+        """Return the run with its step prepared, so that only the times of computations are missing.
 
         The memory of the device is not checked, because the run has taken place.
 
@@ -72,13 +72,13 @@ class RunRequest:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PreparedRun:
-    """A published run whose step is prepared for any device: only the times of computations are open."""
+    """A published run whose step is prepared for any device: only the times of computations are missing."""
 
     run_request: RunRequest
     prepared: PreparedEstimate
 
     def near(self, device: Device) -> StepNearDevice:
-        """Return the step time as a function of a device that is similar to the given one."""
+        """Return the run's step time as a function of the device, valid near the given device."""
         under = partial(device_under, self.run_request.request.stack)
         return StepNearDevice.of(self.prepared.timed(under(device)), device, under)
 
@@ -106,7 +106,7 @@ class RunComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A summary of the runs of one device and kind; errors are |ratio - 1|."""
+    """The errors |ratio - 1| of all runs of one device and kind."""
 
     device: str
     kind: str
@@ -140,7 +140,7 @@ def _unlimited(device: str) -> Device:
 
 
 def row_of(of: PreparedRun, fitted: Mapping[str, Fitted]) -> RunComparison:
-    """Return a run with its estimates, by constants that were fitted with its model and by constants that were not."""
+    """Return the comparison of a run: its measured time, and estimates with seen and unseen constants."""
     request, run = of.run_request, of.run_request.run
     device, known = _unlimited(run.device), fitted.get(run.device, Fitted((), {}, {}))
     blind, fitted_on = known.for_model(request.model)
@@ -205,7 +205,7 @@ def fit(rows: Sequence[PreparedRun], others: Sequence[PreparedRun] = ()) -> dict
 
 
 def fit_of(device: str, rows: Sequence[PreparedRun], others: Sequence[PreparedRun] = ()) -> DeviceFit:
-    """Return the fit of one device on its rows, and on the ladders among its rows and the others."""
+    """Return the fit of a device's constants to its rows, and to the ladders among all rows."""
     own, measured = _unlimited(device), np.array([of.run_request.run.step_s for of in rows])
     ladders = [*_ladders([of for of in (*rows, *others) if of.run_request.run.device == device], own)]
     constants = (CLOCK,) if ladders else (CLOCK, BANDWIDTH)
@@ -225,7 +225,7 @@ def _ladders(rows: Sequence[PreparedRun], device: Device) -> Iterator[Ladder]:
 
 
 def _blind(draws: Sequence[Sequence[tuple[int, float]]], kinds: Sequence[str]) -> Iterator[tuple[str, Blind]]:
-    """Yield the errors of step times that a fit on half of the models gives for the others, by the kind of runs."""
+    """Yield, by kind of run, the errors on models that were left out of a fit on the other half of the models."""
     for kind in dict.fromkeys(kinds):
         errors = [abs(ratio - 1) for draw in draws for row, ratio in draw if kinds[row] == kind]
         if errors:

@@ -1,4 +1,4 @@
-"""Published runs, as a CSV file has them: each row has a run, with the model's sizes, the plan and the measured step time.
+"""The reader of published runs from a CSV file: model sizes, plan, and measured step time of each run.
 
 The columns are those of launch/data/measured/training.csv; other columns are ignored.
 """
@@ -21,7 +21,7 @@ RECOMPUTE = ("none", "selective", "full")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One published run, as a row of the file has it."""
+    """A published run: one row of the CSV file."""
 
     line: int  # of the file
     id: str
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """The kind of the model (dense, or a mixture of experts), with a note if its products are in FP8."""
+        """The kind of the model, such as dense or mixture of experts, and whether products are in FP8."""
         return RunKind(bool(self.experts), self.precision == FP8).word
 
 

@@ -53,7 +53,7 @@ def model_of(run: Run, where: str) -> tuple[Model, str]:
 
 
 def _config(architecture: Architecture, sizes: dict[str, int]) -> Any:
-    """Return an architecture's configuration with the given sizes; None if it cannot have them, or needs further sizes."""
+    """Return an architecture's configuration with the given sizes; None if the sizes do not fit it."""
     of = type(next(iter(architecture.configs.values())))
     needed = {f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING}
     if not needed <= set(sizes):
@@ -64,7 +64,7 @@ def _config(architecture: Architecture, sizes: dict[str, int]) -> Any:
 
 
 def _architectures_of_name(run: Run) -> list[str]:
-    """Return the architectures that have a model whose name begins with the same letters as that of the run's model.
+    """Return the architectures whose models have a name that begins like the run's model, best match first.
 
     At least four letters must be the same. The architecture with the most equal letters comes first. A model with experts and
     one without are never taken for the same family.
@@ -157,7 +157,7 @@ _GPUS = 8  # of a server
 
 
 def setting_of(run: Run, where: str) -> str:
-    """Return the name of the setting of a run: the software that its row names, else that of its source, else of its device.
+    """Return the name of the software settings of a run, by its row, its source or its device.
 
     Raises:
         InputError: the row names an unknown software, or no software is known for its device.
@@ -181,7 +181,7 @@ def setting_of(run: Run, where: str) -> str:
 
 
 def topology_of(run: Run, where: str) -> str:
-    """Return the topology of a run, as `--topology` takes it.
+    """Return the text of a run's topology for `--topology`.
 
     Raises:
         InputError: The GPUs do not fill their last server, or no server with this device is known.

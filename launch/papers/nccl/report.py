@@ -40,7 +40,7 @@ class SizeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclComparison:
-    """The comparison of all sizes."""
+    """The comparison of measured and computed times over all sizes."""
 
     rows: tuple[SizeRow, ...]
     median_error: float  # median of |ratio - 1|
@@ -99,7 +99,7 @@ def _stack(values: F64) -> Stack:
 
 
 def cross_validated_rows(which: Sequence[tuple[int, float]]) -> list[SizeRow]:
-    """Return the times of each size, computed with constants that are fitted on the other half of the sizes."""
+    """Return the times of each size, with constants that were fitted to the other half of the sizes."""
     found = [row for half in (0, 1) for row in rows(fit(which[half::2]), which[1 - half :: 2])]
     return sorted(found, key=lambda row: row.size_bytes)
 

@@ -1,1 +1,1 @@
-"""The RailX paper (arXiv:2507.18889)."""
+"""The rows of the RailX paper (arXiv:2507.18889), computed by Emu."""

@@ -35,13 +35,13 @@ def chips(word: str) -> int:
 
 
 def optical_switches(word: str) -> float:
-    """Return the number of OCS that the rails fill; a rail takes one port at each end."""
+    """Return the number of optical switches (OCS) that the rails fill; a rail takes one port at each end."""
     links = build_once(word).links
     return float(links.bandwidth_Bps[links.dimension > 0].sum() / _PORT / _OCS)
 
 
 def rails(word: str, m: int) -> float:
-    """Return the number of rails of a node along X; 0 if nodes differ in it. A rail has two ends at a node."""
+    """Return the number of rails of a node along X; 0 if nodes have different numbers."""
     links = build_once(word).links
     out = set(np.bincount(links.src[links.dimension == 1] // m**2).tolist())
     return float(out.pop() / 2) if len(out) == 1 else 0.0
@@ -55,7 +55,7 @@ def row_nodes(word: str, m: int) -> int:
 
 
 def row_bound(word: str, m: int) -> float:
-    """Return the number of ports of a chip along X over the share of chips in other columns: no all-to-all is faster."""
+    """Return an upper bound of the all-to-all rate: a chip's ports along X over the share of chips in other columns."""
     topology = build_once(word)
     along = topology.links.bandwidth_Bps[topology.links.dimension == 1].sum() / _PORT / topology.n_npus
     return float(along / (1 - 1 / row_nodes(word, m)))
@@ -70,7 +70,7 @@ def line_nodes(word: str, m: int) -> int:
 
 
 def _lemma() -> Answer:
-    """Answer whether each ordered pair of nodes is joined once, by the first links of the rails of a row."""
+    """Return as an `Answer` whether each ordered pair of nodes is joined once, by the first links of the rails of a row."""
     sizes, once = (5, 7, 8, 9, 16, 37, 63, 64), []
     for size in sizes:
         links = build_once(f"railx:hyperx:m=1,n={size - 1}").links
@@ -108,7 +108,7 @@ def virtual_channels(word: str) -> int:
 
 
 def _most_inside() -> Answer:
-    """Answer whether hops inside nodes stay below the bound 5m - 6."""
+    """Return as an `Answer` whether hops inside nodes stay below the bound 5m - 6."""
     every = {m: _hops(f"railx:hyperx:m={m},n=2")[0] for m in (2, 3, 4, 5)}
     holds = all(found <= 5 * m - 6 for m, found in every.items())
     words = ", ".join(f"m={m}: {found} of at most {5 * m - 6}" for m, found in every.items())
@@ -126,13 +126,13 @@ def _throughput(topology: Topology, cut_Bps: float) -> float:
 
 
 def _torus_throughput() -> Answer:
-    """Answer the all-to-all throughput of the torus."""
+    """Return as an `Answer` the all-to-all throughput of the torus."""
     topology = build_once("railx:torus:m=7,n=9,nodes=64x64")
     return check_formula([("R=128, m=7, n=9", _throughput(topology, bisection(topology)[0]), 16 * 9 / (128 * 7))])
 
 
 def _dragonfly_throughput() -> Answer:
-    """Answer the all-to-all throughput of the dragonfly."""
+    """Return as an `Answer` the all-to-all throughput of the dragonfly."""
     topology, groups = build_once("railx:dragonfly:m=4,n=2,groups=10"), 10
     between = cut(topology, np.arange(topology.n_npus) < topology.n_npus // 2)
     found = _throughput(topology, between) * (groups - 1) / groups
@@ -140,13 +140,13 @@ def _dragonfly_throughput() -> Answer:
 
 
 def lone_rate() -> float:
-    """Return the bandwidth out of a chip that is the only one of its node, in TB/s."""
+    """Return the bandwidth (TB/s) out of a chip that is the only one of its node."""
     links = build_once("railx:hyperx:m=1,n=9").links
     return float(np.bincount(links.src, links.bandwidth_Bps).min() / 1e12)
 
 
 def _grids() -> Answer:
-    """Answer whether the largest allocation equals that of trying every set of rows, on random grids."""
+    """Return as an `Answer` whether the largest allocation equals that of trying every set of rows, on random grids."""
     rng, equal, of = np.random.default_rng(0), 0, 400
     for _ in range(of):
         rows, columns = rng.integers(2, 8, size=2)
@@ -162,7 +162,7 @@ def _grids() -> Answer:
 
 
 def largest_job_nodes(side: int, faults: np.ndarray) -> int:
-    """Return the number of nodes of the largest job on a square of nodes, some of which are faulty."""
+    """Return the number of nodes of the largest job on a square grid with faulty nodes."""
     kept = largest_grid(side, side, faults)
     return len(kept[0]) * len(kept[1])
 
@@ -209,7 +209,7 @@ def mean_largest_job(side: int, faults: int, samples: int = 20) -> float:
 
 
 def _available() -> Answer:
-    """Answer the availability at a fault rate of 0.1 %, which is above 90 % and falls with the radix."""
+    """Return as an `Answer` the availability at a fault rate of 0.1 %, which is above 90 % and falls with the radix."""
     every = {2 * side: availability(side, 0.001) for side in (64, 80, 160)}
     words = ", ".join(f"{found:.1f} % at R={radix}" for radix, found in every.items())
     holds = every[128] > 90 and all(a > b for a, b in pairwise(every.values()))
@@ -217,7 +217,7 @@ def _available() -> Answer:
 
 
 def _falls() -> Answer:
-    """Answer whether the largest job falls linearly with faults, and stays above the worst case."""
+    """Return as an `Answer` whether the largest job falls linearly with faults, and stays above the worst case."""
     counts = (0, 2, 4, 6, 8, 10)
     means = [mean_largest_job(64, faults) for faults in counts]
     linear = float(np.corrcoef(counts, means)[0, 1])
@@ -228,7 +228,7 @@ def _falls() -> Answer:
 
 
 def _larger() -> Answer:
-    """Answer whether availability falls with the size of the system."""
+    """Return as an `Answer` whether availability falls with the size of the system."""
     every = [availability(side, 0.001) for side in (32, 64, 128)]
     words = ", ".join(f"{side}x{side} {found:.1f} %" for side, found in zip((32, 64, 128), every, strict=True))
     return Answer(words, holds=every[0] > every[1] > every[2])
@@ -276,7 +276,7 @@ _PARTS: Mapping[str, tuple[tuple[str, ...], int]] = {  # by column the parts, an
 
 @cache
 def line_cost(name: str) -> Cost:
-    """Return the cost of a line of the cost table; switches are taken out of the bill if the line has none."""
+    """Return the cost of one line of the cost table, without switches in the bill if the line has none."""
     topology = build_topology(LINES[name])
     if name == _WITHOUT_SWITCHES:
         topology = replace(topology, bill={part: count for part, count in topology.bill.items() if part != _OPTICAL})

@@ -30,7 +30,7 @@ _ELEMENTS = 648 * 16 * 20000  # of the larger size, so that latencies do not cou
 
 
 def _byte_s(axes: tuple[str, ...], operation: str, served: str) -> float:
-    """Return the seconds that one more byte of a request takes; arguments as in `_cases`."""
+    """Return the seconds per additional byte of a request; see `_cases` for the arguments."""
     short, long = (
         request_s(_WORD, _SHAPE, axes, Ask("axis", operation, times * _ELEMENTS, "bfloat16"), served) for times in (1, 2)
     )
@@ -38,7 +38,7 @@ def _byte_s(axes: tuple[str, ...], operation: str, served: str) -> float:
 
 
 def _hops(axes: tuple[str, ...], operation: str, served: str) -> float:
-    """Return how many hops between nodes of a request follow one another; arguments as in `_cases`."""
+    """Return the number of consecutive hops between nodes in a request; see `_cases` for the arguments."""
     asked = Ask("axis", operation, 648 * 16, "bfloat16")
     short, long = (request_s(f"{_WORD},optical={us}us", _SHAPE, axes, asked, served) for us in (1, 100))
     return (long - short) / 99e-6
@@ -98,7 +98,7 @@ def _pairing_text(ports: str) -> tuple[list[float], str]:
 
 
 def _pairs() -> Answer:
-    """Answer whether EP with PP, and CP with DP, is the fastest way to divide four axes over two dimensions."""
+    """Return as an `Answer` whether EP with PP, and CP with DP, is the fastest way to divide four axes over two dimensions."""
     volumes = sent()
     fine, fine_told = _pairing_text(FINE)
     coarse, coarse_told = _pairing_text(COARSE)
@@ -134,7 +134,7 @@ def _steps_by_turn() -> dict[str, float]:
 
 
 def _turn_fits() -> Answer:
-    """Answer whether a turn that is shorter than the gap costs the step less than CP and EP gain."""
+    """Return as an `Answer` whether a turn that is shorter than the gap costs the step less than CP and EP gain."""
     static = best_static(FINE, PAIRINGS[0])[0]
     steps = _steps_by_turn()
     told = ", ".join(f"{turn} {1e3 * s:.3f} ms" for turn, s in steps.items())
@@ -144,7 +144,7 @@ def _turn_fits() -> Answer:
 
 
 def _larger() -> Answer:
-    """Answer whether the gap between CP and EP is longer for a larger model."""
+    """Return as an `Answer` whether the gap between CP and EP is longer for a larger model."""
     small, large = gap_s(), gap_s(larger=True)
     told = f"{1e3 * small:.2f} and {1e3 * large:.2f} ms"
     notes = "sizes of Llama 3 70B and 405B with 8 experts, sequences of 8192 tokens, on the cluster of A.4"
@@ -152,7 +152,7 @@ def _larger() -> Answer:
 
 
 def _gap() -> Answer:
-    """Answer the milliseconds between CP and EP in the paper's trace."""
+    """Return as an `Answer` the milliseconds between CP and EP in the paper's trace."""
     longer = 1e3 * gap_s(seq=16384)
     return Answer(1e3 * gap_s(), (f"sequences of 8192 tokens, which the paper does not print; {longer:.2f} ms with 16384",))
 
@@ -168,7 +168,7 @@ MAPPED: Mapping[str, Callable[[], Answer]] = {
 
 
 def turned(_: object) -> Figure:
-    """Return what figure 13 is about: a step whose CP and EP take rails in turns, by how long switches turn."""
+    """Return figure 13: the time of a step whose CP and EP share rails in turns, by the switching time."""
     turns = (1.0, 10.0, 100.0, 1000.0)  # us
     dynamic = [1e3 * s for s in _steps_by_turn().values()]
     fixed = 1e3 * best_static(FINE, PAIRINGS[0])[0]

@@ -1,4 +1,4 @@
-"""Steps of five axes on rails that are split for them (5, A.3), and on rails that CP and EP take in turns (5.2).
+"""Training steps with five axes on rails that are divided among them (5, A.3) or shared in turns (5.2).
 
 The order of axes is the paper's, [T, C, E, D, P]: expert groups stand outside those of CP, where Megatron-LM's are inside.
 Letters: T, C, E, D and P ranks of tensor, context, expert, data (of experts) and pipeline parallelism.
@@ -41,7 +41,7 @@ class Shape:
     pp: int = 2
 
     def rows(self, *axes: str) -> I64:
-        """Return [groups, members] the ranks that differ on some axes alone."""
+        """Return [groups, members] the ranks that differ only on the given axes."""
         sizes = [getattr(self, name) for name in _NAMES]
         ranks = np.arange(int(np.prod(sizes))).reshape(sizes)
         own = [_NAMES.index(axis) for axis in sorted(axes, key=_NAMES.index)]
@@ -134,7 +134,7 @@ PAIRINGS = (("ep", "pp", "cp", "dp"), ("ep", "cp", "dp", "pp"), ("ep", "dp", "cp
 
 
 def _splits(ports: str) -> Iterable[tuple[int, int, int]]:
-    """Return the rails in all, and those of the first axis along X and along Y; an all-to-all of 3 takes an even number."""
+    """Yield the ways to split rails: their total number, and those of the first axis along X and along Y."""
     return product((8,), (4, 6), (2, 4, 6)) if ports == FINE else product((4,), (2,), (1, 2, 3))
 
 
@@ -146,24 +146,24 @@ def static_word(ports: str, pairing: tuple[str, ...], split: tuple[int, int, int
 
 
 def best_static(ports: str, pairing: tuple[str, ...]) -> tuple[float, str]:
-    """Return the least seconds of the small step over the splits of rails, and the topology that has it."""
+    """Return the least seconds of the small step over all splits of rails, and the topology that reaches it."""
     words = [static_word(ports, pairing, split) for split in _splits(ports)]
     return min((small_step(word)[0], word) for word in words)
 
 
 def switched_word(turning: str, rails_of_dp: int) -> str:
-    """Return the topology on which CP and EP take all rails of X in turns, and DP and PP divide those of Y."""
+    """Return the topology text in which CP and EP use all rails of X in turns, and DP and PP divide those of Y."""
     return f"railx:mapped:{FINE},x=cp3~ep3@8,y=dp2@{rails_of_dp}+pp2@{8 - rails_of_dp},turning={turning}"
 
 
 def best_switched(turning: str) -> tuple[float, str]:
-    """Return the least seconds of the small step over the splits of Y, and the topology that has it."""
+    """Return the least seconds of the small step over all splits of Y, and the topology that reaches it."""
     words = [switched_word(turning, rails) for rails in (2, 4, 6)]
     return min((small_step(word)[0], word) for word in words)
 
 
 def request_s(word: str, shape: Shape, axes: tuple[str, ...], asked: Ask, served: str) -> float:
-    """Return the seconds of one request that all groups of some axes make at once.
+    """Return the seconds of one request that all groups of the given axes make at one time.
 
     Args:
         word: The topology.

@@ -28,7 +28,7 @@ def _loop(m: int) -> I64:
 
 
 def chip_rings(m: int, nodes: int) -> I64:
-    """Return [4, chips] two rings through all chips of the torus that share no link, each in both directions.
+    """Return [4, chips] two rings through all chips of a torus that share no link, in both directions.
 
     Source: Bose et al., Lee distance and topological properties of k-ary n-cubes, IEEE Trans. Comput. 44 (1995).
     """
@@ -50,13 +50,13 @@ def flat(m: int, nodes: int, size: int, settings: str = "k=4") -> float:
 
 
 def ring(m: int, nodes: int, size: int) -> float:
-    """Return the seconds of an all_reduce by rings of all chips; they use all four ports of a chip."""
+    """Return the seconds of an all_reduce by rings through all chips, which use all four ports of a chip."""
     plan = rings_all_reduce(chip_rings(m, nodes).tolist(), [1] * 4)
     return plan_s(_on_torus(m, nodes), "all_reduce", plan, size)
 
 
 def ring_bound(m: int, nodes: int, size: int) -> float:
-    """Return a lower bound of `ring` in seconds: each piece goes round twice but for two hops, each port carries its share."""
+    """Return a lower bound of `ring` in seconds, for rings that are too long to time."""
     order = chip_rings(m, nodes)[0]
     node = order // m**2
     hops = np.where(node == np.roll(node, -1), _LOCAL, _A)
@@ -145,14 +145,14 @@ def _eq13_latency() -> Iterator[FormulaCase]:
 
 
 def _against_rings() -> Answer:
-    """Answer whether rows at once are faster than rings for small sizes."""
+    """Return as an `Answer` whether rows at once are faster than rings for small sizes."""
     ratios = [hierarchical(2, p, 16 * (2 * p) ** 2) / direct(p, 2, n, 16 * (2 * p) ** 2) for p, _, n in _OF_13]
     words = f"rings take {', '.join(f'{ratio:.1f}' for ratio in ratios)} times as long for p = 3, 5, 9, of 64 bytes a chip"
     return Answer("all at once is faster", (words,), holds=1 < ratios[0] < ratios[1] < ratios[2])
 
 
 def _crossover() -> Answer:
-    """Answer from which k on the hierarchical all_reduce moves one byte faster than the 2D ring.
+    """Return as an `Answer` from which k on the hierarchical all_reduce moves one byte faster than the 2D ring.
 
     A byte takes a + b / k in the first, and nearly the same for any k in the second; two whole numbers k on built tori give a
     and b.
@@ -172,7 +172,7 @@ def _crossover() -> Answer:
 
 
 def _byte_s(run: Callable[..., float], m: int, nodes: int, unit: int, settings: str) -> float:
-    """Return the seconds that one more byte takes."""
+    """Return the seconds per additional byte of a collective."""
     return (run(m, nodes, 2 * unit, settings) - run(m, nodes, unit, settings)) / unit
 
 
@@ -185,7 +185,7 @@ TREE, FLAT, RING = "hierarchical 2D torus", "2D torus", "1D ring"
 
 @cache
 def all_reduce_s(name: str, nodes: int, size: int) -> float:
-    """Return the seconds of an all_reduce of figure 15; all run on one fabric, whose nodes are meshes of 4 x 4.
+    """Return the seconds of an all_reduce of figure 15, on a fabric of nodes of 4 x 4 chips.
 
     A ring of chips that is too long to be timed gets its bound.
     """
@@ -218,7 +218,7 @@ def _figure_15_text(size: int) -> str:
 
 
 def _f15_best() -> Answer:
-    """Answer whether the hierarchical 2D torus is the fastest at every size."""
+    """Return as an `Answer` whether the hierarchical 2D torus is the fastest at every size."""
     slower = []
     for p in SCALES:
         for size in sizes_of(p):
@@ -261,12 +261,12 @@ Pair = tuple[float, float]
 
 
 def _split_time(first: int, ports: int, loads: Pair, beside: Pair) -> float:
-    """Return the time of two uses one after the other, if the first gets some of the ports and the second all others."""
+    """Return the time of two uses in sequence if the first gets `first` of the ports and the second the others."""
     return max(beside[0], loads[0] / first) + max(beside[1], loads[1] / (ports - first))
 
 
 def split_ports(ports: int, loads: Pair, beside: Pair = (0.0, 0.0)) -> int:
-    """Return the number of ports that the first of two uses gets in the fastest split; all splits are tried.
+    """Return the number of ports for the first of two uses in the fastest split, by trying all splits.
 
     Args:
         ports: The number of ports.
@@ -277,7 +277,7 @@ def split_ports(ports: int, loads: Pair, beside: Pair = (0.0, 0.0)) -> int:
 
 
 def _time_by_climbing(ports: int, loads: Pair, beside: Pair) -> float:
-    """Return the time of the split that is found by moving one port after another as long as this helps, from both ends."""
+    """Return the time of the split that is found by moving single ports from both ends while that helps."""
 
     def at(first: int) -> float:
         return _split_time(first, ports, loads, beside)
@@ -292,7 +292,7 @@ def _time_by_climbing(ports: int, loads: Pair, beside: Pair) -> float:
 
 
 def _argmin() -> Answer:
-    """Answer whether moving ports one by one finds the fastest split."""
+    """Return as an `Answer` whether moving ports one by one finds the fastest split."""
     rng, equal = np.random.default_rng(0), 0
     for _ in range(400):
         loads, beside = (tuple(rng.random(2).tolist()) for _ in range(2))
@@ -319,7 +319,7 @@ def ports_of_cp(seq: int, *, overlapped: bool = False) -> int:
 
 
 def _f16(what: str) -> Answer:
-    """Answer one of the statements about figure 16."""
+    """Return as an `Answer` one of the statements about figure 16."""
     plain, hidden = ([ports_of_cp(seq, overlapped=over) for seq in SEQUENCES] for over in (False, True))
     holds = {
         "short": plain[0] < 5,
@@ -345,7 +345,7 @@ _CASES: Mapping[str, tuple[Callable[[], Iterator[FormulaCase]], tuple[str, ...]]
 
 
 def _check_cases(cases: Callable[[], Iterator[FormulaCase]], notes: tuple[str, ...]) -> Answer:
-    """Answer whether the cases of a formula hold."""
+    """Return as an `Answer` whether the cases of a formula hold."""
     return check_formula(cases(), *notes)
 
 

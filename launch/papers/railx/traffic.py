@@ -45,7 +45,7 @@ def saturated_throughput(word: str, ports: int = PORTS) -> float:
 
 @cache
 def latency(word: str, load: float) -> float:
-    """Return the mean number of cycles from the offer of a packet until all of it has arrived.
+    """Return the mean number of cycles between the offer of a packet and its complete arrival.
 
     Args:
         word: The topology.
@@ -116,7 +116,7 @@ class ChipFabric(NamedTuple):
         return latency(self.word, load)
 
     def dollars(self) -> float:
-        """Return the dollars of the full size for each GB/s of a chip in an all_to_all, which takes as much of its ports."""
+        """Return the cost in dollars for each GB/s of a chip in an all_to_all, at full size."""
         return line_cost(self.line).dollars_per_injection_GBps / (self.through() / PORTS)
 
 
@@ -129,7 +129,7 @@ TREE = ChipFabric("fat tree", "fat-tree:radix=52,planes=8", "2FT")
 
 
 def _throughput() -> Answer:
-    """Answer the throughput of random packets."""
+    """Return as an `Answer` the throughput of random packets."""
     word = f"{HYPERX},k=4"
     words = (
         "packets of 4 flits to chips drawn at random, one under way from each of a chip's 8 ports; links share max-min fairly: "
@@ -142,7 +142,7 @@ def _throughput() -> Answer:
 
 
 def _throughput_by_k() -> Answer:
-    """Answer how the throughput grows with the bandwidth k of links inside nodes."""
+    """Return as an `Answer` how the throughput grows with the bandwidth k of links inside nodes."""
     by = {k: drawn.through() for k, drawn in BY_K.items()}
     words = ", ".join(f"k={k} {found:.2f}" for k, found in by.items())
     return Answer(words, holds=by[2] > 1.5 * by[1] and by[4] < 1.25 * by[2])

@@ -111,7 +111,7 @@ _OF_4 = (
 
 
 def _volume(cases: Callable[[], Iterator[FormulaCase]]) -> Answer:
-    """Answer whether the generated step sends the volume of a row of table 4, as many times as the row says."""
+    """Return as an `Answer` whether the generated step sends the volume of a row of table 4, as many times as the row says."""
     return check_formula(cases(), _OF_4)
 
 
@@ -140,7 +140,7 @@ def _step_s(*work: str) -> float:
 
 
 def _overlap() -> Iterator[FormulaCase]:
-    """Yield the times of steps, and those of their parts, each timed alone, in equation 10."""
+    """Yield the timed steps of equation 10, each with the formula's value from the times of its parts."""
     comp, comm = _step_s("comp"), _step_s("comm")
     for number in (1, 4, 16):
         beside = _step_s(f"alone {number}")

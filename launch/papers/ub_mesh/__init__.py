@@ -1,1 +1,1 @@
-"""The UB-Mesh paper (Liao et al., arXiv:2503.20377)."""
+"""The rows of the UB-Mesh paper (Liao et al., arXiv:2503.20377), computed by Emu."""

@@ -58,7 +58,7 @@ def npu_lanes_up(word: str) -> float:
 
 
 def lrs_lanes(word: str, per_plane: float, for_cpus: float) -> float:
-    """Return the number of UB lanes that an LRS uses, of those that serve no CPUs.
+    """Return the number of UB lanes that each LRS for NPUs uses.
 
     Args:
         word: The topology, in which LRS follow the NPUs.
@@ -71,7 +71,7 @@ def lrs_lanes(word: str, per_plane: float, for_cpus: float) -> float:
 
 
 def rack_lanes_to_hrs(word: str) -> float:
-    """Return the number of UB lanes from a rack to HRS: those of its NPUs, and of its LRS, which follow the NPUs."""
+    """Return the number of UB lanes from a rack to HRS, from its NPUs and its LRS."""
     topology, first, last = build_once(word), npus(word), npus(word) + parts(word, "LRS")
     out = lanes(topology, tier(topology, "HRS") & (topology.links.src < last))
     racks = parts(word, "backup NPU")
@@ -87,7 +87,7 @@ _CABLE = "link leaf to spine x4"
 
 @cache
 def _book() -> PriceBook:
-    """Return Emu's price book; its lowest prices of UB-Mesh's parts are those of one public table."""
+    """Return Emu's own price book."""
     return find_book(DEFAULT)
 
 
@@ -123,7 +123,7 @@ def ratios(share: float) -> dict[str, float]:
 
 
 def capex_ratio(_: Any, target: Target) -> Answer:
-    """Answer the price of a system as a multiple of UB-Mesh's."""
+    """Return as an `Answer` the price of a system as a multiple of UB-Mesh's."""
     found = ratios(NETWORK_SHARE)
     name = [*found][int(target.id.rpartition("-")[2]) - 1]
     told = f"{name}; {', '.join(f'{each} {ratio:.2f}' for each, ratio in found.items())}"

@@ -1,4 +1,4 @@
-"""The models, plans, device and topologies of the UB-Mesh paper's steps, as `emu estimate` takes them.
+"""The models, plans, device and topologies of the training steps in the UB-Mesh paper.
 
 The paper prints sizes of models (table 5), that TP and SP have the domains of the highest bandwidth (5.2), and the traffic
 of one plan (table 1). The plans here follow from them.
@@ -104,7 +104,7 @@ def stages(name: str, npus: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A topology, and the factor by which the links out of its racks are wider."""
+    """A topology, with the factor by which the links out of its racks are widened."""
 
     word: str
     wider: float = 1.0

@@ -64,7 +64,7 @@ def _draw_arrows(figure: Figure, axes: Axes, schedule: Schedule, rounds: dict[in
 
 
 def _draw_round(axes: Axes, schedule: Schedule, place: int, rows: slice) -> None:
-    """Draw the messages of one round; their slots are written where each participant sends one message at most."""
+    """Draw the messages of one round, with slots if each participant sends at most one message."""
     groups = list(messages_of(schedule, rows))
     for group in groups:
         src, dst = int(schedule.src[group[0]]), int(schedule.dst[group[0]])
@@ -108,9 +108,9 @@ def algorithm_figure(rows: Sequence[BenchRow]) -> Figure:
 
 
 def _lines(rows: Sequence[BenchRow]) -> list[Line]:
-    """Return one line for all algorithms that take equal times.
+    """Return the lines of the chart, one for all algorithms with equal times.
 
-    A line is pale where others are faster at every size.
+    A line is pale if others are faster at every size.
     """
     times: dict[str, dict[int, float]] = defaultdict(dict)
     for row in sorted(rows, key=lambda row: row.size_bytes):
@@ -129,7 +129,7 @@ def _lines(rows: Sequence[BenchRow]) -> list[Line]:
 
 
 def _short_names(names: Sequence[str]) -> str:
-    """Return the first names and the number of the others, such as `direct, hyperx-direct and 3 more`."""
+    """Return the first names and the number of further ones, such as `direct, hyperx-direct and 3 more`."""
     shown = 1
     while shown < len(names) and len(", ".join(names[: shown + 1])) <= _MOST_LETTERS:
         shown += 1

@@ -1,4 +1,4 @@
-"""Charts of steps: their parts on each topology, their time over a sweep, the steps of a faulty job, and the plans of a search.
+"""Charts of training steps: their parts, their times over a sweep, the steps of a faulty job, and plans of a search.
 
 The lines of a sweep are one for each topology and each combination of other sweeps. A job has the virtual time of each step,
 and the events before it. Plans are drawn by MFU against memory, with the line of those that no other plan beats in both. What
@@ -54,7 +54,7 @@ def plans_figure(planned: PlanTable) -> Figure:
 
 
 def _dress(axes: Axes, planned: PlanTable) -> None:
-    """Label the axes, and draw the memory of the device where it is near to what the plans need."""
+    """Label the axes, and mark the memory of the device if plans come near it."""
     axes.xaxis.set_major_formatter(lambda size, _: format_size(round(size)))
     dress(axes, "memory of the rank that holds most", "MFU")
     axes.set_ylim(0, _ROOM * max(axes.get_ylim()))
@@ -81,7 +81,7 @@ _BAR_IN, _REST_IN = 0.36, 1.7
 
 
 def parts_figure(results: Sequence[StepEstimate]) -> Figure:
-    """Return a chart of where the time of a step goes on each topology; the first is on top."""
+    """Return a bar chart of the parts of a step on each topology, the first on top."""
     ranks = sorted({r.ranks for r in results})
     title = f"A step of {results[0].model} on {span_text(map(str, ranks))} {results[0].device}"
     figure, axes = new_page(_WIDE_IN, _REST_IN + _BAR_IN * len(results), title)
@@ -134,7 +134,7 @@ def _places(words: Sequence[str]) -> dict[str, float]:
 
 
 def _number(word: str) -> float | None:
-    """Return the value as a number: plain, a bandwidth, a time or a size; None where it is no number."""
+    """Return the value of a text as a number (plain, bandwidth, time or size); None if it is none."""
     for read in (float, parse_bandwidth, parse_time, parse_size):
         try:
             return float(read(word))
@@ -166,7 +166,7 @@ def waste_figure(rows: Sequence[MachineWaste]) -> Figure:
 
 
 def _draw_waste(over_time: Axes, often: Axes, row: Waste, name: str, colour: object) -> None:
-    """Draw one row on both axes: its waste over time, and its waste in order of amount."""
+    """Draw one machine's waste on both axes: over time, and sorted by amount."""
     over_time.stairs(row.wasted[:-1], row.begin, baseline=None, color=colour, linewidth=1.0, label=name)
     order = np.argsort(row.wasted, kind="stable")
     often.step([0, *row.share[order].cumsum()], [row.wasted[order[0]], *row.wasted[order]], color=colour, linewidth=1.4)
@@ -210,7 +210,7 @@ def _step_label(steps: Sequence[int], place: float, _: object = None) -> str:
 
 
 def _draw(axes: Axes, result: FaultyJob, colour: object, *, several: bool) -> None:
-    """Draw the line of one topology; the part of a step that repairs take is thick."""
+    """Draw the step times of one topology as a line, with the time of repairs as thick parts."""
     steps = range(len(result.steps))
     whole, mending = ([getattr(step, name) for step in result.steps] for name in ("time_s", "mending_s"))
     name = result.topology if several else None

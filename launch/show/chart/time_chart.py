@@ -207,7 +207,7 @@ def _times(low: float, high: float) -> Locator:
 
 
 def _name_ends(figure: Figure, axes: Axes, drawn: Iterable[Line]) -> None:
-    """Write the name of each line at the right of its end, moved up or down where another name is near."""
+    """Write the name of each line at its right end, moved up or down where names would overlap."""
     by_height = sorted(drawn, key=lambda line: line.times_s[-1])
     figure.draw_without_rendering()  # only then it is known how high the axes are
     ends = np.array([axes.transData.transform((line.sizes[-1], line.times_s[-1])) for line in by_height])

@@ -134,7 +134,7 @@ def _node(at: F64, size: tuple[float, float, float], colour: str, told: str, lin
 
 
 def _number_line(number: str, at: F64, size: float, points: float) -> list[Text]:
-    """Return the number of a node as a line of text; none where it cannot be read.
+    """Return the number of a node as a list with one text; empty if it would be too small to read.
 
     Args:
         number: The number.
@@ -217,7 +217,7 @@ def cables_of(
 
 
 def _busier_direction(links: Links, shares: F64) -> F64:
-    """Return [K] the larger share of all links between the same two nodes, in either direction."""
+    """Return [K] the larger share of the two directions between each pair of nodes."""
     low, high = np.minimum(links.src, links.dst).astype(np.int64), np.maximum(links.src, links.dst).astype(np.int64)
     _, of = np.unique(np.stack((links.dimension, low, high)), axis=1, return_inverse=True)
     most = np.zeros(len(shares))  # there are no more pairs than links
@@ -226,7 +226,7 @@ def _busier_direction(links: Links, shares: F64) -> F64:
 
 
 def _path(course: F64) -> str:
-    """Return the course of a cable as an SVG path, of two points where it is straight."""
+    """Return the course of a cable as an SVG path."""
     straight = course[0] + np.linspace(0, 1, len(course))[:, None] * (course[-1] - course[0])
     kept = course[[0, -1]] if np.abs(course - straight).max() < 1e-3 else course[::2]
     return "M" + "L".join(f"{x:.2f} {-y:.2f}" for x, y in kept)

@@ -1,4 +1,4 @@
-"""The HTML chart of a pipeline: a row for each stage, computation in its upper half, communication by axis in its lower."""
+"""The HTML chart of a pipeline: a row for each stage, computation above communication."""
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ _TICKS = 6
 
 
 def rows_of(timed: TimedTrace) -> list[RepresentativeRank]:
-    """Return the rank that is shown for each stage, or for each role if there is no pipeline; 64 ranks at most."""
+    """Return the rank shown for each stage (or role, without a pipeline), at most 64."""
     found, told = representatives(timed), timed.report.rank
     if any(each.stage is not None for each in found):
         first: dict[int | None, RepresentativeRank] = {}
@@ -59,14 +59,14 @@ def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
 
 
 def _computes(lane: Lane) -> bool:
-    """Return whether a lane is of computation."""
+    """Return whether a lane shows computation."""
     return lane.stream.startswith("compute")
 
 
 def _row(
     name: str, lanes: Sequence[Lane], parts: RankTimes, colours: dict[str, str], total: int
 ) -> tuple[str, str, list[tuple[str, str]]]:
-    """Return the row of one rank: its name, its shares in words, and all its spans of each colour as one SVG path.
+    """Return the row of one rank: its name, its shares as text, and an SVG path for each colour.
 
     Args:
         name: The rank in words.
@@ -89,7 +89,7 @@ def _row(
 
 
 def _path(lanes: Sequence[Lane], total: int, top: float, high: float) -> str:
-    """Return the spans of some lanes as one SVG path; spans that are too near to be told apart are drawn as one.
+    """Return the spans of lanes as one SVG path, with nearby spans merged.
 
     Args:
         lanes: The lanes.

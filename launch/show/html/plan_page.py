@@ -64,7 +64,7 @@ def _sections(planned: PlanTable, fastest: TimedStep) -> list[Section]:
 
 
 def _search_sentences(planned: PlanTable) -> tuple[str, ...]:
-    """Return what was searched, what was not searched, and what was not decided, a sentence each."""
+    """Return sentences on what was searched, what was not, and what was not decided."""
     left = (f"{fact.label}: {fact.text}" for fact in unsearched(planned) if fact.text is not None)
     return (searched_text(planned), *left)
 

@@ -107,7 +107,7 @@ TimedStep = tuple[Step, TimedTrace]  # a step on one topology: its figures, and 
 
 
 def step_page(title: str, subtitle: str, shown: Sequence[TimedStep]) -> Page:
-    """Return one page for all topologies.
+    """Return the page of a step on one or several topologies.
 
     The page of one topology begins with key figures, that of several with a table that compares them.
     """
@@ -125,7 +125,7 @@ def step_page(title: str, subtitle: str, shown: Sequence[TimedStep]) -> Page:
 
 
 def step_sections(shown: TimedStep) -> list[Section]:
-    """Return all sections of one step but its key figures and its breakdown."""
+    """Return the sections of one step other than its key figures and its breakdown."""
     step, timed = shown
     chart, times = pipeline(timed)
     stage = "Each row is one rank, which stands for its stage of the pipeline or for all ranks of its role."
@@ -150,7 +150,7 @@ def step_sections(shown: TimedStep) -> list[Section]:
 
 
 def _collectives(step: Step) -> tuple[Block, ...]:
-    """Return the tables of a profiled step: its parts, measured and virtual, and its collectives; none where it has none."""
+    """Return the tables of a profiled step (parts, collectives), measured and virtual; empty if it has none."""
     if not step.collectives:
         return ()
     parts = (measured_parts_table(step),) if step.measured_parts is not None else ()
@@ -227,13 +227,13 @@ def _breakdown_section(steps: Sequence[Step]) -> Section:
 
 
 def _part_text(name: str, time_s: float, whole_s: float) -> str:
-    """Return a part in words: its name, its time and its share of the step."""
+    """Return a part of a step as text: its name, its time and its share."""
     share = 100 * time_s / whole_s if whole_s else 0.0
     return f"{name} {format_time(time_s)}, {share:.1f} %"
 
 
 def _path(step: Step) -> Block:
-    """Return a bar of the critical path: its eight longest parts, then the others as one segment.
+    """Return a bar of the critical path: the eight longest parts, then all others as one segment.
 
     Parts of equal colour are told apart by their shade.
     """
@@ -251,14 +251,14 @@ def _path(step: Step) -> Block:
 
 
 def _paler(colour: str, times: int) -> str:
-    """Return a colour that is mixed with white as often as `times` says."""
+    """Return a colour mixed with white `times` times."""
     white = 1 - 0.72**times
     red, green, blue = (part + (1 - part) * white for part in to_rgb(colour))
     return to_hex((red, green, blue))
 
 
 def _memory(step: Step) -> Block:
-    """Return one bar: the parts of the memory of the rank that holds most, at the moment when it holds most."""
+    """Return a bar of the peak memory of the rank that needs the most, by parts."""
     parts = {name.replace("_", " "): size for name, size in step.memory_by_part_bytes.items() if size}
     total = sum(parts.values()) or 1
     pieces = [

@@ -37,7 +37,7 @@ def switch_colours(topology: Topology) -> dict[str, str]:
 
 
 def node_size_pt(at: F64, points: float) -> float:
-    """Return the width of nodes in points: about half a gap, but small enough that the nearest two do not overlap.
+    """Return the width of nodes in points, so that the nearest two nodes do not overlap.
 
     Args:
         at: [nodes, 2] places of nodes.
@@ -50,7 +50,7 @@ def node_size_pt(at: F64, points: float) -> float:
 
 
 def least_gap(at: F64, first: int) -> float:
-    """Return the least distance between a node from number `first` on and any other node; 10.0 where there is none."""
+    """Return the least distance between a node numbered `first` or higher and any other node; 10.0 if none."""
     if len(at) < 2 or first >= len(at):
         return 10.0
     return float(KDTree(at).query(at[first:], k=2)[0][:, 1].min())
@@ -70,7 +70,7 @@ def frames(boxes: Sequence[Box], at: F64) -> list[F64]:
 
 
 def _nesting_depth(boxes: Sequence[Box]) -> I64:
-    """Return [boxes] how many frames lie in one another within each box."""
+    """Return [boxes] the nesting depth of the frames within each box."""
     ends = np.array([box.nodes for box in boxes]).reshape(-1, 2)
     deep = np.zeros(len(boxes), np.int64)
     for i in np.argsort(ends[:, 1] - ends[:, 0], kind="stable"):
@@ -102,7 +102,7 @@ def _bounds(at: F64, axes: F64, pad: float) -> tuple[F64, float]:
 
 
 def frame_labels(drawing: Drawing, points: float) -> list[tuple[str, tuple[float, float], float]]:
-    """Return text, middle and size in points of the labels of a drawing's frames, apart from one another where there is room.
+    """Return the text, centre and size (points) of each frame label, placed without overlaps if possible.
 
     Args:
         drawing: The places of nodes, and the boxes.
@@ -121,7 +121,7 @@ def frame_labels(drawing: Drawing, points: float) -> list[tuple[str, tuple[float
 
 
 def _places(text: str, frame: F64, middle: F64, size_pt: float, points: float) -> list[Label]:
-    """Return the places that a label may have, the best first: at a corner of an upright frame, outside a turned one."""
+    """Return the possible places of a frame's label, best first."""
     size = size_of_words([text], size_pt, points)
     if np.isclose(frame[0, 1], frame[1, 1]) or np.isclose(frame[0, 0], frame[1, 0]):
         (left, bottom), (right, top) = frame.min(axis=0), frame.max(axis=0)
@@ -169,7 +169,7 @@ def cable_counts(links: Links) -> dict[int, tuple[int, int]]:
 
 
 def cables(links: Links) -> tuple[I64, F64]:
-    """Return [C] a link of each cable, and [C] its place among the cables between the same two nodes, from -1 to 1."""
+    """Return [C] one link of each cable, and [C] its offset (-1 to 1) among parallel cables."""
     _, there, back, of = _node_pairs(links)
     rows = np.flatnonzero((links.src < links.dst) == (there >= back)[of])
     rows = rows[np.argsort(of[rows], kind="stable")]
@@ -203,7 +203,7 @@ def curves(links: Links, at: F64, gap: float = 1.0) -> F64:
 
 
 def _is_hidden(at: F64, low: I64, high: I64) -> Bool:
-    """Return [C] whether a third node lies on the straight line between the two ends.
+    """Return [C] whether a third node lies on the straight line of each cable.
 
     Args:
         at: [nodes, 2] places of nodes.

@@ -55,7 +55,7 @@ def _frames(axes: Axes, drawing: Drawing, points: float) -> None:
 
 
 def _cables(axes: Axes, topology: Topology, at: F64) -> None:
-    """Draw the cables, thinner where they are many or slow."""
+    """Draw the cables; many or slow ones are thinner."""
     links, course, tiers = topology.links, cables.curves(topology.links, at), cables.tier_colours(topology)
     rows, _ = cables.cables(links)
     many, fastest = max(len(rows), 1), links.bandwidth_Bps.max(initial=1.0)
@@ -112,7 +112,7 @@ def _switch_names(axes: Axes, names: Sequence[str], at: F64, points: float, swit
 
 
 def _npu_names(axes: Axes, names: Sequence[str], at: F64, points: float, npu_pt: float) -> None:
-    """Write the names that the user gave to NPUs below them, upright where there is no room for a line; the numbers stay."""
+    """Write the user's NPU names below the NPUs, vertically if there is no room."""
     gap_pt = points * cables.least_gap(at, 0)
     line_pt = min(8.0, 0.9 * gap_pt / max(text_width_pt(name, 1.0) for name in names))
     upright = line_pt < _SMALLEST_NAMES_PT
@@ -123,7 +123,7 @@ def _npu_names(axes: Axes, names: Sequence[str], at: F64, points: float, npu_pt:
 
 
 def _write_beside(axes: Axes, text: str, at: F64, size_pt: float, up_pt: float, *, upright: bool) -> None:
-    """Write a text above a node, or below it where `up_pt` is below 0."""
+    """Write a text above a node, or below it if `up_pt` is negative."""
     x, y = map(float, at)
     style: dict[str, Any] = {"fontsize": size_pt, "color": INK, "path_effects": _HALO, "zorder": 5, "rotation": 90.0 * upright}
     side = "bottom" if up_pt > 0 else "top"
@@ -144,7 +144,7 @@ _MOST_WORDS = 16  # most bundles that all get a label; of more, one of each kind
 
 
 def arrange(merged: GroupedTopology) -> Drawing:
-    """Return the places of the groups: in tiers where there are switches, else by dimensions."""
+    """Return the positions of groups: in tiers if there are switches, else by dimensions."""
     graph = merged.graph
     spread = np.array((2.9, symbol_height(merged, range(len(merged.names))) + 1.1))
     if graph.n_nodes > graph.n_npus:
@@ -185,7 +185,7 @@ def paint_groups(axes: Axes, merged: GroupedTopology, drawing: Drawing, points: 
 
 
 def _bundles(axes: Axes, merged: GroupedTopology, rows: I64, course: F64, tiers: dict[int, str]) -> None:
-    """Draw a line for each bundle, wider where it has more cables."""
+    """Draw a line for each bundle of cables, wider for more cables."""
     links, wide = merged.graph.links, merged.bundled[rows]
     widths = np.clip(5.0 * (wide / wide.max(initial=1)) ** 0.4, 0.9, 5.0)
     colours = [tiers[int(d)] for d in links.dimension[rows]]
@@ -194,7 +194,7 @@ def _bundles(axes: Axes, merged: GroupedTopology, rows: I64, course: F64, tiers:
 
 
 def _labelled_bundles(merged: GroupedTopology, rows: I64) -> I64:
-    """Return the places in `rows` of the bundles that get a label: all of a few, else the first of each kind."""
+    """Return the indices in `rows` of the bundles that get a label: all if few, else the first of each kind."""
     if len(rows) <= _MOST_WORDS:
         return np.arange(len(rows))
     links = merged.graph.links
@@ -204,7 +204,7 @@ def _labelled_bundles(merged: GroupedTopology, rows: I64) -> I64:
 
 
 def _write_bundle(axes: Axes, merged: GroupedTopology, row: int, line: F64, points: float, taken: Sequence[Label]) -> Label:
-    """Write the label of a bundle in the middle of its line, or nearer to an end where other labels are; return its room."""
+    """Write the label of a bundle where it does not overlap others, and return the space it takes."""
     rate = format_bandwidth(float(merged.graph.links.bandwidth_Bps[row]))
     words, size_pt = (f"{TIMES} {merged.bundled[row]:,}", rate), min(8.0, 0.17 * points)
     size = size_of_words(words, size_pt, points)
@@ -215,7 +215,7 @@ def _write_bundle(axes: Axes, merged: GroupedTopology, row: int, line: F64, poin
 
 
 def words_of(merged: GroupedTopology, group: int) -> list[str]:
-    """Return the lines of a group's text: its name, the nodes of each kind, and the cables of each where these are equal."""
+    """Return the text lines of a group: its name, and its nodes and their cables by kind."""
     name = [merged.names[group]] if group < merged.graph.n_npus else []
     parts = merged.parts[group].items()
     nodes = [f"{kind} {TIMES} {number:,}" if number > 1 else kind for kind, number in parts]

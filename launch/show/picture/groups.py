@@ -1,4 +1,4 @@
-"""Groups of nodes for a topology that is too large to draw: NPUs by their leading dimensions, switches by the NPUs below.
+"""Merging of nodes into groups, for a topology that is too large to draw: NPUs by dimensions, switches by NPUs below.
 
 Nothing is left out: what is too much to show is one group, so that nodes and cables still add up. Where a network is tiers of
 equal nodes, each tier is such a group; else the middle of many groups is one with an ellipsis. The kind of a switch is its
@@ -85,7 +85,7 @@ class _NpuGroups:
 
     @staticmethod
     def of_all(layer: I64) -> "_NpuGroups":
-        """Return all NPUs (layer 0 of `layer`) as one group, for a network of tiers of equal nodes."""
+        """Return all NPUs as one group, for a network of tiers of equal nodes."""
         npus, switches = np.bincount(layer)[:2].tolist()
         return _NpuGroups(np.zeros(npus, np.int64), (1,), npus // switches if npus % switches == 0 else npus)
 
@@ -96,12 +96,12 @@ class _NpuGroups:
 
     @property
     def is_shortened(self) -> bool:
-        """True if some group stands for several that are left out."""
+        """True if some group stands for several groups that are not drawn."""
         return bool(np.bincount(self.group).max() >= 2 * self.whole)
 
 
 def group_nodes(topology: Topology) -> GroupedTopology:
-    """Return the topology with its nodes merged into groups that are few enough to draw, and its links into bundles."""
+    """Return the topology with its nodes merged into few enough groups to draw, and links into bundles."""
     boxes = topology.draw().boxes if topology.draw else ()
     kind = np.array(["NPU"] * topology.n_npus + switch_names(topology))
     layer = layers(topology)
@@ -163,7 +163,7 @@ def _each_of_tiers(topology: Topology, layer: I64, kind: np.ndarray) -> tuple[tu
 
 
 def _npu_groups(topology: Topology, boxes: tuple[Box, ...], most: int) -> _NpuGroups:
-    """Return groups of NPUs by their first dimensions, as small as a box of the drawing where one fits.
+    """Return groups of NPUs by their leading dimensions, in sizes that fit the drawing's boxes if possible.
 
     Args:
         topology: The topology.
@@ -184,7 +184,7 @@ def _npu_groups(topology: Topology, boxes: tuple[Box, ...], most: int) -> _NpuGr
 
 
 def _groups_by_neighbours(topology: Topology, most: int) -> _NpuGroups:
-    """Return the groups in which NPUs are drawn: NPUs that are linked to the same nodes are one group.
+    """Return groups of NPUs that are linked to the same nodes; else 16 equal runs of NPUs.
 
     Where hardly any two NPUs are linked to the same nodes, the groups are 16 runs of NPUs, equally long.
 
@@ -214,7 +214,7 @@ def _shorten(digit: I64, size: int) -> I64:
 
 
 def _npu_names(npus: _NpuGroups, boxes: tuple[Box, ...]) -> list[str]:
-    """Return a name for each group of NPUs: that of the drawing's box around it, else its first and last number.
+    """Return a name for each group of NPUs: the label of its box, else its first and last NPU.
 
     A group that stands for equal ones says for how many.
     """
@@ -248,7 +248,7 @@ def _node_groups(topology: Topology, npus: _NpuGroups, layer: I64, boxes: tuple[
 
 
 def _groups_below(topology: Topology, npus: _NpuGroups, layer: I64) -> I64:
-    """Return [nodes] a set of bits for each node: one bit for each group of NPUs that is reached by going only down."""
+    """Return [nodes] a bit set for each node: the groups of NPUs that can be reached going down only."""
     links, over = topology.links, np.zeros(topology.n_nodes, np.int64)
     over[: topology.n_npus] = np.int64(1) << npus.group
     for height in range(1, int(layer.max()) + 1):
@@ -258,7 +258,7 @@ def _groups_below(topology: Topology, npus: _NpuGroups, layer: I64) -> I64:
 
 
 def _frame_of(topology: Topology, boxes: tuple[Box, ...]) -> I64:
-    """Return [nodes] the number of the outermost box of switches around each node; 0 where there is none."""
+    """Return [nodes] the number of the outermost box of switches around each node; 0 if none."""
     found = np.zeros(topology.n_nodes, np.int64)
     of_switches = [box for box in boxes if box.nodes[0] >= topology.n_npus]
     for number, box in enumerate(reversed(of_switches if len(of_switches) <= _MOST_ALIKE else ()), 1):
@@ -267,7 +267,7 @@ def _frame_of(topology: Topology, boxes: tuple[Box, ...]) -> I64:
 
 
 def _limit_groups(kinds: I64) -> I64:
-    """Return [groups] the new number of each group: of too many groups of one kind, all after the third become one.
+    """Return [groups] a new number for each group; beyond three of a kind, the others are merged.
 
     Args:
         kinds: [groups, 2] layer and kind of each group.

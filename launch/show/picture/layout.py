@@ -1,4 +1,4 @@
-"""The places of the nodes of a picture: the topology's own drawing, else by its dimensions, tiers or distances.
+"""The positions of nodes and labels in a picture: from the topology's own drawing, else computed from its links.
 
 A label has a place, too, which no other label takes.
 """
@@ -25,7 +25,7 @@ _LINE = 1.3  # height of a line of text, in the size of its letters
 
 
 def layout(topology: Topology) -> Drawing:
-    """Return the topology's own drawing, or one that is made from its links."""
+    """Return the topology's own drawing, or a drawing computed from its links."""
     if topology.draw is not None:
         return topology.draw()
     if topology.n_nodes == topology.n_npus:
@@ -43,7 +43,7 @@ def layout(topology: Topology) -> Drawing:
 
 
 def _is_grid(topology: Topology) -> bool:
-    """Return whether NPUs without switches are drawn as a grid, a ring or a full mesh."""
+    """Return whether NPUs without switches are drawn as a grid, ring or full mesh."""
     n, links = topology.n_npus, topology.links
     if sum(size > 1 for size in topology.dims) > 1 or not len(links):
         return True
@@ -125,7 +125,7 @@ def tier_positions(topology: Topology, layer: I64) -> F64:
 
 
 def _rows(topology: Topology, layer: I64) -> I64:
-    """Return [nodes] the row of each node: NPUs are in row 0, switches above them by layer and kind.
+    """Return [nodes] the row of each node in the picture: NPUs in row 0, switches above by layer and kind.
 
     Switches of a layer that no link joins to the next layer are below the others of that layer.
     """
@@ -138,7 +138,7 @@ def _rows(topology: Topology, layer: I64) -> I64:
 
 
 def _npu_row(topology: Topology) -> F64:
-    """Return [NPUs] places in a row, one apart, and farther apart where groups of NPUs end."""
+    """Return [NPUs] positions in a row, with gaps between groups of NPUs."""
     dims = topology.dims or (topology.n_npus,)
     digits = np.stack(np.unravel_index(np.arange(topology.n_npus), dims))[:-1]
     changes = (np.diff(digits, axis=1) != 0).sum(axis=0)
@@ -146,7 +146,7 @@ def _npu_row(topology: Topology) -> F64:
 
 
 def _middle(links: Links, row: I64, across: F64, *, below_only: bool) -> F64:
-    """Return [nodes] the mean place of the nodes that each is linked to in other rows; its own place where there are none.
+    """Return [nodes] the mean position of each node's neighbours in other rows; its own if it has none.
 
     Args:
         links: The links.
@@ -161,7 +161,7 @@ def _middle(links: Links, row: I64, across: F64, *, below_only: bool) -> F64:
 
 
 def distance_positions(links: Links, n_nodes: int) -> F64:
-    """Return [nodes, 2] places as far apart as links lie between the nodes, as nearly as a plane allows.
+    """Return [nodes, 2] positions whose distances match the hop distances as well as a plane allows.
 
     Source: Gansner, Koren and North, Graph drawing by stress majorization (2004), from classical scaling (Torgerson).
     """
@@ -204,7 +204,7 @@ class Label(NamedTuple):
         return x, y
 
     def lies_on(self, other: "Label") -> bool:
-        """Return whether two rectangles overlap."""
+        """Return whether two labels overlap."""
         return bool((self.low < other.low + other.size).all() and (other.low < self.low + self.size).all())
 
 
@@ -225,6 +225,6 @@ def size_of_words(lines: Sequence[str], size_pt: float, points: float) -> F64:
 
 
 def free_place(places: Iterable[Label], taken: Iterable[Label]) -> Label:
-    """Return the first place that overlaps no label; the first of all where there is no such place."""
+    """Return the first place that overlaps no label; the first place if all overlap."""
     found, others = list(places), list(taken)
     return next((place for place in found if not any(place.lies_on(other) for other in others)), found[0])

@@ -42,7 +42,7 @@ BOUND_COLUMNS: tuple[Column[BenchRow], ...] = (Column("of_bound", of_bound), Col
 
 
 def bounds_text(rows: Sequence[BenchRow]) -> str:
-    """Return what `of_bound` means for these rows: the kinds of bounds, and those that were not computed.
+    """Return a note on the meaning of `of_bound` for these rows: the kinds of bounds, and those not computed.
 
     An all_reduce also gets the times of the best algorithms that are known, which are no bounds.
     """
@@ -57,7 +57,7 @@ def bounds_text(rows: Sequence[BenchRow]) -> str:
 
 
 def _orientation_text(row: BenchRow) -> str:
-    """Return the times of the best reduce_scatter with all_gather, and of the best trees; "" where none is known."""
+    """Return a note with the times of the best known algorithms for an all_reduce; "" if none is known."""
     times = {"the best reduce_scatter and then the best all_gather": row.in_a_row_s, "the best trees": row.trees_s}
     known = [f"{name} would take {format_time(time_s)}" for name, time_s in times.items() if time_s is not None]
     size = format_size(row.size_bytes)
@@ -191,7 +191,7 @@ def _passed_over(rows: Sequence[BenchRow]) -> list[str]:
 
 
 def bench_text(row: BenchRow | UntimedRow) -> str:
-    """Return a row of a bench in few words, shown as soon as it is known: its algorithm, its size and its time."""
+    """Return a row of a bench as a short text: its algorithm, its size and its time."""
     time = format_time(row.time_s) if isinstance(row, BenchRow) else "not timed"
     return f"{row.built}, {format_size(row.size_bytes)} on {row.topology}: {time}"
 
@@ -210,7 +210,7 @@ def round_lines(schedule: Schedule) -> Iterator[str]:
 
 
 def fault_line(schedule: Schedule, fault: ScheduleFault) -> str:
-    """Return the round of a fault in a proof: all its messages where they are 16 at most, else those with the slot."""
+    """Return the messages of the round with a fault: all if at most 16, else those with the faulty slot."""
     groups = list(messages_of(schedule, schedule.rounds()[fault.round]))
     if len(groups) <= MOST_RANKS:
         return f"round {fault.round}: {'  '.join(_message(schedule, group) for group in groups)}"
@@ -269,7 +269,7 @@ def _proof_cell(run: Sequence[VerificationRow]) -> str:
 
 
 def _claims(run: Sequence[VerificationRow]) -> str:
-    """Return how often times are equal to the claimed ones or below them, in words."""
+    """Return a note on how many times are equal to the claimed ones or below them."""
     words = (("equal", "equal"), ("bound", "below"), ("none", "none"), ("not timed", "not timed"))
     counts = [(word, sum(row.claim == claim for row in run)) for claim, word in words]
     there = [(word, count) for word, count in counts if count]

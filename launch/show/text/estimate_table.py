@@ -20,7 +20,7 @@ from launch.show.text.table import Column, column_table, figures, merged_assumpt
 
 
 def proof_text(row: PlanRow) -> str:
-    """Return in words whether a row is proved: that it is, or the least time of a plan that may come before it."""
+    """Return whether a row is proved as text, or else the least time of a plan that may be faster."""
     return "proved" if row.least_untimed_s is None else f"from {format_time(row.least_untimed_s)}"
 
 
@@ -51,7 +51,7 @@ def plan_columns(rows: Sequence[PlanRow], number: str = "") -> list[Column[PlanR
 
 
 def plans_report(planned: PlanTable) -> str:
-    """Return a table of plans, the fastest first, then the reason why each other one is slower, and the assumptions."""
+    """Return a table of plans, fastest first, with the reason why each is slower, and the assumptions."""
     rows, off, by = planned.rows, planned.either_way, planned.either_way_by
     topologies = dict.fromkeys(row.topology for row in rows)
     lines = [
@@ -66,7 +66,7 @@ def plans_report(planned: PlanTable) -> str:
 
 
 def searched_text(planned: PlanTable) -> str:
-    """Return how many plans there are, how many may fit the memory, and how many had to be timed."""
+    """Return a note on the numbers of plans: all, those that may fit the memory, and those that were timed."""
     given = f" with {planned.given}" if planned.given else ""
     return (
         f"{planned.plans:,} plans{given}, of which {planned.candidates:,} candidates (with their placements) may fit the "
@@ -75,13 +75,13 @@ def searched_text(planned: PlanTable) -> str:
 
 
 def unsearched(planned: PlanTable) -> list[Fact]:
-    """Return the settings that no plan of the search has, and the candidates that it did not decide."""
+    """Return facts on the settings that were not searched, and on candidates that were not decided."""
     undecided = None if planned.ended == PROVED else _undecided_text(planned)
     return [Fact("not searched", "; ".join(planned.not_searched)), Fact("not decided", undecided)]
 
 
 def _undecided_text(planned: PlanTable) -> str:
-    """Return how many candidates are left of a search that ended early, and the least time that one of them can take."""
+    """Return a note on the candidates that a search left undecided, with their least possible time."""
     least = "" if planned.least_s is None else f", none of which takes less than {format_time(planned.least_s)}"
     told = f"{planned.decided['undecided']:,} candidates{least}"
     if planned.ended == INTERRUPTED:
@@ -94,7 +94,7 @@ def _undecided_text(planned: PlanTable) -> str:
 
 
 def _reasons(rows: Sequence[PlanRow]) -> list[str]:
-    """Return a line for each plan that says why it is slower than the first, and the meaning of the star."""
+    """Return a line for each plan with the reason why it is slower than the first."""
     told = [f"{number:>2}  {row.why}" for number, row in enumerate(rows, 1) if row.why]
     star = ["", "*  a plan of yours (--beside)"] if any(row.beside for row in rows) else []
     alone = "no other plan is listed: no other fits, or no other was asked for"
@@ -110,7 +110,7 @@ _MEANS = ("compute_s", "exposed_comm_s", "idle_s", "bubble_s")  # over all ranks
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """One point of a sweep on one topology, with its step or the reason why there is none."""
+    """A point of a sweep on one topology, with its step or the reason why there is none."""
 
     topology: str
     point: Mapping[str, str]
@@ -119,7 +119,7 @@ class SweepRow:
 
 
 def sweep_record(row: SweepRow) -> dict[str, object]:
-    """Return a point of a sweep as one flat row; times are in seconds, `mean_` ones are means over all ranks.
+    """Return a point of a sweep as one flat row; times are in seconds, `mean_` values are means over ranks.
 
     A point without a step has only the reason.
     """
@@ -134,7 +134,7 @@ def sweep_record(row: SweepRow) -> dict[str, object]:
 
 
 def sweep_text(row: SweepRow) -> str:
-    """Return a point of a sweep in few words, shown as soon as it is known: the values, the topology and the step time."""
+    """Return a point of a sweep as a short text: its values, the topology and the step time."""
     values = ", ".join(f"{name}={value}" for name, value in row.point.items())
     return f"{values} on {row.topology}: {row.refused if row.step is None else format_time(row.step.step_time_s)}"
 

@@ -59,7 +59,7 @@ def _steps(result: FaultyJob) -> str:
 
 
 def _equal_runs(steps: Sequence[LiveStep]) -> Iterator[list[LiveStep]]:
-    """Yield runs of equal steps: they take equal times, and events come only before the first."""
+    """Yield runs of consecutive steps with equal times and without events, except before the first."""
     number = 0
 
     def key(step: LiveStep) -> tuple[int, str]:
@@ -88,7 +88,7 @@ MEANING = (
 
 @dataclass(frozen=True, slots=True)
 class MachineWaste:
-    """The waste of one machine for one size of groups; a field that was not asked for is None."""
+    """The waste of one machine for one group size; fields that were not requested are None."""
 
     waste: Waste
     restarts: Restarts | None = None
@@ -99,7 +99,7 @@ class MachineWaste:
 
     @property
     def goodput(self) -> float | None:
-        """The share of the machine's time that is useful work, times MFU where MFU is given."""
+        """The share of the machine's time that is useful work, times MFU if it is given; None if not requested."""
         return None if self.restarts is None else self.mfu * self.waste.availability * (1 - self.restarts.lost)
 
 
@@ -184,7 +184,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NetworkCost:
-    """The cost of a network, and the cost of a step on it where one was asked for, at the lowest prices."""
+    """The cost of a network and, if requested, of a step on it, at the lowest prices."""
 
     cost: Cost
     energy_dollars: float | None  # None: energy was not asked for
@@ -208,7 +208,7 @@ def cost_as_json(paid: NetworkCost) -> dict[str, object]:
 
 
 def _fields(paid: NetworkCost) -> dict[str, object]:
-    """Return the cost of a network at one end of its prices as JSON fields."""
+    """Return the cost of a network at one end of its price range, as JSON fields."""
     of, owned, step = paid.cost, paid.owned, paid.step
     job: dict[str, object] = {}
     if owned is not None and step is not None:
@@ -311,7 +311,7 @@ def _parts(row: NetworkCost) -> str:
 
 
 def source_notes(rows: Sequence[NetworkCost]) -> list[str]:
-    """Return a line for each source of a single price, with the parts of which it is."""
+    """Return a line for each source of prices, with the parts that it prices."""
     parts: dict[str, list[str]] = {}
     for row in rows:
         for part, source in row.cost.sources.items():

@@ -30,7 +30,7 @@ _HEAD = "| id | where | what | printed | ours | | class | basis | verdict |\n|--
 
 
 def score(rows: Iterable[PaperRow]) -> str:
-    """Return in one line how many rows are met, by what their answers follow from; a row that meets its own fit is not."""
+    """Return a line that counts the met rows, by what their answers follow from."""
     met, of, own = Counter[str](), Counter[str](), 0
     for row in rows:
         basis = "listed" if row.target.kind == "H" else row.basis
@@ -54,7 +54,7 @@ def scores(by: Mapping[str, Sequence[PaperRow]]) -> str:
 
 
 def unmet_rows(rows: Iterable[PaperRow]) -> str:
-    """Return a line for each row that is missed or open, with its reason."""
+    """Return a line for each missed or open row, with its reason."""
     return "\n".join(
         f"- {row.target.id}: {row.verdict}, printed {row.target.value} {row.target.unit}".rstrip()
         + (f", ours {six_digits(row.ours)}" if row.ours is not None else "")
@@ -65,7 +65,7 @@ def unmet_rows(rows: Iterable[PaperRow]) -> str:
 
 
 def paper_page(paper: Paper, rows: Sequence[PaperRow]) -> str:
-    """Return the page of a paper with all its rows as Markdown."""
+    """Return the Markdown page of a paper with all its rows."""
     told = [f"- {row.target.id}: {'; '.join(map(_plain, row.assumptions))}" for row in rows if row.assumptions]
     return "\n".join(
         (
@@ -165,7 +165,7 @@ def _constants(fitted: Mapping[str, Fitted]) -> Iterable[str]:
 
 
 def torchtitan_report(rows: Sequence[TorchtitanComparison], pairs: Iterable[Pair], clock: float) -> str:
-    """Return the table of runs, that of one run in relation to another, and what they rest on."""
+    """Return the table of torchtitan runs and the ratios of pairs of runs, as text."""
     cells = [
         (
             row.id + " (sets the clock)" * row.sets_the_clock,

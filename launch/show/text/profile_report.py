@@ -15,12 +15,12 @@ _NAME = 48  # letters of the name of a kernel
 
 
 def read_facts(step: Step) -> list[Fact]:
-    """Return what was read of a profile; nothing where the step is of Emu's own trace."""
+    """Return facts on what was read of a profile; empty for Emu's own traces."""
     return [Fact("" if i else "read", line) for i, line in enumerate(step.read or ())]
 
 
 def measured_facts(step: Step) -> list[Fact]:
-    """Return the step's measured time and parts, and how far the replay is from it; nothing where nobody measured it."""
+    """Return facts on the measured time and parts of a step; empty if it was not measured."""
     measured_s, parts, error = step.measured_step_s, step.measured_parts, step.replay_error
     if measured_s is None:
         return []
@@ -56,7 +56,7 @@ def _off(share: float) -> str:
 
 
 def _starts_text(times: CallTimes) -> str:
-    """Return how far the starts of a call differ, and which rank the others wait for; "-" where this is not known."""
+    """Return how far the starts of a call differ and which rank is last, as text; "-" if unknown."""
     if times.apart_s is None:
         return "-"
     return format_time(times.apart_s) + (f" for rank {times.last_rank}" if times.last_rank is not None else "")
@@ -87,7 +87,7 @@ KERNELS: Sequence[Column[KernelTimes]] = (
 
 
 def _kernels(step: Step) -> list[str]:
-    """Return a table of the kernels of a profile that another device times, those that take most time there."""
+    """Return a table of the kernels of a profile as timed on another device, longest first."""
     if not step.kernels:
         return []
     kept = sum(each.times for each in step.kernels if each.device_s is None)
@@ -97,7 +97,7 @@ def _kernels(step: Step) -> list[str]:
 
 
 def _collectives(step: Step) -> list[str]:
-    """Return a table of the collectives of a profile, those that take most time, and how many kinds there are besides."""
+    """Return a table of the collectives of a profile, longest first."""
     if not step.collectives:
         return []
     more = len(step.collectives) - _LISTED
@@ -106,5 +106,5 @@ def _collectives(step: Step) -> list[str]:
 
 
 def profile_tables(step: Step) -> list[str]:
-    """Return the tables of a profiled step: its collectives, and its kernels where another device times them."""
+    """Return the tables of a profiled step: its collectives and its kernels."""
     return [*_collectives(step), *_kernels(step)]

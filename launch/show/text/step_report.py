@@ -48,14 +48,14 @@ def part_facts(step: Step) -> list[Fact]:
 
 
 def _part(step: Step, name: str, label: str, note: str = "") -> KeyFigure:
-    """Return the key figure of a part of the step; its note is the share of the step unless another note is given."""
+    """Return the key figure of a part of the step, with its share of the step as the default note."""
     time_s: float = getattr(step, name)
     share = f"{100 * time_s / (step.step_time_s or 1.0):.1f} % of the step"
     return KeyFigure(name, label, format_time(time_s), time_s, note or share)
 
 
 def expected_text(step: Step) -> str:
-    """Return in words how far the step may be off, and the times between which it then lies."""
+    """Return a text with the expected error of the step time, and the resulting range."""
     off = off_text(step.device, step.either_way, step.either_way_by)
     if step.either_way is None:
         return off
@@ -64,7 +64,7 @@ def expected_text(step: Step) -> str:
 
 
 def off_text(device: str, either_way: float | None, by: str | None) -> str:
-    """Return in words how far steps are off on a device, and the runs by which this is known.
+    """Return a text with the expected error of step times on a device, and its basis.
 
     Args:
         device: The name of the device.
@@ -77,7 +77,7 @@ def off_text(device: str, either_way: float | None, by: str | None) -> str:
 
 
 def rate_facts(step: ComparedStep) -> list[Fact]:
-    """Return tokens per second, MFU and HFU; none where the step has no model."""
+    """Return facts on tokens per second, MFU and HFU; empty if the step has no model."""
     if step.tokens_per_s is None or step.mfu is None or step.hfu is None:
         return []
     tokens, mfu, hfu = f"{step.tokens_per_s:,.0f}", step.mfu, step.hfu
@@ -102,7 +102,7 @@ def foot_facts(step: Step) -> list[Fact]:
 
 
 def facts_of(step: Step) -> list[Fact]:
-    """Return all figures of a step: its parts, how fast it is, its path, links, memory and algorithms, and its ranks."""
+    """Return all facts of a step: parts, rate, critical path, links, memory, algorithms and ranks."""
     ranks = Fact("NPUs", None, KeyFigure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device))
     return [*part_facts(step), *measured_facts(step), *rate_facts(step), *foot_facts(step), ranks]
 
@@ -143,7 +143,7 @@ def step_text(step: Step, head: Sequence[str], more: Sequence[Fact] = (), *, of_
 
 
 def _equal_steps_text(step: Step) -> str:
-    """Return how the step time relates to other equal steps, in words; "" where there is one step."""
+    """Return a text that relates the step time to those of equal steps; "" if there is only one."""
     times = [step.step_times_s[number - 1] for number in step.step_groups[0]]
     if len(times) == 1:
         return ""
@@ -154,7 +154,7 @@ def _equal_steps_text(step: Step) -> str:
 
 
 def _other_steps(step: Step) -> list[Fact]:
-    """Return the times of each group of steps that do other work; from the fourth group on they share a line."""
+    """Return facts on the times of other groups of steps."""
     groups = [[step.step_times_s[number - 1] for number in group] for group in step.step_groups[1:]]
     if len(groups) > _GROUPS:
         groups[_GROUPS - 1 :] = [[time_s for times in groups[_GROUPS - 1 :] for time_s in times]]
@@ -162,7 +162,7 @@ def _other_steps(step: Step) -> list[Fact]:
 
 
 def _first_times(times_s: Sequence[float]) -> str:
-    """Return the first eight times in words, and how many more there are."""
+    """Return the first eight times as text, and how many more there are."""
     more = f" and {len(times_s) - _SHOWN} more" if len(times_s) > _SHOWN else ""
     return ", ".join(map(format_time, times_s[:_SHOWN])) + more
 
@@ -212,7 +212,7 @@ def _basis_text(step: Step) -> str | None:
 
 
 def _other_ranks_text(step: Step) -> str:
-    """Return how long other ranks compute, and how much of the computation is of other steps, in words."""
+    """Return a text on the computing time of other ranks, and on computation for other steps."""
     least, most = format_time(step.compute_least_s), format_time(step.compute_most_s)
     others = f", of which {format_time(step.other_compute_s)} belong to another step" if step.other_compute_s else ""
     early = f", and {format_time(step.early_compute_s)} while the last rank was still in the step before"
@@ -221,7 +221,7 @@ def _other_ranks_text(step: Step) -> str:
 
 
 def straggling_text(step: Step) -> str:
-    """Return how long the rank waits for others of its stage, such as `1.2 ms, for rank 5 (1 ms), rank 3 (0.2 ms)`."""
+    """Return a text on how long the rank waits for others of its stage, such as `1.2 ms, for rank 5 (1 ms)`."""
     longest = sorted(step.straggling_by_rank_s.items(), key=lambda each: (-each[1], each[0]))
     each = [f"rank {rank} ({format_time(time_s)})" for rank, time_s in longest[:_PARTS]]
     more = [f"{len(longest) - _PARTS} more ranks"] if len(longest) > _PARTS else []
@@ -242,7 +242,7 @@ def step_report(step: Step) -> str:
 
 
 def _or_dash(show: Callable[[float], str]) -> Callable[[float | None], str]:
-    """Return the function that shows a figure, and "-" for one that is not known."""
+    """Return a function that formats a number, and returns "-" for None."""
     return lambda value: "-" if value is None else show(value)
 
 
@@ -264,7 +264,7 @@ COSTLIEST: Sequence[Column[CostlyRequest]] = (
 
 
 def _programs(step: Step) -> list[str]:
-    """Return a table of the requests that take most time, by line of the program, and hints about them."""
+    """Return a table of the costliest requests by program line, with hints."""
     if not step.costliest:
         return []
     hints = fact_lines(Fact("hint", hint) for hint in step.hints or ())
@@ -272,7 +272,7 @@ def _programs(step: Step) -> list[str]:
 
 
 def pacing_warning(paced: PaceFigures | None) -> list[str]:
-    """Return the first lines of a report where too few messages were in time; none else."""
+    """Return a warning for a report if too few messages were in time; else an empty list."""
     if paced is None or paced.wall_in_time_share >= SHARE_IN_TIME:
         return []
     share = f"{100 * paced.wall_in_time_share:.3g} % of {paced.wall_messages:,} messages in time"
@@ -307,7 +307,7 @@ def step_choice_text(step: Step) -> str:
 
 
 def changes_text(auto: StepChoice) -> str:
-    """Return the changes of algorithms alone, such as `dp all_gather: ring instead of direct`.
+    """Return the changes of algorithms as text, such as `dp all_gather: ring instead of direct`.
 
     Sizes are named where an operation of an axis changes more than once.
     """

@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """A column of a table: its head, and the text of each row; with it the table is text, or part of an HTML page."""
+    """A column of a table: its head, and a function that gives the text of each row."""
 
     head: str
     text: Callable[[R], str]
@@ -45,7 +45,7 @@ def column_table(columns: Sequence[Column[R]], rows: Sequence[R]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, units: Sequence[str] = ()) -> str:
-    """Return the rows as text under their heads, with numbers at the right and words at the left of their columns.
+    """Return rows as aligned text under their heads; numbers are right-aligned.
 
     Args:
         head: The head of each column.
@@ -66,12 +66,12 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _is_number(cell: str) -> bool:
-    """Return whether a cell counts as a number; a lone "-" does."""
+    """Return whether a cell is aligned as a number; a lone "-" is."""
     return cell[:1].isdigit() or cell == "-" or (cell[:1] == "-" and cell[1:2].isdigit())
 
 
 def span_text(words: Iterable[str]) -> str:
-    """Return the first and the last of some figures in words, such as `8 to 64`; one of them where they are equal."""
+    """Return the first and last of some figures as text, such as `8 to 64`; a single one if they are equal."""
     found = list(words)
     return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 
@@ -99,7 +99,7 @@ def merged_assumption_lines(told: Sequence[tuple[str, Sequence[str]]]) -> list[s
 
 
 def spread_lines(what: str, spread: Spread | None) -> list[str]:
-    """Return the line of a report about a chaotic time; none where the time is not chaotic.
+    """Return the report line about a chaotic time; empty if the time is not chaotic.
 
     Args:
         what: The name of the thing that takes the time.

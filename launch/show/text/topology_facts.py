@@ -37,7 +37,7 @@ def find_node(topology: Topology, word: str) -> int:
 
 
 def routes_table(topology: Topology, src: int, dst: int) -> str:
-    """Return a table of the routes between two nodes, below a line that says how many are taken."""
+    """Return a table of the routes between two nodes."""
     ways = paths_between(topology, src, dst)
     count = sum(bool(way.channels) for way in ways)
     taken = "1 way is taken" if count == 1 else f"{count} ways are taken"
@@ -47,7 +47,7 @@ def routes_table(topology: Topology, src: int, dst: int) -> str:
 
 
 def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:
-    """Return the row of one route in the table: its channels, their share, its links, rates, latency and nodes, as texts."""
+    """Return the table cells of one route: channels, share, links, rates, latency and nodes."""
     hops, links = list(way.links), topology.links
     return (
         _channels(way.channels),
@@ -102,7 +102,7 @@ class LinkClass:
 
     @property
     def rate(self) -> str:
-        """Bandwidth and latency in words, such as `50 GB/s, 500 ns`; ranges where links differ."""
+        """The bandwidth and latency as text, such as `50 GB/s, 500 ns`; ranges if links differ."""
         return f"{span_text(map(format_bandwidth, self.bandwidth_Bps))}, {span_text(map(format_time, self.latency_s))}"
 
     @property
@@ -118,7 +118,7 @@ class LinkClass:
 
 
 def link_classes(topology: Topology) -> list[LinkClass]:
-    """Return the links of each dimension that has any."""
+    """Return the links of each dimension that has any, summarised."""
     return [_link_class(topology, int(d)) for d in np.unique(topology.links.dimension)]
 
 
@@ -170,5 +170,5 @@ def _diameter(facts: Summary) -> str:
 
 
 def _many(count: int) -> str:
-    """Return a count in digits, rounded where it is too large to be exact."""
+    """Return a count as digits, rounded if it is very large."""
     return str(count) if count < 2**53 else f"{count:.3g}"

@@ -30,7 +30,7 @@ _CPU = 2  # LRS for CPUs on each NPU: 16 a rack (four a back-plane, 6.2), each w
 
 
 def _check_clos(dims: tuple[int, ...]) -> None:
-    """Check that there are three sizes and that switches have lanes for them."""
+    """Check that there are three sizes, and that switches have enough lanes for them."""
     check_sizes(_NAME, "dims", dims, 3, "3 sizes joined by x, of racks, Y, X")
     lanes = {
         "of a leaf HRS": (2 * X4 * dims[1] * dims[2], HRS_LANES, "take smaller racks"),
@@ -103,7 +103,7 @@ def _cables(dims: tuple[int, ...], lane: Lane) -> list[Cables]:
 
 
 def _clos_words(racks: int) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     return (
         f"a leaf has as many lanes up as down, each x{X4} to a spine of its own plane of {LEAVES}: {X4 * racks} of a spine's "
         f"{HRS_LANES} lanes are used (how leaves meet spines is not printed)",
@@ -211,7 +211,7 @@ def _build(rack: _Rack) -> Topology:
 
 
 def _words(rack: _Rack) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     idle = [tier.part for tier in rack.tiers if not tier.carries]
     return (
         f"{', '.join(f'an {t.part} has {t.npus.shape[1]} NPUs at x{X4}' for t in rack.tiers)}; {X4 * rack.degree} of an NPU's "

@@ -54,7 +54,7 @@ class _CablePlan(NamedTuple):
 
 
 def _check(kind: _RackKind, dims: tuple[int, ...]) -> None:
-    """Check that there are five sizes and that switches have lanes for them."""
+    """Check that there are five sizes, and that switches have enough lanes for them."""
     check_sizes(kind.name, "dims", dims, 5, "5 sizes joined by x, of pods, alpha, Z, Y, X")
     _, a, z, y, _ = dims
     for what, used, most in (
@@ -119,7 +119,7 @@ def _build(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Topology:
 
 
 def _words(kind: _RackKind, dims: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the sentences that say what the topology assumes."""
+    """Return sentences on the assumptions of the topology."""
     out, joined = kind.hrs * dims[3] * dims[4], "boards" if kind.meshed else "NPUs of a board"
     return (
         f"an NPU has x{kind.hrs} to the HRS of its rack"
@@ -131,7 +131,7 @@ def _words(kind: _RackKind, dims: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _route(kind: _RackKind, dims: tuple[int, ...], laid: _CablePlan, src: I64, dst: I64, key: I64) -> Routes:
-    """Return routes: on a meshed board; in a rack along X, then by LRS, or by HRS alone; out of it by HRS.
+    """Return routes: over the meshed board, within a rack along X and over LRS or HRS, between racks over HRS.
 
     Racks of a pod are crossed in either order.
     """

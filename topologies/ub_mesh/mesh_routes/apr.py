@@ -28,7 +28,7 @@ Node = tuple[int, ...]  # a digit for each dimension
 
 
 def paths(dims: Sequence[int], src: Node, dst: Node, detours: int = 1) -> list[tuple[Node, ...]]:
-    """Return every simple path between two nodes that is at most `detours` hops longer than the shortest, the shortest first.
+    """Return every simple path between two nodes with at most `detours` extra hops, shortest first.
 
     Args:
         dims: The number of nodes of the full mesh along each dimension.
@@ -89,7 +89,7 @@ class MeshPaths:
     offset: I64  # [W, H + 1, D] offset of each node from the first; the last node is repeated
 
     def between(self, src: I64, dst: I64) -> tuple[I64, I64]:
-        """Return the first path from each source to its destination, and how many there are, [P] and [P]."""
+        """Return the number of the first path between each pair [P], and the number of its paths [P]."""
         apart = np.ravel_multi_index(offsets(self.dims, src, dst), self.dims)
         return self.start[apart], self.start[apart + 1] - self.start[apart]
 
@@ -120,7 +120,7 @@ def _every_walk(known: MeshPaths) -> tuple[I64, I64]:
 
 @cache
 def mesh_paths(dims: tuple[int, ...], detours: int) -> MeshPaths:
-    """Return the paths of a mesh that share no link with a path before them, and that have enough lanes wherever they begin.
+    """Return the paths of a mesh that share no link with an earlier path and have enough lanes everywhere.
 
     The shortest paths come first, and of these the ones that need the fewest lanes: along the last dimension, then the one
     before it.
@@ -137,7 +137,7 @@ def mesh_paths(dims: tuple[int, ...], detours: int) -> MeshPaths:
 
 
 def _usable_anywhere(nodes: I64, found: Sequence[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
-    """Return the paths that have enough lanes from whichever node they begin, sorted by their hops and lanes."""
+    """Return the paths that have enough lanes from every start node, sorted by hops and lanes."""
     dims = nodes[-1] + 1
     most = [int(lanes((nodes[:, None] + np.array(path)) % dims).max(initial=0)) for path in found]
     fit = sorted((len(path), lane, i) for i, (path, lane) in enumerate(zip(found, most, strict=True)) if lane < LANES)

@@ -137,7 +137,7 @@ def _of(ends: _Ends, rows: Bool) -> _Ends:
 
 
 def _turn(plan: MeshPlan, a: _Ends, b: _Ends, key: I64) -> I64:
-    """Return [P] a number for each pair by which it picks one of the paths out of its rack, and then one of those beyond.
+    """Return [P] a turn number for each pair, by which it selects its path out of the rack and beyond.
 
     The numbers of the pairs between two racks follow one another, so that these pairs take all paths in turn.
     """
@@ -147,7 +147,7 @@ def _turn(plan: MeshPlan, a: _Ends, b: _Ends, key: I64) -> I64:
 
 
 def _exit(plan: MeshPlan, a: _Ends, turn: I64) -> I64:
-    """Return [P] the LRS by which each pair leaves its rack, as a number among those of all planes that lead out.
+    """Return [P] the LRS by which each pair leaves its rack, among those of all planes that lead out.
 
     Each board begins with another plane, and each NPU of a board with another LRS of a plane.
     """
@@ -167,7 +167,7 @@ def planes_a_board(plan: MeshPlan) -> int:
 
 
 def _link(cable: I64, back: Bool | bool, taken: Bool | bool = True) -> I64:
-    """Return [P] the link of each cable in one direction; -1 for a pair that does not take it."""
+    """Return [P] the link of each cable in one direction; -1 for pairs that do not take it."""
     return link_if(taken, 2 * cable + back)
 
 
@@ -196,7 +196,7 @@ def _relay(known: _RouteTables, rack: I64, here: I64, there: I64) -> I64:
 
 
 def _superpod_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
-    """Return the hops of pairs whose ends are in two racks of one SuperPod.
+    """Return the hops of pairs between two racks of one SuperPod.
 
     A route goes up to the LRS of its board and to an LRS that leads out, across to the other rack, and down to the receiver by
     the same kinds of LRS.
@@ -210,7 +210,7 @@ def _superpod_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_
 
 
 def _climb(known: _RouteTables, end: _Ends, out: I64) -> tuple[I64, I64]:
-    """Return the cables of each pair from an NPU to its board's LRS, and on to an LRS that leads out, as two arrays [P]."""
+    """Return [P] the cables from an NPU to its board's LRS, and from there to an LRS that leads out."""
     y, x = known.plan.dims[-2:]
     board = (end.rack * known.plan.planes + out // x) * y + end.y
     return known.first["up"] + board * x + end.x, known.first["inside"] + board * x + out % x
@@ -241,7 +241,7 @@ def _mesh_hops(known: _RouteTables, a: I64, b: I64, out: I64, turn: I64) -> list
 
 
 def _step(known: _RouteTables, pod: I64, here: I64, there: I64, out: I64, taken: Bool) -> I64:
-    """Return [P] the link from an LRS of one rack to the same LRS of another rack of its row or column; -1 for no hop.
+    """Return [P] the link between corresponding LRS of two racks in a row or column; -1 for no hop.
 
     Args:
         known: The tables of the plan.
@@ -280,7 +280,7 @@ def _hrs_hops(known: _RouteTables, a: I64, b: I64, out: I64, pick: I64, taken: B
 
 
 def _far(plan: MeshPlan, a: _Ends, b: _Ends) -> Bool:
-    """Return [P] whether the ends of each pair are in two SuperPods."""
+    """Return [P] whether the two ends of each pair are in different SuperPods."""
     size = plan.racks // plan.superpods
     return column(a.rack // size != b.rack // size, np.bool_)
 

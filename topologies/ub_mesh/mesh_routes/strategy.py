@@ -5,8 +5,8 @@ Routes inside a board or a rack are source-routed, so that the sender's channel 
 pair's further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. A spray
 splits each message evenly over the paths of multipath, detour or borrow. Letters: P pairs, H hops at most.
 
-Also here are the notices of a failed link: the time until all NPUs have heard of it directly (UB-Mesh 4.2 and Figure 12); both
-ends of the link notice the failure at once.
+The module also computes the time until all NPUs have a direct notice of a failed link (UB-Mesh 4.2 and Figure 12); both ends of
+the link notice the failure at once.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
 
 
 class Strategy(NamedTuple):
-    """The paths that one routing strategy uses."""
+    """A routing strategy of UB-Mesh: how many extra hops its paths may have, and which paths it uses."""
 
     detours: int  # hops that a path may have more than the shortest
     by_channel: bool  # whether the channels of a pair take its paths in turn
@@ -82,7 +82,7 @@ def mesh_router(links: Router, dims: tuple[int, ...], route: str) -> tuple[Route
 
 
 def _route(links: Router, known: MeshPaths, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of pairs within a mesh, each on the path that its channel takes."""
+    """Return the routes of pairs within a mesh; the channel of a message selects its path."""
     nodes, lanes = walk_paths(known, src, dst, key)
     here, there = nodes[:, :-1], nodes[:, 1:]
     hops = here != there
@@ -140,7 +140,7 @@ def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: Fa
 
 
 def _notice_time(left: Topology, ends: Sequence[int], nodes: I64) -> int:
-    """Return the ticks until the last of some nodes gets a notice from the nearest end of a failed part that can reach it."""
+    """Return the ticks until the last of the given nodes has a notice from an end of the failed part."""
     src, dst = np.repeat(column(ends, np.int64), len(nodes)), np.tile(nodes, len(ends))
     found = left.router(src, dst, np.zeros_like(src))
     pair, delay = np.repeat(np.arange(len(src)), found.hops), np.zeros(len(src), np.int64)

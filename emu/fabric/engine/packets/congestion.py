@@ -1,4 +1,4 @@
-"""Congestion control at the sender: a window by marks and delays, after NSCC of Ultra Ethernet, or by marks alone, after DCTCP.
+"""Congestion control at the sender, with a window of bytes: by marks and delays (NSCC) or by marks alone (DCTCP).
 
 NSCC as htsim has it (ultraethernet/uet-htsim, commit 40ccb05, uec.cpp): an acknowledgement without a mark lets the window grow,
 fast while there is no delay, in proportion to what the delay is below its target, or slowly above it; a mark with a delay above
@@ -56,7 +56,7 @@ class Control(NamedTuple):
 
 
 class Senders(NamedTuple):
-    """The windows of all senders, and what they go by."""
+    """The congestion windows of all senders, and the settings of their congestion control."""
 
     flows: FLOWS  # [V]; one where there is no congestion control
     control: Control
@@ -75,13 +75,17 @@ def most_window(s: Senders, v: int) -> float:
 
 @compiled
 def bound_window(s: Senders, v: int) -> None:
-    """Keep a window within its bounds; one packet or cell always fits."""
+    """Limit the window of flow `v` to its least and its largest size; one packet or cell always fits."""
     s.flows[v].window = max(min(s.flows[v].window, most_window(s, v)), float(s.control.least))
 
 
 @compiled
 def is_looking(s: Senders, v: int, is_marked: bool, is_lost: bool, delay: float, now: int) -> bool:
-    """Return whether the window has just become what arrived within a round trip, or marks are ignored after that."""
+    """Check for heavy congestion once a round trip and, if found, set the window to the bytes that arrived.
+
+    Returns:
+        Whether the window was set now, or marks are still ignored after it was set.
+    """
     w, c = s.flows[v], s.control
     done = False
     if w.ignored < w.to_ignore and is_marked:
@@ -100,7 +104,7 @@ def is_looking(s: Senders, v: int, is_marked: bool, is_lost: bool, delay: float,
 
 @compiled
 def grow_by_delay(s: Senders, v: int, acked: int, delay: float) -> None:
-    """Let a window grow after an acknowledgement without a mark and with a delay below the target."""
+    """Grow a flow's window after an acknowledgement that has no mark and a delay below the target."""
     w, c = s.flows[v], s.control
     if delay < FAST_BELOW_FS:
         w.undelayed += acked
@@ -116,7 +120,7 @@ def grow_by_delay(s: Senders, v: int, acked: int, delay: float) -> None:
 
 @compiled
 def shrink_by_delay(s: Senders, v: int, now: int) -> None:
-    """Let a window shrink after a mark, once a round trip."""
+    """Shrink a flow's window after a mark, at most once in a round trip."""
     w, c = s.flows[v], s.control
     w.is_fast, w.undelayed = 0, 0
     if w.mean_delay > c.target and now - w.shrunk > w.round_trip:
@@ -126,7 +130,7 @@ def shrink_by_delay(s: Senders, v: int, now: int) -> None:
 
 @compiled
 def fulfil(s: Senders, v: int, now: int) -> None:
-    """Let a window grow by what was collected for it."""
+    """Add the growth that was collected for a flow (`to_add`) to its window."""
     w, c = s.flows[v], s.control
     w.window += w.to_add / w.window
     if now - w.changed >= c.period:
@@ -160,7 +164,7 @@ def nscc_acked(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: 
 
 @compiled
 def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: int) -> None:
-    """Take an acknowledgement of some bytes, whose last packet took `trip` there and back."""
+    """Process an acknowledgement of `acked` bytes; `trip` is the round-trip time of its last packet, in ticks."""
     w, c = s.flows[v], s.control
     w.in_flight -= acked
     if c.kind == NSCC:
@@ -175,7 +179,7 @@ def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now:
 
 @compiled
 def lost_bytes(s: Senders, v: int, lost: int, now: int) -> None:
-    """Take the news that a packet was lost."""
+    """Process the news that a packet of `lost` bytes was lost."""
     w, c = s.flows[v], s.control
     w.in_flight -= lost
     if c.kind == NSCC:
@@ -191,5 +195,5 @@ def lost_bytes(s: Senders, v: int, lost: int, now: int) -> None:
 
 @compiled
 def may_send(s: Senders, v: int, n_bytes: int) -> bool:
-    """Return whether a flow's window has room for some bytes."""
+    """Return whether the window of flow `v` has room for `n_bytes` more bytes."""
     return bool(s.control.kind == FREE_FLOW or s.flows[v].window >= s.flows[v].in_flight + n_bytes)

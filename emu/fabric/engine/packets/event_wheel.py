@@ -1,4 +1,4 @@
-"""The events of the packet engine in a wheel of buckets, the list of free packets, and random numbers.
+"""The event queue of the packet engine (a wheel of time buckets), its list of free packets, and its random numbers.
 
 All events lie within a horizon, which the slowest link gives, so that a bucket of the wheel has those of one short interval.
 Each bucket is a list in the order of time, and of addition among events of one instant. A link has one event of each of its two
@@ -38,7 +38,7 @@ def event_place(e: PacketEngine, kind: int, what: int) -> int:
 
 @compiled
 def add_event(e: PacketEngine, time: int, kind: int, what: int) -> None:
-    """Add an event; among events of its time it is the last."""
+    """Add an event to the wheel, after all events of the same time."""
     place, b = event_place(e, kind, what), (time >> e.reg[SHIFT]) & (len(e.wheel_first) - 1)
     e.event_time[place], e.event_what[place], e.event_next[place] = time, what * KINDS + kind, NONE
     e.reg[EVENTS] += 1
@@ -59,7 +59,7 @@ def add_event(e: PacketEngine, time: int, kind: int, what: int) -> None:
 
 @compiled
 def lowest_bit(bits: int) -> int:
-    """Return the number of the lowest bit of a word that has one."""
+    """Return the position of the lowest bit that is 1 in a word that is not 0."""
     n = 0
     if bits & 0xFFFFFFFF == 0:
         bits, n = bits >> 32, n + 32
@@ -76,7 +76,7 @@ def lowest_bit(bits: int) -> int:
 
 @compiled
 def first_bucket(e: PacketEngine, now: int) -> int:
-    """Return the bucket of the first event, no event being before `now`; NONE if there is no event."""
+    """Return the bucket of the earliest event, given that no event is before `now`; NONE if there is no event."""
     if e.reg[EVENTS] == 0:
         return NONE
     b = (now >> e.reg[SHIFT]) & (len(e.wheel_first) - 1)
@@ -91,7 +91,7 @@ def first_bucket(e: PacketEngine, now: int) -> int:
 
 @compiled
 def remove_first(e: PacketEngine, b: int) -> int:
-    """Remove the first event of a bucket, and return what it is."""
+    """Remove the first event of bucket `b`, and return its kind and its object as one number."""
     place = e.wheel_first[b]
     e.wheel_first[b] = e.event_next[place]
     e.reg[EVENTS] -= 1
@@ -106,7 +106,7 @@ def remove_first(e: PacketEngine, b: int) -> int:
 
 @compiled
 def take_packet(e: PacketEngine) -> int:
-    """Return a free packet and take it off the list; the loop has seen to it that there is one."""
+    """Remove a packet from the list of free packets, and return its number; the list must not be empty."""
     p = e.reg[FREE]
     e.reg[FREE] = e.packets[p].next
     e.reg[N_FREE] -= 1
@@ -115,7 +115,7 @@ def take_packet(e: PacketEngine) -> int:
 
 @compiled
 def free_packet(e: PacketEngine, p: int) -> None:
-    """Put a packet on the list of free ones."""
+    """Put packet `p` on the list of free packets."""
     e.packets[p].next = e.reg[FREE]
     e.reg[FREE] = p
     e.reg[N_FREE] += 1

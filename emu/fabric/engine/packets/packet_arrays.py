@@ -1,4 +1,4 @@
-"""The arrays of a run by packets: they are laid out before its first event, and replaced by larger ones when they are full.
+"""The arrays of a packet run: they are allocated before the first event and replaced by larger ones when full.
 
 Letters: V tasks, L links, Q queues.
 """
@@ -59,7 +59,7 @@ _FIRST_SAMPLE_FS = 10**8  # 100 ns; doubled when there is no room for more
 
 
 def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rules:
-    """Return the settings of a network as the compiled code takes them."""
+    """Return the settings of a network in the form that the compiled code needs."""
     return Rules(
         n_lanes=n_lanes,
         payload=network.unit_bytes,
@@ -114,10 +114,10 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
 
 
 def _check_trimming(rules: Rules) -> None:
-    """Check that a packet or cell fits an empty queue where packets that do not are trimmed and sent again.
+    """Check that a packet or cell fits into an empty queue, if the network trims packets that do not fit.
 
     Raises:
-        InputError: It does not, and would be sent again for ever.
+        InputError: It does not fit, so that it would be trimmed and sent again forever.
     """
     if rules.trims and rules.queue < rules.wire:
         what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are trimmed"
@@ -125,7 +125,7 @@ def _check_trimming(rules: Rules) -> None:
 
 
 def _successors(graph: Graph) -> dict[str, Any]:
-    """Return who waits for each task."""
+    """Return, for each task, the tasks that wait for it, as offsets and a list."""
     start, task = successors(align_records(graph.n_tasks, TASK), columns(graph))
     return {"next_start": column(start, np.int64), "next_task": column(task, np.int32)}
 
@@ -140,7 +140,7 @@ def _turns(ways: Ways) -> dict[str, Any]:
 
 
 def _entries(graph: Graph, ways: Ways) -> dict[str, Any]:
-    """Return the entries of messages in circles, before any is in one."""
+    """Return the arrays of messages that wait at queues, as circular lists that are still empty."""
     start = ways.entries
     return {
         "entry_start": start,
@@ -177,7 +177,7 @@ def _wheel(n_links: int) -> dict[str, Any]:
 
 
 def _shift(graph: Graph, topology: Topology, network: PacketNetwork, buckets: int) -> int:
-    """Return the binary logarithm of the ticks of a bucket, with which all events that are planned fit the wheel.
+    """Return the binary logarithm of a bucket's ticks, chosen so that all planned events fit the wheel.
 
     A packet is planned to come after it has left the port, over the link and the switch; cut through, it leaves at most as much
     later as it takes to come.
@@ -226,7 +226,7 @@ def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Cont
 
 
 def _flows(control: Control, n_tasks: int) -> NDArray[np.void]:
-    """Return [V] the senders' windows at their largest; one where there is no congestion control."""
+    """Return [V] the senders' windows at their largest size; one record if there is no congestion control."""
     flows = align_records(1 if control.kind == FREE_FLOW else n_tasks, FLOW)
     flows["round_trip"] = control.period
     flows["window"] = max(control.most_trips * control.period * control.bytes_per_fs, control.least)
@@ -259,7 +259,7 @@ def _packets(n: int, first: int, behind: int) -> NDArray[np.void]:
 
 
 def _ports(graph: Graph, topology: Topology) -> NDArray[np.void]:
-    """Return [L] the ports, idle."""
+    """Return [L] the records of the ports, none of which sends yet."""
     ports = align_records(graph.n_links, PORT)
     ports["fs_per_byte"] = TICKS_PER_S / graph.capacity_Bps
     ports["latency"] = topology.links.latency_fs
@@ -268,7 +268,7 @@ def _ports(graph: Graph, topology: Topology) -> NDArray[np.void]:
 
 
 def _queues(graph: Graph, n_lanes: int, network: PacketNetwork) -> NDArray[np.void]:
-    """Return [Q] the queues, empty; a link that is a bundle has the credits of its links."""
+    """Return [Q] the records of the queues, all empty; the queue of a bundle of links has the credits of all its links."""
     queues = align_records(graph.n_links * n_lanes, QUEUE)
     for name in ("first", "own_first", "circle", "blocker"):
         queues[name] = NONE
@@ -278,7 +278,7 @@ def _queues(graph: Graph, n_lanes: int, network: PacketNetwork) -> NDArray[np.vo
 
 
 def _tasks(graph: Graph, ways: Ways, *, has_acks: bool) -> NDArray[np.void]:
-    """Return [V] the tasks, none of which has begun."""
+    """Return [V] the records of the tasks, none of which has started."""
     tasks = align_records(graph.n_tasks, SENT_TASK)
     tasks["start"], tasks["waits"], tasks["next"] = graph.ready_fs, np.diff(graph.pred_start), NONE
     tasks["first_state"], tasks["back_state"] = ways.first_state, ways.back_state if has_acks else NONE
@@ -288,10 +288,10 @@ def _tasks(graph: Graph, ways: Ways, *, has_acks: bool) -> NDArray[np.void]:
 
 
 def _extra(graph: Graph, topology: Topology) -> I64:
-    """Return [V] the ticks of each message beyond the latencies of its links, which software takes for it.
+    """Return [V] the ticks that software adds to each message beyond the latencies of its links.
 
     Raises:
-        InputError: A message takes less than its links do.
+        InputError: A message takes less time than the latencies of its links.
     """
     extra = graph.alpha_fs - _latencies(graph, topology)
     if (extra < 0).any():
@@ -300,7 +300,7 @@ def _extra(graph: Graph, topology: Topology) -> I64:
 
 
 def _windows(graph: Graph, network: PacketNetwork) -> dict[str, Any]:
-    """Return the marks of packets that come before their turn; none where all take one path."""
+    """Return the bit arrays that mark packets that arrive out of order; they are empty if each message has one path."""
     packets = -(-graph.size_bytes // network.unit_bytes)
     words = -(-np.minimum(packets, network.reorder_packets) // 64) * (network.route != "hash")
     start = column(np.concatenate(([0], np.cumsum(words))), np.int64)
@@ -323,7 +323,7 @@ def grow(engine: PacketEngine) -> PacketEngine:
 
 
 def _more_events(engine: PacketEngine) -> dict[str, Any]:
-    """Return the places of events, and so many more that are free."""
+    """Return the arrays of events with twice as many entries, of which the new half is free."""
     reg, n, more = engine.reg, len(engine.event_time), len(engine.event_time)
     follows = np.concatenate((engine.event_next, np.arange(n + 1, n + more + 1, dtype=np.int32)))
     follows[-1] = reg[FREE_EVENT]

@@ -1,4 +1,4 @@
-"""The compiled loop of the packet engine's events."""
+"""The compiled event loop of the packet engine, with routing, delivery and acknowledgements."""
 
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.congestion import FREE_FLOW, acked_bytes, lost_bytes, may_send
@@ -63,7 +63,7 @@ MOST_BYTES = 2**31 - 1
 
 @compiled
 def next_in_turn(e: PacketEngine, g: int, n: int) -> int:
-    """Return the choice of a set whose turn it is; once all had theirs, their order is drawn anew."""
+    """Return the next choice of a set of queues in round-robin order; after each round, draw a new random order."""
     turn, first = e.group_turn[g], e.ways.group_start[g]
     if turn == 0:
         for i in range(n):
@@ -105,7 +105,7 @@ def choose(e: PacketEngine, g: int, kind: int, v: int) -> int:
 
 @compiled
 def route(e: PacketEngine, p: int, state: int) -> int:
-    """Return the queue that a packet goes to from a state, and move its state on."""
+    """Return the queue that packet `p` enters from a state of its route, and advance the packet to the next state."""
     step, k = e.ways.step[state], e.packets[p]
     if step >= 0:
         k.state = NONE if step & 1 else state + 1
@@ -118,7 +118,7 @@ def route(e: PacketEngine, p: int, state: int) -> int:
 
 @compiled
 def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: int) -> None:
-    """Send an acknowledgement of bytes that came, or the news of bytes that were lost."""
+    """Send an acknowledgement of received bytes, or a notice of lost bytes, back to the sender."""
     p = take_packet(e)
     k = e.packets[p]
     k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, kind, flags & MARKED, 0, NONE, sent, e.reg[NOW]
@@ -130,7 +130,7 @@ def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: i
 
 @compiled
 def is_next(e: PacketEngine, v: int, number: int) -> bool:
-    """Return whether a packet is the first that its receiver lacks, and move on past it and past those that came before it.
+    """Return whether a packet is the next one in order at its receiver; if so, skip it and those that arrived early.
 
     A packet that is not is marked. The marks of a message are a ring; a packet that is too far ahead for it is counted.
     """
@@ -158,7 +158,7 @@ def is_next(e: PacketEngine, v: int, number: int) -> bool:
 
 @compiled
 def acknowledge(e: PacketEngine, v: int, flags: int, sent: int) -> None:
-    """Acknowledge all that came since the last acknowledgement."""
+    """Send an acknowledgement for all bytes that arrived since the last one."""
     t = e.tasks[v]
     answer(e, v, ACK, t.unanswered, flags, sent)
     t.n_unanswered, t.unanswered = 0, 0
@@ -166,7 +166,7 @@ def acknowledge(e: PacketEngine, v: int, flags: int, sent: int) -> None:
 
 @compiled
 def is_all_there(e: PacketEngine, v: int) -> bool:
-    """Return whether all that its sender waits for has come and is not answered; the window may have shrunk after it left.
+    """Return whether the sender can send no more before an acknowledgement, because all bytes in flight have arrived.
 
     A real sender asks for an answer by a probe or after a timeout.
     """
@@ -176,7 +176,7 @@ def is_all_there(e: PacketEngine, v: int) -> bool:
 
 @compiled
 def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, sent: int) -> None:
-    """Count the payload that came to its destination, and answer when that is due."""
+    """Count the payload of a packet at its destination, and send an acknowledgement if one is due."""
     t = e.tasks[v]
     t.n_unanswered += 1
     t.unanswered += payload
@@ -190,7 +190,7 @@ def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, s
 
 @compiled
 def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: int) -> None:
-    """Let a sender take an acknowledgement, or the news of lost bytes, which it sends again."""
+    """Process an acknowledgement or a loss notice at the sender, which sends lost bytes again."""
     now = e.reg[NOW]
     if kind == NACK:
         e.tasks[v].to_send += n_bytes
@@ -209,7 +209,7 @@ def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: 
 
 @compiled
 def deliver(e: PacketEngine, p: int, now: int) -> None:
-    """Receive a packet at its destination."""
+    """Process a packet that has reached its destination, by its kind."""
     k = e.packets[p]
     v, kind, payload, number, flags, sent = k.task, k.kind, k.payload, k.number, k.flags, k.sent
     if e.rules.lossless == CREDITS:
@@ -225,7 +225,7 @@ def deliver(e: PacketEngine, p: int, now: int) -> None:
 
 @compiled
 def pass_on(e: PacketEngine, p: int, now: int) -> None:
-    """Put a packet into the next queue on its way."""
+    """Put packet `p` into the next queue of its route."""
     k = e.packets[p]
     q = route(e, p, k.state)
     hold(e, k.ingress, q, k.bytes, now)
@@ -235,7 +235,7 @@ def pass_on(e: PacketEngine, p: int, now: int) -> None:
 
 @compiled
 def come(e: PacketEngine, link: int, now: int) -> None:
-    """Let the first packet on a wire come to its node."""
+    """Move the first packet on the wire of a link to the node at the end of the link."""
     port = e.ports[link]
     p = port.wire_first
     k = e.packets[p]
@@ -252,7 +252,7 @@ def come(e: PacketEngine, link: int, now: int) -> None:
 
 @compiled
 def finish_sending(e: PacketEngine, link: int, now: int) -> None:
-    """Let a port finish a packet."""
+    """Free a port that has sent a packet, and let it send the next one."""
     port = e.ports[link]
     port.is_busy = 0
     e.queues[port.queue].bytes -= port.bytes
@@ -265,7 +265,7 @@ def finish_sending(e: PacketEngine, link: int, now: int) -> None:
 
 @compiled
 def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
-    """Let an event happen."""
+    """Process one event, by its kind."""
     if kind == SENT:
         finish_sending(e, what, now)
     elif kind == CAME:
@@ -283,13 +283,13 @@ def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
 
 @compiled
 def put_off(e: PacketEngine) -> None:
-    """Plan the next sample an interval later, or never if that is beyond the clock."""
+    """Schedule the next sample one interval later, or never if that is beyond the clock."""
     e.reg[NEXT_SAMPLE] = NEVER if e.reg[NEXT_SAMPLE] >= NEVER - e.reg[SAMPLE_FS] else e.reg[NEXT_SAMPLE] + e.reg[SAMPLE_FS]
 
 
 @compiled
 def sample(e: PacketEngine, now: int) -> None:
-    """Store the most bytes that each queue had in the intervals that are over; if there is no room, intervals become longer."""
+    """Store the largest length of each queue (bytes) in each interval that is over; if memory is full, double the interval."""
     n = len(e.queues)
     while e.reg[NEXT_SAMPLE] <= now:
         if (e.reg[N_SAMPLES] + 1) * n > len(e.samples):
@@ -318,7 +318,7 @@ def end_samples(e: PacketEngine) -> None:
 
 @compiled
 def advance_packets(e: PacketEngine, most: int) -> int:
-    """Let events happen, up to `most` of them; return why the loop stopped."""
+    """Process up to `most` events, and return the reason why the loop stopped."""
     margin = len(e.kicked)
     for _ in range(most):
         if e.reg[N_FREE] < margin or e.reg[N_FREE_EVENTS] < 2 * margin:

@@ -1,4 +1,4 @@
-"""Kinds of networks: what their ports, hosts and switches do with packets, with the source of each value.
+"""Kinds of packet networks: the settings of their ports, hosts and switches, with the source of each value.
 
 A value without a public source is named in `assumed`. Times are ticks of 1 fs.
 """
@@ -57,7 +57,7 @@ class PacketNetwork:
 
     @property
     def unit_bytes(self) -> int:
-        """The payload of what is simulated as one: a packet or a cell."""
+        """The payload bytes of the unit that is simulated as one: a packet, or a cell if cells are set."""
         return self.cell_bytes or self.payload_bytes
 
     def wire_bytes(self, payload_bytes: int) -> int:
@@ -66,7 +66,7 @@ class PacketNetwork:
 
 
 def _check_words(network: PacketNetwork) -> None:
-    """Check that the settings that are words are known."""
+    """Check that each setting that is a word has one of its known values."""
     hints = get_type_hints(PacketNetwork)
     for name in ("lossless", "route", "forwarding", "acks", "congestion"):
         known = get_args(hints[name])
@@ -75,7 +75,7 @@ def _check_words(network: PacketNetwork) -> None:
 
 
 def _check_sizes(network: PacketNetwork) -> None:
-    """Check that numbers are in their ranges."""
+    """Check that numeric settings are within their ranges."""
     for name in ("payload_bytes", "ack_bytes", "packets_per_ack", "lanes", "reorder_packets", "queue_bytes"):
         if getattr(network, name) < 1:
             raise must_be("network", name, "1 or more", getattr(network, name))
@@ -91,7 +91,7 @@ def _check_sizes(network: PacketNetwork) -> None:
 
 
 def _check_largest(network: PacketNetwork) -> None:
-    """Check that numbers fit the engine's records, in which the bytes of a packet are a number of 32 bits."""
+    """Check that sizes fit the records of the engine, which hold the bytes of a packet in 32 bits."""
     for name, value in (
         ("bytes of a packet or cell with its headers", network.wire_bytes(network.unit_bytes)),
         ("ack_bytes", network.ack_bytes),
@@ -104,7 +104,7 @@ def _check_largest(network: PacketNetwork) -> None:
 
 
 def _check_room(network: PacketNetwork) -> None:
-    """Check that thresholds are in order and below the room of a queue, and that credits are for a packet or more."""
+    """Check that pause thresholds are in order and below the queue size, and that credits hold at least one packet."""
     wire = network.wire_bytes(network.unit_bytes)
     if network.lossless == "pause":
         low, high, room = network.resume_below_bytes, network.pause_above_bytes, network.queue_bytes

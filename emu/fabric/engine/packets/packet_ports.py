@@ -1,4 +1,4 @@
-"""The work of a port: it takes packets from its queues and sends them, and asks the sender before it to pause or to go on."""
+"""The work of a port: it takes packets from its queues, sends them, and sends pauses and credits back."""
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
 
 @compiled
 def draw(e: PacketEngine, q: int, now: int) -> int:
-    """Return the next packet of the messages that begin at a queue, one of each in turn; NONE if no message has one."""
+    """Return a new packet of the messages that start at queue `q`, in round-robin order; NONE if none may send."""
     k = e.queues[q]
     while k.circle >= 0:
         entry = e.entry_next[k.circle]
@@ -69,7 +69,7 @@ def draw(e: PacketEngine, q: int, now: int) -> int:
 
 @compiled
 def take(e: PacketEngine, q: int, now: int) -> int:
-    """Return the packet that a queue sends next: its node's own acknowledgements first, then others and messages in turn."""
+    """Return the packet that queue `q` sends next: acknowledgements of this node first, then other packets and messages."""
     k = e.queues[q]
     if k.is_paused or (k.own_first < 0 and k.first < 0 and k.circle < 0):
         return NONE
@@ -94,7 +94,7 @@ def take(e: PacketEngine, q: int, now: int) -> int:
 
 @compiled
 def mark(e: PacketEngine, q: int, p: int) -> None:
-    """Mark a packet that leaves a long queue behind: never up to a length, always from another on, at random between them."""
+    """Mark a packet if the queue behind it is long: never below one length, always above another, at random between."""
     c, k = e.senders.control, e.packets[p]
     over = e.queues[q].bytes - k.bytes - c.mark_from
     if over > 0 and (over >= c.mark_to - c.mark_from or draw_number(e, c.mark_to - c.mark_from) < over):
@@ -103,7 +103,7 @@ def mark(e: PacketEngine, q: int, p: int) -> None:
 
 @compiled
 def is_beyond(e: PacketEngine, link: int, p: int, now: int) -> bool:
-    """Return whether a packet that begins to be sent, or what goes back for it, comes only after the end of the clock."""
+    """Return whether the packet, or the credit that it returns, would arrive after the end of the clock."""
     port, k = e.ports[link], e.packets[p]
     back = 0 if k.ingress < 0 else e.ports[k.ingress // e.rules.n_lanes].latency
     lasts = k.bytes * port.fs_per_byte + (2.0 * port.latency + back + e.rules.switch)
@@ -112,7 +112,7 @@ def is_beyond(e: PacketEngine, link: int, p: int, now: int) -> bool:
 
 @compiled
 def put_on_wire(e: PacketEngine, link: int, p: int) -> None:
-    """Put a packet on the wire of a link, behind those that are under way: none of them is due later."""
+    """Append a packet to the wire of a link; packets arrive in the order in which they were appended."""
     port = e.ports[link]
     if port.wire_first < 0:
         port.wire_first = p
@@ -124,7 +124,7 @@ def put_on_wire(e: PacketEngine, link: int, p: int) -> None:
 
 @compiled
 def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
-    """Begin to send a packet."""
+    """Start to send packet `p` of queue `q`."""
     link = q // e.rules.n_lanes
     port, k = e.ports[link], e.packets[p]
     if is_beyond(e, link, p, now):
@@ -149,7 +149,7 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
 
 @compiled
 def send(e: PacketEngine, link: int, now: int) -> None:
-    """Let a port send, if it can: one lane after another in turn."""
+    """Let the port of a link send the next packet, if it is idle and has one; its lanes take turns."""
     port, n = e.ports[link], e.rules.n_lanes
     if port.is_busy:
         return
@@ -165,7 +165,7 @@ def send(e: PacketEngine, link: int, now: int) -> None:
 
 @compiled
 def enqueue_own(e: PacketEngine, q: int, p: int) -> None:
-    """Put an acknowledgement of this node into a queue."""
+    """Append an acknowledgement of this node to queue `q`."""
     k = e.queues[q]
     e.packets[p].next = NONE
     if k.own_first < 0:
@@ -178,7 +178,7 @@ def enqueue_own(e: PacketEngine, q: int, p: int) -> None:
 
 @compiled
 def enqueue(e: PacketEngine, q: int, p: int) -> None:
-    """Put a packet that came from another node into a queue."""
+    """Append a packet from another node to queue `q`; if it does not fit, trim it where the network trims."""
     k, packet = e.queues[q], e.packets[p]
     if e.rules.trims and packet.kind == DATA and k.bytes + packet.bytes > e.rules.queue:
         packet.kind, packet.bytes = TRIMMED, e.rules.ack
@@ -199,7 +199,7 @@ def enqueue(e: PacketEngine, q: int, p: int) -> None:
 
 @compiled
 def hold(e: PacketEngine, ingress: int, to: int, n_bytes: int, now: int) -> None:
-    """Count the bytes of a packet that waits in a node, and ask its sender to pause if they are too many."""
+    """Count the bytes of a packet that waits in a node, and pause the sender before it if there are too many."""
     k = e.queues[ingress]
     k.held += n_bytes
     if e.rules.lossless == PAUSES and k.held > e.rules.pause_above and k.pauses == 0:
@@ -209,7 +209,7 @@ def hold(e: PacketEngine, ingress: int, to: int, n_bytes: int, now: int) -> None
 
 @compiled
 def return_credit(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None:
-    """Return the credit of a packet that no longer takes room in a node to the sender before it."""
+    """Send the credit of a packet that has left a node back to the port that sent it."""
     p = take_packet(e)
     e.packets[p].ingress, e.packets[p].bytes = ingress, n_bytes
     add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, CREDIT, p)
@@ -217,7 +217,7 @@ def return_credit(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None
 
 @compiled
 def give_back(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None:
-    """Count the bytes of a packet that has left a node, and let its sender go on."""
+    """Subtract the bytes of a packet that has left a node, and return its credit or end the pause of the port before."""
     k = e.queues[ingress]
     k.held -= n_bytes
     if e.rules.lossless == CREDITS:
@@ -229,7 +229,7 @@ def give_back(e: PacketEngine, ingress: int, n_bytes: int, now: int) -> None:
 
 @compiled
 def get_credit(e: PacketEngine, p: int) -> int:
-    """Return the queue that a credit is for, after adding it."""
+    """Add a returned credit to its queue, and return the number of that queue."""
     q = e.packets[p].ingress
     e.queues[q].credit += e.packets[p].bytes
     free_packet(e, p)
@@ -238,13 +238,13 @@ def get_credit(e: PacketEngine, p: int) -> int:
 
 @compiled
 def pause(e: PacketEngine, q: int, now: int) -> None:
-    """Let a queue pause."""
+    """Pause queue `q` from `now` on."""
     e.queues[q].is_paused, e.queues[q].paused_since = 1, now
 
 
 @compiled
 def resume(e: PacketEngine, q: int, now: int) -> None:
-    """Let a queue go on, and write its pause into the log as long as there is room."""
+    """End the pause of queue `q`, and write the pause into the log if there is room."""
     k, at = e.queues[q], 4 * e.reg[N_PAUSES]
     k.is_paused = 0
     k.paused_for += now - k.paused_since

@@ -1,4 +1,4 @@
-"""The run of a graph by packets, which is the entry to the packet engine, and its result.
+"""The entry to the packet engine: the run of a graph by packets, and its result.
 
 Letters: V tasks, L links, Q queues, T samples, M pauses.
 """
@@ -66,7 +66,7 @@ class PacketRun:
     n_lost: int  # packets and credits that are still somewhere at the end: none, if nothing is lost
 
     def fullest(self, n: int) -> I64:
-        """Return the n queues that had the most bytes at any time, the fullest first."""
+        """Return the `n` queues that held the most bytes at any sampled time, fullest first."""
         return np.argsort(-self.queue_bytes.max(axis=0, initial=0), kind="stable")[:n]
 
 
@@ -109,16 +109,16 @@ def run_packets(
 
 
 def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 | None = None) -> Ways:
-    """Return the ways that a network gives to the messages of a graph: their hops, or all the shortest ways.
+    """Return the paths that packets of each message may take: the hops of its task, or all the shortest paths.
 
     Args:
         graph: The graph.
         topology: Its topology.
-        network: The network, which has so many lanes or more where the topology's routes name more.
+        network: The network; it must have at least as many lanes as the routes of the topology name.
         key: [V] the key of each message's route, by which the topology names lanes; by default all are 0.
 
     Raises:
-        InputError: As `routed_ways`.
+        InputError: There are too many queues, or `routed_ways` raises it.
     """
     if topology.spray is not None:
         raise InputError(
@@ -134,10 +134,12 @@ def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 |
 
 
 def _check_fit(graph: Graph, topology: Topology, network: PacketNetwork) -> None:
-    """Check that a graph has the links of the topology, each once a message, and messages that are not below a cell.
+    """Check that a graph fits the topology and the packet engine.
+
+    Its links must be those of the topology, no message crosses a link twice, and no message is smaller than a cell.
 
     Raises:
-        InputError: It does not.
+        InputError: The graph does not fit.
     """
     if graph.n_links != len(topology.links):
         raise must_be("packets", "links of the graph", f"the {len(topology.links)} of {topology.name}", graph.n_links)
@@ -153,7 +155,7 @@ def _check_fit(graph: Graph, topology: Topology, network: PacketNetwork) -> None
 
 
 def forecast_events(graph: Graph, network: PacketNetwork) -> int:
-    """Return about how many events a run will have: two for each packet on each link, and two for each acknowledgement.
+    """Return a forecast of the number of events: two for each packet or acknowledgement on each link.
 
     Where nodes take time to pass a packet on, each link has one more.
     """
@@ -163,7 +165,7 @@ def forecast_events(graph: Graph, network: PacketNetwork) -> int:
 
 
 def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> None:
-    """Check, before a run begins, that it is likely to have no more events than it may.
+    """Check, before a run begins, that its forecast number of events is within the budget.
 
     Raises:
         BudgetError: It is not.
@@ -179,10 +181,10 @@ def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> Non
 
 
 def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
-    """Run the loop until nothing is left to happen, and return the engine, whose arrays may have been replaced by larger ones.
+    """Run the event loop to its end, and return the engine; its arrays may be larger copies.
 
     Raises:
-        RunError: The budget is spent.
+        RunError: The run has more events than the budget.
     """
     while (why := _advance(engine, min(_STRIDE, most_events))) != DONE:
         if why == FULL:
@@ -212,7 +214,7 @@ def _how_far(engine: PacketEngine) -> str:
 
 
 def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
-    """Return what a run that is over gave."""
+    """Return the result of a run that is over: the times of tasks, and the statistics of ports and queues."""
     reg, tasks, n_queues = engine.reg, engine.tasks, len(engine.queues)
     carried = column(engine.ports["carried"], np.float64)
     start, left, end = (column(tasks[name], np.int64) for name in ("start", "left", "end"))

@@ -1,4 +1,4 @@
-"""The course of a task in the packet engine: it waits, starts, leaves and ends; its end starts others."""
+"""The life of a task in the packet engine: it waits, starts, leaves and ends, and its end starts its successors."""
 
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.event_wheel import kick
@@ -11,7 +11,7 @@ LEFT, ENDED, BOTH = 1, 2, 3  # what successors are told
 
 @compiled
 def schedule(e: PacketEngine, v: int) -> None:
-    """Put a message into the heap of starts; if one with the same start was put there shortly before, chain it to that one."""
+    """Put a message into the heap of starts, or chain it to a recent message with the same start."""
     t = e.tasks[v]
     t.how_far, t.next = READY, NONE
     slot = (t.start ^ (t.start >> 17)) % len(e.recent)
@@ -47,7 +47,7 @@ def resolve(e: PacketEngine, v: int, queue: int) -> int:
 
 @compiled
 def tell(e: PacketEngine, queue: int, what: int) -> None:
-    """Report to the successors of a queue of tasks that the first has left, ended or both, and that the others are over."""
+    """Report to the successors of the queued tasks that these tasks have left, ended or both."""
     while queue >= 0:
         v = queue
         queue = e.tasks[v].next
@@ -67,7 +67,7 @@ def tell(e: PacketEngine, queue: int, what: int) -> None:
 
 @compiled
 def begin_tasks(e: PacketEngine) -> None:
-    """Start the tasks that wait for no other."""
+    """Start all tasks that wait for no other task."""
     for v in range(len(e.tasks)):
         if e.graph.pred_start[v] == e.graph.pred_start[v + 1] and e.tasks[v].how_far == WAITING:
             tell(e, resolve(e, v, NONE), BOTH)
@@ -75,7 +75,7 @@ def begin_tasks(e: PacketEngine) -> None:
 
 @compiled
 def leave(e: PacketEngine, v: int, payload: int, now: int) -> None:
-    """Count the bytes of a message that have left its sender; the last of them let others start."""
+    """Count bytes that have left the sender of message `v`; after the last byte, start tasks that wait for it."""
     t = e.tasks[v]
     before = t.to_leave
     t.to_leave -= payload
@@ -86,7 +86,7 @@ def leave(e: PacketEngine, v: int, payload: int, now: int) -> None:
 
 @compiled
 def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
-    """Count the bytes of a message that have arrived; with the last of them it ends."""
+    """Count bytes that have arrived at the receiver of message `v`; the last byte ends the message."""
     t = e.tasks[v]
     t.to_come -= payload
     if t.to_come == 0 and e.extra[v] >= NEVER - now:
@@ -99,7 +99,7 @@ def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
 
 @compiled
 def join_rings(e: PacketEngine, v: int) -> None:
-    """Put a message into the rings of the queues where it may begin."""
+    """Put a message into the circular lists of the queues at which it may start."""
     step = e.ways.step[e.tasks[v].first_state]
     for i in range(e.entry_start[v + 1] - e.entry_start[v]):
         entry, q = e.entry_start[v] + i, step >> 1

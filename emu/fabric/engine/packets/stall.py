@@ -1,4 +1,4 @@
-"""The reason why a run by packets stands still: the circle of ports that wait for one another."""
+"""The diagnosis of a packet run that stands still: the ports that wait for one another in a circle."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ _SHOWN = 8
 
 
 def describe_stall(engine: PacketEngine, topology: Topology) -> str:
-    """Return the sentence that says where a run stands still, and which ports wait for one another in a circle."""
+    """Return a sentence that says when a run came to a deadlock, and which ports wait for one another in a circle."""
     over, n_tasks = int(engine.reg[N_DONE]), len(engine.tasks)
     when = f"packets: deadlock after {format_time(seconds(int(engine.reg[NOW])))} with {over} of {n_tasks} tasks over"
     circle = find_circle(blockers(engine))
@@ -53,7 +53,7 @@ def _chain(engine: PacketEngine, first: int) -> I64:
 
 
 def find_circle(waits: dict[int, set[int]]) -> list[int]:
-    """Return nodes of which each waits for the next, and the last for the first; none if there is no such circle."""
+    """Return nodes that wait for one another in a circle, in order; an empty list if there is no circle."""
     done: set[int] = set()
     for root in sorted(waits):
         path: list[int] = []

@@ -1,4 +1,4 @@
-"""The ways of messages through a fabric: one path each, or all the shortest paths to its destination.
+"""The paths that packets of each message may take: one path, or all the shortest paths to its destination.
 
 A state is a place on a way: the queue that a packet goes to from there, or a set of queues and the state behind each. A path is
 a chain of states with one queue each. All the shortest paths to a node share its states: one for each node on the way. So a
@@ -21,7 +21,7 @@ NO_STATE = -1
 
 
 class Ways(NamedTuple):
-    """The ways of all messages of a graph, and of their acknowledgements."""
+    """The possible paths of all messages of a graph and of their acknowledgements, as a table of states."""
 
     n_lanes: int  # of a link; queue: link * n_lanes + lane
     step: I32  # [S] 2 * queue, + 1 if the destination is behind it, else the next state is; below 0: ~ a set of queues
@@ -34,7 +34,7 @@ class Ways(NamedTuple):
 
     @property
     def entries(self) -> I64:
-        """[V + 1] where the queues at which each message may begin come in a list of all of them."""
+        """[V + 1] the offset of each message in the list of queues at which messages start."""
         has_way = self.first_state >= 0
         step = self.step[self.first_state[has_way]]
         sizes = np.zeros(len(has_way), np.int64)
@@ -43,13 +43,13 @@ class Ways(NamedTuple):
 
 
 def path_ways(graph: Graph, links: Links, n_lanes: int = 1, back: Routes | None = None, lane: I16 | None = None) -> Ways:
-    """Return the one way of each message: the hops of its task.
+    """Return the paths of messages where each message has one path: the hops of its task.
 
     Args:
         graph: The graph.
         links: [L] its links.
         n_lanes: The number of lanes of a link.
-        back: [V] the paths of acknowledgements, and their lanes, if not the first; by default there are none.
+        back: [V] the paths of acknowledgements, and their lanes, if not the first; by default there are no acknowledgements.
         lane: [H] the lane of each hop; by default the first.
     """
     if back is None:
@@ -69,10 +69,10 @@ def path_ways(graph: Graph, links: Links, n_lanes: int = 1, back: Routes | None 
 
 
 def routed_ways(graph: Graph, topology: Topology, n_lanes: int, key: I64, *, has_acks: bool) -> Ways:
-    """Return the one way of each message, on the lanes that the topology's routes name; where they name none, on the first.
+    """Return the paths of messages where each message has one path, on the lanes that the topology's routes name.
 
-    Where they name lanes, there are as many or more, and an acknowledgement takes the topology's own route back. So all packets
-    keep to routes of which the topology says that they cannot close a circle. Else it takes the message's path backwards.
+    Where routes name lanes, an acknowledgement takes the topology's own route back, so that all packets keep to routes that the
+    topology declares free of deadlock. Else all use the first lane, and an acknowledgement takes the message's path backwards.
 
     Args:
         graph: The graph.
@@ -108,7 +108,7 @@ def message_ends(graph: Graph, links: Links) -> tuple[I64, I64]:
 
 
 def _own_routes(topology: Topology, src: I64, dst: I64, key: I64) -> Routes:
-    """Return [V] the topology's routes of messages; a task without hops has none."""
+    """Return [V] the route that the topology gives each message; empty for a task without hops."""
     is_message, hops = src >= 0, np.zeros(len(src), np.int64)
     found = topology.routes(src[is_message], dst[is_message], key[is_message])
     hops[is_message] = found.hops
@@ -116,7 +116,7 @@ def _own_routes(topology: Topology, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def reverse_links(links: Links) -> I64:
-    """Return [L] the link back of each link: from its end to its beginning, the first of equal ones for the first; -1: none."""
+    """Return [L] the link in the opposite direction of each link; -1 if there is none. Equal links are paired in order."""
     n_nodes = 1 + int(max(links.src.max(initial=0), links.dst.max(initial=0)))
     there = links.src.astype(np.int64) * n_nodes + links.dst
     back = links.dst.astype(np.int64) * n_nodes + links.src
@@ -129,7 +129,7 @@ def reverse_links(links: Links) -> I64:
 
 
 def backwards(graph: Graph, links: Links) -> Routes:
-    """Return the paths of all tasks backwards.
+    """Return the path of each task in the opposite direction.
 
     Raises:
         InputError: A link that a message crosses has no link back.
@@ -146,7 +146,7 @@ def backwards(graph: Graph, links: Links) -> Routes:
 
 
 def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1) -> Ways:
-    """Return all the shortest ways of each message, by the number of links, between the ends of its own path.
+    """Return the paths of messages where each message may take all the shortest paths (fewest links) between its ends.
 
     Args:
         graph: The graph.
@@ -170,7 +170,7 @@ def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1) ->
 
 
 class _Table:
-    """The states of the shortest ways to some nodes, which grow by one node at a time."""
+    """A table of the states of the shortest paths to some nodes, built one node at a time."""
 
     def __init__(self, links: Links, passes: Bool, n_lanes: int) -> None:
         self.links, self.passes, self.n_lanes = links, passes, n_lanes
@@ -182,7 +182,7 @@ class _Table:
         self.n_states = self.n_next = 0
 
     def add(self, to: int) -> int:
-        """Add the states of all nodes on shortest ways to a node, and return the number of the first: that of node 0."""
+        """Add the states of the shortest paths to node `to`, and return the number of the first: the state of node 0."""
         n_nodes, base = len(self.passes), self.n_states
         away = _distances(self.links, self.passes, to)
         nearer = np.flatnonzero((away[self.links.dst] + 1 == away[self.links.src]) & self._goes_on(to))
@@ -197,7 +197,7 @@ class _Table:
         return base
 
     def _goes_on(self, to: int) -> Bool:
-        """Return [L] the links that end at a node, or where a packet is passed on."""
+        """Return [L] whether a link ends at node `to`, or at a node that passes packets on."""
         return np.asarray((self.links.dst == to) | self.passes[self.links.dst])
 
     def _group(self, queues: I64) -> int:
@@ -209,7 +209,7 @@ class _Table:
         return self.groups[key]
 
     def ways(self) -> Ways:
-        """Return the states, without messages."""
+        """Return the states of the table as `Ways` without messages."""
         none = np.empty(0, np.int32)
         sizes = [len(own) for own in self.queues]
         return Ways(
@@ -225,7 +225,7 @@ class _Table:
 
 
 def _distances(links: Links, passes: Bool, to: int) -> I64:
-    """Return [n_nodes] the number of links from each node to one; a large number where no way leads there."""
+    """Return [n_nodes] the number of links from each node to node `to`; a large number if no path leads to it."""
     away = np.full(len(passes), len(passes) + 2)
     away[to], reached, n = 0, np.array([to]), 0
     while len(reached):

@@ -1,10 +1,7 @@
-"""The compiled loop of events, and the admission of new tasks; between events, flows keep the rates that `fair` solves.
+"""The compiled event loop of the solver, and the admission of new tasks; `fair` solves the rates between events.
 
-Letters: V tasks, L links, H hops.
-
-Also here: the admission of new tasks into a run: their waits, the room of links for their flows, and what they carry.
-
-Letters: V tasks, E predecessor edges, H hops.
+Admission of a task sets its counts of waits, the room of links for its flow, and the bytes that it carries.
+Letters: V tasks, L links, E predecessor edges, H hops.
 """
 
 import numpy as np
@@ -34,7 +31,7 @@ from emu.fabric.engine.state_layout import (
 
 @compiled
 def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
-    """Count the predecessors that have not left, of each task from `first` on that has not left; the others set its start."""
+    """Set, for each task from `first` on, how many predecessors it still waits for and the earliest start that is known."""
     for v in range(first, len(tasks)):
         if tasks[v].state == LEFT:
             continue
@@ -49,7 +46,7 @@ def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
 
 @compiled_making_arrays
 def successors(tasks: TASKS, g: Columns) -> tuple[I64, I32]:
-    """Return, for each task that has not left, the tasks that wait for it: where they begin, and their numbers.
+    """Return, for each task that has not left, the tasks that wait for it, as offsets and a list of numbers.
 
     A number is ~v where v waits only until the last byte has left.
     """
@@ -70,7 +67,7 @@ def successors(tasks: TASKS, g: Columns) -> tuple[I64, I32]:
 
 @compiled_making_arrays
 def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
-    """Return room for all flows that have yet to cross each link; the flows that cross it now are in front."""
+    """Return an array with room for all flows that still have to cross each link; current flows come first."""
     room = np.zeros(len(links) + 1, np.int64)
     for v in range(len(tasks)):
         if tasks[v].state != LEFT:
@@ -101,7 +98,7 @@ def link_bytes(g: Columns, n_links: int) -> F64:
 
 @compiled
 def _end(e: Engine, v: int) -> int:
-    """Return the tick at which task `v` ends, given the tick at which its last byte left its links.
+    """Return the tick at which task `v` ends, from the tick at which its last byte left.
 
     A message ends when it is delivered, alpha later; a task without hops ends when it leaves. -1: beyond the range of ticks.
     """
@@ -112,7 +109,7 @@ def _end(e: Engine, v: int) -> int:
 
 @compiled
 def _schedule(e: Engine, v: int) -> None:
-    """Put a message into the heap of starts; if one with the same start was put there shortly before, chain it to that one."""
+    """Put a message into the heap of starts, or chain it to a recent message with the same start."""
     e.tasks[v].state, e.tasks[v].next = READY, -1
     time = e.tasks[v].start
     slot = (time ^ (time >> 17)) % len(e.recent)
@@ -145,7 +142,7 @@ def resolve(e: Engine, v: int, queue: int) -> int:
 
 @compiled
 def release(e: Engine, queue: int) -> None:
-    """Report to the successors of a queue of tasks, linked by `next`, when these have left and when they end."""
+    """Report to the successors of a list of tasks, linked by `next`, when these tasks have left and when they end."""
     while queue >= 0:
         v = queue
         queue, end = e.tasks[v].next, _end(e, v)
@@ -165,7 +162,7 @@ def release(e: Engine, queue: int) -> None:
 
 @compiled
 def begin(e: Engine, first: int) -> None:
-    """Start the tasks from `first` on that wait for no other task."""
+    """Start the tasks from number `first` on that wait for no other task."""
     for v in range(first, len(e.tasks)):
         if e.tasks[v].state == 0:
             release(e, resolve(e, v, -1))
@@ -173,7 +170,7 @@ def begin(e: Engine, first: int) -> None:
 
 @compiled
 def let_go(e: Engine, v: int) -> None:
-    """Let a held task start, once all other tasks that it waits for are over."""
+    """Remove the hold from a task, which starts when all its predecessors allow it."""
     f = e.tasks[v]
     f.start = max(f.start, e.reg[NOW])
     f.state -= 1
@@ -183,7 +180,7 @@ def let_go(e: Engine, v: int) -> None:
 
 @compiled
 def _vacate(e: Engine, v: int) -> None:
-    """Remove a flow from its links; rates are solved again only if one of these was full, or is full now."""
+    """Remove a flow from its links, and mark for a new solution of rates the links that were full or are full now."""
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k = e.links[e.graph.hop_link[h]]
         k.n_flowing -= e.graph.hop_weight[h]
@@ -196,7 +193,7 @@ def _vacate(e: Engine, v: int) -> None:
 
 @compiled
 def _leave(e: Engine, link: int, now: int) -> None:
-    """Let those flows of a link leave that leave now, and set when the next flow leaves."""
+    """End the flows of a link that leave at `now`, and set the time of the link's next leave event."""
     k, following = e.links[link], NEVER
     for i in range(k.first, k.first + k.length):
         v = e.members[i]
@@ -229,7 +226,7 @@ def _start(e: Engine, v: int, now: int) -> None:
 
 @compiled
 def _open_likely(e: Engine, v: int) -> None:
-    """Open those links of a new flow that were full, or are likely to be."""
+    """Mark for a new solution of rates the links of a new flow that are full or will probably be full."""
     least = share = np.inf
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k, weight = e.links[e.graph.hop_link[h]], e.graph.hop_weight[h]
@@ -244,7 +241,7 @@ def _open_likely(e: Engine, v: int) -> None:
 
 @compiled
 def advance(e: Engine, until: int) -> None:
-    """Let all events before `until` happen; stop early, with TOO_LATE set, if a task ends beyond the clock."""
+    """Process all events before tick `until`; stop early and set TOO_LATE if a task ends beyond the clock."""
     while e.reg[TOO_LATE] < 0:
         leaves = e.event_time[0] if e.reg[EVENTS] > 0 else NEVER
         starts = e.start_time[0] if e.reg[STARTS] > 0 else NEVER

@@ -1,4 +1,4 @@
-"""Max-min fair rates, which are solved again only where something has changed.
+"""Max-min fair rates of flows, computed anew only for the links where something has changed.
 
 Every sum is taken in an order that does not depend on the order of any list (R1). A flow is changed only if the bits of its
 rate change (R2). So results do not depend on the numbering of tasks, on the history, or on how much is solved again. Letter: L
@@ -24,7 +24,7 @@ def _pop(e: Engine) -> None:
 
 @compiled
 def _freeze(e: Engine, v: int, rate: float) -> None:
-    """Give a flow its new rate; if it differs from the old one, open those links that were full or become full."""
+    """Fix the new rate of a flow; if it differs from the old rate, open its links that were full or become full."""
     more, trial = rate - e.tasks[v].rate, e.reg[TRIAL]
     e.tasks[v].new_rate = rate
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -43,7 +43,7 @@ def _freeze(e: Engine, v: int, rate: float) -> None:
 
 @compiled
 def _saturate(e: Engine, link: int, rate: float) -> int:
-    """Freeze the remaining flows of a link at `rate`, and return how many they are."""
+    """Fix the new rate of all remaining flows of a link at `rate`, and return the number of these flows."""
     k, n = e.links[link], 0
     k.new_level = rate
     for j in range(k.first + k.n_others, k.first + k.length):
@@ -68,7 +68,7 @@ def _open_fullest(e: Engine, v: int, rate: float, share: float) -> None:
 
 @compiled
 def _let_rise(e: Engine, v: int, rate: float) -> int:
-    """Let a flow exceed its old rate, and open its links that are full, or are likely to be full.
+    """Allow flow `v` to exceed its old rate, and open its links that are full or will probably be full.
 
     Returns:
         1 if a link holds the flow at `rate`, so that it is frozen there; else 0.
@@ -94,7 +94,7 @@ def _let_rise(e: Engine, v: int, rate: float) -> int:
 
 @compiled
 def _raise(e: Engine, link: int, rate: float) -> int:
-    """Let the flows that a link held at `rate` exceed that rate, and return how many of them another link holds there."""
+    """Allow the flows that a link limited to `rate` to exceed it, and return how many of them another link limits."""
     k, n = e.links[link], 0
     k.rise = np.inf
     for j in range(k.first + k.n_others, k.first + k.length):
@@ -106,7 +106,7 @@ def _raise(e: Engine, link: int, rate: float) -> int:
 
 @compiled
 def _turn(e: Engine, rate: float, link: int) -> int:
-    """Process an opened link, the first of the heap, and return how many flows this freezes."""
+    """Process the opened link with the lowest level, and return the number of flows whose rates this fixes."""
     k, n = e.links[link], 0
     if k.n_left > 0 and k.round < rate:
         k.best = max(k.best, (k.capacity - (k.used + k.round * k.n_frozen)) / k.n_left)
@@ -120,7 +120,7 @@ def _turn(e: Engine, rate: float, link: int) -> int:
 
 @compiled
 def _stay(e: Engine, link: int) -> int:
-    """Freeze, at their old rate, the flows that stay limited by a link that is still not opened; return how many they are."""
+    """Fix, at their old rate, the flows that a link which is not opened still limits; return their number."""
     k, n = e.links[link], 0
     v = k.staying if k.opened_in != e.reg[TRIAL] else -1
     k.staying = -1
@@ -161,7 +161,7 @@ def _fill(e: Engine, n_first: int) -> None:
 
 @compiled
 def _set_rate(e: Engine, v: int, now: int) -> None:
-    """Give a task a new rate from tick `now` on, and compute when the task leaves at that rate."""
+    """Set the rate of task `v` from tick `now` on, and compute the tick at which the task leaves."""
     f = e.tasks[v]
     f.remaining = max(0.0, f.remaining - f.rate * (now - f.since))
     f.since, f.rate, f.left = now, f.new_rate, NEVER
@@ -173,7 +173,7 @@ def _set_rate(e: Engine, v: int, now: int) -> None:
 
 @compiled
 def _apply(e: Engine) -> None:
-    """Give the flows their new rates, and the links their next events."""
+    """Store the new rates of all flows of the trial, and set the next event of each opened link."""
     for i in range(e.reg[OPENED]):
         k = e.links[e.opened[i]]
         k.load, k.level, k.next_left = np.inf, k.new_level, NEVER
@@ -196,7 +196,7 @@ def _apply(e: Engine) -> None:
 
 @compiled
 def _try(e: Engine, n_first: int) -> None:
-    """Do one trial: process the links that are opened first, and those that the trial opens.
+    """Compute one trial solution: process the links that are opened first, and the links that the trial opens.
 
     At the end, a link that was not processed, because another link froze its flows at the same rate, must forget the flows that
     stayed with it.
@@ -214,7 +214,7 @@ def _try(e: Engine, n_first: int) -> None:
 
 @compiled
 def _unload(e: Engine, v: int) -> None:
-    """Give a flow its old rate again, and undo the change of its load on the links that were not opened."""
+    """Restore the old rate of a flow, and its old load on links that were not opened."""
     f = e.tasks[v]
     if f.new_rate != f.rate:
         for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -226,7 +226,7 @@ def _unload(e: Engine, v: int) -> None:
 
 @compiled
 def _put_back(e: Engine, n_first: int) -> int:
-    """Undo a trial, and return the new number of links that are opened first.
+    """Undo a trial solution, and return the new number of links that are opened first.
 
     These now include the links that the trial opened too late, or whose load is unknown.
     """

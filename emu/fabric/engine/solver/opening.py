@@ -1,16 +1,10 @@
-"""The opening of a link, whose rates are solved again: which of its rates stay, and which flows take part in the solution.
+"""The opening of links, whose rates are solved again, and the transfer of running tasks to other links.
 
-Letters: L links, V tasks. A level is a sum over rounds of ascending rate, each a rate times a count of weights (R1). The rounds
-of a link that saturated are kept. While the link is not opened, no flow of it comes, leaves or changes. So the next time, all
-rounds below the rate at which it is opened still hold, and of its slower flows only those after these rounds are sorted.
-
-Also here: the transfer of tasks to other links: what has left, how much of a message has passed, and what begins again.
-
-Letter: V tasks.
-
-Also here: binary heaps in two arrays: the keys, and the node that each key belongs to.
-
-The caller of `push` and `replace_first` keeps the count. The heap of events finds a link by the link's place in the heap.
+A level is a sum over rounds of ascending rate, each a rate times a count of weights (R1). The rounds of a link that saturated
+are kept. While the link is not opened, its flows do not change. So the next time, all rounds below the rate at which it is
+opened still hold, and only its flows after these rounds are sorted. The module also has the binary heaps of rates and of
+events: a heap is two arrays, one of keys and one of the node of each key. The caller of `push` and `replace_first` keeps the
+count. The heap of events finds a link by the link's place in the heap. Letters: L links, V tasks.
 """
 
 from dataclasses import replace
@@ -65,14 +59,14 @@ def replace_first(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | 
 
 @compiled
 def _seat(e: Engine, at: int, time: int, link: int) -> None:
-    """Put an event of a link at a place of the heap."""
+    """Write the event of a link to position `at` of the heap of events."""
     e.event_time[at], e.event_link[at] = time, link
     e.event_place[link] = at
 
 
 @compiled
 def _sift(e: Engine, at: int, time: int, link: int) -> None:
-    """Put an event at a place of the heap and move it up or down until the heap is in order."""
+    """Insert an event at position `at` of the heap, and move it until the heap is in order."""
     n = e.reg[EVENTS]
     while at > 0 and e.event_time[(at - 1) >> 1] > time:
         _seat(e, at, e.event_time[(at - 1) >> 1], e.event_link[(at - 1) >> 1])
@@ -90,7 +84,7 @@ def _sift(e: Engine, at: int, time: int, link: int) -> None:
 
 @compiled
 def expect(e: Engine, link: int, time: int) -> None:
-    """Set the time at which the first of the flows that a link limits leaves; NEVER if none leaves."""
+    """Set the tick of a link's next event: when the first flow that it limits leaves; NEVER if none leaves."""
     e.links[link].next_left = time
     at = e.event_place[link]
     if time == NEVER:
@@ -112,7 +106,7 @@ Tasks = NDArray[np.void]
 
 @compiled
 def queue(e: Engine, link: int, rate: float) -> None:
-    """Mark a link as open from `rate` on; it is opened after the link that is being processed."""
+    """Mark a link as opened from `rate` on; it is processed after the present link."""
     k = e.links[link]
     k.opened_in, k.round, k.best = e.reg[TRIAL], rate, min(k.level, k.capacity)
     e.opened[e.reg[OPENED]] = link
@@ -121,7 +115,7 @@ def queue(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def open_link(e: Engine, link: int, rate: float) -> None:
-    """Let the rates on a link be solved again in this step; no flow below `rate` can change."""
+    """Mark a link for a new solution of its rates; flows with a rate below `rate` keep theirs."""
     e.floor[0] = min(e.floor[0], rate)
     if e.links[link].opened_in != e.reg[TRIAL]:
         queue(e, link, rate)
@@ -129,14 +123,14 @@ def open_link(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def _push(e: Engine, key: float, node: int) -> None:
-    """Put a link with its rate on the heap of levels; ~k stands for a link k that only limits flows of the trial."""
+    """Push a link and its rate onto the heap of levels; ~k is a link k that only limits flows of the trial."""
     push(e.level_key, e.level_node, e.reg[LEVELS], key, node)
     e.reg[LEVELS] += 1
 
 
 @compiled
 def enter(e: Engine, v: int) -> None:
-    """Let a flow take part in the trial."""
+    """Add a flow to the trial solution, with its new rate still unknown."""
     e.tasks[v].state, e.tasks[v].new_rate = IN_TRIAL, -1.0
     e.flows[e.reg[FLOWS]] = v
     e.reg[FLOWS] += 1
@@ -144,7 +138,7 @@ def enter(e: Engine, v: int) -> None:
 
 @compiled
 def _enter_held(e: Engine, v: int) -> None:
-    """Let a flow take part in the trial.
+    """Add a flow to the trial solution; if the link that limits it is not opened, chain it to that link's flows.
 
     If the link that limits it is not opened, the flow stays with the other flows of that link until these are processed.
     """
@@ -168,7 +162,7 @@ def _weight(e: Engine, v: int, link: int) -> int:
 
 @compiled
 def begin_round(e: Engine, link: int, rate: float) -> None:
-    """End a link's round, keep it for the next time that the link is opened, and begin the round of `rate`."""
+    """Close the present round of a link, store it for the next opening, and begin the round of `rate`."""
     k = e.links[link]
     if k.n_frozen > 0:
         k.used += k.round * k.n_frozen
@@ -181,7 +175,7 @@ def begin_round(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def _add(e: Engine, link: int, rate: float, weight: int) -> bool:
-    """Count a flow as frozen on a link that is being opened, and return whether that is possible.
+    """Count a flow as fixed on a link that is being opened, and return whether the count is consistent.
 
     It is possible if no earlier round was at the link's level.
     """
@@ -196,7 +190,7 @@ def _add(e: Engine, link: int, rate: float, weight: int) -> bool:
 
 @compiled
 def _recount(e: Engine, link: int, rate: float) -> bool:
-    """Count the kept rounds below `rate`, and return whether that is possible."""
+    """Count the stored rounds of a link below `rate`, and return whether they are still consistent."""
     k, n, possible = e.links[link], e.links[link].n_kept, True
     k.used, k.round, k.n_frozen, k.n_left, k.n_kept = 0.0, -1.0, 0, k.n_flowing, 0
     k.best = k.capacity / k.n_flowing
@@ -209,7 +203,7 @@ def _recount(e: Engine, link: int, rate: float) -> bool:
 
 @compiled
 def _split(e: Engine, link: int, rate: float) -> int:
-    """Let the flows of a link from `rate` on take part, behind the others; return how many of the others are not counted yet.
+    """Split the flows of a link at `rate`: faster flows join the trial; return how many slower flows are not counted.
 
     These others are collected in the heap of frozen rates.
     """
@@ -235,7 +229,7 @@ def _split(e: Engine, link: int, rate: float) -> int:
 
 @compiled
 def open_queued(e: Engine, link: int, rate: float) -> bool:
-    """Solve a link again from `rate` on, and return whether that is still possible.
+    """Start a new solution of a link from `rate` on, and return whether that is consistent with its slower flows.
 
     It is possible if no slower flow is above the link's level, or comes after one that is at it.
     """
@@ -259,7 +253,7 @@ def open_queued(e: Engine, link: int, rate: float) -> bool:
 
 
 def transfer_tasks(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool | None) -> tuple[Tasks, Graph]:
-    """Return the tasks as they are on the links of a new graph, and that graph with the remaining work.
+    """Return the tasks in their present state on the links of a new graph, and that graph with the remaining work.
 
     Args:
         tasks: [V] the tasks on the old links.
@@ -289,7 +283,7 @@ def transfer_tasks(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool
 
 
 def _new_leave_times(left: I64, now_fs: int, old_fs: I64, new_fs: I64) -> I64:
-    """Return the ticks at which running tasks will have left after their durations have changed.
+    """Return the ticks at which running tasks leave after their durations have changed.
 
     The remaining time of each task changes in the same proportion as its whole duration.
     """

@@ -1,4 +1,4 @@
-"""The resumable solver: the state of a fabric at a moment of virtual time.
+"""The solver as a state that can be stopped, changed and resumed at any moment of virtual time.
 
 Changes to the state take effect at its present time, and `advance` moves that time on. Letters: V tasks, L links.
 """
@@ -39,7 +39,7 @@ _CLOCK = "9223 s, the end of the clock (2**63 ticks of 1 fs)"
 
 
 class State:
-    """The state of a fabric at a moment of virtual time: its tasks, those that flow, and those that have left.
+    """The state of a fabric at a moment of virtual time: the progress of its tasks, and the rates of its flows.
 
     Tasks that are added in several calls give the same bits as in one call, if each is added before it could start.
     """
@@ -69,7 +69,7 @@ class State:
 
     @property
     def next_fs(self) -> int:
-        """The tick of the next event that is known at present; NEVER if there is none."""
+        """The tick of the next event, as far as it is known at present; NEVER if there is none."""
         if self._reg[OPENED]:
             return self.now_fs
         leaves = self._engine.event_time[0] if self._reg[EVENTS] else NEVER
@@ -78,7 +78,7 @@ class State:
 
     @property
     def graph(self) -> Graph:
-        """The tasks that were added and have not been dropped."""
+        """The graph of all tasks that were added and not dropped."""
         return self._graph
 
     @property
@@ -93,15 +93,15 @@ class State:
         return np.where(self.has_left, self._tasks["left"] + arrives, NEVER)
 
     def left_fs(self, tasks: I64) -> I64:
-        """Return the tick at which each of some tasks has left, which is known ahead for a task without bytes.
+        """Return the tick at which each of some tasks has left; -1 if it is not known yet.
 
-        -1: not known yet.
+        For a task without bytes it is known before that tick.
         """
         of = self._tasks[tasks]
         return np.where(of["state"] == LEFT, of["left"], -1)
 
     def expected_fs(self, tasks: I64) -> I64:
-        """Return the tick at which each of some tasks will have left, if everything that flows goes on at its present rate.
+        """Return the tick at which each of some tasks will leave if all present flows keep their rates.
 
         The tasks move no bytes and take no time. The tick is NEVER if it is not known, because a predecessor has not begun or
         stands still.
@@ -129,7 +129,7 @@ class State:
         return np.where(self._tasks["state"] == FLOWING, self._tasks["rate"], 0.0) * TICKS_PER_S
 
     def add(self, graph: Graph, held: I64 | None = None) -> int:
-        """Add tasks on the same links, and return the number of the first; tasks that could have started earlier start now.
+        """Add tasks to the state, and return the number of the first; they start at the present time or later.
 
         Args:
             graph: The tasks. Its `pred` may name any task of this state.
@@ -162,12 +162,12 @@ class State:
         return first
 
     def let_go(self, task: int) -> None:
-        """Let a task that was added as held start from now on."""
+        """Remove the hold from a task that was added with `held`, so that it can start."""
         let_go(self._engine, task)
         self._refuse_late()
 
     def forget(self) -> I64:
-        """Drop the tasks that have left and to which nothing more can happen, and number the others anew.
+        """Drop the tasks that are over and that nothing refers to, and number the other tasks anew.
 
         Returns:
             [V] the new number of each task; -1: it is dropped, and no task that is added later may wait for it.
@@ -185,7 +185,7 @@ class State:
         return number[:-1]
 
     def moved(self, graph: Graph, held: I64 | None = None, anew: Bool | None = None) -> "State":
-        """Return the same tasks at the same time, but from then on over other links.
+        """Return a copy of the state in which the same tasks continue over other links.
 
         A task that has left stays so. Bytes of a message that have passed need not pass again, except for a part of a byte. For
         a task without hops that has begun, the remaining time changes in the same proportion as the whole duration. Future
@@ -229,7 +229,7 @@ class State:
         self._changes[time_fs][link] = capacity_Bps
 
     def advance(self, until_fs: int = NEVER) -> None:
-        """Let all events before a tick happen.
+        """Process all events before tick `until_fs`.
 
         Raises:
             InputError: The tick is in the past; or, as a TaskError, a task ends beyond the clock.
@@ -262,7 +262,7 @@ class State:
     def _explain_unfinished(self) -> None:
         """Raise the error that says why a task has not left.
 
-        More time is needed, a link has lost its capacity, or the clock ends first.
+        It can need more time, one of its links can have lost its capacity, or the clock ends first.
         """
         if self.now_fs < NEVER:
             task = int((~self.has_left).argmax())
@@ -280,7 +280,7 @@ class State:
             raise self._too_late(int(self._reg[TOO_LATE]))
 
     def _too_late(self, task: int) -> TaskError:
-        """Return the error for a task that ends beyond the clock, with the reason why it takes so long."""
+        """Return the error for a task that ends beyond the clock; the message says why it takes so long."""
         graph, start_s = self._graph, seconds(self._tasks["start"][task])
         hops = slice(graph.hop_start[task], graph.hop_start[task + 1])
         rates = graph.capacity_Bps[graph.hop_link[hops]] / graph.hop_weight[hops]
@@ -308,7 +308,7 @@ class State:
 
 
 def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:
-    """Return some tasks of a graph under new numbers, without their predecessors."""
+    """Return the tasks for which `kept` is true, with their new numbers, as a graph without predecessors."""
     hops, edges = (np.repeat(kept, np.diff(start)) for start in (graph.hop_start, graph.pred_start))
     edges &= kept[graph.pred]
     waits = np.bincount(np.repeat(np.arange(len(kept)), np.diff(graph.pred_start))[edges], minlength=len(kept))
@@ -322,12 +322,12 @@ def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:
 
 
 def _longer(values: _Column, n: int) -> _Column:
-    """Return an array of length n: the given numbers, then zeros, which take memory only once they are used."""
+    """Return an array of length `n` that begins with the given values and continues with zeros."""
     longer = np.zeros(n, values.dtype)
     longer[: len(values)] = values
     return longer
 
 
 def _join_graphs(a: Graph, b: Graph) -> Graph:
-    """Return the tasks of `a`, then those of `b`; the predecessors of `b` must already have their numbers in the result."""
+    """Return one graph with the tasks of `a` before those of `b`; `pred` of `b` already has the joint numbers."""
     return Graph(a.capacity_Bps, *(joined_column((a, b), name) for name in Graph.__slots__ if name != "capacity_Bps"))

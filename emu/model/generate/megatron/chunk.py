@@ -1,4 +1,4 @@
-"""One chunk of a model on one rank of Megatron-LM: its microbatches forward and backward, and the handling of its gradients.
+"""One chunk of a model on one rank of Megatron-LM: forward and backward of microbatches, and the gradient buffers.
 
 Gradients are in buffers, reduced bucket by bucket, and weights are gathered in the same buckets. With the distributed optimizer
 (a plan's `sharding=zero1`) gradients are scattered over the ranks that have copies, and weights are gathered from them; without
@@ -47,7 +47,7 @@ class Tensor(NamedTuple):
 
 @dataclass
 class Buffer:
-    """The parameters of one kind that a rank has of a chunk, with their gradients."""
+    """The gradient buffer for one kind of parameters of a chunk on a rank."""
 
     tape: Tape
     precision: Precision
@@ -97,7 +97,7 @@ class Buffer:
             self.requests += self._reduced(self.buckets[self.of[self.there - 1]])
 
     def reduce(self) -> None:
-        """Wait for the reductions that were started; then reduce the other buckets one after another."""
+        """Wait for the reductions that have started, then reduce the remaining buckets one after another."""
         self.tape.join(*self.requests)
         for elements in self.buckets[len(self.requests) :]:
             self.tape.join(*self._reduced(elements))
@@ -206,7 +206,7 @@ class Chunk:
         return self.memory.key if self.tape.silent else self.number
 
     def _forward(self, *, gathers: bool = False) -> None:
-        """Write all events of the forward of one microbatch; `gathers` says whether it waits for gathered weights."""
+        """Write the events of the forward of one microbatch; if `gathers` is true, it waits for gathered weights."""
         for place, layer in enumerate(self.layers):
             for buffer in self.buffers.values() if gathers else ():
                 buffer.needs(place)
@@ -236,11 +236,11 @@ class Chunk:
 
 
 def leave_gradient(kernel: RankKernel) -> None:
-    """Do nothing: the gradient of a kernel's parameters stays in the buffer to which it was added."""
+    """Do nothing: the gradient of a kernel stays in the buffer to which it was added."""
 
 
 def parts_of(model: Model, plan: Plan, stack: Stack, place: int = 0, at: int = 0) -> RankParts:
-    """Return the parts of a model on a rank, whose experts all have as many token rows as the fullest expert.
+    """Return the parts of a model on a rank, with as many token rows for every expert as the fullest expert has.
 
     Args:
         model: The model that is trained.
@@ -286,7 +286,7 @@ def ranks_of(plan: Plan, axis: str) -> int:
 
 
 def _backwards(layers: tuple[MegatronLayer, ...]) -> Iterator[tuple[Tensor, Kind]]:
-    """Yield the parameters of each kernel with the kind of their buffer, in the order of their gradients in the backward."""
+    """Yield the parameters of each kernel and the kind of their buffer, in the order of gradients in the backward."""
     for place, layer in reversed(list(enumerate(layers))):
         for kernel, size in reversed(list(layer.parameters())):
             yield Tensor(size, place, layer.is_shared(kernel)), layer.buffer(kernel)

@@ -30,7 +30,7 @@ GradientArrival = Callable[[RankKernel], None]  # the gradients of a kernel's pa
 
 @dataclass(frozen=True)
 class MegatronLayer(Share):
-    """An embedding, a layer of one kind, or a head, on one rank; `forward` and `backward` write one pass on a tape."""
+    """An embedding, layer or head of Megatron-LM on one rank; `forward` and `backward` write one pass on a tape."""
 
     @cached_property
     def kernels(self) -> tuple[RankKernel, ...]:
@@ -38,7 +38,7 @@ class MegatronLayer(Share):
         return kernels(self.operators, self.stack, alike=self.plan.tp > 1 and not self.plan.sp)
 
     def parameters(self) -> Iterator[tuple[RankKernel, int]]:
-        """Yield the kernels that have parameters, in the order of the model, each with the number of its parameters."""
+        """Yield each kernel that has parameters, with their number, in the order of the model."""
         yield from ((kernel, self.parameters_of(kernel)) for kernel in self.kernels if self.parameters_of(kernel))
 
     def parameters_of(self, kernel: RankKernel) -> int:
@@ -51,11 +51,11 @@ class MegatronLayer(Share):
         return kernel.operator.parameters
 
     def is_copy(self, kernel: RankKernel) -> bool:
-        """Return whether a kernel's parameters are a copy of the embedding's table at the other end of the pipeline."""
+        """Return whether a kernel's parameters are a copy of the embedding table at the other end of the pipeline."""
         return self.name == HEAD and self.model.tied and kernel.operator.kind == PRODUCT and self.plan.pp > 1
 
     def is_shared(self, kernel: RankKernel) -> bool:
-        """Return whether both ends of a pipeline have a copy of a kernel's parameters."""
+        """Return whether both ends of the pipeline have a copy of a kernel's parameters."""
         table = kernel.operator.kind == LOOKUP and kernel.operator.cut  # positions are not cut
         first = self.name == EMBEDDING and self.model.tied and self.plan.pp > 1
         return self.is_copy(kernel) or bool(first and table)
@@ -68,7 +68,7 @@ class MegatronLayer(Share):
         return "+".join(plan.copy_axes) or "dp"
 
     def buffer(self, kernel: RankKernel) -> tuple[str, str]:
-        """Return the kind of the buffer of a kernel's gradients: its axis, and the dtype in which its weights are gathered."""
+        """Return the kind of buffer for a kernel's gradients: its axis, and the dtype in which weights are gathered."""
         narrow = self._is_narrow(kernel) and self.stack.narrow_gather
         return self.axis(kernel), narrow or self.stack.precision.weight
 
@@ -137,7 +137,7 @@ class MegatronLayer(Share):
             run(tape, [Ask("tp", "all_reduce", self.tokens.n, "float32")] * _STATISTICS)
 
     def _backward(self, tape: Tape, kernel: RankKernel, *, later: bool) -> None:
-        """Write the backward of one kernel with its requests; with `later`, the gradient of its weight is left out."""
+        """Write the backward of one kernel with its requests; with `later`, without the gradient of its weight."""
         plan, overlap = self.plan, self.stack.tp
         if plan.recompute == "selective" and kernel.operator.kind == ATTENTION:
             self._forward(tape, kernel)
@@ -184,11 +184,11 @@ class MegatronLayer(Share):
         return self.with_casts(kernel.operator, what, works, self._around(kernel))
 
     def _is_narrow(self, kernel: RankKernel) -> bool:
-        """Return whether a kernel is a product that runs in FP8."""
+        """Return whether a kernel is a product in FP8."""
         return in_fp8(kernel.operator, self.stack, layer=self.is_layer)
 
     def _around(self, kernel: RankKernel) -> ProductPlace:
-        """Return the position of a product among its neighbours, which decides what its casts to FP8 move.
+        """Return the neighbours of a product, which decide how many bytes its casts to FP8 move.
 
         Rows that are gathered are cast before; those of experts are cast as they arrive.
         """
@@ -213,14 +213,14 @@ class MegatronLayer(Share):
 
 
 def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:
-    """Add the casts among some computations to a tape, before any request, and return the other computations."""
+    """Write the casts of a list of computations to a tape, before any request, and return the other computations."""
     casts = [work for work in works if work.name == CAST]
     run(tape, casts)
     return [work for work in works if work.name != CAST]
 
 
 def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Computation], tp: int) -> None:
-    """Add a product that is computed piece by piece, while its rows are gathered and its sums are scattered.
+    """Write a product that is computed in pieces and overlaps with the gather of its rows and the scatter of its sums.
 
     A gather runs during all pieces, because the rank's own rows are there at once. A scatter of one piece runs during the
     product of the next, so that only the last one is awaited. Source: Transformer Engine, comm_gemm_overlap.cpp (ring exchange,
@@ -242,7 +242,7 @@ def gathered_in(tp: int) -> int:
 
 
 def pieces(work: Computation, n: int) -> list[Computation]:
-    """Return a product as `n` products of fewer rows; the last one has the remaining rows."""
+    """Return a product split into `n` products of fewer rows; the last one has the remaining rows."""
     rows = work.shape.m // n
     of_each = work.flops // n, work.bytes // n, work.elements // n
     flops, size, elements = (n * each for each in of_each)

@@ -1,4 +1,4 @@
-"""The step of the ranks of a plan, by Megatron-LM's list of requests: generated from that list, never executed.
+"""The step of the ranks of a plan as Megatron-LM runs it, generated from a list of its requests.
 
 The modules beside this one say what each piece requests, and where that is written. Left out are requests for logs (the loss,
 counts of zeros), checks for NaN, and requests at the beginning of a run.
@@ -83,7 +83,7 @@ def _take_passes(tape: Tape, rank: RankParts, chunks: Mapping[int, Chunk]) -> No
 
 
 def overlaps_messages(plan: Plan, stack: Stack) -> bool:
-    """Return whether a stage computes its next pass while its messages are sent."""
+    """Return whether a stage computes its next pass while its messages are being sent."""
     return stack.pp == OVERLAPPED or (stack.pp == INTERLEAVED and plan.pipeline == INTERLEAVED)
 
 
@@ -119,7 +119,7 @@ def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
 
 
 def _add_copies(tape: Tape, part: Share, elements: int) -> None:
-    """Write the request that sums, over tp, the gradients of parameters of which each rank of tp has a whole copy.
+    """Write the request that sums gradients over tp, for parameters of which each rank of tp has a whole copy.
 
     Args:
         tape: The tape of the rank.
@@ -153,7 +153,7 @@ def _clip(tape: Tape, part: Share, buffers: Sequence[Buffer]) -> None:
 
 
 def _normed(part: Share, buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
-    """Return the number of elements whose squares a rank adds up, by the axes over which these sums are then added up."""
+    """Return the number of elements whose squares a rank sums for the norm, by the axes of the following sums."""
     copies = next(buffer.axis for buffer in buffers if buffer.axis != "edp")
     dense: tuple[str, ...] = (copies, "tp", "pp") if part.plan.shards_only_optimizer else ("tp", "pp")
     of_experts = dense if part.plan.shards_only_optimizer else ("etp", "ep", "pp")

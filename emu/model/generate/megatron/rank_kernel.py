@@ -1,4 +1,4 @@
-"""The kernels of Megatron-LM for a part of a model: products that read one input are one, and element-wise work is fused.
+"""The kernels of Megatron-LM for a part of a model: products with one input are merged, element-wise work is fused.
 
 Each kernel knows whether the region that tensor parallelism cuts begins or ends with it. Source: Megatron-LM,
 megatron/core/tensor_parallel/layers.py; Narayanan et al. (SC21), section 2.3; Korthikanti et al. (2022), section 4.2.
@@ -48,7 +48,7 @@ def row_counts(share: Share) -> list[Ask]:
 
 
 def sorted_rows(share: Share) -> list[Computation]:
-    """Return the copy that sorts received rows by expert, or back by rank; none if a rank has a single expert."""
+    """Return the copy that sorts received rows by expert, or back by rank; empty if a rank has a single expert."""
     several = share.model.experts > share.plan.ep
     elements = share.plan.expert_tp * _row_elements(share) if share.plan.exchanges and several else 0
     return [share.copied("sorted", elements)] if elements else []
@@ -85,19 +85,19 @@ def travel(tape: Tape, share: Share, comes: bool, goes: bool, works: Sequence[Co
 
 
 def run_beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Computation]) -> None:
-    """Make requests, and compute at the same time; the next event waits for both."""
+    """Write requests and computations that run at the same time; the next event waits for both."""
     numbers = [tape.ask(ask) for ask in asks]
     run(tape, works)
     tape.join(*numbers)
 
 
 def _travel(share: Share, dtype: str) -> list[Ask]:
-    """Return the request by which rows are sent to the ranks of their experts; none if each rank has all experts."""
+    """Return the request that sends rows to the ranks of their experts, as a list; empty if each rank has all experts."""
     return [Ask("ep", "all_to_all", _row_elements(share), dtype)] if share.plan.ep > 1 else []
 
 
 def _among_sharers(share: Share, operation: str, dtype: str) -> list[Ask]:
-    """Return the request among the ranks that share the weights of an expert; none if a single rank has them."""
+    """Return the request among the ranks that share an expert's weights, as a list; empty if one rank has them."""
     etp = share.plan.expert_tp
     return [Ask("etp", operation, etp * _row_elements(share), dtype)] if etp > 1 and not _stay(share) else []
 
@@ -110,12 +110,12 @@ def _row_elements(share: Share) -> int:
 
 
 def _stay(share: Share) -> bool:
-    """Return whether token rows stay on their rank: the ranks of tp have the same tokens, and a share of every expert."""
+    """Return whether token rows stay on their rank, because the ranks of tp share every expert and have the same tokens."""
     return not share.plan.sp and not share.plan.exchanges
 
 
 class RankKernel(NamedTuple):
-    """One kernel of a rank."""
+    """One kernel of a rank: its operator, the work of its passes, and its place in the tensor-parallel region."""
 
     operator: ModelOperator
     passes: Passes
@@ -149,7 +149,7 @@ def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = F
 
 
 def _fused(operators: Iterable[ModelOperator]) -> Iterator[ModelOperator]:
-    """Yield the operators, with products that read the same input as a single product in the place of the first."""
+    """Yield the operators, with products that read the same input merged into one."""
     every = list(operators)
     for operator in every:
         together = [o for o in every if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
@@ -158,7 +158,7 @@ def _fused(operators: Iterable[ModelOperator]) -> Iterator[ModelOperator]:
 
 
 def _product(of: Sequence[ModelOperator]) -> ModelOperator:
-    """Return one product in place of several: its input is read once, and the gradient of its input is written once."""
+    """Return one product that does the work of several products with the same input."""
     m, _, k = of[0].shape or (0, 0, 0)
     read = Amount(whole=-m * k).times(len(of) - 1)
 
@@ -226,9 +226,9 @@ class ContextKernels:
         yield from [self._work(half, shape.unmasked(keys=2))] * (self.share.plan.cp - 1)
 
     def _exchange(self, tape: Tape) -> list[int]:
-        """Send keys and values, or their gradients, to the next rank, and receive those of the one before.
+        """Write the send of keys and values (or their gradients) to the next rank, and the receive from the previous one.
 
-        Return both events.
+        Return the numbers of both events.
         """
         cp, dtype = self.share.plan.cp, self.share.stack.precision.activation
         ends = (Kind.SEND, (self.share.at + 1) % cp), (Kind.RECV, (self.share.at - 1) % cp)

@@ -53,7 +53,7 @@ ROUNDED = 1e-9  # share by which a bound is lowered, as times are rounded to tic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outline:
-    """The parts of a plan's bound that do not depend on its placement."""
+    """The parts of a plan's lower bound that do not depend on its placement."""
 
     plan: Plan
     cut: StageCut
@@ -126,11 +126,11 @@ class Outline:
         return [times_s(turns, least, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
 
     def ends_s(self, least: LeastTimes) -> list[list[float]]:
-        """Return [P, 3] the seconds of each place before its passes, after them, and after them without overlap with passes."""
+        """Return [P, 3] the seconds at each place before its passes, after its passes, and after them without overlap."""
         return self._of_places(least, lambda least, place, held: times_s(self.ends[held], least, place))
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
-        """Return [P] the seconds that a rank waits until its messages have left, without the last message.
+        """Return [P] the seconds that a rank waits for its messages to leave, without the last message.
 
         Args:
             onward_s: [P] the seconds until a message to the next place has left.
@@ -144,13 +144,13 @@ class Outline:
         return np.asarray(self.plan.passes * (sends_on * onward_s + sends_back * back_s) - most)
 
     def messages(self, least: LeastTimes) -> F64:
-        """Return [2, P, 2] the seconds until a message to the next place, or to the one before, has left and is delivered."""
+        """Return [2, P, 2] the seconds until a message to the next or the previous place has left, and is delivered."""
         found = [least.messages(to, self.message_bytes) for to in (1, -1)]
         return np.array([[(each.left_s, each.there_s) for each in way] for way in found])
 
 
 def _passed(steps: F64) -> F64:
-    """Return [P] the seconds until something that is passed from place to place reaches each; `steps` [P - 1] are the ways."""
+    """Return [P] the arrival time at each place of a value passed along the pipeline; `steps` [P - 1] are the hop times."""
     return np.concatenate(([0.0], np.cumsum(steps)))
 
 
@@ -174,7 +174,7 @@ class PipelineTimes(NamedTuple):
 
 
 def pipeline_end_s(times: PipelineTimes, order: str, microbatches: int, *, waits: bool) -> float:
-    """Return the earliest end of a pipeline, in seconds; `waits`: a rank waits until a message has left it."""
+    """Return the earliest end of a pipeline in seconds; if `waits` is true, a rank waits until its message has left."""
     graph, code = _chart_graph(order, *times.forward.shape, microbatches, waits)
     exact = np.concatenate([each.ravel() for each in times]) * TICKS_PER_S
     ticks = np.floor(np.minimum(exact, _LONGEST)).astype(np.int64)
@@ -183,7 +183,7 @@ def pipeline_end_s(times: PipelineTimes, order: str, microbatches: int, *, waits
 
 @lru_cache(maxsize=32)
 def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits: bool) -> tuple[Graph, I64]:
-    """Return the graph of a pipeline, and for each task the index of its time in the columns of `PipelineTimes`, one by one."""
+    """Return the task graph of a pipeline, and the index of each task's time in the columns of `PipelineTimes`."""
     laying = _ChartBuilder([stages_of(place, places, virtual, order) for place in range(places)], microbatches, waits)
     for place, own in enumerate(all_turns(order, places, virtual, microbatches)):
         laying.place(place, own)
@@ -192,7 +192,7 @@ def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits
 
 @dataclass(slots=True)
 class _ChartBuilder:
-    """A builder of the graph of a chart. Each message is two tasks: until it has left, and from then until it is delivered."""
+    """The builder of a pipeline's task graph; each message is two tasks: its sending and its delivery."""
 
     stages: Sequence[tuple[int, ...]]  # [P] stages of each place
     microbatches: int
@@ -208,7 +208,7 @@ class _ChartBuilder:
         self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist()[:-1], strict=True))
 
     def place(self, place: int, own: Sequence[Turn]) -> None:
-        """Add the turns of one place, in the order in which it takes them."""
+        """Add the turns of one place, in their order."""
         last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [list[int]()] * AXES
         for turn in own:
             if turn.what.startswith(SEND):
@@ -257,7 +257,7 @@ class _ChartBuilder:
         return found
 
     def _needed(self, turn: Turn) -> list[int]:
-        """Return a list of the task that ends when the message that a turn needs is delivered; none if it needs no message."""
+        """Return the task that delivers the message which a turn needs, as a list; empty if it needs none."""
         first = self.messages.get(message_for(turn))
         return [] if first is None else [first + 1]
 
@@ -267,7 +267,7 @@ class _ChartBuilder:
         return self._message(Turn(turn.stage + (1 if kind == FORWARD else -1), RECEIVE + kind, turn.microbatch))
 
     def _message(self, received: Turn) -> int:
-        """Return the first of the two tasks of the message that a turn receives; add both if the message has none yet."""
+        """Return the first of the two tasks of the message that a turn receives; add both tasks if they are missing."""
         if received not in self.messages:
             back = not received.what.endswith(FORWARD)
             sender = received.stage + (1 if back else -1)
@@ -297,7 +297,7 @@ class _ChartBuilder:
 
 
 def chart_s(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> float:
-    """Return the bound of a step by the chart of its pipeline, in seconds; 0 where the chart is too large or too long."""
+    """Return the lower bound of a step from its pipeline graph, in seconds; 0 if the graph is too large."""
     plan = outline.plan
     if 2 * plan.stages * plan.passes > MOST:
         return 0.0
@@ -337,7 +337,7 @@ def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, leas
 
 
 def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], least: LeastTimes, place: int) -> list[float]:
-    """Return [V] the seconds from the step's beginning until each stage has its first weights; an axis gathers one by one."""
+    """Return [V] the seconds from the beginning of the step until each stage has its first weights."""
     cleared, there, found = 0.0, dict[str, float](), list[float]()
     for asides in of_stages:
         for each in asides:

@@ -1,4 +1,4 @@
-"""The bounds of candidates, from the quickest to the nearest: by one kind of layer, in any placement, in their own.
+"""The lower bounds of candidate plans, from fast and loose to slow and tight.
 
 In its own placement a candidate is bounded by the rates of the ports that serve its groups, then by the times of its requests.
 
@@ -43,7 +43,7 @@ TimeRequests = Callable[[int, Mapping[Hashable, BoundedRequest]], Mapping[Hashab
 
 @dataclass(eq=False)
 class QuickBounds:
-    """The quick bounds of the plans of one search, in any placement and on all of its topologies."""
+    """The fast lower bounds of plans, valid in any placement and on all topologies of a search."""
 
     paths: TapePaths  # the paths of the model's parts on the device
     rates: Sequence[Rates]  # of each topology
@@ -59,7 +59,7 @@ class QuickBounds:
 
     @kept_by(lambda self, plan: (*plan.layer_settings, plan.recompute, *self.paths.pass_settings(plan)))
     def _sequence_s(self, plan: Plan) -> tuple[float, float]:
-        """Return the least seconds of one sequence in a layer's forward, and in its backward: those in the largest passes."""
+        """Return the least seconds of one sequence in a layer's forward and in its backward, at the largest pass size."""
         batch = plan.global_batch  # no pass has more
         largest = replace(plan, microbatch=batch, global_batch=plan.dp * plan.passes * batch)
         forward, backward = self._pass_s(self._filled, largest)
@@ -88,7 +88,7 @@ class QuickBounds:
 
     @cached_property
     def _filled(self) -> TapePaths:
-        """The paths on a device whose cores are all busy to the end, so that no tiles are left over."""
+        """The paths on an ideal device whose cores are always all busy, so that no partial waves of tiles are left."""
         return type(self.paths)(self.paths.model, self.paths.stack, replace(self.paths.device, cores=0))
 
     @cached_property
@@ -154,7 +154,7 @@ class CandidateBounds:
 
     @property
     def reduces(self) -> bool:
-        """True where ranks reduce gradients beside their passes, so that `reduced` may be above the bound of their passes."""
+        """True if gradients are reduced during the passes, so that the bound `reduced` can be the larger one."""
         return self.paths.reduces
 
     def reduced_s(self, plan: Plan) -> float:
@@ -164,7 +164,7 @@ class CandidateBounds:
         return min(_longest_s(paths, self._quick(each)) for each in every)
 
     def quickly_s(self, candidate: Candidate) -> float:
-        """Return a bound of a candidate in its placement, in seconds, by the rates of ports: no request is timed for it."""
+        """Return a fast lower bound of a candidate in its placement, in seconds, by the rates of ports."""
         there = self._quick(candidate)
         return max(self._outlined(candidate.plan).seconds(there), self._reduced_s(there))
 
@@ -187,12 +187,12 @@ class CandidateBounds:
         return PortLeastTimes(self._rates[candidate.topology], candidate.plan, self._where(candidate))
 
     def _there(self, candidate: Candidate) -> PlacedLeastTimes:
-        """Return the least times of a candidate's requests in its placement, by the times known so far."""
+        """Return the least times of a candidate's requests in its placement, as far as they are known."""
         number, plan, _ = candidate
         return PlacedLeastTimes(self._rates[number], plan, self._where(candidate), self._known[number], self.axes)
 
     def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[tuple[float, bool]]:
-        """Return better bounds of candidates, for which some of their requests without known times are timed.
+        """Return tighter bounds of candidates, after timing some of their requests that have no known time.
 
         Args:
             candidates: The candidates, each with a placement.
@@ -210,7 +210,7 @@ class CandidateBounds:
         return [(least_s, is_final) for least_s, _, is_final in nearest]
 
     def _bound(self, candidate: Candidate) -> tuple[float, Missing, bool]:
-        """Return the bound in seconds by known times, the requests without one, and whether the bound is final.
+        """Return a candidate's bound in seconds by known times, its requests without a time, and whether it is final.
 
         The chart of the pipeline is slow to compute. It is left to a second call for the candidate, once no time is missing.
         """
@@ -223,7 +223,7 @@ class CandidateBounds:
         return least_s, there.missing, charted and not there.missing
 
     def _time(self, missing: Sequence[Missing], times: TimeRequests) -> None:
-        """Time the missing requests that come first in order; `missing` and the results are by the number of the topology."""
+        """Time the missing requests of the lowest order, for each topology, and store their times."""
         first = min((after for of in missing for after, _ in of.values()), default=0)
         for number, of in enumerate(missing):
             wanted = {name: request for name, (after, request) in of.items() if after == first}

@@ -1,4 +1,4 @@
-"""The least time that each request of a plan takes a rank on a topology: in any placement, or in one.
+"""Lower bounds of the time of each request of a plan for a rank: for any placement, or for one placement.
 
 In any placement and by any algorithm it is the time of the bytes that a rank itself sends and receives, over all links of an
 NPU: no message leaves before both its ends have entered, and a rank leaves when all its own messages are delivered. Each rank
@@ -47,7 +47,7 @@ from emu.units import TICKS_PER_S
 
 @dataclass(frozen=True, eq=False)
 class LeastTimes:
-    """The least times of the requests of a plan in any placement, by the rates of an NPU; subclasses are for one placement."""
+    """The least times of a plan's requests in any placement, from the rates of an NPU; subclasses are for one placement."""
 
     rates: Rates
     plan: Plan
@@ -58,11 +58,11 @@ class LeastTimes:
         return self.plan.sizes
 
     def place_key(self, place: int) -> Hashable:
-        """Return a key that is equal for places whose requests all take equally long; without a placement all places are so."""
+        """Return a key that is equal for places whose requests take equal times; without a placement all places are equal."""
         return ()
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return a key that is equal where the requests of these axes take equally long."""
+        """Return a key that is equal if the requests of the given axes take equal times."""
         return self.rates, tuple(ranks_of(self.sizes, axis) for axis in axes)
 
     def collective(self, place: int, ask: Ask) -> LeastTime:
@@ -75,11 +75,11 @@ class LeastTimes:
         return LeastTime(0.0, rates.least_s(ask.operation, elements, item, ranks_of(self.sizes, ask.axis)))
 
     def rates_of(self, place: int, axis: str, *, ring: bool) -> Rates:
-        """Return the rates of a rank at a place within its group of an axis; `ring`: to its neighbours in the group alone."""
+        """Return the rates of a rank within its group of an axis; `ring`: only to its neighbours in the group."""
         return self.rates
 
     def messages(self, to: int, size: int) -> Sequence[LeastTime]:
-        """Return [P] the least times of messages of `size` bytes from each place to the place that is `to` places after it."""
+        """Return [P] the least times of messages of `size` bytes from each place to the place `to` places later."""
         return [self.rates.message(size)] * self.plan.pp
 
 
@@ -133,7 +133,7 @@ class PlacedGroups:
 
     @kept_by(lambda _, *asked: asked)
     def rates(self, place: int, axis: str) -> tuple[Rates, Rates]:
-        """Return the largest rates of a rank of a place within its group of an axis, and those to and from its neighbours."""
+        """Return the largest rates of a rank within its group of an axis, and its rates to its two neighbours."""
         return self._rates(self._own(place, axis)), self._rates(self._pairs(place, axis))
 
     @kept_by(lambda _, *asked: asked)
@@ -152,11 +152,11 @@ class PlacedGroups:
 
     @kept_by(lambda _, *asked: asked)
     def names(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the names of the groups of axes at a place; groups have equal names if they are equal."""
+        """Return the names of the groups of several axes at a place; equal groups have equal names."""
         return tuple(self.at(place, axis).name for axis in axes)
 
     def _own(self, place: int, axis: str) -> I64:
-        """Return [G, N] the ranks of the groups of an axis at one place; those of all places if the axis crosses places."""
+        """Return [G, N] the ranks of the groups of an axis at one place, or at all places if the axis crosses places."""
         every, of_place = self._every(axis), self.plan.stage_ranks
         across = every[0, 0] // of_place != every[0, -1] // of_place
         return every if across else every[every[:, 0] // of_place == place]
@@ -167,7 +167,7 @@ class PlacedGroups:
         return members(self.plan, axis)
 
     def _of(self, ranks: I64, every: I64) -> Groups:
-        """Return groups [G, N] of ranks by the NPUs that stand for all equal ones; `every` is the ranks of the axis."""
+        """Return groups of ranks [G, N], with the NPUs that represent all equivalent groups."""
         asking = choosing(ranks, every)
         both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
         npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
@@ -189,7 +189,7 @@ _NEAR = 0.03  # share above the least time by any algorithm that is near enough 
 
 
 class BoundedRequest(NamedTuple):
-    """A request of groups on NPUs at one time, whose least time bounds steps; the axis in its `Ask` means nothing."""
+    """A request of several groups at one time, on their NPUs; its least time bounds steps."""
 
     ask: Ask
     groups: Groups
@@ -197,18 +197,18 @@ class BoundedRequest(NamedTuple):
 
     @property
     def name(self) -> tuple[object, ...]:
-        """The key of its least time in tables and caches: equal for requests with equal groups that ask for the same."""
+        """The key of the request's least time; equal for equal groups with equal data."""
         ask = self.ask
         return ask.operation, ask.elements, ask.dtype, ask.splits, self.groups.name, self.axis
 
     @property
     def roots(self) -> range | None:
-        """The roots that are tried, of which the quickest counts; None if there are too many."""
+        """The root ranks to try, of which the fastest counts; None if there are too many."""
         members = self.groups.npus.shape[1] if self.ask.operation in ROOTED else 1
         return range(members) if members <= _MOST_ROOTS else None
 
     def different(self, number: int) -> DistinctRequest:
-        """Return the request as a composed step has it, with a communicator of this number."""
+        """Return the request in the form that a composed step has, with communicator `number`."""
         ask, groups = self.ask, self.groups
         size, elements = ask.elements * item_bytes(ask.dtype), ask.elements * (ask.operation != MESSAGE)
         said = (number, self.axis, ask.operation, ask.dtype)
@@ -220,7 +220,7 @@ Missing = dict[Hashable, tuple[int, BoundedRequest]]
 
 
 def least_request_time(request: BoundedRequest, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> LeastTime:
-    """Return the least time of a request for a rank, for any entry times of other ranks and any algorithm of its step.
+    """Return the least time of a request for a rank, whatever the other ranks do and whatever algorithm serves it.
 
     A step may contain the messages of every rank. Members that enter early then send before the last one enters, and groups
     that enter at different times share no links. So the time counts no message of other ranks (`emu.fabric.floor`).
@@ -247,12 +247,12 @@ def least_request_time(request: BoundedRequest, topology: Topology, algorithms: 
 
 @dataclass(frozen=True, eq=False)
 class _Fabric(ServedFabric):
-    """A fabric that gives the least time of a request, where its base class gives the whole time."""
+    """A fabric that computes the least time of a request for a rank, instead of the whole time of the request."""
 
     rates: Rates  # the largest rates of a member for messages within its group
 
     def parts(self, asked: DistinctRequest) -> list[RequestPart]:
-        """Return the groups of a request by the algorithm that serves them: one part for each algorithm."""
+        """Return the parts of a request, one for each algorithm that serves some of its groups."""
         return parts_by_algorithm([asked], self.choice, self.topology)[0]
 
     def laid(self, parts: Sequence[RequestPart]) -> list[PlacedSchedule]:
@@ -269,9 +269,9 @@ class _Fabric(ServedFabric):
         return LeastTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
 
     def fewest(self, asked: DistinctRequest) -> DistinctRequest:
-        """Return a collective with one of each set of groups that symmetries make equal, as they take equally long.
+        """Return a collective with one group of each set of equivalent groups, because these take equal times.
 
-        The request itself is returned where no two groups are equal.
+        The request itself is returned if no two groups are equivalent.
         """
         if asked.name == MESSAGE or len(asked.choosing) != len(asked.ranks):
             return asked
@@ -283,7 +283,7 @@ class _Fabric(ServedFabric):
 
 
 def _least(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
-    """Return the least time of a request by any algorithm that may serve it; of many messages, that of its first group."""
+    """Return the least time of a request over all algorithms that may serve it."""
     parts = fabric.parts(asked)
     laid = fabric.laid(parts)
     heavy = asked.name != MESSAGE and message_count(laid) > LIGHT
@@ -331,12 +331,12 @@ def _options(asked: DistinctRequest, fabric: _Fabric) -> Iterator[Option]:
 
 @dataclass(frozen=True, eq=False)
 class PortLeastTimes(LeastTimes):
-    """The least times of the requests of a plan in one placement, by the rates of the ports that serve its groups; quick."""
+    """The least times of a plan's requests in one placement, from the rates of ports; fast to compute."""
 
     where: PlacedGroups
 
     def place_key(self, place: int) -> Hashable:
-        """Return the key of a place, as in `LeastTimes`; no two places share one."""
+        """Return the key of a place; no two places share one."""
         return place
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
@@ -390,7 +390,7 @@ class PlacedLeastTimes(PortLeastTimes):
         return [least if each is None else each for each, least in zip(found, otherwise, strict=True)]
 
     def _time(self, request: BoundedRequest, after: int) -> LeastTime | None:
-        """Return the known time of a request; None if it has none: then note it in `missing`, timed after `after`."""
+        """Return the known time of a request; if there is none, add it to `missing` and return None."""
         name = request.name
         found = self.times.get(name)
         if found is None:

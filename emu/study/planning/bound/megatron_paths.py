@@ -43,13 +43,13 @@ class MegatronPaths(TapePaths):
 
     @kept_by(lambda self, plan, name: (*self.key(plan, name), plan.copy_axes))
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
-        """Return by axis the path of the last backward of a part, until all gradients of the axis are there."""
+        """Return, for each axis, the path of a part's last backward until all gradients of that axis exist."""
         layer, tape, came = MegatronLayer(self.model, plan, self.stack, name), Tape(self.dtype), dict[str, Tape]()
         layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
         return {axis: self.path_of(each) for axis, each in came.items()}
 
     def waits(self, plan: Plan) -> bool:
-        """Return whether a rank waits until a message has left it."""
+        """Return whether a rank waits until its message has left before it continues."""
         return not overlaps_messages(plan, self.stack)
 
     def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
@@ -76,7 +76,7 @@ class MegatronPaths(TapePaths):
         return before, after, self.path_of(update) if beside else after
 
     def _buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
-        """Return a buffer for each axis, with its ranks and its number of parameters, in one bucket."""
+        """Return one gradient buffer for each axis, with its ranks and its number of parameters, as a single bucket."""
         scattered = plan.shards_only_optimizer
         precision, narrow = self.stack.precision, self.stack.narrow_gather  # as if all were, where some weights are
         return [Buffer(tape, precision, axis, n, scattered, (Tensor(size),), gathers=narrow) for axis, n, size in held]

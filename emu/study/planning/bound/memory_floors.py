@@ -1,4 +1,4 @@
-"""A lower bound of the memory of a plan's ranks that needs no tape.
+"""A lower bound of the memory of a plan's ranks, computed by a formula instead of a tape.
 
 It counts place 0 of a pipeline: weights, states of the optimizer, and what lives at one of three moments. At the first backward
 these are what the forwards before it keep; at the optimizer, all gradients; and in between, what the forwards of a later
@@ -34,7 +34,7 @@ class _PartBytes(NamedTuple):
 
 
 class _PartCount(NamedTuple):
-    """How often a part of the model is on place 0 of a pipeline, and its forwards whose backwards are to come."""
+    """How often a part of the model is on place 0, and how many of its forwards still wait for their backwards."""
 
     name: str
     times: int
@@ -44,7 +44,7 @@ class _PartCount(NamedTuple):
 
 @dataclass(eq=False)
 class MemoryFloors:
-    """The lower bounds of the memory that plans of one model by one software take on their fullest rank."""
+    """The lower bounds of the memory of plans, for one model and one software, on the rank that needs the most."""
 
     model: Model
     stack: Stack
@@ -60,7 +60,7 @@ class MemoryFloors:
         return item_bytes(precision.weight) * whole + precision.kept_bytes * states + self._live(own, whole)
 
     def _live(self, own: Sequence[tuple[_PartCount, _PartBytes]], whole: int) -> int:
-        """Return the lower bound of the bytes of gradients and of what forwards keep, where they are most.
+        """Return a lower bound of the largest number of bytes of gradients and kept activations together.
 
         Args:
             own: The parts of place 0.
@@ -101,7 +101,7 @@ class MemoryFloors:
 
 
 def _forwards_ahead(plan: Plan) -> tuple[Sequence[int], Sequence[int]]:
-    """Return for each stage of place 0 its forwards whose backwards are to come, at two moments of a step.
+    """Return, at two moments, the forwards of each stage of place 0 that still wait for their backwards.
 
     The first is the first backward. The second is the moment with most of them after each stage has had a backward; there are
     none at that moment if it does not come soon.

@@ -95,7 +95,7 @@ class PytorchPaths(TapePaths):
         return Counter(dp=sum(operator.parameters for operator in Part(self.model, plan, self.stack, name).operators))
 
     def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
-        """Return the paths before and after the passes; the optimizer updates an even share of the parameters."""
+        """Return the longest paths of a rank before its first pass and after its last; the optimizer updates an even share."""
         tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.sharded
         self.update(tape, plan, own * (plan.clip > 0 and plan.shards_weights), own)
         before, after = (self.path_of(each, beside=self.stack.overlaps_gradients) for each in (Tape(self.dtype), tape))
@@ -103,7 +103,7 @@ class PytorchPaths(TapePaths):
 
 
 class _UncountedGradients(WholeGradients):
-    """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
+    """Gradients of FSDP without the time of their reduction, because it overlaps with the computation."""
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Do nothing for a gradient that is computed: its reduction runs beside the passes, and their paths leave it out."""
+        """Do nothing: the reduction of a gradient overlaps with the passes, and their paths leave it out."""

@@ -1,11 +1,9 @@
-"""The largest rates at which NPUs send and receive, and the least times of requests that follow from them.
+"""The largest rates at which NPUs send and receive, and the lower bounds of request times that follow from them.
 
-A rate is of a whole NPU, or of the links by which the members of some groups reach one another. A *port* of an NPU is one link
-to another NPU, or all of its links to switches of one tier, as a router may take any of them. The messages of a rank to its
-group leave it by the ports of their routes, and come by such ports. So a group whose members sit in one row of a mesh is served
-by the links of that row alone, and by no algorithm faster.
-
-G groups, N members of each, J NPUs of the job, L links.
+A rate is that of a whole NPU, or of the links by which the members of some groups reach one another. A *port* of an NPU is one
+link to another NPU, or all of its links to switches of one tier, as a router may take any of them. The messages of a rank to
+its group leave it by the ports of their routes, and come by such ports. So a group whose members are in one row of a mesh is
+served by the links of that row alone, and by no algorithm faster. G groups, N members of each, J NPUs of the job, L links.
 """
 
 from collections.abc import Mapping
@@ -79,7 +77,7 @@ def ranks_of(sizes: Mapping[str, int], axis: str) -> int:
 
 
 class _Side(NamedTuple):
-    """The ports by which messages leave NPUs, or by which they come."""
+    """The ports of NPUs in one direction: those by which messages leave, or those by which they arrive."""
 
     of_link: I64  # [L] the port of each link
     rate: F64  # bytes per second of each port; then 0 for no port; then the most of all ports of one NPU
@@ -87,7 +85,7 @@ class _Side(NamedTuple):
 
     @staticmethod
     def of(topology: Topology, near: I32, far: I32, npus: I64) -> "_Side":
-        """Return the side before any route is known: `port` has the number of no port everywhere.
+        """Return the ports of one direction before any route is known.
 
         Args:
             topology: The topology.
@@ -104,7 +102,7 @@ class _Side(NamedTuple):
         return _Side(of_link, np.concatenate((rate, (0.0, whole))), np.full((len(npus), len(npus)), len(names)))
 
     def most(self, rows: I64) -> float:
-        """Return the largest rate of a member of groups [G, N] for what it sends to the others, or gets from them."""
+        """Return the largest rate (in this direction) of any member of groups [G, N] within its group."""
         found = 0.0
         for some in np.array_split(rows, -(-rows.size * rows.shape[1] // _TOGETHER)):
             ports = np.sort(self.port[some[:, :, None], some[:, None, :]], axis=-1)
@@ -116,7 +114,7 @@ class _Side(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ports:
-    """The ports of the NPUs of a job, for the messages between any two of them."""
+    """The ports of the NPUs of a job, for messages between any two of them, in both directions."""
 
     at: I64  # [n_nodes] index of each NPU of the job
     out: _Side
@@ -136,11 +134,11 @@ class Ports:
         return Rates(self.out.most(rows), self.into.most(rows), anywhere.alpha_s)
 
     def spread(self, npus: I64) -> bool:
-        """Return whether some messages within groups [G, N] take different routes by the number of their communicator."""
+        """Return whether some messages within groups [G, N] take routes that depend on the communicator."""
         return any(bool(self.varies[np.ix_(rows, rows)].any()) for rows in self.at[npus])
 
     def add(self, topology: Topology, npus: I64) -> None:
-        """Note the ports of the routes from these NPUs to all of the job.
+        """Find the ports of the routes from the given NPUs to all NPUs of the job.
 
         Raises:
             InputError: a pair of NPUs has no route.

@@ -1,4 +1,4 @@
-"""The longest paths through the tapes of a plan's layers, and of the ends of its step, on one rank.
+"""The longest paths through the tapes of a plan's layers, and through the beginning and end of its step, on one rank.
 
 The passes of a layer are generated like those of the step, and take at least the longest path. Computations follow one another
 on a rank, and each takes the time of the device. Events that may overlap are left out: gradients of FSDP, and the requests of
@@ -84,7 +84,7 @@ HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the
 
 
 def times_s(paths: Sequence[TapePath], least: LeastTimes, place: int) -> list[float]:
-    """Return the least seconds of each path at a place; a path that is given several times is computed once."""
+    """Return the least seconds of each path at a place; equal paths are computed once."""
     known = {path: path.seconds(least, place) for path in dict.fromkeys(paths)}
     return [known[path] for path in paths]
 
@@ -100,10 +100,7 @@ class StageCut(NamedTuple):
 
 @dataclass(eq=False)
 class TapePaths(ABC):
-    """The paths of all plans of one model by one software on one device, with the software's costs.
-
-    A subclass beside this file has the tapes of one software.
-    """
+    """The longest paths of all plans of one model, software and device; a subclass has the tapes of one software."""
 
     reduces: ClassVar[bool] = False  # whether gradients are reduced beside passes, as `reductions` says
     model: Model
@@ -131,25 +128,25 @@ class TapePaths(ABC):
 
     @kept_by(lambda _, plan, held: (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp))
     def of_ends(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
-        """Return the paths of a rank that holds these parameters before its first pass and after its last."""
+        """Return the paths before the first pass and after the last, for a rank that holds the given parameters."""
         return self._end_paths(plan, held)
 
     def held(self, plan: Plan, parts: Mapping[str, int]) -> tuple[HeldElements, ...]:
-        """Return the parameters on a rank with this number of each part, by the axis of the ranks that have copies of them."""
+        """Return the numbers of parameters on a rank with the given parts, by the axis of the ranks with copies of them."""
         found, sizes = Counter[str](), plan.sizes
         for name, n in parts.items():
             found.update({axis: n * size for axis, size in self.elements(plan, name).items()})
         return tuple((axis, ranks_of(sizes, axis), size) for axis, size in found.items())
 
     def key(self, plan: Plan, name: str) -> tuple[object, ...]:
-        """Return a key that is equal for plans whose parts of that name have equal passes."""
+        """Return a key that is equal for plans in which the passes of the named part are equal."""
         again = "none" if name in (EMBEDDING, HEAD) else plan.recompute
         ends = (plan.pp == 1, plan.ends_meet) if self.model.tied else ()
         return (name, plan.pass_batch, *plan.layer_settings, again, *ends, *self.pass_settings(plan))
 
     @kept_by(lambda _, plan, name: (name, *plan.layer_settings, plan.copy_axes, plan.pp > 1, plan.ends_meet))
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Return the number of a part's parameters on a rank, by the axis of the ranks that have copies of them."""
+        """Return the number of a part's parameters on a rank, by the axis of the ranks with copies of them."""
         return self._elements(plan, name)
 
     def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
@@ -161,11 +158,11 @@ class TapePaths(ABC):
         return ()
 
     def waits(self, plan: Plan) -> bool:
-        """Return whether a rank waits until a message has left it."""
+        """Return whether a rank waits until its message has left before it continues."""
         return False
 
     def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
-        """Return [P] the paths of the requests beside the passes of each place; () where `of_ends` has them all.
+        """Return [P] the paths of the requests that overlap with the passes of each place; empty if there are none.
 
         Args:
             plan: The plan of the ranks.
@@ -200,7 +197,7 @@ class TapePaths(ABC):
         return self.stack.precision.activation
 
     def path_of(self, tape: Tape, *, beside: bool = False) -> TapePath:
-        """Return the path of a tape; with `beside` requests take no time, as they may have begun long before."""
+        """Return the longest path of a tape; with `beside`, requests take no time, because they overlap."""
         events, axes = tape.events(), list(tape.axes)
         asked = [] if beside else np.flatnonzero(np.isin(events.kind, [Kind.COLLECTIVE, Kind.SEND, Kind.RECV])).tolist()
         asks = [
@@ -236,7 +233,7 @@ class TapePaths(ABC):
 
 
 def _waits(events: Events) -> list[list[int]]:
-    """Return [E] the events for which each event waits: those of its tape, and the request before it in its queue."""
+    """Return, for each event, the events it waits for: those of the tape, and the previous request of its queue."""
     found = [own.tolist() for own in np.split(events.wait, events.wait_start[1:-1])]
     for event, before in zip(*(each.tolist() for each in queue_order(events)), strict=True):
         found[event] += [before] * (events.name[before] not in ROOTED)

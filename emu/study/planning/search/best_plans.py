@@ -1,4 +1,4 @@
-"""The plans that a search has timed, each in its best placement, and the times that decide whether it goes on."""
+"""The plans that a search has timed, each in its best placement, and the times that decide whether it continues."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class BestPlans:
         return max(0, self.most - len(self.best))
 
     def take(self, candidate: Candidate, found: JobResult) -> None:
-        """Take the result of a candidate's step by the quick way, and update the best plans."""
+        """Store the quick result of a candidate's step, and update the best plans."""
         if REFUSED in found:
             return
         row = self.rows[candidate] = PlanRow.stored(found)

@@ -63,7 +63,7 @@ class Frontier:
         return [entry for heap in [*self.heaps.values()] for entry in [*heap]]
 
     def least(self) -> Entry | None:
-        """Return the entry of the least bound; None if there are no entries."""
+        """Return the entry with the lowest bound; None if there are no entries."""
         while self._firsts:
             first = self._firsts[0]
             if first is self.first_of(first.split):
@@ -77,17 +77,17 @@ class Frontier:
         return least is not None and least.bound_s <= most_s
 
     def has_in(self, split: Hashable, most_s: float) -> bool:
-        """Return whether a split has an entry whose bound is at most `most_s` seconds."""
+        """Return whether a split has an entry with a bound of at most `most_s` seconds."""
         first = self.first_of(split)
         return first is not None and first.bound_s <= most_s
 
     def first_of(self, split: Hashable) -> Entry | None:
-        """Return the entry of the least bound of a split; None if there is none."""
+        """Return the entry of a split with the lowest bound; None if there is none."""
         heap = self.heaps.get(split)
         return heap[0] if heap else None
 
     def take(self, split: Hashable) -> Entry:
-        """Take off and return the entry of the least bound of a split."""
+        """Remove and return the entry of a split with the lowest bound."""
         heap = self.heaps[split]
         found = heappop(heap)
         if heap:
@@ -95,10 +95,9 @@ class Frontier:
         return found
 
     def together(self, most_s: float) -> list[Entry]:
-        """Take off and return the entries that are looked at next, up to a bound of `most_s` seconds.
+        """Remove and return the entries to process next, with bounds of at most `most_s` seconds.
 
-        This is the first entry alone if its step is ready to be timed. Else it is those near the least bound that are not
-        ready.
+        It is the first entry alone if its step is ready to be timed. Else it is those near the least bound that are not ready.
         """
         found, ready, least = list[Entry](), list[Entry](), self.least()
         while least is not None and len(found) < _TOGETHER and least.bound_s <= most_s:

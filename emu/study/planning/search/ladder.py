@@ -1,4 +1,4 @@
-"""The ladder of bounds: a search gives a plan one better bound of its time after another, as far as is needed.
+"""The ladder of bounds: a search computes one tighter lower bound of a plan after another, as far as needed.
 
 A plan is bounded in any placement: quickly, by its own passes, by reductions of gradients, and by all parts of the model; then
 in each of its placements by the links that serve its groups, and by the least times of its own requests. Bounds are those of
@@ -31,7 +31,7 @@ PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, an
 
 @dataclass
 class BoundLadder:
-    """The plans and candidates of a search that are not timed yet, with their bounds, and the work that bounding took."""
+    """The plans and candidates of a search that are not timed yet, with their bounds, and the work spent on bounds."""
 
     search: PreparedSearch
     jobs: SearchJobs
@@ -46,7 +46,7 @@ class BoundLadder:
     left_s: float = inf  # the least bound of the entries in `left`
 
     def add_plans(self, progress: Progress) -> None:
-        """Add all plans whose memory floor fits to the frontier with their quickest bounds, before any is placed."""
+        """Add all plans that may fit the memory to the frontier, with their fastest bounds."""
         plans, quick, copies = self.search.plans, self.search.bounds.quick, len(self.search.topologies)
         with progress(f"bounding {len(plans):,} plans", len(plans), None) as advance:
             for plan in plans:
@@ -70,16 +70,16 @@ class BoundLadder:
 
     @kept_by(lambda _, *asked: asked)
     def fits(self, plan: Plan, places: range) -> bool:
-        """Return whether ranks at all of these places of a plan's pipelines fit the memory; True if its size is not known."""
+        """Return whether ranks at all the given places of a plan's pipelines fit the memory; True if its size is unknown."""
         model, stack, has = self.search.model, self.search.request.stack, self.search.memory_bytes
         return not has or holds(model, plan, stack, has, places)
 
     def _may_fit(self, plan: Plan) -> bool:
-        """Return whether the memory floor of a plan fits the device; a plan for which this is False is never timed."""
+        """Return whether the lower bound of a plan's memory fits the device; if not, the plan is never timed."""
         return not self.search.memory_bytes or self.search.floors.bytes(plan) <= self.search.memory_bytes
 
     def _leaves(self, entry: Entry) -> bool:
-        """Return whether an entry without a placement is left out because a limit of the search's work is reached."""
+        """Return whether an entry is dropped because the limit of the search's work is reached."""
         if not self.search.bounds.reduces or entry.kind not in (PLAN, WORKS, REDUCED):
             return False
         return self.generated >= self.most.plans or self.requests >= self.most.requests
@@ -109,7 +109,7 @@ class BoundLadder:
         self.without += [(entry.bound_s, places)] * (len(self.search.topologies) - len(found))
 
     def _place(self, entry: Entry) -> None:
-        """Bound a plan on one topology in each of its placements, if the first places of its pipelines fit."""
+        """Compute the bound of a plan in each of its placements on one topology, if its first places fit the memory."""
         candidate, every = entry.candidate, placements(entry.candidate.plan)
         if not self.fits(candidate.plan, range(min(FIRST_PLACES, candidate.plan.pp))):  # one of which mostly holds the most
             self.large.append((entry.bound_s, len(every)))
@@ -124,7 +124,7 @@ class BoundLadder:
             self.frontier.add(max(entry.bound_s, least_s), READY if is_final else PLACED, entry.candidate)
 
     def _least_times(self, topology: int, wanted: Mapping[Hashable, BoundedRequest]) -> dict[Hashable, LeastTime]:
-        """Return least times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
+        """Return the least times of requests by name; 0 for a request that cannot be timed, or beyond the work limit."""
         asked = dict(islice(wanted.items(), self.most.requests - self.requests))
         found = {name: LeastTime(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)

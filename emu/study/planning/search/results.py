@@ -1,4 +1,4 @@
-"""The results of a search: the jobs that give them, the object that does these jobs, the cache, and what is known so far.
+"""The jobs of a search, the object that does them, the cache of results, and the state of the search.
 
 Jobs are steps and requests to be timed. The cache is in SQLite, so that an interrupted search goes on where it stopped. A row
 is named by a digest of all inputs of its figures, with the code of Emu and of users. So an entry never goes stale. The fastest
@@ -44,7 +44,7 @@ _FILE = "plans.sqlite"
 
 
 class StepJob(NamedTuple):
-    """A job that times a step of a candidate in one of the ways QUICK, THOROUGH and FULL."""
+    """A job that times the step of a candidate, in one of three degrees of detail: QUICK, THOROUGH, FULL."""
 
     candidate: Candidate
     how: str = QUICK
@@ -62,7 +62,7 @@ Job = StepJob | RequestJob
 
 @dataclass(frozen=True, eq=False)
 class Timer:
-    """A function that does the jobs of one search; it runs in the processes of the pool."""
+    """A function that does the jobs of one search; it runs in the processes of the job pool."""
 
     request: PlanRequest
     model: Model
@@ -77,7 +77,7 @@ class Timer:
             return {REFUSED: str(error)}
 
     def _step(self, candidate: Candidate, how: str) -> JobResult:
-        """Return the row of a candidate's step, as fields by name; `how` is one of QUICK, THOROUGH and FULL."""
+        """Time the step of a candidate, and return its row as fields by name; `how` is QUICK, THOROUGH or FULL."""
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
         return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).estimate(self.device, briefly=True)))
@@ -121,7 +121,7 @@ def kept_result(timer: Timer, kept: ResultCache, name_of: Callable[[Job], str], 
 
 
 def search_name(request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...]) -> str:
-    """Return the name in the cache of what a search knows; plans that are ranked beside those found do not change it."""
+    """Return the name under which the cache stores the state of a search."""
     asked, machines = replace(request, model=model.digest(), beside=()), [each.digest() for each in topologies]
     return "search " + digest((code_digest(), asked, device, machines))
 
@@ -129,7 +129,7 @@ def search_name(request: PlanRequest, model: Model, device: Device, topologies: 
 def result_namer(
     model: Model, stack: Stack, device: Device, algorithms: tuple[str, ...], topologies: tuple[Topology, ...]
 ) -> Callable[[Job], str]:
-    """Return a function that gives the name of a job's result; the name of a request is equal in all searches."""
+    """Return a function that gives the cache name of a job's result; requests have equal names in all searches."""
     steps = digest((code_digest(), model.digest(), stack, device, algorithms))
     requests = digest((code_digest(), device_under(stack, device).request_overhead_fs, algorithms))
     plain, under = [each.digest() for each in topologies], [topology_under(stack, each).digest() for each in topologies]
@@ -162,7 +162,7 @@ def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> Abs
 
 @dataclass
 class SearchState:
-    """The fastest plans and the bound that a search knows, with what it knew when it was interrupted before."""
+    """The state of a search: its fastest plans and its lower bound, also from earlier interrupted runs."""
 
     kept: ResultCache
     name: str  # of the search in the cache
@@ -177,14 +177,14 @@ class SearchState:
     def of(
         request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...], kept: ResultCache
     ) -> "SearchState":
-        """Return what a search knows as it begins: what it knew when it was interrupted, if all its results are there."""
+        """Return the state of a search at its start; it continues that of an interrupted run if the cache has all results."""
         name_of = result_namer(model, request.stack, device, request.algorithms, topologies)
         state = SearchState(kept, search_name(request, model, device, topologies), name_of)
         state.load()
         return state
 
     def recall(self, job: Job) -> JobResult | None:
-        """Return the result of a job that the cache has; None: it has none."""
+        """Return the result of a job from the cache; None if it is not there."""
         found: JobResult | None = self.kept.read(self.name_of(job))
         return found
 
@@ -206,12 +206,12 @@ class SearchState:
         self.kept.write(self.name, {"least_s": least_s, "best": words})
 
     def note_time(self, time_s: float, candidate: Candidate) -> None:
-        """Note the time of a candidate, and show it if it is the best so far."""
+        """Note the time of a candidate, and report it if it is the best so far."""
         self._improve(time_s, candidate)
         self._tell()
 
     def note_bound(self, least_s: float) -> None:
-        """Note that every candidate without a time takes at least `least_s`, and show it where this proves the best."""
+        """Note that every candidate without a time takes at least `least_s`; report it if this proves the best plan."""
         was_proved, self.least_s = self.is_proved, max(self.least_s, least_s)
         if self.is_proved and not was_proved:
             self._shown_s = inf
@@ -219,11 +219,11 @@ class SearchState:
 
     @property
     def is_proved(self) -> bool:
-        """True where no plan that was not timed is as fast as the best."""
+        """True if no plan that was not timed can be as fast as the best."""
         return self.best is not None and self.best[0] < self.least_s
 
     def text(self) -> str:
-        """Return in words the best plan so far, and the bound of all that is left."""
+        """Return a text with the best plan so far, and the lower bound of the remaining plans."""
         least = "" if self.least_s == inf else f" takes less than {format_time(self.least_s)}"
         rest = f"no plan that is left{least}" if least else "no plan is left"
         if self.best is None:
@@ -232,12 +232,12 @@ class SearchState:
         return f"{'proved' if self.is_proved else 'so far'} the fastest: {spell(plan)}, {format_time(time_s)}; {rest}"
 
     def _improve(self, time_s: float, candidate: Candidate) -> None:
-        """Make a candidate the best if it is faster than the best so far."""
+        """Store a candidate as the best if it is faster than the best so far."""
         if self.best is None or (time_s, candidate.words) < (self.best[0], self.best[1].words):
             self.best = time_s, candidate
 
     def _tell(self) -> None:
-        """Show the best as a line of progress if it is another than the last that was shown, or newly proved."""
+        """Show the best plan as a progress line if it has changed or is newly proved."""
         if self.best is not None and self.best[0] < self._shown_s:
             self._shown_s = self.best[0]
             self.advance(self.text())
@@ -253,14 +253,14 @@ class SearchState:
 
 @dataclass
 class SearchJobs:
-    """The jobs of a search; a result comes from the cache if it is there, else from the processes of a pool."""
+    """The jobs of a search; a result comes from the cache if possible, else from the job pool."""
 
     state: SearchState
     pool: OpenPool[Job, JobResult]
 
     @property
     def side_by_side(self) -> int:
-        """How many jobs are done at one time."""
+        """The number of jobs that run at one time."""
         return self.pool.side_by_side
 
     def submit(self, job: Job) -> PendingResult[JobResult]:

@@ -1,4 +1,4 @@
-"""The request of a search, its candidates, the rows and the table of its result, and why one row is slower than another."""
+"""The request of a search, its candidates, its rows and table, and the reason why one row is slower than another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Work(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A plan on one topology, with its axes placed in one order; in a search also a plan that is not placed yet."""
+    """A plan on one topology, with the order in which its axes are placed; or a plan that is not placed yet."""
 
     topology: int  # its number among the topologies of the search; -1: any of them
     plan: Plan
@@ -61,7 +61,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """A step of a plan on a topology; its parts are means over all ranks, so that those of two plans can be compared."""
+    """The timed step of a plan on a topology; its parts are means over all ranks, so that plans can be compared."""
 
     topology: str
     plan: str
@@ -125,13 +125,13 @@ class PlanTable:
 
 
 def parts_s(row: PlanRow) -> dict[str, float]:
-    """Return the parts of a step in seconds, as means over all ranks; they add up to the step."""
+    """Return the parts of a step in seconds by name, as means over all ranks; they add up to the step time."""
     of = row.mean_over_ranks
     return {"compute": of.compute_s, **of.exposed_comm_by_axis_s, "bubble": of.bubble_s, "straggling": of.idle_s - of.bubble_s}
 
 
 def reason_of(row: PlanRow, best: PlanRow) -> str:
-    """Return in words why a row is slower than the best: the part of the step that differs most, or how much faster it is."""
+    """Return a text that says why a row is slower than the best row: the part of the step that differs most."""
     if row.step_time_s <= best.step_time_s:
         less_s = best.step_time_s - row.step_time_s
         return f"{format_time(less_s)} faster than the best that was found" if less_s else "takes as long"
@@ -161,7 +161,7 @@ def _difference_text(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
 
 
 def _computes(row: PlanRow, best: PlanRow) -> str:
-    """Return the cause of more computation in words, as far as the settings of both plans show it."""
+    """Return the cause of more computation, as far as the settings of the two plans show it."""
     mine, other = (_recomputes(each) for each in (row, best))
     order = ("none", "selective", "ops", "full")
     if order.index(mine) > order.index(other):

@@ -1,4 +1,4 @@
-"""A search over candidates that looks at the least bound first.
+"""The search over candidate plans, best bound first.
 
 The search takes the entry with the least bound, and has it climb the ladder of bounds (`ladder`) or, where its bound is final,
 has its step timed, until the least bound is above the time of the last plan of the table. So it finds the plans that timing
@@ -38,7 +38,7 @@ PendingStep = tuple[Candidate, PendingResult[JobResult]]
 
 @dataclass
 class Search:
-    """A search under way."""
+    """A search that is running: its candidates, its rows, and the limits of its work."""
 
     of: PreparedSearch
     jobs: SearchJobs
@@ -59,7 +59,7 @@ class Search:
 
     @property
     def state(self) -> SearchState:
-        """The search as the cache knows it."""
+        """The state of the search that the cache stores."""
         return self.jobs.state
 
     @property
@@ -81,7 +81,7 @@ class Search:
                 return found
 
     def time_named(self) -> list[Candidate]:
-        """Return the plans that the user names, in their fastest placements on each topology, without those without a time."""
+        """Time the plans that the user names, and return their fastest placement on each topology."""
         found = list[Candidate]()
         for topology, plan in product(range(len(self.of.topologies)), self.of.request.beside):
             named = [Candidate(topology, plan, axes) for axes in placements(plan)]
@@ -89,7 +89,7 @@ class Search:
         return found
 
     def run(self) -> None:
-        """Look at the least bound again and again, and time the candidates that may be among the best; their rows are kept.
+        """Process entries in the order of their bounds, and time the candidates that may be among the best.
 
         A candidate is left out if the lower bound of its time is above the time of the slowest plan of the table.
         """
@@ -109,7 +109,7 @@ class Search:
         self.under_way.clear()
 
     def time_all(self, candidates: Sequence[Candidate], how: str) -> list[Candidate]:
-        """Time candidates in a way such as FULL, and return those that could be timed, the fastest first."""
+        """Time candidates in one degree of detail, such as FULL, and return those with a time, fastest first."""
         timed, rows = list[Candidate](), self.plans.rows
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
         asked = (self.jobs.submit(StepJob(each, how)) for each in candidates)
@@ -122,12 +122,12 @@ class Search:
         return sorted(timed, key=lambda each: (rows[each].step_time_s, each.words))
 
     def needed(self) -> list[Candidate]:
-        """Return the candidates that had to be timed: their bound is not above the limit; a few more may have been timed."""
+        """Return the timed candidates whose bound is not above the limit, so that they had to be timed."""
         asked = {candidate for candidate, _ in self.under_way}
         return [each for each, least_s in self.step_bounds_s.items() if least_s <= self.limit_s and each not in asked]
 
     def interrupted(self) -> list[Candidate]:
-        """Return the best candidates that an interrupted search knows, with those of earlier interrupted runs, fastest first.
+        """Return the best candidates of an interrupted search and of its earlier runs, fastest first.
 
         Their rows and the bound become those of this search; the cache keeps the candidates and the bound for the next run.
         """
@@ -138,7 +138,7 @@ class Search:
 
     @property
     def _first_limit_s(self) -> float:
-        """The seconds of the first plan; what has a larger bound is slower."""
+        """The time of the first plan in seconds; candidates with a larger bound are slower."""
         return max(self.plans.first_s, self.reach_s)
 
     @property
@@ -147,7 +147,7 @@ class Search:
         return _ALL if self.of.request.prove_all else MOST
 
     def _goes_on(self) -> bool:
-        """Return whether an entry that may be among the best is left, and no limit of the work is reached."""
+        """Return whether an entry that may be among the best is left, and the limits of work are not reached."""
         if not self.ladder.frontier.has(self.limit_s) or len(self.step_bounds_s) >= self._most.steps:
             return False
         if self.of.request.prove_all or self.first_took is None:
@@ -155,15 +155,15 @@ class Search:
         return all(now - first < most for now, first, most in zip(self._work(), self.first_took, AFTER_FIRST, strict=True))
 
     def _waits(self) -> bool:
-        """Return whether a step that was asked for and has no time yet may be among the best."""
+        """Return whether a step that is being timed may be among the best."""
         return any(self.step_bounds_s[candidate] <= self.limit_s for candidate, _ in self.under_way)
 
     def _work(self) -> Work:
-        """Return the work that is done so far."""
+        """Return the amount of work done so far."""
         return Work(len(self.step_bounds_s), self.ladder.requests, self.ladder.generated)
 
     def _note_bound(self) -> None:
-        """Compute the bound of all that is left, and note when nothing in the frontier may be as fast as the first plan."""
+        """Compute the lower bound of all remaining plans, and note if none can be as fast as the first plan."""
         asked = (self.step_bounds_s[candidate] for candidate, _ in self.under_way)
         first = self.ladder.frontier.least()
         least_s = min((*asked, first.bound_s if first else inf))
@@ -173,7 +173,7 @@ class Search:
         self.state.note_bound(self.least_s)
 
     def _progress_text(self) -> str:
-        """Return in words what is done and what is left; the thread that shows progress calls it."""
+        """Return a progress text with what is done and what is left; the progress thread calls it."""
         entries = [entry for entry in self.ladder.frontier.entries if entry.bound_s <= self.limit_s]
         placed = {entry.candidate.plan for entry in entries if entry.kind <= ANYWHERE}
         left = len(placed) + sum(entry.kind > ANYWHERE for entry in entries)
@@ -181,14 +181,14 @@ class Search:
         return f"{self.state.text()}; {done}; {left:,} plans left that may be among the best {self.of.request.best}"
 
     def _tries(self) -> bool:
-        """Return whether promising plans are to be timed before more requests are, or more passes are generated."""
+        """Return whether it is time to time some promising plans before more bounds are computed."""
         return self.ladder.requests + self.ladder.generated >= self.tries_at
 
     def _try_promising(self) -> None:
-        """Time the steps of promising plans: as many as fill the table, or one more once it is full.
+        """Time the steps of promising plans: enough to fill the table, or one more if it is full.
 
-        So good plans are known early, and what is slower is left out. Their requests are not timed. The bounds of all other
-        plans stay as they are.
+        So good plans are known early, and slower ones are dropped before their requests are timed. The bounds of all other
+        plans stay.
         """
         self.tries_at = max(_EVERY, 2 * (self.ladder.requests + self.ladder.generated))
         wanted = len(self.step_bounds_s) + max(1, self.plans.lacking)
@@ -202,7 +202,7 @@ class Search:
             self._take_next()
 
     def _promising(self) -> list[PendingStep]:
-        """Return a promising plan and its pending step; an empty list if none is found.
+        """Return the most promising plan with its pending step, as a list; empty if none is found.
 
         It is the plan with the least bound of the most promising split; for it, a limited number of plans are generated.
         """
@@ -222,7 +222,7 @@ class Search:
         return []
 
     def _take_next(self) -> None:
-        """Take the result of the step that was asked for first."""
+        """Wait for the oldest pending step, and store its result."""
         candidate, waiting = self.under_way[0]
         self.plans.take(candidate, waiting())
         self.under_way.popleft()
@@ -230,14 +230,14 @@ class Search:
         self.state.save([*self.plans.known()])
 
     def _look_at(self, entries: Sequence[Entry]) -> None:
-        """Ask for the step of the first entry if it is ready for that, or compute better bounds of all entries."""
+        """Start timing the first entry if it is ready, else compute tighter bounds of all entries."""
         if entries[0].kind == READY:
             self.under_way.extend(self._ask_for_step(entries[0]))
         else:
             self.ladder.climb(entries)
 
     def _ask_for_step(self, ready: Entry) -> list[PendingStep]:
-        """Return a candidate with its pending step; an empty list if it does not fit the memory."""
+        """Return a candidate with its pending step, as a list; empty if it does not fit the memory."""
         plan = ready.candidate.plan
         if not self.ladder.fits(plan, range(FIRST_PLACES, plan.pp)):
             self.ladder.large.append((ready.bound_s, 1))
@@ -246,9 +246,9 @@ class Search:
         return [(ready.candidate, self.jobs.submit(StepJob(ready.candidate)))]
 
     def _reached(self, found: Sequence[Candidate]) -> bool:
-        """Return whether nothing that is left may be faster than those that are to be proved; these are now timed in full.
+        """Return whether the plans to be proved are proved: no remaining plan can be faster than they are in full.
 
-        A step in full may take longer than the composed one. Then the search is to go on until its bound is above it.
+        A step in full may take longer than the composed one. Then the search continues until its bound is above that time.
         """
         proved = found if self.of.request.prove_all else found[:1]
         self.reach_s = max((self.plans.rows[each].step_time_s for each in proved), default=0.0)

@@ -36,7 +36,7 @@ class Bodies(NamedTuple):
 
     @property
     def has_tail(self) -> Bool:
-        """Array [Q] of whether a request goes on after its sender has left."""
+        """[Q] whether a request continues after its sender has left it."""
         half = len(self.alpha_fs) // 2
         return (self.alpha_fs[half:] > 0) | (self.size_bytes[half:] > 0)
 
@@ -65,7 +65,7 @@ def busy_s(once: Sequence[IsolatedRequest], times: I64, n_links: int) -> F64:
 
 
 class Sharing(IntEnum):
-    """The share of a link that a request needs while it lasts: by its messages (FLOWS), nothing, or all."""
+    """The share of its links that a request needs while it runs: NOTHING, that of its messages (FLOWS), or all."""
 
     NOTHING = 0  # of others: it lasts as long as alone, and each rank leaves it when ranks do on average
     FLOWS = 1  # as much as its messages keep a link busy
@@ -109,7 +109,7 @@ def bodies_of(
 
 
 class _Body(NamedTuple):
-    """The message that stands for one request, and the part of the request that follows once its sender has left it."""
+    """The message that stands for one request in the graph, and the tail after its sender has left."""
 
     size_bytes: int
     alpha_fs: int  # ticks that do not depend on the bytes
@@ -147,7 +147,7 @@ def _body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64) -> _B
 
 
 def _whole_body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
-    """Return the message of a request that needs each link that it crosses all the time; arguments as in `_body`."""
+    """Return the body of a request that needs all of its links all the time; see `_body` for the arguments."""
     link, ticks = np.flatnonzero(busy), once.ticks
     if not len(link) or ticks <= 0:
         return _body(once, busy, capacity_Bps, stand)
@@ -169,7 +169,7 @@ def _on(links: I64, once: Sequence[IsolatedRequest], n_links: int) -> F64:
 
 
 def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_s: F64) -> I64:
-    """Return [S] one link for each set of links that the same two or more kinds cross: the link that carries most.
+    """Return [S] representative links: one link for each set of links that the same kinds of requests cross.
 
     A link is left out if another has at least its load by every request. A kind counts twice if one of its requests continues
     once ranks have left it, as the next of the kind may begin before its end.
@@ -193,7 +193,7 @@ def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_
 
 
 def crossing_codes(crossed: Iterable[I64], n_links: int) -> NDArray[np.uint64]:
-    """Return [n_links] a number for each link; two links have equal numbers if each set of `crossed` has both or neither."""
+    """Return [n_links] a code for each link; links have equal codes if the same sets of `crossed` contain them."""
     random, code = np.random.default_rng(0), np.zeros(n_links, np.uint64)
     for links in crossed:
         code[links] += random.integers(1, 2**63, dtype=np.uint64)
@@ -201,7 +201,7 @@ def crossing_codes(crossed: Iterable[I64], n_links: int) -> NDArray[np.uint64]:
 
 
 def undominated(rows: F64 | Bool) -> list[int]:
-    """Return the numbers of the kept rows; a row is dropped if one kept before it is as large or larger in every entry."""
+    """Return the numbers of the rows that no earlier kept row dominates (is as large or larger in every entry)."""
     kept = list[int]()
     for i, row in enumerate(rows):
         if not (rows[kept] >= row).all(axis=1).any():

@@ -85,16 +85,16 @@ class StretchChoice:
         return self.shared(composed, timeline).ticks + int(self.apart_fs[self.place_requests.request_of_call[bodies]].sum())
 
     def worth(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
-        """Return the spans of `shared` and `uneven` that cost enough time to be laid with all ranks."""
+        """Return the time spans, shared or uneven, that cost enough time to be modelled with all ranks."""
         worth_fs = WORTH * int(timeline.end_fs.max(initial=0))
         shared, uneven = self.shared(composed, timeline), self.uneven(composed, timeline, worth_fs)
         parts = [uneven] + [shared] * (shared.ticks > worth_fs)
         return joined(*parts)
 
     def closer(self, composed: ComposedGraph, timeline: Timeline, most_tasks: int = MOST_TASKS) -> Bool | None:
-        """Return [X] whether each rank should have its own task of an event.
+        """Return [X] whether each rank should have its own task of an event in the next, more exact graph.
 
-        None: no more than now, or there is no room for more.
+        The result is None if the graph needs no more detail, or if there is no room for more tasks.
 
         Args:
             composed: The step so far.
@@ -110,11 +110,9 @@ class StretchChoice:
         return self._some(composed, covered(spans), began, most_tasks)
 
     def _some(self, composed: ComposedGraph, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
-        """Return [X] whether each rank has its own task of an event, in those stretches that fit into `most_tasks`.
+        """Return [X] whether each rank has its own task of an event, for the stretches that fit into `most_tasks`.
 
-        None if none fits.
-
-        Stretches that last longest for their number of tasks are chosen first.
+        The result is None if no stretch fits. The stretches with the longest time for their number of tasks are chosen first.
 
         Args:
             composed: The step so far.
@@ -130,13 +128,13 @@ class StretchChoice:
         return composed.by_rank | np.isin(of, taken) if len(taken) else None
 
     def _bodies(self, by_rank: Bool) -> Bool:
-        """Return [M] whether one body stands for all messages of a call; `by_rank` [X] as in `ComposedGraph`."""
+        """Return [M] whether all messages of a call are modelled as one body; `by_rank` is [X] as in `ComposedGraph`."""
         body = np.ones(len(self.place_requests.request_of_call), np.bool_)
         body[self.place_requests.call[by_rank[self.place_requests.event]]] = False
         return body
 
     def _tasks(self, by_rank: Bool) -> int:
-        """Return about how many tasks the events have that have one for each rank."""
+        """Return an estimate of the number of tasks if the events of `by_rank` have one task for each rank."""
         met = self.place_requests.request_of_call[~self._bodies(by_rank)]
         return int(self.messages[met].sum() + self.rank_count[by_rank].sum())
 
@@ -145,7 +143,7 @@ _NONE = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
-    """Return the spans in which several of some calls are under way at once, and one of them is a body.
+    """Return the time spans in which several of the given calls overlap, at least one of them as a body.
 
     Args:
         began: [M] the tick at which each call begins.
@@ -165,7 +163,7 @@ def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
 
 
 def _crossed(once: Sequence[IsolatedRequest], n_links: int) -> Bool:
-    """Return [sets of links, Q] which requests cross each set; a set is left out if another has all its requests."""
+    """Return [sets of links, Q] which requests cross each set of links; dominated sets are left out."""
     _, first = np.unique(crossing_codes((each.link for each in once), n_links), return_index=True)
     crossed = np.zeros((len(first), len(once)), np.bool_)
     at = np.full(n_links, -1)
@@ -191,7 +189,7 @@ COMPOSED_ASSUMED = (
 
 @dataclass(frozen=True, eq=False)
 class StepOnFabric:
-    """A step on a fabric with a device, by one choice of algorithms: how long it takes, in three ways.
+    """A training step on a fabric with a device and a choice of algorithms, which can be timed in three ways.
 
     `timed` is the step as it is reported. `quick` compares choices of algorithms; none of them takes less than `unshared`.
     """
@@ -209,7 +207,7 @@ class StepOnFabric:
     def of(
         requests: Callable[[], PlaceRequests], choice: Choice, topology: Topology, npus: I64, device: Device, **other: Any
     ) -> "StepOnFabric":
-        """Return a step on a fabric, whose device is taken over all ranks of the step.
+        """Return a step on a fabric; the speeds of the device are spread over all ranks.
 
         Args:
             requests: A function that gives the requests of the representatives, when they are first needed.
@@ -227,7 +225,7 @@ class StepOnFabric:
         return replace(self, choice=choice)
 
     def timed(self) -> TimedTrace:
-        """Return the step timed by the graph of all its ranks; composed, if that graph has too many events or tasks.
+        """Return the timed step: by the graph of all its ranks or, if that is too large, composed.
 
         Raises:
             InputError: As `time_trace` and `composed`.
@@ -265,7 +263,7 @@ class StepOnFabric:
         )  # fmt: skip
 
     def quick(self) -> StepReport:
-        """Return the figures of the composed step without any laid stretch; errors as in `composed`."""
+        """Return the report of the composed step with bodies only, which is quick to compute; errors as in `composed`."""
         composed, timeline = self._composed(Sharing.FLOWS)
         return report(self.asked.trace, composed.replayed(timeline, (), ()), timeline)
 
@@ -301,7 +299,7 @@ class StepOnFabric:
 
     @property
     def asked(self) -> PlaceRequests:
-        """The requests of the step, as its representatives make them."""
+        """The requests of the step, made by its representatives."""
         return self.frame().place_requests
 
     @cached_property
@@ -317,27 +315,27 @@ class StepOnFabric:
 
     @kept_by(lambda _, sharing: sharing)
     def _bodies(self, sharing: Sharing) -> Bodies:
-        """Return the bodies of all requests, given what share of links they need."""
+        """Return the bodies of all requests, for an assumption on the share of links that they need."""
         kinds, bandwidth_Bps = [each.kind for each in self.asked.requests], self.topology.links.bandwidth_Bps
         return bodies_of(self._once, kinds, self.asked.times, bandwidth_Bps, sharing)
 
     @cached_property
     def _sending(self) -> RequestMessages:
-        """The messages of all requests."""
+        """The messages of all requests, which are lowered when they are first needed."""
         return RequestMessages(self._parts, self.topology, self.npus, self.device.request_overhead_fs)
 
     @cached_property
     def _stretches(self) -> StretchChoice:
-        """The choice of the stretches that are laid with all ranks."""
+        """The choice of the stretches that are modelled with all ranks."""
         return StretchChoice.of(self.asked, self._once, len(self.topology.links))
 
     def _closest(self) -> tuple[ComposedGraph, Timeline, Timeline]:
-        """Return the step with those stretches laid with all ranks that need it.
+        """Return the composed step, with all ranks in those stretches that need it.
 
-        Groups wait for one another where a switch turns, so that no stretch is laid there.
+        If optical switches turn, no stretch is modelled with all ranks, because groups wait for one another.
 
         Returns:
-            The graph, the times of its tasks, and the times of the graph before, in which no stretch is laid.
+            The graph, the times of its tasks, and the times of the graph with bodies only.
         """
         composed, timeline = self._composed(Sharing.FLOWS)
         first = timeline
@@ -349,7 +347,7 @@ class StepOnFabric:
         return composed, timeline, first
 
     def _between(self, composed: ComposedGraph, timeline: Timeline, first: Timeline) -> tuple[float, float]:
-        """Return the least and the most that the step may take, as shares of its time.
+        """Return the error range of the composed step: its least and its largest time as shares of its time.
 
         If no stretch is left that is worth laying, both bounds allow for the full length of all that is left. Else bodies that
         need less of links and bodies that need more are timed too, and the times with bodies alone count as well.

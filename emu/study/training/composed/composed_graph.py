@@ -1,4 +1,4 @@
-"""The graph of a composed step: one rank of each place, and in laid stretches every rank with its messages.
+"""The graph of a composed step: one rank of each place and, in stretches, every rank with its messages.
 
 An event of a place is one task for all its ranks, or one task a rank. If two events have one task a rank, each rank waits for
 its own task; else an event waits for all tasks of the other.
@@ -29,7 +29,7 @@ from emu.trace.steps import computes, queue_order, stated_order
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepFrame:
-    """The part of a step that no choice of algorithms changes: how long it computes, and what each event waits for."""
+    """The part of a step that does not depend on the choice of algorithms: computing times, and the order of events."""
 
     place_requests: PlaceRequests
     timed: tuple[I64, ...]  # [P] the events of each place that compute
@@ -70,7 +70,7 @@ class ComposedGraph:
 
     @property
     def by_rank(self) -> Bool:
-        """Array [X] of whether each rank of the place has its own task of an event; else one task is for all of them."""
+        """[X] whether each rank of a place has its own task of an event; otherwise one task represents all ranks."""
         return np.diff(self.start) > 1
 
     def spans(self, timeline: Timeline) -> tuple[I64, I64]:
@@ -90,7 +90,7 @@ class ComposedGraph:
         return np.minimum.reduceat(began, self.start[:-1]) if len(began) else began
 
     def replayed(self, timeline: Timeline, services: tuple[Service, ...], told: tuple[str, ...]) -> ReplayGraph:
-        """Return the step as a replay of one rank of each place: where ranks have their own tasks, the rank that ends last.
+        """Return the step as the replay of one rank of each place: the rank that ends last, if ranks have own tasks.
 
         Args:
             timeline: The times of all tasks.
@@ -101,9 +101,9 @@ class ComposedGraph:
         return self._at(self.start[:-1] + np.where(self.by_rank, rank, 0), services, told)
 
     def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
-        """Return the step as a replay that has one task for each event.
+        """Return the step as a replay with one task for each event.
 
-        `at` [X] is the place of that task in `begins` and `ends`.
+        `at` [X] is the index of that task in `begins` and `ends`.
         """
         trace, asked = self.place_requests.trace, self.place_requests
         number, call = (np.full(len(at), -1, np.int32) for _ in range(2))
@@ -118,7 +118,7 @@ class ComposedGraph:
         return event_name(self.place_requests.trace, self._at(self.start[:-1]), task)
 
     def _last(self, timeline: Timeline) -> I64:
-        """Return [P] which rank of each place ends last; 0 where no rank has tasks of its own."""
+        """Return [P] the rank of each place that ends last; 0 if ranks have no tasks of their own."""
         width, first_event = np.diff(self.start), self.place_requests.first_event
         found = np.zeros(len(first_event) - 1, np.int64)
         for place, (low, high) in enumerate(pairwise(first_event.tolist())):
@@ -167,7 +167,7 @@ def compose(
 
 
 def _starts(asked: PlaceRequests, by_rank: Bool) -> I64:
-    """Return [X + 1] where the tasks of each event begin, if the events of `by_rank` have one for each rank of their place."""
+    """Return [X + 1] the first task of each event, if the events of `by_rank` have one task for each rank."""
     n_ranks = np.bincount(asked.representatives.place_of_rank, minlength=len(asked.trace.events))
     return np.concatenate(([0], np.cumsum(np.where(by_rank, n_ranks[asked.place_of_event], 1))))
 
@@ -183,7 +183,7 @@ def _compute(builder: EventBuilder, frame: StepFrame) -> None:
 
 
 def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
-    """Yield the calls that can be added together: those of one distinct request by the same places.
+    """Yield sets of calls that can be added to the graph together: those of one distinct request by the same places.
 
     Args:
         asked: The requests.
@@ -203,7 +203,7 @@ def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
 
 
 def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestMessages, by_rank: Bool) -> I64:
-    """Add the calls whose events have a task for each rank, with all messages; return [M] the first task of each such call."""
+    """Add the calls of events with one task for each rank, message by message; return [M] the first task of each call."""
     rows = np.flatnonzero(by_rank[asked.event])
     rows = rows[np.argsort(asked.call[rows], kind="stable")]
     first = np.empty(len(asked.request_of_call), np.int64)
@@ -214,7 +214,7 @@ def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestM
 
 
 def _send(builder: EventBuilder, asked: PlaceRequests, ranks: I64, piece: LoweredSchedule, request: int, rows: I64) -> I64:
-    """Add the groups of k equal calls that one algorithm serves; return the first task [k] of each.
+    """Add the messages of k equal calls, for groups with one algorithm; return [k] the first task of each call.
 
     Args:
         builder: The builder of the graph.
@@ -236,7 +236,7 @@ def _send(builder: EventBuilder, asked: PlaceRequests, ranks: I64, piece: Lowere
 
 
 def _add_bodies(builder: EventBuilder, asked: PlaceRequests, bodies: Bodies, instance: I64, calls: I64, n_links: int) -> I64:
-    """Add the calls that a body each stands for; return the first task of each.
+    """Add the calls that are modelled as bodies; return the first task of each call.
 
     A message is one task until its sender has left it, then another until it is delivered. A rooted operation is likewise.
 
@@ -265,7 +265,7 @@ def _add_bodies(builder: EventBuilder, asked: PlaceRequests, bodies: Bodies, ins
 
 
 def _wait(builder: EventBuilder, frame: StepFrame, by_rank: Bool) -> tuple[I64, I64]:
-    """Let events wait for those before them.
+    """Add the waits between events.
 
     After a body of a rooted operation the next event of its queue begins as soon as the ranks begin to leave it.
 

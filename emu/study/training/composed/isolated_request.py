@@ -1,4 +1,4 @@
-"""The time of each distinct request with the fabric to itself, where all groups of its axis in one place make it at once.
+"""The time of each distinct request when it has the fabric to itself, with all groups of its axis at one time.
 
 Q distinct requests, L links that a request crosses.
 """
@@ -49,7 +49,7 @@ class IsolatedRequest(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """True if its busiest link is still busy when a sender, or the average rank of a rooted operation, has left."""
+        """True if the busiest link is still busy after the senders (or the average rank of a rooted operation) have left."""
         return bool(len(self.busy_s)) and float(self.busy_s.max()) * TICKS_PER_S > self.ticks - self.tail + 1
 
     @property
@@ -59,7 +59,7 @@ class IsolatedRequest(NamedTuple):
         return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0, apart_mean=0)
 
     def between(self, other: "IsolatedRequest", part: float) -> "IsolatedRequest":
-        """Return the time of a request whose size is `part` (0 to 1) of the way from this one's to that of another."""
+        """Return the interpolated time of a request whose size is between this one's (`part` 0) and another's (`part` 1)."""
 
         def at(name: str) -> Any:
             return getattr(self, name) + part * (getattr(other, name) - getattr(self, name))
@@ -107,7 +107,7 @@ def time_requests(
 
 
 def _between(known: Mapping[int, IsolatedRequest], size: int) -> IsolatedRequest | None:
-    """Return the time of a size between the smallest and the largest known one; None: one of these is missing, or is small.
+    """Return the interpolated time for a size between two known sizes; None if that is impossible or too inexact.
 
     Args:
         known: Times by size in bytes.
@@ -137,7 +137,7 @@ def _but_for_size(requests: Sequence[DistinctRequest], parts: Sequence[list[Requ
 
 
 class _ClusterTime(NamedTuple):
-    """The time of a link cluster: of groups that share its K links with one another and with no other group."""
+    """The time of one link cluster, whose K links are shared by its groups and by no other group."""
 
     ticks: int
     left: float  # ticks until those ranks have left that need not wait for the end
@@ -164,14 +164,14 @@ def _time_cached(
 
 @cached_by_topology(2**11)
 def _timed_before(topology: Topology, request: Hashable, launch_fs: int) -> list[IsolatedRequest]:
-    """Return the list in which the time of a request is kept; it is empty until the first caller appends it."""
+    """Return the cache entry of a request as a list; it is empty until the first caller appends the time."""
     return []
 
 
 def time_isolated(
     parts: Sequence[RequestPart], topology: Topology, placement: I64, launch_fs: int, known: ClusterTimes
 ) -> IsolatedRequest:
-    """Return the time of a request that all its groups make at once.
+    """Return the time of a request that all its groups make at one time and without other requests.
 
     Only one orbit of the topology's symmetry is timed, or one of several equal clusters of links.
 
@@ -199,7 +199,7 @@ def time_isolated(
 def _time_clusters(
     parts: Sequence[RequestPart], laid: Sequence[PlacedSchedule], launch_fs: int, known: ClusterTimes
 ) -> IsolatedRequest:
-    """Return the time of placed schedules that run at once, by one cluster of each kind; arguments as in `time_isolated`."""
+    """Return the time of placed schedules that run at one time, computed from one link cluster of each kind."""
     what = parts[0].what
     if (bounded := _bounded(laid, what, launch_fs, LIGHT, 1)) is not None:
         return bounded
@@ -245,7 +245,7 @@ def _only(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
 def _timed(
     laid: Sequence[PlacedSchedule], cluster: I64, links: Sequence[I64], what: BatchKey, domain: Domain | None, launch_fs: int
 ) -> list[_ClusterTime]:
-    """Return the time of each cluster of groups; all clusters are timed in one graph.
+    """Return the time of each link cluster, computed from one graph of all groups.
 
     Args:
         laid: The placed schedules.
@@ -279,7 +279,7 @@ def _timed(
 
 
 def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
-    """Return several lowered schedules as one graph.
+    """Return several lowered schedules as one graph, in which they run at one time.
 
     Returns:
         The graph, the group of each participant, and the task with which each participant leaves.

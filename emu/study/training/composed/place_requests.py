@@ -1,4 +1,4 @@
-"""The requests of the representatives of all places, and which of them are equal.
+"""The requests of a step, as one representative rank of each place makes them, and the distinct ones among them.
 
 A axes, N ranks, P places, C requests of the representatives, M calls of them, Q distinct requests. A call is a
 collective, or a send and its receive, as the representatives see it.
@@ -24,7 +24,7 @@ CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DistinctRequest:
-    """One of the different requests of a step, with all groups of its axis that make it at one time."""
+    """One of the distinct requests of a step, with all groups of its axis that make it at one time."""
 
     axis: int
     axis_name: str
@@ -39,7 +39,7 @@ class DistinctRequest:
     kind: tuple[int, ...]  # equal if one follows another: axis, first place with such groups, source and target place
 
     def of_group(self, number: int) -> Request:
-        """Return the request of one of the groups in `choosing`, which says for how many groups the choice counts."""
+        """Return the request of one of the groups in `choosing`; it has the number of groups for which the choice counts."""
         groups = 1 if len(self.choosing) == len(self.ranks) else len(self.ranks)
         asked = tuple(self.choosing[number].tolist())
         return Request(self.name, asked, self.root, self.elements, self.dtype, groups, self.axis_name)
@@ -63,11 +63,11 @@ class PlaceRequests:
 
     @cached_property
     def turn_in_place(self) -> I64:
-        """Array [N] of how many ranks of its place come before each rank."""
+        """[N] the position of each rank among the ranks of its place."""
         return turns(self.representatives.place_of_rank)
 
     def members(self, number: int, place: int) -> tuple[int, ...]:
-        """Return the ranks of the first of the groups that a group of the trace stands for, which has a rank of the place.
+        """Return the ranks of a group that a group of the representatives' trace stands for, at a given place.
 
         Args:
             number: The number of the group in the trace of the representatives.
@@ -116,7 +116,7 @@ def _together(places: I64, n_places: int) -> I64:
 
 
 def _trace(representatives: Representatives, meets: Sequence[I64]) -> Trace:
-    """Return the trace of the representatives, as ranks 0 to P - 1; a group has several of them if it reaches over places."""
+    """Return the trace of the representatives as ranks 0 to P - 1; a group has several of them if it spans places."""
     groups: list[Group] = []
     number: dict[tuple[int, int], int] = {}
     for i, (axis, first) in enumerate(zip(representatives.axes, meets, strict=True)):
@@ -172,7 +172,7 @@ def _columns(
 
 
 def _splits(asked: RoleRequests, n_splits: I64) -> tuple[list[tuple[int, ...]], I64]:
-    """Return the different sizes of blocks of all requests, and [C] which of these each request has, place after place."""
+    """Return the different split sizes of all requests, and [C] which of these each request has."""
     given: list[tuple[int, ...]] = [()] * len(n_splits)
     at = [(place, row) for place, own in enumerate(asked.roles) for row in own.row[own.n_splits > 0].tolist()]
     for i, (place, row) in zip(np.flatnonzero(n_splits).tolist(), at, strict=True):
@@ -189,7 +189,7 @@ def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
 
 
 def _check_rings(representatives: Representatives, ends: I64) -> None:
-    """Refuse messages between ranks of one place, unless they form a ring; `ends` as `_columns` returns it."""
+    """Check that messages between ranks of one place form a ring; `ends` is that of `_columns`."""
     axis, _, src, dst = ends
     within = np.flatnonzero((src >= 0) & (src == dst))
     if len(within):
@@ -235,7 +235,7 @@ def _distinct(
     one: RequestColumns,
     splits: tuple[int, ...],
 ) -> DistinctRequest:
-    """Return the distinct request that one row of the columns is an example of, with all groups that make it.
+    """Return the distinct request that a row of the columns describes, with all groups that make it.
 
     Args:
         representatives: The representatives.

@@ -1,4 +1,4 @@
-"""The parts of each request of a step, one for each algorithm, with the groups that it serves; and their messages.
+"""The parts of each request of a step: for each algorithm, the groups that it serves; and their messages.
 
 G groups of P members each, N ranks, Q distinct requests. The algorithm of a request depends on no other request of the step.
 """
@@ -25,7 +25,7 @@ _ANY = 0  # communicator, where a topology sends all of them over the same ways:
 
 
 class RequestPart(NamedTuple):
-    """The groups of one request that are served by one algorithm."""
+    """The groups of one request that one algorithm serves."""
 
     what: BatchKey
     ranks: I64  # [groups, members]
@@ -33,7 +33,7 @@ class RequestPart(NamedTuple):
 
 
 def parts_by_algorithm(requests: Sequence[DistinctRequest], choice: Choice, topology: Topology) -> list[list[RequestPart]]:
-    """Return [Q] the parts of each request on a topology, one for each algorithm that serves groups of it.
+    """Return [Q] the parts of each request on a topology, one for each algorithm that serves some of its groups.
 
     A topology may spread routes by the number of the communicator. That number is the axis, as in the whole graph, so that
     routes are equal.
@@ -60,12 +60,12 @@ def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[Re
 
 
 def goes_round(splits: Sequence[int]) -> bool:
-    """Return whether sizes of blocks are those of a ring: the first member gives all its elements to one other member."""
+    """Return whether split sizes are those of a ring: the first member sends all its elements to one other member."""
     return bool(splits) and np.count_nonzero(splits) == 1 and not splits[0]
 
 
 def _blocks(asked: DistinctRequest) -> bytes:
-    """Return the blocks of all members, packed as in a `BatchKey`; b"" where all blocks are equal.
+    """Return the block sizes of all members, packed as in a `BatchKey`; b"" if all blocks are equal.
 
     `asked.splits` has the elements that the first member gives to each member. Every member gives the same. Only where the
     first member gives all to the member `d` places after it, each other member also gives to the one `d` places after itself.
@@ -79,7 +79,7 @@ def _blocks(asked: DistinctRequest) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class RequestMessages:
-    """The messages of all requests of a step; a request is lowered when its messages are first asked for."""
+    """The messages of all requests of a step; each request is lowered when it is first needed."""
 
     parts: Sequence[Sequence[RequestPart]]  # [Q]
     topology: Topology

@@ -1,4 +1,4 @@
-"""The time that the software takes for each message and each request, as a change of the topology and of the device."""
+"""The costs of software for each message and each request, as changes of the topology and of the device."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from emu.units import format_time, ticks
 
 
 def topology_under(stack: Stack, topology: Topology) -> Topology:
-    """Return the topology with the share of bandwidth that data reach, and with the time that each message takes.
+    """Return the topology with the stack's costs: the usable share of bandwidth, and the time of each message.
 
     A library makes switches that can add do so.
     """
@@ -22,7 +22,7 @@ def topology_under(stack: Stack, topology: Topology) -> Topology:
 
 
 def _asked(topology: Topology, stack: Stack) -> bool:
-    """Return whether the software asks switches to add that do not add by default."""
+    """Return whether the stack's software turns on switches that can add, which the topology leaves off."""
     return bool(stack.library) and topology.adders is not None and not topology.adds
 
 
@@ -49,7 +49,7 @@ def _under(topology: Topology, stack: Stack) -> Topology:
 
 
 def _reached(stack: Stack, links: Links) -> Links:
-    """Return the links with the share of their bandwidth that data reach with this software."""
+    """Return the links with the share of their bandwidth that data can use with this software."""
     if not stack.bandwidth:
         return links
     shares = np.array(stack.bandwidth)[np.minimum(links.dimension, len(stack.bandwidth) - 1)]
@@ -57,7 +57,7 @@ def _reached(stack: Stack, links: Links) -> Links:
 
 
 def _shares_text(stack: Stack, topology: Topology) -> str:
-    """Return words for the shares of bandwidth, such as `0.8 (GPU to NVSwitch), 0.9 (all others)`."""
+    """Return the usable shares of bandwidth as text, such as `0.8 (GPU to NVSwitch), 0.9 (all others)`."""
     shares = [f"{share:g}" for share in stack.bandwidth]
     if len(shares) < 2:
         return "".join(shares)

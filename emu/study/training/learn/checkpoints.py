@@ -1,4 +1,4 @@
-"""The checkpoints of a job in a folder: one a step; an older one is removed once a newer one is whole.
+"""The checkpoints of a job in a folder, one for each step; older ones are removed when a newer one is complete.
 
 `step-3/` has the files that DCP writes, `.metadata` last; `job.json` says which job it is; `loss-R.json` is of rank R.
 """
@@ -37,7 +37,7 @@ class CheckpointFolder:
         return step % self.every == 0
 
     def write(self, step: int, rank: int, ranks: int, losses: Sequence[float]) -> None:
-        """Write the description of the job and the losses that this rank knows; the checkpoint itself follows.
+        """Write the description of the job and the losses of this rank to the folder of a step, before the checkpoint itself.
 
         Raises:
             WriteError: The disk is full, or the folder is gone.
@@ -50,7 +50,7 @@ class CheckpointFolder:
             write_file("--checkpoint", folder / "job.json", json.dumps(job).encode())
 
     def drop_before(self, step: int, rank: int) -> None:
-        """Remove older checkpoints once the one of this step is whole; only the first rank does so."""
+        """Remove older checkpoints if the checkpoint of `step` is complete; only rank 0 does so."""
         if rank == 0 and (self.of_step(step) / _WHOLE).exists():
             for number, folder in _steps(Path(self.folder)):
                 if number < step:
@@ -58,7 +58,7 @@ class CheckpointFolder:
 
 
 def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
-    """Return the description of a job in its checkpoints: the model's name (without its folder), its sizes, and the plan.
+    """Return the description of a job that its checkpoints store: the model's name and sizes, and the plan.
 
     Args:
         model: The model.
@@ -73,7 +73,7 @@ def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
 
 
 def last(folder: Path, job: Mapping[str, Any]) -> tuple[int, tuple[float, ...]] | None:
-    """Return the steps of the last whole checkpoint of a job in a folder, and the loss of each; None: there is none.
+    """Return the step of the last complete checkpoint of a job, and the loss of each step; None if there is none.
 
     Checkpoints that were cut off are removed.
 
@@ -108,7 +108,7 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _read(folder: Path, name: str) -> Any:
-    """Return the content of a JSON file of a checkpoint; refuse one that is gone or cut off."""
+    """Return the content of a JSON file of a checkpoint; raise an input error if it is missing or cut off."""
     try:
         return json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -116,7 +116,7 @@ def _read(folder: Path, name: str) -> Any:
 
 
 def _check_whole(folder: Path) -> None:
-    """Refuse the checkpoint in a folder if one of its files is gone or too short."""
+    """Check that all files of a checkpoint exist in full length."""
     with pause_counting():  # it loads DCP, and operators run while it loads
         from emu.model.parallel.checkpoint import read_metadata
     try:

@@ -1,4 +1,4 @@
-"""The comparison of the ranks of a plan with one process: real steps on both, their losses and gradients compared.
+"""The check that the ranks of a plan learn the same as one process: real steps on both, then losses and gradients compared.
 
 Losses are those of two runs, each by itself. Gradients are compared where both have equal weights: at the first step, and at
 the last, for which one process takes the weights that the ranks had before it. In between, weights differ: AdamW makes whole
@@ -31,7 +31,7 @@ on_threads: RunOn = LocalCluster().record
 
 @dataclass(frozen=True, slots=True)
 class LearningResult:
-    """The result of the steps that really ran, on the ranks and on one process, before any fabric is timed."""
+    """The result of steps that really ran, on the ranks and on one process: the trace and the losses."""
 
     trace: Trace
     loss: tuple[float, ...]  # by step, the mean over the ranks, taken outside the trace
@@ -89,7 +89,7 @@ def check_first_step(loss: float, reference: float, error: float) -> None:
 
 
 def check_norms(outcomes: Sequence[RankOutcome], reference: RankOutcome) -> None:
-    """Refuse ranks whose norm of the first gradients is another than that of one process.
+    """Check that each rank has the same norm of the first gradients as a single process.
 
     AdamW's steps would hardly show the difference.
 
@@ -106,7 +106,7 @@ def check_norms(outcomes: Sequence[RankOutcome], reference: RankOutcome) -> None
 
 
 def _wholes(outcomes: Sequence[RankOutcome], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return whole weights by name, put together from the parts of the ranks; NaN where no rank has a part.
+    """Return whole weights by name, assembled from the parts on the ranks; NaN where no rank has a part.
 
     Args:
         outcomes: The results of the ranks.
@@ -146,7 +146,7 @@ def gradient_error(reference: RankOutcome, outcomes: Sequence[RankOutcome], step
 
 
 def _difference(name: str, whole: Tensor, outcomes: Sequence[RankOutcome], step: int) -> float:
-    """Return the largest |g - g_ref| of one parameter, over the ranks that hold a part of it."""
+    """Return the largest |g - g_ref| of one parameter over the ranks that hold part of it."""
     differences = [0.0]
     for rank, outcome in enumerate(outcomes):
         if name not in outcome.held:

@@ -1,4 +1,4 @@
-"""The program of every rank of a training run on the bytes of a text, and the same steps on one process as a reference."""
+"""The program of every rank of a training run on the bytes of a text, and the same steps on one process."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def read_text(path: Path | None = None) -> bytes:
 
 
 def check_text(text: bytes, plan: Plan, vocab: int) -> None:
-    """Refuse a text that does not fill one sequence, or a vocabulary that bytes do not fit.
+    """Check that a text has at least one sequence, and that the vocabulary covers all byte values.
 
     Raises:
         InputError: the message says how many bytes are needed.
@@ -63,7 +63,7 @@ def batch(text: bytes, plan: Plan, step: int) -> I64:
 
 @dataclass(frozen=True, slots=True)
 class RankOutcome:
-    """The result of one rank."""
+    """The result of one rank: its losses, and the gradients and weights that are compared."""
 
     loss: tuple[float, ...]  # by step, the mean over the rank's own tokens
     gradients: Mapping[int, Mapping[str, Tensor]]  # by step (the first and the last) and parameter: this rank's shards
@@ -81,7 +81,7 @@ _NO_SHAPES: Mapping[str, torch.Size] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Real training steps: forward, backward, AdamW; call it with a rank where PyTorch's default group exists."""
+    """Real training steps as a callable: called with a rank, it trains as that rank of the default process group."""
 
     model: str
     plan: Plan
@@ -95,7 +95,7 @@ class Program:
     first: int = 0  # steps that were done before, as the checkpoint has them
 
     def __call__(self, rank: int) -> RankOutcome:
-        """Train as one rank of the plan, and return its result."""
+        """Train as one rank of the plan, and return its outcome."""
         model = find_model(self.model)
         with pause_counting():  # the whole weights are the host's: an NPU holds its parts only
             whole = build_module(model, self.plan, self.seed)
@@ -104,12 +104,12 @@ class Program:
         return self._train(parallelize(whole, model, meshes, self.plan, rank), meshes, rank, shapes)
 
     def reference(self) -> RankOutcome:
-        """Train on one process, with the same initial weights, on the whole batch, and return its result."""
+        """Train on one process with the same initial weights and the whole batch, and return the outcome."""
         with one_thread():
             return self._single()._train(self._alone(), None, 0)
 
     def reference_gradients(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the gradients of the last step alone, on the whole batch, from the given weights before it."""
+        """Return the gradients of the last step on the whole batch, computed by one process from the given weights."""
         parallel, single = self._alone(), self._single()
         with one_thread():
             with torch.no_grad():
@@ -180,7 +180,7 @@ class Program:
         losses: Sequence[Sequence[Tensor]],
         states: tuple[ParallelModel, Optimizer, Mapping[str, torch.Size]],
     ) -> None:
-        """Save a checkpoint after a step that is to have one, and drop older ones."""
+        """Save a checkpoint if this step is due for one, and remove older ones."""
         if self.kept is not None and self.kept.after(step):
             with without_recording():
                 self.kept.write(step, rank, self.plan.world, _of_steps(losses))
@@ -188,7 +188,7 @@ class Program:
                 self.kept.drop_before(step, rank)
 
     def _clipped(self, parallel: ParallelModel, meshes: Meshes | None) -> list[float]:
-        """Clip the gradients, and return their norm before; [] where the plan clips none."""
+        """Clip the gradients, and return their norm before clipping as a list; empty if the plan does not clip."""
         if not self.plan.clip:
             return []
         norm = clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
@@ -196,7 +196,7 @@ class Program:
             return [norm.item()]
 
     def _lose(self, rank: int, step: int) -> None:
-        """End this rank if it is to be lost at this step."""
+        """End this rank if it is to be lost at this step, by raising an error."""
         for loss in self.lost:
             if loss.step == step + 1 and loss.rank in (rank, None):
                 if self.dies and loss.rank is not None:
@@ -204,13 +204,13 @@ class Program:
                 raise LostError(f"{loss}; --elastic --checkpoint DIR goes on")
 
     def _work(self, parallel: ParallelModel, rank: int) -> Hashable:
-        """Return the facts that ranks with equal work share: the places that matter, and the shapes of their parameters."""
+        """Return a key that is equal for ranks with equal work: their coordinates and the shapes of their parameters."""
         at = self.plan.coordinates(rank)
         states = at["dp"] if self.plan.shards_only_optimizer else 0  # whole parameters are shared out
         return at["pp"], at["cp"], states, tuple((name, held.shape, held.again) for name, held in parallel.held.items())
 
     def _runner(self, parallel: ParallelModel, meshes: Meshes | None) -> _Passes:
-        """Return a function that takes tokens and targets of a step forward and backward, and returns its losses."""
+        """Return a function that runs the forward and backward passes of a step on tokens and targets, and returns losses."""
         if meshes is None or self.plan.pp == 1:
             return partial(accumulate, parallel.module, self.plan.passes, loss)
         with pause_counting():  # it loads slowly, and operators run while it loads
@@ -227,20 +227,20 @@ class Program:
 
 
 def _checkpoint() -> ModuleType:
-    """Return the module of checkpoints, which loads DCP, and so is imported only by a job that saves any."""
+    """Import the module of checkpoints and return it; it loads DCP, which takes long."""
     with pause_counting():
         from emu.model.parallel import checkpoint
     return checkpoint
 
 
 def _of_steps(losses: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
-    """Return the loss of each step, where this rank has the last stage."""
+    """Return the loss of each step, if this rank has the last stage."""
     return tuple(sum(t.item() for t in step) for step in losses if step)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread, as every rank does: a sum over two threads has other bits."""
+    """Limit torch to one thread within the context, because a sum over two threads has other bits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""The algorithms that served a trace when it ran, those that serve it on another fabric, and those chosen for a whole step."""
+"""The algorithms of a trace: those that served it when it ran, those on another fabric, and a choice for a whole step."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _TIMED = "timed by"  # ... by which words a run was timed, on which fabrics
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RecordedChooser:
-    """A chooser that gives each request the algorithm that it had when the trace ran, and no algorithm to other requests."""
+    """A chooser that gives each request the algorithm that it had when the trace was recorded."""
 
     by_request: Mapping[Request, AlgorithmOnDims]
 
@@ -55,13 +55,13 @@ def with_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology
 
 
 def words_of(trace: Trace, topology: Topology, dtype: str) -> tuple[str, ...] | None:
-    """Return the words by which the run was timed on a topology; None: it was not timed there."""
+    """Return the words of `--algorithm` with which a run was timed on a topology; None if it was not timed there."""
     words, fabrics = json.loads(dict(trace.meta).get(_TIMED, "[[], []]"))
     return tuple(words) if _fabric(topology, dtype) in fabrics else None
 
 
 def _fabric(topology: Topology, dtype: str) -> str:
-    """Return a digest by which a topology and the dtype of its messages are named in a trace."""
+    """Return a digest that identifies a topology and a dtype of messages in a trace."""
     return digest((topology.digest(), dtype))
 
 
@@ -79,12 +79,12 @@ def choice_of(trace: Trace) -> Choice:
 
 
 def is_noted(trace: Trace) -> bool:
-    """Return whether a trace notes the algorithms that served it."""
+    """Return whether a trace contains the algorithms that served it."""
     return _ALGORITHMS in dict(trace.meta)
 
 
 def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
-    """Return whether some request of a trace had another algorithm when it ran."""
+    """Return whether some request of a trace had another algorithm when it was recorded."""
     if not is_noted(trace):
         return False
     ran = choice_of(trace)
@@ -92,7 +92,7 @@ def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
 
 
 def check_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology]) -> None:
-    """Refuse words for what no rank of a trace asks, and algorithms that no group of their axis can use.
+    """Check that words of `--algorithm` fit a trace: its ranks ask for them, and groups of the axis can use them.
 
     Raises:
         InputError: As `check_axes`.
@@ -112,7 +112,7 @@ def check_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topolog
 
 
 def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: str) -> Choice:
-    """Return the algorithms that words name on a topology; other operations keep those that they had when the trace ran.
+    """Return the choice of algorithms for a trace: those that words name, and the recorded ones for other operations.
 
     Raises:
         InputError: As `choice_of`, `choice_on` and `check_words`.
@@ -123,7 +123,7 @@ def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmChange:
-    """The requests of an axis, an operation and a range of sizes that have another algorithm than each would have alone."""
+    """A change of algorithm for the requests of one axis, operation and range of sizes, against the default choice."""
 
     axis: str
     operation: str

@@ -1,4 +1,4 @@
-"""The lines of the user's program that the communication of a step comes from, the time of each, and possible gains."""
+"""The lines of the user's program that cause the most communication time in a step, and possible improvements."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _Key = tuple[str, str, int, int, int, str, int]
 
 
 def with_costliest(step: Step, timed: TimedTrace) -> Step:
-    """Return the step with its costliest requests and hints; without a known line of any request, the step as it is."""
+    """Return the step with its costliest requests and hints added; unchanged if no request has a known line."""
     found = costliest(timed)
     return replace(step, costliest=found, hints=hints(step, found)) if found else step
 
@@ -96,7 +96,7 @@ def _costly(
 def _rows(
     timed: TimedTrace, key: _Key, group: tuple[int, ...], known: dict[tuple[object, ...], list[BenchRow]]
 ) -> list[BenchRow]:
-    """Return a bench row for every algorithm of a request; none for a large group or a size that cannot be measured."""
+    """Return a bench row for every algorithm of a request; empty for a group or size that cannot be measured."""
     _, name, _, size, _, ran, root = key
     dtype = timed_as(ran, timed.dtype)
     if not 1 < len(group) <= LARGEST or dtype not in FLOAT_BYTES or not size:

@@ -1,4 +1,4 @@
-"""The rate of a step: tokens a second, and the share of the devices' peak, in the dtypes in which its FLOPs are timed.
+"""The rate of a step: tokens per second, and the model FLOPs utilisation (MFU) in the dtypes of its products.
 
 The meta of a trace notes the work of a step, so that a trace is judged without its model.
 """
@@ -36,7 +36,7 @@ _EXPERTS = "experts of a layer"
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """The FLOPs of one dtype, as timed."""
+    """The FLOPs of a step in one dtype, as they are timed: their share, and the peak of the device."""
 
     dtype: str
     share: float  # share of the FLOPs of all ranks of the trace
@@ -68,7 +68,7 @@ def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...
 
 
 def messages_of(trace: Trace, dtype: str) -> tuple[str, ...]:
-    """Return the dtypes of the requests of all steps, as timed, in the order of their names."""
+    """Return the dtypes of the requests of all steps, as they are timed, sorted by name."""
     found: set[str] = set()
     for events in trace.events:
         asks = ~computes(events) & (events.step > 0) & (events.bytes > 0)
@@ -91,13 +91,13 @@ def timed_dtypes_text(dtype: str, products: Sequence[Products], messages: Sequen
 
 
 def dtype_notes(trace: Trace, dtype: str) -> tuple[str, ...]:
-    """Return what is assumed of the dtypes in which a trace is timed, and of the work of its step if it is noted."""
+    """Return the assumptions about the dtypes of a trace, and about the work of its step."""
     timed = AS_RAN_TOLD if dtype == AS_RAN else f"what ran in float32 is timed as {dtype}" * (dtype != "float32")
     return tuple(filter(None, (timed, MFU_ASSUMED * has_work(trace))))
 
 
 def _share(of: Products) -> str:
-    """Return the share of all FLOPs in words; empty if it is all of them."""
+    """Return the share of all FLOPs as text; empty if it is all of them."""
     return "" if of.share == 1 else f" ({100 * of.share:.3g} % of the FLOPs)"
 
 
@@ -123,7 +123,7 @@ def with_work(trace: Trace, model: Model, plan: Plan) -> Trace:
 
 
 def with_more_work(trace: Trace, factor: int) -> Trace:
-    """Return the trace with the work of its step, as far as it is noted, times a factor."""
+    """Return the trace with the noted work of its step multiplied by a factor."""
     grows = (_TOKENS, _FLOPS, _AGAIN)
     return replace(trace, meta=tuple((key, str(int(of) * factor) if key in grows else of) for key, of in trace.meta))
 
@@ -134,7 +134,7 @@ def has_work(trace: Trace) -> bool:
 
 
 def judged(trace: Trace, device: Device, ranks: int, step_s: float, products: Sequence[Products]) -> dict[str, Any]:
-    """Return the rate of a step, the error that it may have, and whether it is the whole script; arguments as in `rate`."""
+    """Return fields of a step: its rate, the possible error, and whether it is the whole script."""
     whole = is_whole(trace)
     off = None if whole else device.step_error(kind_of(trace, products))
     reached = rate(trace, ranks, step_s, products)
@@ -142,7 +142,7 @@ def judged(trace: Trace, device: Device, ranks: int, step_s: float, products: Se
 
 
 def kind_of(trace: Trace, products: Sequence[Products]) -> RunKind:
-    """Return the kind of a step; a script has experts where it has a group with the axis `ep`."""
+    """Return the kind of a step, for the error of estimates: whether it has experts, and whether products are in FP8."""
     experts = _EXPERTS in dict(trace.meta) or any(group.axis == "ep" for group in trace.groups)
     return RunKind(experts, any(FLOAT_BYTES.get(each.dtype) == 1 for each in products))
 
@@ -171,7 +171,7 @@ def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) 
 
 
 def peak_notes(trace: Trace, device: Device, products: Sequence[Products]) -> tuple[str, ...]:
-    """Return what is assumed of the device's peaks, and by which peak MFU divides if products have several dtypes."""
+    """Return the assumptions about the device's peaks, and the peak that MFU is computed with."""
     told = []
     if device.assumed and any(p.dtype in ("float32", TF32) for p in products):
         told.append(f"no source prints a peak of {device.name} for float32: {device.assumed}")

@@ -1,4 +1,4 @@
-"""The time of a recorded or generated training step on a fabric, and where that time goes."""
+"""The time of a recorded or generated training step on a fabric, and the parts of that time."""
 
 import time
 from collections import Counter
@@ -47,7 +47,7 @@ LEFT_OUT = {"left out": "where it is None"}  # metadata of a field that has no m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostlyRequest:
-    """The equal requests that one line of the user's program makes in a step, with the times of the rank that ended last."""
+    """Equal requests from one line of the user's program, with their times on the rank that ended last."""
 
     line: str
     operation: str
@@ -66,7 +66,7 @@ class CostlyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayError:
-    """How much longer or shorter the replay of a profile takes on the fabric on which the profile was taken."""
+    """The relative error of a replay on the fabric on which its profile was taken."""
 
     topology: str  # the fabric on which the profile was taken
     step_time_s: float  # seconds of the replay there
@@ -75,7 +75,7 @@ class ReplayError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The figures of the step that a run reports, on one topology; times are virtual but for those that begin with `wall_`."""
+    """The figures of a training step on one topology; times are virtual except those that begin with `wall_`."""
 
     topology: str
     device: str
@@ -132,7 +132,7 @@ class Step:
 
     @property
     def expected_s(self) -> tuple[float, float]:
-        """Give the times between which such steps are, as far as published runs tell (`either_way`)."""
+        """The least and the largest time (s) that such a step takes in practice, by the error of published runs."""
         off = self.either_way or 0.0
         return self.step_time_s / (1 + off), self.step_time_s / (1 - off)
 
@@ -141,7 +141,7 @@ S = TypeVar("S", bound=Step)
 
 
 def shared_fields(value: object, cls: type[Any]) -> dict[str, Any]:
-    """Return those attributes of a value whose names are fields of a dataclass, as arguments for an object of this class."""
+    """Return the attributes of a value that a dataclass has as fields, as keyword arguments for it."""
     return {each.name: getattr(value, each.name) for each in fields(cls) if hasattr(value, each.name)}
 
 
@@ -222,7 +222,7 @@ class TimedTrace:
         )
 
     def _profiled(self, *, briefly: bool) -> dict[str, Any]:
-        """Return what was read of a profile, the measured times of the step and its parts, and those of its collectives."""
+        """Return fields for a step that was read from a profile: the reading, and the measured times."""
         reading, step = reading_of(self.trace), self.report.step
         if reading is None:
             return {}
@@ -283,12 +283,12 @@ class TimedTrace:
 
 
 def with_means(step: S, timed: TimedTrace) -> S:
-    """Return the step with its parts as means over all ranks (`mean_over_ranks`), by which it is compared with others."""
+    """Return the step with its parts as means over all ranks (`mean_over_ranks`)."""
     return replace(step, mean_over_ranks=timed.mean_over_ranks())
 
 
 def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -> TimedTrace:
-    """Return a trace timed on a topology by the graph of all its ranks; also over perturbed starts if these are wanted.
+    """Return a trace timed by the graph of all its ranks; if wanted, also over perturbed starts.
 
     Args:
         laying: The trace on its fabric.
@@ -318,7 +318,7 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
 
 
 def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
-    """Return, by operation, its algorithm: `ring`, or `direct 4 B to 64 KiB, ring 1 MiB` where sizes or groups have several."""
+    """Return the algorithm of each operation as text, such as `ring` or `direct 4 B to 64 KiB, ring 1 MiB`."""
     sizes: dict[str, dict[str, list[int]]] = {}
     for request, size_bytes, by in sorted(services, key=lambda s: (s.request.operation, s.size_bytes)):
         sizes.setdefault(request.operation, {}).setdefault(str(by), []).append(size_bytes)

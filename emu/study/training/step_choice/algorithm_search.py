@@ -1,4 +1,4 @@
-"""The choice of algorithms for a whole step: the choice that makes the step the shortest, not each request alone.
+"""The search for the algorithms that make a whole step the fastest, not each request alone.
 
 Steps are composed to compare them (`emu.study.training.composed`). The descent has several starts: the fastest algorithm of
 each request alone, the choices of libraries of collectives, and the fastest algorithm where all groups of a request ask at
@@ -45,7 +45,7 @@ _NOTHING = 1e-3  # share of the step below which a coordinate is negligible
 
 
 class TimingEffort(NamedTuple):
-    """The limits of the work that is put into the time of one step."""
+    """The limits of the work that is spent on the time of one step."""
 
     most_events: int = 2**21  # events of all ranks, up to which the whole graph is timed; a step with more is composed
     most_steps: int = 160  # steps that are composed to choose algorithms for one
@@ -83,9 +83,9 @@ class AlgorithmSearch:
     ran: Chooser | None = None
 
     def choices(self, *key: object) -> list[ServedStep]:
-        """Return the best choice, the choice of the fastest alone, and those of other choosers; each different one once.
+        """Return the best choice for the step, then those with the fastest algorithms alone and by other choosers.
 
-        They are read from the cache if the step was searched before.
+        Equal choices are returned once. They are read from the cache if the step was searched before.
 
         Args:
             key: Everything that decides the choice, besides the topology and the code.
@@ -172,12 +172,12 @@ class AlgorithmSearch:
 
     @cached_property
     def others(self) -> Mapping[str, Chooser]:
-        """Other choosers by name, such as libraries of collectives, at which descents start, too."""
+        """Other choosers by name, such as libraries of collectives, from which the descent starts as well."""
         return other_choosers(self.step.topology, self.step.asked.representatives.dtype, self.step.npus, self.ran)
 
     @cached_property
     def _choosers(self) -> Mapping[str, Option]:
-        """Options that are choosers, which can serve the requests of any coordinate, by name."""
+        """Choosers by name, as options that can serve the requests of any coordinate."""
         every = {ALONE: self.step.choice.chooser, **self.others}
         return {name: Option(name, chooser) for name, chooser in every.items() if chooser}
 
@@ -188,7 +188,7 @@ class AlgorithmSearch:
         return {c: self.open.fabric.options(self.open.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
-        """Return by each option's name the first of the options that serve a coordinate's requests in the same way as it."""
+        """Return, by option name, the first option that serves a coordinate's requests with the same algorithms."""
         first = dict[tuple[AlgorithmOnDims, ...], Option]()
         return {
             each.name: first.setdefault(self.served(coordinate, self.choice_of({coordinate: each.name})), each)
@@ -239,7 +239,7 @@ class AlgorithmSearch:
         return list(first.values())
 
     def _served_steps(self, found: DescentResult) -> list[ServedStep]:
-        """Return the choice that a descent found, then the others of `choices`; each different one once."""
+        """Return the choice that a descent found, then the other choices, without duplicates."""
         every, (names, found_s, times_s) = self.open.by_coordinate, found
         by_names = [(names, found_s), *((dict.fromkeys(every, name), each_s) for name, each_s in times_s.items())]
         choices = [(self.choice_of(names), time_s) for names, time_s in by_names if time_s < NEVER]
@@ -255,7 +255,7 @@ class AlgorithmSearch:
         return tuple(each for each in found if each is not None)
 
     def _change(self, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
-        """Return how a choice differs for the requests of one coordinate; None if it does not."""
+        """Return the change of algorithms that a choice makes for one coordinate; None if it makes none."""
         pairs = [
             (q.size_bytes, str(now), str(before))
             for q in self.open.by_coordinate[coordinate]
@@ -277,13 +277,13 @@ class AlgorithmSearch:
 
 
 def _step_time(step: StepOnFabric) -> StepTime:
-    """Return the time of the composed step, as it is compared with others; errors as in `StepOnFabric.composed`."""
+    """Return the time of the quickly composed step, for comparisons."""
     found = step.quick()
     return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
 
 
 def _read(kept: Any) -> DescentResult | None:
-    """Return the result of a descent from a cache entry; None if there is none, or if it cannot be read."""
+    """Return the result of a descent from a cache entry; None if there is none or it is unreadable."""
     with suppress(ValueError, TypeError, AttributeError):
         named, time_s, times_s = kept
         names = {Coordinate(*coordinate): option for *coordinate, option in named}

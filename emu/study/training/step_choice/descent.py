@@ -1,4 +1,4 @@
-"""A search for the options that make one training step the shortest.
+"""The search for the options (algorithms) that make one training step the shortest, by descent.
 
 The search is a descent: it changes the option of one coordinate at a time, or of several where no single change helps. It ends
 where no change helps, or after a fixed number of steps has been timed. The limit is a number of steps and not a wall time, so
@@ -29,7 +29,7 @@ class StepTime(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A change of one coordinate to another of its options, and the seconds that it alone adds to the step."""
+    """A change of one coordinate to another of its options, and the seconds that the change alone adds to the step."""
 
     costs_s: float
     coordinate: Coordinate
@@ -38,7 +38,7 @@ class Move(NamedTuple):
 
 @dataclass(eq=False)
 class Descent:
-    """A search for the options of one step; it remembers the time of each choice of options that was timed."""
+    """The descent for one step; it stores the time of each combination of options that was timed."""
 
     options: Mapping[Coordinate, Sequence[Option]]  # the options of each coordinate, the plainest first
     weight_s: Mapping[Coordinate, float]  # seconds of all requests of a coordinate, one after another
@@ -48,7 +48,7 @@ class Descent:
     known: dict[tuple[str, ...], StepTime] = field(default_factory=dict)
 
     def best(self, starts: Sequence[OptionByCoordinate]) -> tuple[OptionByCoordinate, float]:
-        """Return the best options that are found from several starts, and the time of the step with them.
+        """Return the best options found from several starts, and the time of the step with them.
 
         The first start is returned unchanged where its time is near the floor. Otherwise all coordinates of each axis are moved
         together from the fastest start. Then single moves are made from the result and from each start, the fastest first. From
@@ -64,7 +64,7 @@ class Descent:
         return self._plainest(served, time_s)
 
     def _by_axis(self, served: OptionByCoordinate) -> OptionByCoordinate:
-        """Return the options after all coordinates of each axis moved to the one name that shortens the step most.
+        """Return the options after all coordinates of each axis were set to the one name that shortens the step most.
 
         The axis with the most exposed communication moves first. A coordinate that has no option of the name stays as it is.
         """
@@ -95,7 +95,7 @@ class Descent:
         return served, time_s
 
     def _single_move(self, served: OptionByCoordinate, time_s: float, order: Sequence[Coordinate]) -> OptionByCoordinate | None:
-        """Return the options after the best move of the first coordinate that has a move that helps; None if no move helps."""
+        """Return the options after the first coordinate with a helpful move made its best move; None if none helps."""
         for coordinate in order if time_s > self.floor_s else ():
             changed = [{**served, coordinate: option} for option in self._other_options(served, coordinate)]
             best = min(changed, key=lambda each: self.time_of(each).time_s, default=served)
@@ -104,7 +104,7 @@ class Descent:
         return None
 
     def _joint_move(self, served: OptionByCoordinate, time_s: float) -> OptionByCoordinate | None:
-        """Return the options after the first joint move that helps, the cheapest tried first; None if none helps."""
+        """Return the options after the first helpful joint move, cheapest first; None if none helps."""
         moves = self._moves(served, time_s) if time_s > self.floor_s else []
         cheapest = sorted(moves, key=lambda move: move.costs_s)[:_CHEAPEST]
         for several in (*_axis_moves(moves), *_joint_moves(cheapest)):
@@ -128,7 +128,7 @@ class Descent:
         return self.time_of(served).time_s < time_s * (1 - WORTH)
 
     def time_of(self, served: OptionByCoordinate) -> StepTime:
-        """Return the time of a step, which is timed if it is not known; return `NEVER` once the limit of steps is reached."""
+        """Return the time of a step with given options, from memory or newly timed; `NEVER` beyond the limit of steps."""
         key = tuple(served[coordinate].name for coordinate in self.options)
         if key not in self.known:
             if len(self.known) >= self.most:
@@ -138,7 +138,7 @@ class Descent:
 
 
 def _axis_moves(moves: Sequence[Move]) -> list[tuple[Move, ...]]:
-    """Return joint moves: all coordinates of one axis to options of one name; the cheapest joint move is first."""
+    """Return joint moves of all coordinates of one axis to options of one name, cheapest first."""
     found: dict[tuple[str, str], tuple[Move, ...]] = {}
     for move in moves:
         key = move.coordinate.axis, move.option.name

@@ -1,4 +1,4 @@
-"""The options of a choice for a step: which requests get one option, and the algorithms that are worth a try for them.
+"""The options of a choice for a step: sets of requests that are decided together, and the algorithms worth a try.
 
 Requests of one axis, operation and class of sizes are a coordinate, which gets one option.
 
@@ -38,7 +38,7 @@ _MESSAGES = 2**18  # limit of an algorithm's messages in all groups: some second
 
 
 class Coordinate(NamedTuple):
-    """An axis, an operation and a class of sizes, whose requests are all served by one algorithm or one library's choice."""
+    """A set of requests that get one option: those of one axis, one operation and one class of sizes."""
 
     axis: str
     operation: str
@@ -92,13 +92,13 @@ class ServedFabric:
         return time_requests(requests, parts, self.topology, self.npus, self.launch_fs)
 
     def isolated(self, asked: DistinctRequest) -> IsolatedRequest:
-        """Return the time of one request by itself, all groups at once; errors as in `times`."""
+        """Return the time of one request without others, all its groups at one time; errors as in `times`."""
         return self.times([asked])[0]
 
     def algorithm(self, name: str) -> Option:
-        """Return the algorithm of this name as an option, in the shape that fits the group.
+        """Return an algorithm as an option, in the shape that fits each group.
 
-        A group that it does not fit gets none.
+        A group that the algorithm does not fit gets none.
         """
         topology, npu_of_rank = self.topology, tuple(self.npus.tolist())
 
@@ -113,7 +113,7 @@ class ServedFabric:
         return Option(name, choose)
 
     def served_by(self, asked: DistinctRequest, option: Option) -> Self:
-        """Return the fabric with an option for an open request; groups that it cannot serve keep their algorithm."""
+        """Return the fabric with an option set for an open request; groups that it does not fit keep their algorithm."""
         chooser = step_chooser(self.choice.chooser, {Coordinate.of(asked.of_group(0)): option})
         return replace(self, choice=replace(self.choice, chooser=chooser))
 
@@ -160,14 +160,14 @@ class ServedFabric:
 
 @dataclass(frozen=True, eq=False)
 class OpenRequests:
-    """The requests of a step whose algorithm may be chosen, as the user names none, with the fabric that serves them now."""
+    """The requests of a step whose algorithm is free to choose, with the fabric that serves them at present."""
 
     asked: PlaceRequests
     fabric: ServedFabric
 
     @cached_property
     def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
-        """These requests by their coordinate."""
+        """The open requests, by their coordinate."""
         found: dict[Coordinate, list[DistinctRequest]] = {}
         for request in self.asked.requests:
             if is_open(request, self.fabric.choice):
@@ -189,7 +189,7 @@ class OpenRequests:
         return seconds(self.fabric.isolated(heaviest).ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
 
     def least_shares(self, coordinates: Iterable[Coordinate], others: Sequence[Chooser]) -> dict[int, float]:
-        """Return the least time of each request by any algorithm, as a share of its present time, by its number.
+        """Return the least time of each open request by any algorithm, as a share of its present time, by its number.
 
         Args:
             coordinates: The coordinates of these requests.
@@ -204,7 +204,7 @@ class OpenRequests:
         return found
 
     def _times(self, asked: DistinctRequest) -> int:
-        """Return how often a request is made in the step."""
+        """Return how often a request occurs in the step."""
         return int(self.asked.times[self._number[id(asked)]])
 
     @cached_property
@@ -214,13 +214,13 @@ class OpenRequests:
 
 
 def is_open(asked: DistinctRequest, choice: Choice) -> bool:
-    """Return whether a request is a collective whose algorithm may be chosen, as the user names none for it."""
+    """Return whether a request is a collective for which the user names no algorithm, so that it is free to choose."""
     request = asked.of_group(0)
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
 
 
 def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:
-    """Return algorithms that none beats in both time and messages, the fastest first; of equal ones the first by name."""
+    """Return the algorithms on the Pareto front of time and messages, fastest first."""
     found: list[AlgorithmTime] = []
     for each in sorted(candidates):
         if not found or each[1] < found[-1][1]:

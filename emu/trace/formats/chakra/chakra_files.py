@@ -1,4 +1,4 @@
-"""The files of an execution trace: one of each rank, and beside them the process groups, or a map of ranks to roles."""
+"""The files of a Chakra execution trace: one of each rank, plus the process groups or a map of ranks to roles."""
 
 import json
 import re
@@ -31,17 +31,17 @@ class TraceFiles(NamedTuple):
 
     @property
     def map(self) -> Path:
-        """The map of ranks to roles, where there is one."""
+        """The path of the file that maps ranks to roles."""
         return self.beside(MAP)
 
     def beside(self, ending: str) -> Path:
-        """Return the file with the name of the trace and an ending, which may have capitals; it may not be there."""
+        """Return the path of the trace's file with an ending (in capitals or not); the file may not exist."""
         named = (each for each in _with_ending(self.folder, ending) if each.name[: -len(ending)] == self.prefix)
         return next(named, self.folder / (self.prefix + ending))
 
 
 def is_chakra(path: Path) -> bool:
-    """Return whether a path may be an execution trace: a name such as `NAME.et`, or a folder with such a file."""
+    """Return whether a path may be a Chakra execution trace: a file `NAME.et`, or a folder with such a file."""
     return has_ending(path, ENDING) or bool(_with_ending(path, ENDING))
 
 
@@ -99,7 +99,7 @@ def _number(found: re.Match[str]) -> int:
 
 
 def _with_ending(folder: Path, ending: str) -> list[Path]:
-    """Return the files of a folder whose names have an ending; none where there is no such folder, or it may not be read."""
+    """Return the files of a folder with an ending; empty if the folder does not exist or cannot be read."""
     try:
         return sorted(each for each in folder.iterdir() if has_ending(each, ending))
     except OSError:
@@ -107,7 +107,7 @@ def _with_ending(folder: Path, ending: str) -> list[Path]:
 
 
 def groups_beside(files: TraceFiles) -> Groups:
-    """Return the process groups of a trace from the JSON file beside it, as ASTRA-sim takes them; {}: there is none.
+    """Return the process groups of a trace from the JSON file beside it; empty if there is no such file.
 
     Raises:
         InputError: the file with the name of the trace has none; or two such files are there, and none has that name.
@@ -123,7 +123,7 @@ def groups_beside(files: TraceFiles) -> Groups:
 
 
 def _may_have_groups(path: Path) -> bool:
-    """Return whether a file that does not have the name of the trace may list its groups, by its first bytes.
+    """Return whether a file beside a trace may list its groups, judged by the file's first bytes.
 
     Other files are no concern of the trace: a profile of many GB, the groups of another trace, a pipe that would be waited for.
     """
@@ -171,7 +171,7 @@ def groups_in_metadata(file: NodeFile) -> Groups:
 
 
 def ranks_named(files: Iterable[NodeFile], groups: Iterable[Groups]) -> int:
-    """Return the number of ranks that the largest rank named in a message or a group implies: one more than this rank.
+    """Return the number of ranks that messages and groups imply: one more than the largest rank they name.
 
     Raises:
         InputError: a message names a rank that no job has.

@@ -1,4 +1,4 @@
-"""The nodes of one file of an execution trace, as they are in it: the file is taken apart, message by message."""
+"""The nodes of one file of an execution trace, unchanged: a parser of the file's protobuf messages."""
 
 import gzip
 import zlib
@@ -19,7 +19,7 @@ _MOST_INTEGER = 2**63 - 1
 
 
 class ChakraNode(NamedTuple):
-    """One node of an execution trace: an operation with its attributes, and the nodes on which it depends."""
+    """One node of an execution trace: an operation with its attributes and its dependencies."""
 
     id: int
     name: str
@@ -32,7 +32,7 @@ class ChakraNode(NamedTuple):
     attrs: Mapping[str, Any]
 
     def whole(self, name: str, least: int = 0) -> int | None:
-        """Return the value of an attribute that is a number; None: the node has no such attribute.
+        """Return the value of an integer attribute; None if the node does not have the attribute.
 
         Raises:
             ValueError: it is no whole number, is below `least`, or needs more than 63 bits.
@@ -53,12 +53,12 @@ class NodeFile(NamedTuple):
     nodes: tuple[ChakraNode, ...]
 
     def bad(self, node: ChakraNode, why: str) -> InputError:
-        """Return the error that a node is impossible; `why` says what is wrong with it."""
+        """Return the error for an invalid node; `why` says what is wrong with it."""
         return InputError(f"{WHAT}: node {node.id} ({node.name[:60]}) of {self.file!r} {why}")
 
 
 def read_nodes(path: Path, known: dict[bytes, ChakraNode]) -> NodeFile:
-    """Return what a file holds.
+    """Read a file of an execution trace, and return its metadata and nodes.
 
     Args:
         path: The file, which may be gzipped.
@@ -85,7 +85,7 @@ def read_nodes(path: Path, known: dict[bytes, ChakraNode]) -> NodeFile:
 
 
 def first_attributes(path: Path) -> Mapping[str, Any]:
-    """Return the attributes of a file's metadata, from its beginning alone; {}: the file is none of Chakra."""
+    """Return the attributes of a file's metadata, read from its first bytes; empty if it is not Chakra."""
     try:
         with path.open("rb") as file:
             head = next(_split(path.name, file.read(_MOST_METADATA)), b"")
@@ -158,7 +158,7 @@ def _node(file: str, number: int, body: bytes) -> ChakraNode:
 
 
 def _attributes(attrs: Iterable[Any]) -> dict[str, Any]:
-    """Return the value of each attribute by its name; that of a list is a tuple."""
+    """Return the values of attributes by name; a list becomes a tuple."""
     found = {}
     for attr in attrs:
         which = attr.WhichOneof(VALUE) or ""

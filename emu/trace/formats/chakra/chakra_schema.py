@@ -1,4 +1,4 @@
-"""The messages of Chakra's execution traces (schemas 0.0.4 and 1.0.0), stated as facts and made when they are first needed.
+"""The protobuf schema of Chakra's execution traces (0.0.4 and 1.0.0); classes are made when they are first needed.
 
 A file is a `GlobalMetadata` and then a `Node` for each operation, each message behind its length as a varint. A word such as
 `data_deps:5*uint64` is a field: its name, its number, `*` if it is repeated, and its type. Enumerations are their numbers here,
@@ -58,7 +58,7 @@ class CommType(IntEnum):
 
 
 class ChakraMessages(NamedTuple):
-    """The protobuf classes of the messages, and the error that is raised for bytes that are no message."""
+    """The protobuf classes for metadata and nodes, and the error that is raised for invalid bytes."""
 
     metadata: Any
     node: Any
@@ -67,7 +67,7 @@ class ChakraMessages(NamedTuple):
 
 @cache
 def chakra_messages() -> ChakraMessages:
-    """Return the classes of the messages, in a pool of their own, so that a program may have Chakra's classes beside them."""
+    """Return the protobuf classes in a separate pool, so that a program can use Chakra's own classes as well."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.message import DecodeError
 
@@ -88,7 +88,7 @@ def chakra_messages() -> ChakraMessages:
 
 
 def _typed_fields(fields: str) -> Iterator[dict[str, Any]]:
-    """Yield the description of each field, as protobuf takes it."""
+    """Yield the description of each field in protobuf's form."""
     for word in fields.split(", "):
         (name, number), kind = word.split(" ")[0].split(":"), word.split(" ")[1]
         yield _field(name, int(number.rstrip("*")), kind, repeated=number.endswith("*"))

@@ -1,4 +1,4 @@
-"""The trace that the execution traces of all ranks make: one file a rank, or one a role with a map of ranks to roles."""
+"""The trace made of the execution traces of all ranks: one file a rank, or one file a role and a map."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -56,10 +56,10 @@ def read_chakra(path: Path, *, host_time: bool = False, fill_ranks: bool = False
 
 
 def _check_members(ranks: Mapping[int, RankRows], world: int) -> None:
-    """Check that each rank is a member of its groups, and that these have ranks of the job alone.
+    """Check that each rank is a member of its groups, and that all members are ranks of the job.
 
     Raises:
-        InputError: one has not.
+        InputError: one of these does not hold.
     """
     for rank, of in ranks.items():
         for group in of.groups:
@@ -69,7 +69,7 @@ def _check_members(ranks: Mapping[int, RankRows], world: int) -> None:
 
 
 def _about(file: NodeFile) -> RankAbout | None:
-    """Return what Emu wrote into a file about its rank; None: another program wrote the file.
+    """Return the facts about the rank that Emu wrote to a file; None if another program wrote the file.
 
     Raises:
         InputError: it is not as Emu writes it.
@@ -81,7 +81,7 @@ def _about(file: NodeFile) -> RankAbout | None:
 
 
 def _world(read: Mapping[int, NodeFile], about: Mapping[int, RankAbout | None], named: int) -> int:
-    """Return the number of ranks of the job: what Emu wrote, else one more than the largest rank that has a file or a name.
+    """Return the number of ranks of the job: as Emu wrote it, else one more than the largest rank with a file or a name.
 
     Raises:
         InputError: files are of several jobs, or have the name of another rank.
@@ -105,7 +105,7 @@ def _size(ranks: int | None) -> str:
 
 
 def _plays(ranks: Mapping[int, RankRows], missing: Sequence[int], world: int) -> Plays:
-    """Return for each rank the rank whose events it has (itself if it has a file), and its own groups."""
+    """Return, for each rank, the rank whose events it has (itself if it has a file), and its own groups."""
     found: dict[int, tuple[int, Sequence[RankGroup]]] = {rank: (rank, of.groups) for rank, of in ranks.items()}
     if missing:
         talking = {of.groups[row.group].ranks for of in ranks.values() for row in of.rows if row.kind in _MESSAGES}
@@ -114,7 +114,7 @@ def _plays(ranks: Mapping[int, RankRows], missing: Sequence[int], world: int) ->
 
 
 def _trace(ranks: Mapping[int, RankRows], plays: Plays, missing: Sequence[int], *, host_time: bool) -> Trace:
-    """Return the trace of all ranks; ranks that do exactly the same share a role."""
+    """Return the trace of all ranks; ranks with equal events share a role."""
     timed, role_of, standing = _is_timed(ranks), dict[int, int](), dict[Any, int]()
     for rank, of in ranks.items():
         role_of[rank] = standing.setdefault((of.rows, of.about and of.about.peak), len(standing))
@@ -134,12 +134,12 @@ def _trace(ranks: Mapping[int, RankRows], plays: Plays, missing: Sequence[int], 
 
 
 def _meta(first: RankRows) -> tuple[tuple[str, str], ...]:
-    """Return the meta of the trace, as the first file has it."""
+    """Return the meta of the trace from its first file."""
     return ((COMMAND, "run"),) if first.about is None else first.about.meta
 
 
 def _group_order(ranks: Mapping[int, RankRows], plays: Plays) -> list[RankGroup]:
-    """Return all groups: by the numbers that Emu wrote, else as ranks first name them."""
+    """Return all groups, sorted by the numbers that Emu wrote, or else in the order of first use."""
     written = {
         group: int(name) for of in ranks.values() if of.about for name, group in zip(of.about.groups, of.groups, strict=True)
     }
@@ -148,7 +148,7 @@ def _group_order(ranks: Mapping[int, RankRows], plays: Plays) -> list[RankGroup]
 
 
 def _is_timed(ranks: Mapping[int, RankRows]) -> bool:
-    """Return whether the files have durations; computations without any are timed by a device."""
+    """Return whether the files have durations; if not, a device times the computations."""
     return any(row.lasts_s > 0 for of in ranks.values() for row in of.rows if row.kind == Kind.COMPUTE)
 
 
@@ -156,7 +156,7 @@ _FLAT = len(Events.__slots__) - 5  # columns of events with a value each: not wa
 
 
 def _events(rows: Sequence[NodeEvent], *, timed: bool) -> Events:
-    """Return events as columns."""
+    """Return events of a rank as columns."""
     columns: list[object] = list(zip(*(row.columns for row in rows), strict=True)) or [()] * _FLAT  # a rank may do nothing
     for ragged in ([row.waits for row in rows], [row.splits for row in rows]):
         columns += [np.cumsum([0, *map(len, ragged)]), [each for several in ragged for each in several]]
@@ -165,7 +165,7 @@ def _events(rows: Sequence[NodeEvent], *, timed: bool) -> Events:
 
 
 def _peaks(about: Sequence[RankAbout | None]) -> I64:
-    """Return [R, P] the bytes of each part of memory; 0 where they are unknown."""
+    """Return [R, P] the peak bytes of each part of memory by role; 0 where unknown."""
     rows = [of.peak if of and len(of.peak) == len(PARTS) else (0,) * len(PARTS) for of in about]
     return column([each for row in rows for each in row], np.int64).reshape(-1, len(PARTS))
 
@@ -193,7 +193,7 @@ def _reading(trace: Trace, ranks: Sequence[RankRows], missing: Sequence[int], *,
 
 
 def _measured(ranks: Sequence[RankRows]) -> tuple[float, ...]:
-    """Return the seconds of the one step, the mean of all ranks; (): the files do not say when nodes start."""
+    """Return the measured seconds of the one step, as the mean of all ranks; empty if nodes have no start times."""
     spans = []
     for of in ranks:
         seen = [(node.start_us, node.start_us + node.lasts_us) for node in of.file.nodes if node.start_us]

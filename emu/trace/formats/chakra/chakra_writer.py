@@ -1,4 +1,4 @@
-"""A trace as execution traces: a file of each rank, and the process groups beside them, as ASTRA-sim takes both.
+"""The writer of Chakra execution traces: one file for each rank, and the process groups, as ASTRA-sim reads them.
 
 Durations are whole microseconds. They are rounded so that the ends of the computations of a stream are, and no error grows.
 Above `MOST_FILES` ranks there is one file a role and a map of ranks to roles, where a role names groups and peers by its own
@@ -95,7 +95,7 @@ def _of_roles(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Ite
 
 
 class _RoleNodes:
-    """The nodes of a role; those of computations are equal on all its ranks."""
+    """The nodes of a role in Chakra's form; the nodes of computations are equal on all ranks of the role."""
 
     def __init__(self, layout: TraceLayout, role: int) -> None:
         self._events, self._role = layout.trace.events[role], role
@@ -132,12 +132,12 @@ class _RoleNodes:
 
     @cached_property
     def _bodies(self) -> list[bytes | None]:
-        """The bytes of each computation and mark; None: it is a request."""
+        """The encoded bytes of each computation and mark; None for a request."""
         computing = computes(self._events).tolist()
         return [_framed(self._computation(row)) if computing[row] else None for row in range(len(self._events))]
 
     def _node(self, row: int, kind: NodeType, **attrs: object) -> Any:
-        """Return a node with what all nodes have; its attributes are the given ones, and the exact columns of the event."""
+        """Return a node with the fields that all nodes have, the given attributes, and the exact columns of the event."""
         events, deps = self._events, self._deps[row]
         node = chakra_messages().node(id=row, name=events.name[row], type=kind, data_deps=deps)
         node.duration_micros = self._lasts_us[row]
@@ -189,7 +189,7 @@ def _framed(message: Any) -> bytes:
 
 
 def _whole_us(events: Events, ticks: I64) -> I64:
-    """Return [E] whole microseconds, so that the end of each computation of a stream is rounded once."""
+    """Return [E] durations in whole microseconds, rounded so that the end of each computation is exact to one rounding."""
     found = np.zeros(len(events), np.int64)
     for stream in np.unique(events.stream).tolist():
         own = np.flatnonzero((events.stream == stream) & computes(events))
@@ -199,7 +199,7 @@ def _whole_us(events: Events, ticks: I64) -> I64:
 
 
 def _dependencies(events: Events) -> list[list[int]]:
-    """Return for each event the events for which it waits: those that the trace names, then those that the order implies."""
+    """Return the events that each event waits for: those named by the trace, then those implied by queues and streams."""
     bounds = events.wait_start.tolist()
     waits = events.wait.tolist()
     found = [waits[low:high] for low, high in pairwise(bounds)]

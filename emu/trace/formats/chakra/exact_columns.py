@@ -1,6 +1,6 @@
-"""The columns of Emu's events that Chakra has no words for: one attribute of each node, and one of the metadata.
+"""The columns of Emu's events that Chakra has no words for, as one attribute of each node and one of the metadata.
 
-Other programs pass over both. With them a trace that Emu wrote is read back as it was.
+Other programs ignore both. With them a trace that Emu wrote is read back as it was.
 """
 
 import json
@@ -37,7 +37,7 @@ class RankAbout(NamedTuple):
 
     @staticmethod
     def of(attrs: Mapping[str, Any]) -> "RankAbout | None":
-        """Return what metadata say; None: another program wrote them.
+        """Return the facts that metadata have about a rank; None if another program than Emu wrote them.
 
         Raises:
             ValueError: the words are none of Emu.
@@ -56,7 +56,7 @@ class RankAbout(NamedTuple):
             raise ValueError(f"the attribute {EXACT!r} of its metadata is not as Emu writes it") from None
 
     def _is_possible(self) -> bool:
-        """Return whether ranks and bytes are whole numbers, and each group has a number for its name, and an axis."""
+        """Return whether the facts are consistent: whole numbers, and a number and an axis for each group."""
         counted = is_count(self.ranks, MOST_RANKS + 1) and is_count(self.rank, self.ranks)
         named = len(self.groups) == len(self.axes) and all(isinstance(axis, str) for axis in self.axes)
         numbered = all(isinstance(name, str) and name.isdecimal() for name in self.groups)
@@ -64,7 +64,7 @@ class RankAbout(NamedTuple):
 
 
 class NodeEvent(NamedTuple):
-    """One event of a rank, as it is read from a node of an execution trace.
+    """One event of a rank, read from a node of an execution trace.
 
     It has the columns of `Events` from `step` to `tag`, then the rows that it waits for, its split sizes and its seconds.
     """
@@ -76,7 +76,7 @@ class NodeEvent(NamedTuple):
 
     @property
     def kind(self) -> int:
-        """A Kind."""
+        """The kind of the event, a number of `Kind`."""
         return int(self.columns[1])
 
     @property

@@ -1,8 +1,8 @@
-"""The order of the nodes of one rank, by their dependencies.
+"""The order of the nodes of one rank, sorted by their dependencies.
 
-Chakra's converter drops callers that nothing else needs, so that a control dependency on a node that the file lacks is passed
-over, where a data dependency on one is an error. It also writes the order of calls as data dependencies. Where control
-dependencies contradict these, they are all passed over, as simulators of such traces do that take data dependencies alone.
+Chakra's converter drops callers that nothing else needs, so that a control dependency on a node that the file lacks is ignored,
+where a data dependency on one is an error. It also writes the order of calls as data dependencies. Where control
+dependencies contradict these, they are all ignored, as simulators of such traces do that take data dependencies alone.
 """
 
 from collections import defaultdict
@@ -16,9 +16,9 @@ Waits = Mapping[int, frozenset[int]]
 
 
 class OrderedNodes(NamedTuple):
-    """The nodes of a file in an order in which each follows all that it depends on.
+    """The nodes of a file, each after all nodes that it depends on.
 
-    Of others, the earlier start comes first.
+    Nodes without a dependency between them are sorted by their start.
     """
 
     nodes: list[ChakraNode]
@@ -50,7 +50,7 @@ def nodes_in_order(file: NodeFile) -> OrderedNodes:
 
 
 def _is_in_order(nodes: Sequence[ChakraNode]) -> bool:
-    """Return whether nodes have the numbers 0, 1, ..., each behind all that it depends on, and starts that do not fall."""
+    """Return whether nodes are numbered 0, 1, ..., each after its dependencies, with start times that do not decrease."""
     start_us = 0
     for row, node in enumerate(nodes):
         if node.id != row or node.callers or node.start_us < start_us or max(node.deps, default=-1) >= row:
@@ -60,7 +60,7 @@ def _is_in_order(nodes: Sequence[ChakraNode]) -> bool:
 
 
 def _in_order(by_id: Mapping[int, ChakraNode], waits: Waits) -> list[ChakraNode]:
-    """Return the nodes in order, without those that depend on themselves and those behind them."""
+    """Return nodes sorted by dependencies; nodes in a cycle and those that depend on them are left out."""
     missing = {number: len(of_node) for number, of_node in waits.items()}  # dependencies that are not in order yet
     follows: defaultdict[int, list[int]] = defaultdict(list)
     for number, of_node in waits.items():

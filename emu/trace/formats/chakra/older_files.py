@@ -1,4 +1,4 @@
-"""The files of an older trace that a new one of its name does not replace: what Emu wrote of it is removed, nothing else."""
+"""The removal of older trace files that a new trace of the same name does not replace, if Emu wrote them."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -45,7 +45,7 @@ def _older(name: Path, written: Collection[Path]) -> Iterator[Path]:
 
 
 def _is_map(path: Path, prefix: str) -> bool:
-    """Return whether a file is a map as Emu writes it."""
+    """Return whether a file is a map of ranks to roles that Emu wrote."""
     try:
         read_map(TraceFiles(path.parent, prefix, {}))
     except InputError:

@@ -1,4 +1,4 @@
-"""The events of one rank, from the nodes of its file: of Emu's own files as they were, of others by the words of Chakra.
+"""The events of one rank from the nodes of its file: exact for files of Emu, by Chakra's attributes for other files.
 
 In a file of another program a computation is on the stream that its node names, else on one that all share, as simulators of
 such files compute one thing at a time; operators of the host are on streams of their threads. Requests follow their
@@ -56,7 +56,7 @@ class JobRanks:
     host_time: bool
 
     def named(self, name: str, told: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the ranks of a process group; a group without ranks, and group 0 where nothing names it, has all ranks.
+        """Return the ranks of a process group; an unnamed group, or group 0 if nothing names it, has all ranks.
 
         Args:
             name: The name of the group.
@@ -122,13 +122,13 @@ def _named_groups(file: NodeFile, about: RankAbout, job: JobRanks) -> tuple[Rank
 
 
 def _computes_on_device(file: NodeFile) -> bool:
-    """Return whether any computation is of a device; where none is, operators of the host are the computations."""
+    """Return whether any computation is on a device; if not, operators of the host are the computations."""
     return any(node.type in _COMPUTATIONS and not node.attrs.get("is_cpu_op") for node in file.nodes)
 
 
 @dataclass(eq=False, slots=True)
 class _Rows:
-    """The rows of a file of another program, one after another; their streams have names until all are known."""
+    """The builder of a rank's events from a file of another program; streams have names until all are known."""
 
     rank: int
     job: JobRanks
@@ -225,7 +225,7 @@ class _Rows:
         return self.named[name]
 
     def _label(self, name: str, ranks: tuple[int, ...]) -> str:
-        """Return the label of a group: "", but a number behind the end of a line for groups that share their ranks with others.
+        """Return the label of a group: "", or a number that tells groups of equal ranks apart.
 
         The number counts the names of groups of these ranks, so that it is the same in the files of all members.
         """

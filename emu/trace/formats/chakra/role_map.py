@@ -1,4 +1,4 @@
-"""The map of ranks to roles beside execution traces of more ranks than may have a file each; Emu alone reads it."""
+"""The map of ranks to roles for traces with more ranks than files; only Emu reads it."""
 
 import json
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ class RoleMap(NamedTuple):
     group_of: tuple[tuple[int, ...], ...]  # for each rank the number of each of its groups, by the number that its role gives
 
     def check_groups(self, counts: Sequence[int]) -> None:
-        """Check that each rank has all groups of its role, whose numbers are `counts`, and is a member of each.
+        """Check that each rank has as many groups as its role (`counts`), and is a member of each.
 
         Raises:
-            InputError: a rank has not.
+            InputError: a rank does not.
         """
         members = [frozenset(group.ranks) for group in self.groups]
         for rank, (role, own) in enumerate(zip(self.role_of_rank, self.group_of, strict=True)):

@@ -1,4 +1,4 @@
-"""GOAL as LogGOPSim's binary, which its txt2bin writes: little-endian records without padding.
+"""The binary form of GOAL that LogGOPSim's txt2bin writes: little-endian records without padding.
 
 A cookie of 8 bytes; the number of ranks (u32), the largest cpu and NIC (u8 each); for each rank where its part begins and ends
 (u64 each, counted from behind the cookie). A part has the numbers of its operations and of those that wait for nothing (u32

@@ -1,4 +1,4 @@
-"""The operations of a GOAL schedule (Group Operation Assembly Language), as columns: what LogGOPSim and ATLAHS run.
+"""The operations of a GOAL schedule (Group Operation Assembly Language) as columns; LogGOPSim and ATLAHS run such schedules.
 
 N ranks, O operations of all ranks, rank after rank; W waits between operations of one rank. Source of the format: Hoefler,
 Siebert and Lumsdaine, Group Operation Assembly Language (ICPP 2009); Hoefler, Schneider and Lumsdaine, LogGOPSim (HPDC 2010).
@@ -17,7 +17,7 @@ MOST_CPUS = 256  # numbers of cpus, and of NICs, that the binary form has
 
 
 class Op(IntEnum):
-    """The kind of an operation, by the number that the binary form has for it."""
+    """The kinds of operations, by their numbers in the binary form."""
 
     SEND = 1
     RECV = 2
@@ -51,14 +51,14 @@ class GoalOps:
         return np.repeat(np.arange(self.n_ranks), np.diff(self.first))
 
     def place(self, op: int) -> str:
-        """Return where an operation is in its file, such as `line 12`, for error messages."""
+        """Return the position of an operation in its file, such as `line 12`, for error messages."""
         if self.line[op]:
             return f"line {self.line[op]}"
         rank = int(np.searchsorted(self.first, op, side="right")) - 1
         return f"operation {op - int(self.first[rank])} of rank {rank}"
 
     def take(self, which: I64) -> "GoalOps":
-        """Return only the given operations, in their order; waits for other operations are left out.
+        """Return the schedule with the given operations only; waits for other operations are dropped.
 
         Args:
             which: The numbers of the operations, rank after rank.
@@ -72,7 +72,7 @@ class GoalOps:
         return GoalOps(first, **columns, waiting=waiting[known], waited=waited[known], at_start=self.at_start[known])
 
     def in_order(self, file: str) -> "GoalOps":
-        """Return the operations so that each waits for earlier ones only; else they keep their order.
+        """Return the operations sorted so that each waits for earlier ones only; otherwise their order is kept.
 
         Args:
             file: The name of the file in error messages.
@@ -91,7 +91,7 @@ class GoalOps:
         return self.take(order)
 
     def _sorted(self, count: int, waiting: I64, waited: I64, told: tuple[int, str]) -> I64:
-        """Return the operations of one rank in order, by numbers within the rank; `told` is its first one, and the file."""
+        """Return the operations of one rank, sorted by their waits; `told` is its first operation and the file."""
         followers: list[list[int]] = [[] for _ in range(count)]
         for later, before in zip(waiting.tolist(), waited.tolist(), strict=True):
             followers[before].append(later)

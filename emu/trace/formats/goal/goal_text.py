@@ -1,6 +1,6 @@
-"""GOAL as text, read and written: one statement a line, in a block for each rank.
+"""The text form of GOAL, parsed and printed: one statement a line, in a block for each rank.
 
-The grammar is that of LogGOPSim's txt2bin. Besides it, labels may be used before they are given, statements may share a line
+The grammar is that of LogGOPSim's txt2bin. In addition, labels may be used before they are given, statements may share a line
 with a semicolon between them, and attributes have any order.
 """
 
@@ -39,7 +39,7 @@ class LabelWait(NamedTuple):
 
 
 class _Block:
-    """The statements of one rank while they are read."""
+    """The statements of one rank while its block is parsed."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -47,7 +47,7 @@ class _Block:
         self.waits: list[LabelWait] = []
 
     def add(self, row: Row, label: str | None) -> None:
-        """Add an operation.
+        """Add an operation, with its label if it has one.
 
         Raises:
             BareError: the label is that of an earlier one.
@@ -66,7 +66,7 @@ class _Reader:
         self.open: _Block | None = None
 
     def take(self, said: re.Match[str], line: int) -> None:
-        """Take a statement.
+        """Process one statement of a GOAL text.
 
         Raises:
             BareError: the statement is out of place, or has an impossible number.
@@ -120,7 +120,7 @@ def _number(name: str, text: str, least: int, below: int) -> int:
 
 
 def parse_text(text: str, file: str) -> GoalOps:
-    """Return the operations that a text says.
+    """Parse a GOAL text, and return its operations.
 
     Args:
         text: The content of the file.
@@ -192,7 +192,7 @@ def goal_text(ops: GoalOps) -> str:
 
 
 def _said(kind: int, size: int, peer: int, tag: int, cpu: int, nic: int) -> str:
-    """Return the statement of an operation; cpu and nic are left out where they are 0."""
+    """Return the text of an operation's statement; cpu and nic are left out if they are 0."""
     on = (f" cpu {cpu}" if cpu else "") + (f" nic {nic}" if nic and kind != Op.CALC else "")
     if kind == Op.CALC:
         return f"calc {size}{on}"

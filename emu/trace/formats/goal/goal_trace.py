@@ -1,8 +1,8 @@
-"""The trace that a GOAL schedule makes: sends and receives on one group of all ranks, and computations that last as it says.
+"""The trace made of a GOAL schedule: messages in one group of all ranks, and computations with given durations.
 
 A computation follows the one before it on its cpu, in the order of the file. A message waits for what it requires, so that its
 NIC has a stream of its own, and until the one before it of its ends and tag has left. Operations of 0 ns are no events:
-what waits for one waits for what it waits for.
+an operation that waits for one waits instead for all that it waits for.
 """
 
 from dataclasses import replace
@@ -34,7 +34,7 @@ _EMPTY = "messages of 0 bytes have one byte"
 
 
 def is_goal(path: Path) -> bool:
-    """Return whether a path is a GOAL schedule: a file that is named so, or one that begins as the binary form does."""
+    """Return whether a path is a GOAL schedule, by its ending or by the first bytes of the binary form."""
     named = has_ending(path, *GOAL_ENDINGS)
     if named or not path.is_file():  # a pipe would be waited for
         return named
@@ -79,7 +79,7 @@ def goal_ops(path: Path) -> GoalOps:
 
 
 def trace_of(given: GoalOps, file: str) -> Trace:
-    """Return the trace of some operations, each of which waits for earlier ones.
+    """Return the trace of a GOAL schedule's operations, each of which waits for earlier ones only.
 
     Args:
         given: The operations.
@@ -170,7 +170,7 @@ def _events(ops: GoalOps, low: int, high: int, nics: int) -> Events:
 
 
 def _in_columns(ops: GoalOps, messages: I64) -> GoalOps:
-    """Return the operations with waits in the order of those that wait, and with tags that a trace can hold.
+    """Return the operations with sorted waits, and with tags that a trace can hold.
 
     A trace has the messages of one tag wait for the end of the one before; where a pair of ranks has a tag twice, or a tag is
     too large, the messages of each pair are numbered instead.
@@ -188,7 +188,7 @@ def _in_columns(ops: GoalOps, messages: I64) -> GoalOps:
 
 
 def _reading(ops: GoalOps, early: bool) -> Reading:
-    """Return what was read; `early`: whether all receives wait for nothing."""
+    """Return the account of the reading for reports; `early` says that all receives were posted at the start."""
     talks = ops.kind != Op.CALC
     return Reading(
         format=GOAL,

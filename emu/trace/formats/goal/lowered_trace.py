@@ -1,11 +1,9 @@
-"""A trace with its collectives as messages, as GOAL says it: the tasks by which Emu times the trace, rank by rank.
+"""A trace as a GOAL schedule: its collectives become messages, taken from the graph by which Emu times the trace.
 
 A message is a send of one rank and a recv of another, and each end waits for what the message waits for at that rank. A
-computation is a calc on the cpu of its stream. What a call's messages of one rank wait for together, and what waits for all of
-them, is a calc of 0 ns where it saves waits. All operations of a group's calls are on one cpu, behind those of computations:
-LogGOPSim lets what is received wait for its bytes on the cpu of the message alone.
-
-V tasks of the graph, X events of all ranks.
+computation is a calc on the cpu of its stream. A calc of 0 ns joins waits of a call's messages on one rank where that saves
+waits. All operations of a group's calls are on one cpu, behind those of computations: LogGOPSim lets received data wait for
+their bytes on the cpu of the message alone. V tasks of the graph, X events of all ranks.
 """
 
 from dataclasses import replace
@@ -56,7 +54,7 @@ def lowered(layout: TraceLayout) -> GoalOps:
 
 
 class _Tasks(NamedTuple):
-    """The events and the cpus to which the tasks of a graph belong; a message has two ends, all other tasks have one."""
+    """The event and the cpu of each task of a graph; a message has two ends, other tasks have one."""
 
     event: I64  # [2, V] the event, among the X, at the sender and at the receiver
     phase: I64  # [V] when it comes among the tasks of its event
@@ -84,7 +82,7 @@ class _Tasks(NamedTuple):
 
 
 def _add_call(layout: TraceLayout, batch: CallBatch, piece: LoweredSchedule, at: tuple[I64, I64]) -> None:
-    """Enter the events and the phases of the tasks of a call; `at` are views of both that begin with its first task."""
+    """Fill in the events and phases of a call's tasks; `at` are views of both columns from its first task on."""
     (event, phase), count = at, len(piece.receiver)
     of = np.full(piece.alike.size, -1)
     of[members_of(piece).ravel()] = (layout.first_event[batch.ranks] + batch.rows).ravel()
@@ -94,7 +92,7 @@ def _add_call(layout: TraceLayout, batch: CallBatch, piece: LoweredSchedule, at:
 
 
 def _place_meetings(graph: Graph, event: I64) -> None:
-    """Enter the events of tasks where messages meet at one rank, which no call names: those of what they wait for."""
+    """Fill in the events of join tasks that belong to no call: those of their predecessors."""
     unknown = np.flatnonzero((event[0] < 0) & (np.diff(graph.pred_start) > 0))
     at = graph.pred_start[unknown]
     side, pred = np.where(graph.pred_left[at], 0, 1), graph.pred[at]
@@ -180,7 +178,7 @@ def _with_waits(ops: GoalOps, graph: Graph, phase: I64, ends: I64) -> GoalOps:
 
 
 def _joins(ops: GoalOps) -> Bool:
-    """Return [O] which operations can be left out: they take no time, and no other cpu waits for bytes of theirs."""
+    """Return [O] whether each operation can be left out: it takes no time, and no bytes on another cpu wait for it."""
     count = len(ops.kind)
     receives = np.bincount(ops.waiting[ops.kind[ops.waited] == Op.RECV], minlength=count) > 0
     abroad = np.bincount(ops.waited[ops.cpu[ops.waiting] != ops.cpu[ops.waited]], minlength=count) > 0

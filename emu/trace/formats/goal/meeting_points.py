@@ -1,7 +1,6 @@
-"""Operations that take no time, where others only meet, and waits for starts: both become plain waits between the others.
+"""Simplification of GOAL operations: joins that take no time are bypassed, and waits for starts become waits for ends.
 
-Also here: sends that leave in turn, and receives that wait for nothing, where messages go before their receivers wait for them.
-
+Further functions make the sends of a queue leave in order, and post receives early if messages are buffered.
 O operations, W waits, M messages.
 """
 
@@ -35,7 +34,7 @@ def bypass(ops: GoalOps, joins: Bool) -> GoalOps:
 
 
 def _bypass_on(side: int, joins: Bool, ends: I64) -> tuple[Bool, I64]:
-    """Return the joins and the waits that are left without joins that have at most one wait on a side.
+    """Return the remaining joins and waits after joins with at most one wait on a side are removed.
 
     Args:
         side: 0: a join waits for at most one operation; 1: at most one operation waits for it.
@@ -54,7 +53,7 @@ def _bypass_on(side: int, joins: Bool, ends: I64) -> tuple[Bool, I64]:
 
 
 def wait_for_ends(ops: GoalOps) -> GoalOps:
-    """Return the operations with waits for starts as waits for what the other operation waits for before it starts.
+    """Return the operations with each wait for the start of an operation replaced by waits for that operation's predecessors.
 
     Args:
         ops: The operations, each of which waits for earlier ones.
@@ -77,7 +76,7 @@ def wait_for_ends(ops: GoalOps) -> GoalOps:
 
 
 def _resolve(ops: GoalOps, own: range, plain: dict[int, set[int]], starts: dict[int, set[int]]) -> None:
-    """Add to `plain` what the operations of one rank wait for where they wait for starts."""
+    """Add to `plain` the waits that replace waits for starts, for the operations of one rank."""
     computes, cpu = (ops.kind == Op.CALC) & (ops.size > 0), ops.cpu
     last: dict[int, int] = {}  # computation of each cpu
     begins: dict[int, set[int]] = {}  # what has ended where an operation starts
@@ -92,9 +91,9 @@ def _resolve(ops: GoalOps, own: range, plain: dict[int, set[int]], starts: dict[
 
 
 def leave_in_turn(ops: GoalOps) -> GoalOps:
-    """Return the operations so that a send also waits until the send before it to its peer with its tag has left.
+    """Return the operations with sends in order: each send waits until the previous one to its peer and tag has left.
 
-    These take turns on the way, as receives take them in order; none waits until the one before it has arrived.
+    A send does not wait until the previous message has arrived.
 
     Args:
         ops: The operations, each of which waits for ends of earlier ones.
@@ -105,7 +104,7 @@ def leave_in_turn(ops: GoalOps) -> GoalOps:
 
 
 def _followers(ops: GoalOps, kind: Op) -> tuple[I64, I64]:
-    """Return pairs of an operation of a kind and the one before it in its queue: of its cpu, or of its peer and tag."""
+    """Return pairs of an operation of a kind and the previous one of its queue (cpu, or peer and tag)."""
     which = np.flatnonzero(ops.kind == kind)
     queue = np.stack((ops.rank, *_lane(ops)))[:, which]
     order = np.lexsort((which, *queue))
@@ -114,7 +113,7 @@ def _followers(ops: GoalOps, kind: Op) -> tuple[I64, I64]:
 
 
 def is_circular(ops: GoalOps, messages: I64) -> bool:
-    """Return whether operations wait for one another in a circle if a message flows only once both its ends are there.
+    """Return whether operations would deadlock if a message flows only once both its ends are ready.
 
     Args:
         ops: The operations.
@@ -132,9 +131,10 @@ def is_circular(ops: GoalOps, messages: I64) -> bool:
 
 
 def post_receives(ops: GoalOps, which: Bool) -> GoalOps:
-    """Return the operations with some receives that wait for nothing.
+    """Return the operations with the given receives posted from the start, so that they wait for nothing.
 
-    What waits for one of them also waits for what that waited for; of each queue, whose operations end in order, for the last.
+    An operation that waits for such a receive also waits for what the receive waited for; of each queue, whose operations end
+    in order, for the last.
 
     Args:
         ops: The operations, each of which waits for ends of earlier ones; sends leave in turn.

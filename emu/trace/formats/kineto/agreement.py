@@ -14,7 +14,7 @@ _UNEVEN = "all_to_all"  # the operation whose members may have buffers of differ
 
 
 def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, ProfiledRequest]]:
-    """Return, by rank and row, each request with what other members know of it: the largest buffer, and the dtype.
+    """Return, by rank and row, each request completed from the profiles of other members: largest buffer, and dtype.
 
     Raises:
         InputError: a rank is no member of a group that it calls, or members do not make equal calls.
@@ -40,7 +40,7 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
 
 
 def _check_ends(rank: int, of_rank: RankEvents) -> None:
-    """Check that a rank is a member of the group of each of its requests, as is the root, or the peer.
+    """Check that a rank is a member of the group of each of its requests, and so is the root or the peer.
 
     Raises:
         InputError: one is not.
@@ -55,7 +55,7 @@ def _check_ends(rank: int, of_rank: RankEvents) -> None:
 
 
 def _check_members(ranks: Mapping[int, RankEvents], rows: Mapping[int, Sequence[int]]) -> None:
-    """Check that the members that have a file make equal calls.
+    """Check that the members of a group that have a profile make equal calls.
 
     Raises:
         InputError: two do not.

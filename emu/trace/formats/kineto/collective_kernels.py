@@ -1,4 +1,4 @@
-"""The requests of a GPU's profile: NCCL's kernels, with what the operators that launched them say."""
+"""The requests in a GPU's profile: NCCL's kernels, with the arguments of the operators that launched them."""
 
 import re
 from collections import Counter
@@ -48,7 +48,7 @@ def collective_rows(profile: RankProfile) -> I64:
 
 
 def sending_kernels(profile: RankProfile) -> str:
-    """Return words on the kernels that send data without NCCL, of which a profile does not say how much; "": there are none."""
+    """Return a note on kernels that send data without NCCL, whose bytes a profile does not have; "" if there are none."""
     asked = [(n, name) for n, name in enumerate(profile.names) if any(part in name for part in _PARTS_OF_NAMES)]
     named = {n: _SENDING.search(name) for n, name in asked if not name.startswith(_COMPILED)}
     words = {n: found[0] for n, found in named.items() if found}
@@ -59,7 +59,7 @@ def sending_kernels(profile: RankProfile) -> str:
 
 
 def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, tuple[ProfiledRequest, ...]]:
-    """Return, by the row of each kernel that communicates, its requests; (): an earlier kernel of its operator has them.
+    """Return, by the row of each communication kernel, its requests; empty if an earlier kernel has them.
 
     Args:
         profile: The profile.
@@ -83,7 +83,7 @@ def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, tuple[Prof
 
 
 class _Host(NamedTuple):
-    """An operator or an annotation of the host: its name, its number in the file, and its arguments."""
+    """An operator or annotation of the host: its name, its event number in the file, and its arguments."""
 
     name: str
     event: int
@@ -121,7 +121,7 @@ def _requests(profile: RankProfile, row: int, around: _Around) -> tuple[Profiled
 
 
 def _message(profile: RankProfile, operator: _Host) -> ProfiledRequest:
-    """Return a message of several that one kernel sends; what it sends is told inside its operator."""
+    """Return one of several messages that a single kernel sends; its arguments are inside its operator."""
     told = _inside(profile, operator.event)
     return _with_root(request_by_arguments(told, profile.groups), operator)
 
@@ -143,9 +143,9 @@ def _inside(profile: RankProfile, event: int) -> Args:
 
 
 def _coalesced(profile: RankProfile, rows: I64) -> dict[int, tuple[_Host, ...]]:
-    """Return, by row, the operators of messages that the host made between the launch of the kernel before and this launch.
+    """Return, by row, the operators of the messages that one kernel sends together, as after `batch_isend_irecv`.
 
-    Such messages are sent by one kernel, which is launched after all of them, as `batch_isend_irecv` does.
+    These are the messages that the host made between the launch of the kernel before and this launch.
     """
     launch, spans = profile.launch, profile.operators
     wanted = [n for n, name in enumerate(profile.names) if name.startswith(_MESSAGES)]
@@ -166,7 +166,7 @@ def _coalesced(profile: RankProfile, rows: I64) -> dict[int, tuple[_Host, ...]]:
 
 
 def _with_root(asked: ProfiledRequest, operator: _Host) -> ProfiledRequest:
-    """Return the request with the root, or the peer and the tag, that its operator was called with, if the profile has it."""
+    """Return the request with its root, or its peer and tag, from the arguments of its operator if the profile has them."""
     if not operator.args.get("Concrete Inputs") or operation_of(operator.name) != asked.operation:
         return asked
     root, tag = root_and_tag(asked.operation, operator.args)

@@ -1,4 +1,4 @@
-"""The job that a profile is of, from its `distributedInfo`: its rank, the number of ranks and the process groups."""
+"""The job of a profile, from its field `distributedInfo`: the rank, the number of ranks and the process groups."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ class DistributedInfo(NamedTuple):
 
 
 def distributed_info(told: Any, file: str) -> DistributedInfo:
-    """Return what a profile says of its job.
+    """Return the rank, the number of ranks and the process groups that a profile states.
 
     Args:
         told: The value of `distributedInfo`; None: the profile has none.

@@ -1,4 +1,4 @@
-"""The arguments of a profile's event as a file may give them: whole numbers are checked, what is none is told in one line."""
+"""Checked access to the arguments of a profile's event: an invalid number becomes a one-line error."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +17,8 @@ def whole(args: Mapping[str, Any], name: str, default: int | None = None, least:
         args: The arguments of an event.
         name: The argument.
         default: The number where the event has no such argument; None: it must have one.
-        least: The least number that is possible.
-        below: The number below which it must be.
+        least: The smallest allowed number.
+        below: All numbers must be below this one.
 
     Raises:
         BareError: it is something else, or missing.

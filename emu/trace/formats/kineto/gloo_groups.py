@@ -1,9 +1,9 @@
-"""The group that each of gloo's threads works for: gloo does not say which group a request is of.
+"""The assignment of gloo's threads to process groups, because gloo does not say to which group a request belongs.
 
 Each group has two threads of its own on a rank, which are made when the group is made: threads of later groups have larger
-numbers. Where threads that ran nothing let that be read in several ways, that is taken in which all members of each group run
+numbers. If threads that ran nothing allow several assignments, that is taken in which all members of each group run
 the same; of several such, the one in which they do so at the same time, as nobody leaves a request before all have come (that
-asks for one clock, such as that of one host); then the one that keeps threads with numbers in a row together. Messages, which
+needs one clock, such as that of one host); then the one that keeps threads with consecutive numbers together. Messages, which
 the thread that asks sends itself, are taken to be of the first group.
 """
 
@@ -37,20 +37,20 @@ class _Runs(NamedTuple):
     end: F64  # when these end
 
     def meets(self, other: "_Runs") -> bool:
-        """Return whether each request may be the same as the other's in its turn, at the same time."""
+        """Return whether the requests of two ranks may be the same ones: in order, they overlap in time."""
         most = min(len(self.start), len(other.start))
         early = np.minimum(self.end[:most], other.end[:most])
         return bool((np.maximum(self.start[:most], other.start[:most]) <= early).all())
 
 
 def groups_of(profile: RankProfile) -> list[RankGroup]:
-    """Return the groups of a rank, in the order in which they were made; one of all ranks where the profile names none."""
+    """Return the groups of a rank in the order of their creation; one group of all ranks if the profile names none."""
     told = [RankGroup(ranks, profile.labels.get(name, "")) for name, ranks in profile.groups.items()]
     return told or [RankGroup(tuple(range(profile.world or 0)), "default_pg")]
 
 
 class _Rank:
-    """A rank with its groups, its threads in the order in which they were made, and the ways to assign threads to groups."""
+    """A rank with its groups, its threads in the order of creation, and the possible assignments of threads to groups."""
 
     def __init__(self, profile: RankProfile) -> None:
         self.file, self.groups = profile.file, groups_of(profile)
@@ -66,7 +66,7 @@ class _Rank:
         self._known: dict[tuple[int, ...], _Runs] = {}
 
     def runs_of(self, reading: _Reading, group: RankGroup) -> _Runs:
-        """Return the requests that a group runs, if the threads belong to groups as a reading says."""
+        """Return the requests that a group runs under a given assignment of threads to groups."""
         number = self.groups.index(group)
         threads = tuple(place for place, of in zip(self.threads, reading, strict=True) if of == number)
         if threads not in self._known:
@@ -75,7 +75,7 @@ class _Rank:
         return self._known[threads]
 
     def best(self) -> _Reading:
-        """Return the only reading that is left, or of several the one that keeps most threads with numbers in a row together.
+        """Return the only remaining assignment or, of several, the one that keeps most consecutive threads together.
 
         Raises:
             InputError: several readings keep equally many together.
@@ -100,7 +100,7 @@ def _readings(threads: int, groups: int, first: int = 0) -> Iterator[_Reading]:
 
 
 def _order(profile: RankProfile, place: int) -> tuple[bool, int]:
-    """Return the key by which threads are sorted: by number, but those with a lesser number than their process come last.
+    """Return the sort key of a thread: by number, but numbers below that of their process come last.
 
     Args:
         profile: The profile.
@@ -112,7 +112,7 @@ def _order(profile: RankProfile, place: int) -> tuple[bool, int]:
 
 
 def _runs(profile: RankProfile, rows: I64) -> _Runs:
-    """Return the requests in these rows; messages have no names there, as their two ends have different ones."""
+    """Return the requests in the given rows; messages are without names, because their two ends differ."""
     ran, args = profile.annotations, profile.args
     rows = rows[np.argsort(ran.start[rows], kind="stable")]
     names = [profile.names[number] for number in ran.name[rows].tolist()]
@@ -150,7 +150,7 @@ def gloo_groups(profiles: Mapping[int, RankProfile]) -> dict[int, dict[int, Rank
 
 
 def _settle(ranks: Mapping[int, _Rank], *, together: bool) -> None:
-    """Drop readings of ranks that agree with no reading of another member of a group, until none is left to drop.
+    """Remove assignments of ranks that agree with no assignment of another member, until nothing changes.
 
     Args:
         ranks: The ranks.
@@ -167,7 +167,7 @@ def _settle(ranks: Mapping[int, _Rank], *, together: bool) -> None:
 
 
 def _agrees(rank: _Rank, reading: _Reading, ranks: Mapping[int, _Rank], together: bool) -> bool:
-    """Return whether each member of each group can be read so that it runs the same requests."""
+    """Return whether each member of each group has an assignment in which it runs the same requests."""
     for group in rank.groups:
         runs = rank.runs_of(reading, group)
         for other in (ranks[each] for each in group.ranks if each in ranks and group in ranks[each].groups):

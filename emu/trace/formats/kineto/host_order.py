@@ -1,6 +1,6 @@
-"""The events of a rank that computes on its host: operators on their threads, and the requests that they make through gloo.
+"""The events of a rank that computes on its host: operators on their threads, and their requests through gloo.
 
-A request runs on a thread of gloo's own. The thread that made it waits for it where it did nothing until the request had ended;
+A request runs on a thread of gloo. The thread that made it waits for it if it did nothing until the request had ended;
 the profile has no other sign of a wait.
 """
 
@@ -30,7 +30,7 @@ _LOOKED = 8  # how many requests of gloo may have begun before the one that is l
 
 
 class _Ran:
-    """The requests that gloo ran, each with what the profile says of its tensors and the group of its thread."""
+    """The requests that gloo ran, with the tensors that the profile states and the group of their thread."""
 
     def __init__(self, profile: RankProfile, groups: Mapping[int, RankGroup]) -> None:
         ran = profile.annotations
@@ -41,7 +41,7 @@ class _Ran:
             self._left.setdefault(_kind(profile.names[ran.name[row]].removeprefix(RUNS)), []).append(row)
 
     def of(self, asked: str, start: float, given: Callable[[int], int]) -> int:
-        """Return the row of the request that an operator made, and remove it from those that are left; -1: there is none.
+        """Find the gloo request of an operator, remove it from the remaining ones, and return its row; -1 if there is none.
 
         Args:
             asked: The name of the operator.
@@ -74,12 +74,12 @@ class _Ran:
         return several[0]
 
     def elements(self, row: int) -> int:
-        """Return the elements that a request of gloo gives; 0: it says none."""
+        """Return the number of elements of a gloo request; 0 if it is not stated."""
         shapes: list[list[int]] = self._args(row).get("Input Dims") or [[]]
         return int(prod(shapes[0])) if shapes[0] else 0
 
     def dtype(self, row: int) -> str:
-        """Return the dtype of a request of gloo; "": it says none."""
+        """Return the dtype of a gloo request; "" if it is not stated."""
         types = self._args(row).get("Input type") or ("",)
         return str(types[0])
 
@@ -127,7 +127,7 @@ def host_events(
 
 
 def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tuple[ProfiledRequest, Seen] | None:
-    """Return the request that an operator makes, and its times; None: it makes none."""
+    """Return the request that an operator makes, with its times; None if it makes none."""
     name = profile.names[spans.name[at]]
     if not name.startswith(ASKS):
         return None
@@ -150,7 +150,7 @@ def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tupl
 
 
 def _kind(name: str) -> tuple[bool, bool]:
-    """Return whether a request is a message, and whether it is a barrier, for which no elements are stated."""
+    """Return whether a request is a message, and whether it is a barrier (whose elements are not stated)."""
     return name.startswith(MESSAGES), _BARRIER in name
 
 
@@ -163,9 +163,9 @@ def _given(asked: ProfiledRequest, size: int) -> int:
 
 
 def host_works(profile: RankProfile) -> ProfileSpans:
-    """Return the operators that are no part of another one, in order.
+    """Return the outermost operators of the host, in order.
 
-    An operator that makes a request is given by its parts.
+    An operator that makes a request is replaced by its parts.
     """
     operators, names = profile.operators, profile.names
     asks, runs = (np.array([name.startswith(word) for name in names], np.bool_) for word in (ASKS, RUNS))
@@ -181,7 +181,7 @@ def host_works(profile: RankProfile) -> ProfileSpans:
 
 
 def _outermost(operators: ProfileSpans, rows: I64, asks: np.ndarray) -> Iterator[int]:
-    """Yield the rows of one thread that lie in no other row but in one that holds a request.
+    """Yield the rows of one thread that lie in no other row, except in one that makes a request.
 
     Args:
         operators: All operators.

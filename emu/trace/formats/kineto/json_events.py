@@ -1,4 +1,4 @@
-"""A JSON trace of any size, read entry by entry: only one entry and a window of text are in memory at a time."""
+"""A streaming reader of JSON traces of any size: only one entry and a window of text are in memory."""
 
 import gzip
 import json
@@ -59,7 +59,7 @@ def json_entries(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 class _Window:
-    """The part of a text that is in memory, and the place in it that is read next."""
+    """The window of text that is in memory, and the position in it that is read next."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file, self._text, self._at = file, "", 0
@@ -71,7 +71,7 @@ class _Window:
         return bool(chunk)
 
     def next(self) -> str:
-        """Return the next character that is no space; it stays the next one.
+        """Return the next character that is not a space, without moving past it.
 
         Raises:
             EOFError: the text ends.
@@ -86,7 +86,7 @@ class _Window:
                 raise EOFError
 
     def takes(self, mark: str) -> bool:
-        """Return whether the next character is `mark`; if it is, go past it."""
+        """Return whether the next character is `mark`; if so, move past it."""
         found = self.next() == mark
         self._at += found
         return found

@@ -1,4 +1,4 @@
-"""The events of a rank's GPU: kernels on their streams, in the order of launch, with what each waits for.
+"""The events of a rank's GPU: kernels on their streams, in the order of launch, with their waits.
 
 Kernels of a stream follow one another. A stream waits for another by an event of CUDA: the profile says for which, if it was
 taken with `enable_cuda_sync_events`. Otherwise a call of `cudaStreamWaitEvent` says only that the next kernel waits:
@@ -30,7 +30,7 @@ _NO_WORK = KernelWork("", "uint8", MOVES, 0.0, 0, 0)  # the work of a kernel whe
 
 
 class Launch(NamedTuple):
-    """A kernel with the moments at which its launch began and ended on the host; times are microseconds."""
+    """The launch of a kernel: its row, and the begin and end of the call on the host in microseconds."""
 
     row: int  # its row among the kernels
     issued: float  # when the call of the host that launched it began
@@ -43,7 +43,7 @@ class Launch(NamedTuple):
 
 @dataclass(eq=False)
 class _Stream:
-    """A stream with the events that it has been given so far."""
+    """A stream with the events that were added to it so far."""
 
     rows: list[int] = field(default_factory=list)  # events
     ends: list[float] = field(default_factory=list)  # when each ended in the profile; no event ends before an earlier one
@@ -80,7 +80,7 @@ class KernelOrder:
         self._named_waits = any(_WAIT in profile.names[n] for n in set(profile.calls.name.tolist()))
 
     def run(self, launches: list[Launch]) -> ProfiledEvents:
-        """Return the events of these launches, in order; it is called once."""
+        """Add all launches in order, and return the resulting events; the method may be called once."""
         launched: list[tuple[float, int, Launch | int]] = [(each.issued, 1, each) for each in launches]
         actions = sorted([*launched, *self._calls()], key=lambda action: action[:2])
         if launches:
@@ -121,17 +121,17 @@ class KernelOrder:
             self._streams[on].pending.append(self._event_of(told))
 
     def _number(self, told: Mapping[str, object], key: str) -> int:
-        """Return the number of the stream that a wait names; -1: it is none of the profile."""
+        """Return the number of the stream that a wait names; -1 if the profile has no such stream."""
         wanted = told.get("device", 0), told.get(key)
         return next((n for n, stream in enumerate(self._profile.streams) if stream == wanted), -1)
 
     def _event_of(self, told: Mapping[str, object]) -> int:
-        """Return the row that an event of CUDA stands for; -1: it was recorded before the profile."""
+        """Return the row of the kernel that a CUDA event stands for; -1 if it was recorded before the profile."""
         recorded = self._recorded.get(int(str(told.get("wait_on_cuda_event_record_corr_id", -1))), {})
         return recorded.get(self._number(told, "wait_on_stream"), -1)
 
     def _synchronise(self, at: int, name: str, thread: int, step: int) -> None:
-        """Let all later launches wait for the kernels that the host waits for."""
+        """Make all later launches wait for the kernels that the host synchronises with."""
         calls = self._profile.calls
         start, end = float(calls.start[at]), float(calls.end[at])
         told = self._profile.syncs.get(int(calls.link[at]))
@@ -152,7 +152,7 @@ class KernelOrder:
         self._host_since = max(self._host_since, end)
 
     def _host_work(self, step: int, until: float) -> None:
-        """Add what the host did up to a moment, if it counts."""
+        """Add the host's work up to a moment as a computation, if host time counts."""
         if self._keeps_host and until > self._host_since:
             self._host = self.events.mark(step, self._host_stream, HOST, (until - self._host_since) * US, ())
             self._host_since = until
@@ -185,7 +185,7 @@ class KernelOrder:
         return self.events.compute(Head.of_work(launch.step, number, name), seen, waits, told)
 
     def _needed(self, launch: Launch, number: int, start: float) -> list[int]:
-        """Return the events of other streams that a kernel waits for, where the profile does not say which."""
+        """Return the events of other streams that a kernel presumably waits for, if the profile does not state them."""
         if self._exact:
             return []
         called = launch.thread in self._waits_next

@@ -1,8 +1,6 @@
-"""The work of each kernel of a profile: its own, or that of the operator that launched it.
+"""The work (FLOPs, bytes, shape) of each kernel of a profile: its own, or that of the operator that launched it.
 
-Of several kernels of one operator the longest has the operator's work, and the others none.
-
-K kernels.
+If one operator launched several kernels, the longest gets the operator's work, and the others none. K kernels.
 """
 
 from array import array
@@ -42,7 +40,7 @@ def kernel_works(profile: RankProfile) -> WorkOfKernels:
 
 
 def _launched_by(profile: RankProfile) -> Iterator[I64]:
-    """Yield, for each thread, the kernels that it launched, and the innermost operator around each launch; -1: none."""
+    """Yield, for each thread, the kernels it launched, and the innermost operator around each launch (-1: none)."""
     launch, operators = profile.launch, profile.operators
     known = np.flatnonzero(launch >= 0)
     moment, thread = profile.calls.start[launch[known]], profile.calls.place[launch[known]]
@@ -56,7 +54,7 @@ def _launched_by(profile: RankProfile) -> Iterator[I64]:
 
 
 def _innermost(start: F64, end: F64, moment: F64) -> "array[int]":
-    """Return, for each moment, the number of the innermost span around it; -1: there is none.
+    """Return, for each moment, the number of the innermost span that contains it; -1 if none does.
 
     Args:
         start: When each span begins, ascending.

@@ -1,4 +1,4 @@
-"""The work of an operator of PyTorch, from the shapes of its tensors: what a device's model and its table of kernels ask for.
+"""The work of an operator of PyTorch, computed from the shapes of its tensors in a profile.
 
 A profile has shapes where it was taken with `record_shapes=True`. Products and attention have sizes; any other operator reads
 its tensors and writes one that is as large as the largest of them, as element-wise operators do.
@@ -27,7 +27,7 @@ _PRODUCTS = {  # by operator, the places of both factors
 
 
 class _Attention(NamedTuple):
-    """The places of an attention operator's arguments: its queries (keys follow) and its mask, and which dim has the heads."""
+    """The positions of an attention operator's arguments: its queries, its mask, and the dimension of heads."""
 
     query: int
     causal: int
@@ -50,7 +50,7 @@ _OF_ATTENTION = {False: 4, True: 10}  # of the forward and of the backward, for 
 
 
 class KernelWork(NamedTuple):
-    """The work of a computation, as far as its time depends on it."""
+    """The work of a computation: its kernel, dtype, sizes, FLOPs and bytes, on which its time depends."""
 
     name: str  # name of the operator
     dtype: str
@@ -61,7 +61,7 @@ class KernelWork(NamedTuple):
 
 
 def work_of_operator(name: str, args: Mapping[str, Any]) -> KernelWork | None:
-    """Return the work of an operator; None: the profile lacks the shape or dtype of one of its tensors."""
+    """Return the work of an operator; None if the profile lacks the shape or dtype of one of its tensors."""
     try:
         tensors = _tensors(args.get("Input Dims") or (), args.get("Input type") or ())
         found = _sized(name, args) if name in _PRODUCTS or name in _ATTENTIONS else _moving(tensors)
@@ -87,7 +87,7 @@ def _possible(work: KernelWork) -> KernelWork:
 
 
 def _timeable(work: KernelWork) -> KernelWork | None:
-    """Return a work; None: it is a product of whole numbers, of which no device has a rate."""
+    """Return the work, or None if it is a product of integers, for which no device has a rate."""
     floats = work.shape.kernel != Kernel.PRODUCT or work.dtype in (*FLOAT_BYTES, TF32)
     return work if floats else None
 
@@ -103,13 +103,13 @@ def _tensors(dims: Sequence[Any], types: Sequence[str]) -> list[tuple[Sequence[i
 
 
 def _moving(tensors: Sequence[tuple[Sequence[int], str]]) -> tuple[Shape, str, int] | None:
-    """Return the work of an operator that moves bytes; None: it has no tensor."""
+    """Return the work of an operator that only moves bytes; None if it has no tensor."""
     sizes = [DTYPES[of] * prod(dims) for dims, of in tensors]
     return (MOVES, tensors[0][1], sum(sizes) + max(sizes)) if tensors else None
 
 
 def _sized(name: str, args: Mapping[str, Any]) -> tuple[Shape, str, int] | None:
-    """Return the shape, the dtype and the bytes of a product or an attention; None: its tensors are of another form.
+    """Return the shape, dtype and bytes of a product or attention; None if its tensors have an unexpected form.
 
     Raises:
         BareError: the dtype is unknown.
@@ -158,9 +158,9 @@ def _moved(shape: Shape) -> int:
 
 
 def work_of_kernel(name: str, args: Mapping[str, Any]) -> KernelWork | None:
-    """Return the work that a kernel itself states, as Emu's own profiles have it, and copies and fills on the device.
+    """Return the work that a kernel itself states (in Emu's own profiles), or that of a copy or fill on the device.
 
-    None: it states none. A copy from or to the host takes the time of its bus, which no model of a device has.
+    None if it states none. A copy from or to the host takes the time of its bus, which no model of a device has.
 
     Raises:
         BareError: a size is no number, or the kernel or its dtype is unknown.
@@ -184,6 +184,6 @@ _TF32 = ("tf32", "s1688gemm")  # parts of the names of kernels that round the fa
 
 
 def work_of_launched(work: KernelWork, kernel: str) -> KernelWork:
-    """Return the work of an operator as a kernel did it: in TF32, if the kernel's name says so."""
+    """Return the work of an operator as the given kernel did it: in TF32 if the kernel's name says so."""
     rounds = work.shape.kernel == Kernel.PRODUCT and work.dtype == "float32" and any(word in kernel for word in _TF32)
     return work._replace(dtype=TF32) if rounds else work

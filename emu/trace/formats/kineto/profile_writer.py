@@ -1,4 +1,4 @@
-"""A profile of a virtual run, as PyTorch's profiler would have written it: a file of each rank, with virtual times.
+"""The writer of profiles in the form of PyTorch's profiler: one file for each rank, with virtual times.
 
 A virtual host launches kernels in the order of the trace, each as late as its device lets it, and takes no time itself. Times
 are microseconds: a start to a billionth of one, which is a tick.
@@ -40,9 +40,9 @@ Event = dict[str, Any]
 
 
 def write_profile(layout: TraceLayout, path: Path) -> None:
-    """Write the profile of a trace that is timed on its fabric: one file, or one of each rank, such as `step.rank3.json.gz`.
+    """Write the profile of a trace that is timed on its fabric: one file, or one for each rank, such as `step.rank3.json.gz`.
 
-    What Emu wrote of an older trace of this name is removed, so that the folder has one trace.
+    Files that Emu wrote of an older trace of this name are removed.
 
     Args:
         layout: The trace, with the fabric, the device and the algorithms that time it.
@@ -64,7 +64,7 @@ def write_profile(layout: TraceLayout, path: Path) -> None:
 
 
 def _remove_older(path: Path, ranks: int) -> None:
-    """Remove what Emu wrote of an older trace of this name, and the new one would not replace: files of more ranks.
+    """Remove files that Emu wrote for an older trace of this name with more ranks.
 
     Args:
         path: The file that the user names.
@@ -85,7 +85,7 @@ def _remove_older(path: Path, ranks: int) -> None:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether Emu wrote a profile: its first event names its process so."""
+    """Return whether Emu wrote a profile, judged by its first event."""
     try:
         first = next((value for key, value in json_entries(path) if key == EVENTS), None) if path.is_file() else None
     except InputError:
@@ -109,7 +109,7 @@ class _RankTimes:
 
 
 def _profiles(layout: TraceLayout) -> Iterator[str]:
-    """Yield the profile of each rank; ranks that do the same at the same times differ in NCCL's kernels alone."""
+    """Yield the profile of each rank as text; ranks with equal times differ only in NCCL's kernels."""
     trace = layout.trace
     replayed, timeline = brief_replay(layout)
     coming = Arrivals.of(replayed, timeline)
@@ -131,12 +131,12 @@ def _profiles(layout: TraceLayout) -> Iterator[str]:
 
 
 def _texts(events: Iterable[Event]) -> str:
-    """Return events as JSON that can stand in the middle of a list."""
+    """Return events as JSON text that can stand in the middle of a list."""
     return ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
 
 
 def _times(role: RoleLayout, came_fs: I64, left_fs: I64) -> _RankTimes:
-    """Return a rank's times; each call is as late as the events that it and later calls launch allow."""
+    """Return the times of a rank; each call of the host is as late as the events that it launches allow."""
     rows = np.array([call.row for call in role.calls], np.int64)
     least = np.minimum.accumulate(came_fs[rows][::-1])[::-1] / TICKS_PER_US
     ahead = _CALL_US * len(rows)
@@ -168,7 +168,7 @@ def _span(category: str, name: str, place: tuple[int, int], times: tuple[float, 
 
 
 def _host(role: RoleLayout, times: _RankTimes) -> Iterator[Event]:
-    """Yield the steps on the host, each from its first call to that of the next step, then the calls."""
+    """Yield the spans of steps on the host, then the calls of the host."""
     steps = role.events.step[[call.row for call in role.calls]]
     numbers, first = np.unique(steps, return_index=True)
     begins = times.call_us[first].tolist()
@@ -179,7 +179,7 @@ def _host(role: RoleLayout, times: _RankTimes) -> Iterator[Event]:
 
 
 def _calls(role: RoleLayout, times: _RankTimes) -> Iterator[Event]:
-    """Yield the calls of the host, with the operators and the waits that belong to them; a call's number is its correlation."""
+    """Yield the calls of the host with their operators and waits; the number of a call is its correlation id."""
     recorded = dict[int, int]()
     for number, (call, start) in enumerate(zip(role.calls, times.call_us.tolist(), strict=True), 1):
         around = operator_arguments(role.events, call.row) if call.what == HostCall.LAUNCH and _asks(role, call.row) else None

@@ -1,4 +1,4 @@
-"""The events of one rank of a profile while they are put together, in the order of issue."""
+"""The events of one rank of a profile while they are built, in the order of issue."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 
     @property
     def lasts_s(self) -> float:
-        """The seconds that it lasted."""
+        """The duration in seconds."""
         return (self.end_us - self.start_us) * US
 
 
@@ -48,7 +48,7 @@ class Head(NamedTuple):
 
 
 class ProfiledEvents:
-    """The events of a rank while they are added one by one; each waits only for rows that were added before it."""
+    """The builder of a rank's events; each event waits only for rows that were added before it."""
 
     def __init__(self) -> None:
         self.heads: list[Head] = []
@@ -114,7 +114,7 @@ class ProfiledEvents:
         return [measured_parts(low, high, computed, asked) for low, high in pairwise(self.step_ends_us())]
 
     def events(self, agreed: Mapping[int, ProfiledRequest]) -> Events:
-        """Return the events as columns.
+        """Return the added events as columns.
 
         Args:
             agreed: By row, each request with what other members know of it.
@@ -130,12 +130,12 @@ class ProfiledEvents:
         return replace(typed_events(columns), lasts_s=column(np.array(self.lasts_s), np.float64))
 
     def _streams(self) -> dict[int, int]:
-        """Return a new number for each stream: those that compute come first, in the order of first use."""
+        """Return a new number for each stream: computing streams first, in the order of first use."""
         computing = [head.stream for head in self.heads if head.kind == Kind.COMPUTE]
         return {stream: i for i, stream in enumerate(dict.fromkeys((*computing, *(head.stream for head in self.heads))))}
 
     def _amounts(self, row: int, asked: ProfiledRequest | None, instance: int) -> tuple[object, ...]:
-        """Return the columns of an event that follow those of its `Head`.
+        """Return the columns of an event that follow the columns of its `Head`.
 
         Args:
             row: The row of the event.

@@ -1,4 +1,4 @@
-"""The kernels that a profile saw: products and attention by shape, all others by operator and bytes; how often, how long.
+"""The kernels that a profile saw, by shape (products, attention) or by operator and bytes, with counts and times.
 
 A kernel that ran beside one of NCCL lost cores and bandwidth to it. Those are left aside where others of their kind are known.
 
@@ -28,7 +28,7 @@ _NO_GAP_S = 1e-9  # limit of what is no gap: times of a profile are rounded to i
 
 @dataclass(frozen=True, slots=True)
 class SeenKernel:
-    """Equal kernels of a profile: the median of their times, how many there are, and how far their times spread."""
+    """Equal kernels of a profile: their median time, their number, and the spread of their times."""
 
     kernel: MeasuredKernel
     seen: int
@@ -48,7 +48,7 @@ class SeenKernels:
 
     @property
     def holds_launch(self) -> bool:
-        """True if there are no gaps between kernels, as in a profile of a virtual run: their times hold their launch."""
+        """True if kernels follow one another without gaps, as in a virtual run, so that times include their launch."""
         return self.launch_s is not None and self.launch_s < _NO_GAP_S
 
 
@@ -92,7 +92,7 @@ def _seen(key: MeasuredKernel, times: list[tuple[float, bool]]) -> SeenKernel:
 
 
 def _beside_collectives(profile: RankProfile) -> Bool:
-    """Return [K] whether a kernel that communicates ran at some time while each kernel did."""
+    """Return [K] whether a communication kernel overlapped with each kernel."""
     kernels = profile.kernels
     rows = collective_rows(profile)
     order = rows[np.argsort(kernels.start[rows], kind="stable")]
@@ -104,7 +104,7 @@ def _beside_collectives(profile: RankProfile) -> Bool:
 
 
 def _launch_gaps(profile: RankProfile) -> F64:
-    """Return the microseconds between two kernels of a stream, where the second was launched while the first one ran."""
+    """Return the gaps in microseconds between kernels of a stream whose launch was not the bottleneck."""
     kernels, returned = profile.kernels, issue_times(profile)[1]
     order = np.lexsort((kernels.start, kernels.place))
     first, second = order[:-1], order[1:]

@@ -1,4 +1,4 @@
-"""The request that a profile tells of: operation, elements, dtype, root and group.
+"""A request as a profile states it: operation, elements, dtype, root and group.
 
 PyTorch writes them to the kernel of NCCL and to `record_param_comms` since version 2.3. Older profiles, and those of gloo, have
 the operator that asked (`c10d::allreduce_`), with the shapes of its tensors where the profiler was told to keep shapes.
@@ -77,7 +77,7 @@ _DTYPES = {
 
 
 class ProfiledRequest(NamedTuple):
-    """One request of a rank."""
+    """One request of a rank, as its profile states it."""
 
     operation: str
     elements: int  # elements of the largest buffer of any rank, as far as this rank knows
@@ -95,12 +95,12 @@ class ProfiledRequest(NamedTuple):
 
     @property
     def is_message(self) -> bool:
-        """Return whether one rank sends it to one other."""
+        """True if the request is a message from one rank to another."""
         return self.operation in MESSAGES
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of its elements."""
+        """The number of bytes of the request's elements."""
         return self.elements * DTYPES[self.dtype]
 
 
@@ -208,10 +208,10 @@ def _elements(operation: str, given: int, made: int, size: int) -> int:
 
 
 def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
-    """Return the elements of each block that a rank gives, from the rows of each block; () if they are equal.
+    """Return the elements of each block that a rank gives, computed from the rows of each block; () if they are equal.
 
     Raises:
-        BareError: a block has less than none.
+        BareError: a block has a negative number of rows.
     """
     total = sum(rows)
     if rows and min(rows) < 0:
@@ -222,7 +222,7 @@ def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
 
 
 def request_by_operator(name: str, args: Args, dtype: str, size: int) -> ProfiledRequest:
-    """Return the request that an operator of `c10d` made, from the shapes of its tensors; its group is not known from it.
+    """Return the request of an operator of `c10d`, from the shapes of its tensors; the group stays unknown.
 
     Args:
         name: The operator.
@@ -253,7 +253,7 @@ def request_by_operator(name: str, args: Args, dtype: str, size: int) -> Profile
 
 
 def request_by_annotation(name: str, args: Args, size: int) -> ProfiledRequest:
-    """Return the request that an annotation such as `nccl:all_reduce` tells of, from the shape of its first tensor.
+    """Return the request of an annotation such as `nccl:all_reduce`, from the shape of its first tensor.
 
     Args:
         name: The annotation.

@@ -1,4 +1,4 @@
-"""The trace that the profiles of all ranks make: one file a rank.
+"""The trace made of the profiles of all ranks: one file a rank.
 
 Only steps count that every rank has. The calls of a group are matched by their order within these, so that profiles need not
 begin at one moment. Ranks without a file may be filled in: they do what a rank does that has groups of the same places.
@@ -32,7 +32,7 @@ FORMAT = "PyTorch profiler"
 
 
 def is_profile(path: Path) -> bool:
-    """Return whether a path may be a profile of Kineto: a folder, or a file that is named as JSON."""
+    """Return whether a path may be a Kineto profile: a folder, or a file with a JSON ending."""
     return path.is_dir() or has_ending(path, *_SUFFIXES)
 
 
@@ -153,7 +153,7 @@ def _step_parts(ranks: Sequence[RankEvents]) -> tuple[MeasuredParts, ...]:
 
 
 def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
-    """Return what was read of the files, without what the user asked for."""
+    """Return the account of the reading for reports, without the user's options."""
     seen = {
         (rank, of.events.seen[row]) for rank, of in ranks.items() for row in of.events.requests
     }  # one kernel may send several

@@ -1,4 +1,4 @@
-"""The events of one rank in the steps that all ranks have, from its profile: of its GPU, or of its host where it has none."""
+"""The events of one rank in the common steps, from its profile: of its GPU, or of its host if it has no GPU."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class RankEvents(NamedTuple):
 
 
 class RankWork(NamedTuple):
-    """The work of a rank: kernels, or operators where its profile has none."""
+    """The work of a rank: its kernels, or its operators if the profile has no kernels."""
 
     profile: RankProfile
     spans: ProfileSpans
@@ -37,9 +37,9 @@ class RankWork(NamedTuple):
 
 
 def _steps(profile: RankProfile, moments: F64) -> I64:
-    """Return the number of the step in which each moment of the host lies; -1: it lies in none.
+    """Return the step in which each moment of the host lies; -1 if it lies in none.
 
-    Steps are those that `profiler.step()` tells apart; without them a step ends with each step of the optimizer.
+    Steps are marked by `profiler.step()`; without it a step ends with each step of the optimizer.
     """
     found = np.full(len(moments), -1)
     if profile.steps:
@@ -51,7 +51,7 @@ def _steps(profile: RankProfile, moments: F64) -> I64:
 
 
 def rank_work(profile: RankProfile) -> RankWork:
-    """Return what a rank does, with the step in which the host asked for it.
+    """Return the kernels or operators of a rank, each with the step in which the host launched it.
 
     Raises:
         InputError: the profile tells no steps apart, or is of an accelerator that is no GPU.

@@ -1,10 +1,8 @@
-"""The order in which a host would launch the events of a role: calls of CUDA's runtime, on streams that the device has.
+"""The calls of a host that would launch the events of a role in order, for a written profile.
 
 Each stream of computation is one of the device's, and each queue of requests has a stream of its own, as each communicator of
-NCCL has. What waits for an event of another stream is launched after a wait for an event of CUDA, which was recorded after the
-launch of what it waits for. So the profile says the very order of the trace.
-
-E events of a role, C calls.
+NCCL has. An event that waits for another stream is launched after a wait for an event of CUDA, which was recorded after the
+launch of the awaited event. So the profile says the very order of the trace. E events of a role, C calls.
 """
 
 from collections.abc import Iterator
@@ -52,13 +50,13 @@ class RoleLayout:
 
 
 def role_layout(events: Events) -> RoleLayout:
-    """Return how a host would launch the events of a role; the set-up and marks that take no time are not launched."""
+    """Return the calls by which a host would launch a role's events; set-up and instant marks are left out."""
     stream = _streams(events)
     return RoleLayout(events, stream, tuple(_calls(events, stream)))
 
 
 def _streams(events: Events) -> I64:
-    """Return [E] the stream of each event: those that compute come first; -1: it is not launched."""
+    """Return [E] the stream of each event: computing streams first; -1 if the event is not launched."""
     lasting = events.lasts_s > 0 if len(events.lasts_s) else np.zeros(len(events), np.bool_)
     kept = (events.step > 0) & ((events.kind != Kind.MARK) | lasting)
     asks = kept & ~computes(events)
@@ -70,7 +68,7 @@ def _streams(events: Events) -> I64:
 
 
 def _waits(events: Events, stream: I64) -> list[list[int]]:
-    """Return [E] the launched events of other streams for which each event waits, through marks that are not launched."""
+    """Return [E] the launched events of other streams that each event waits for."""
     found: list[set[int]] = [set() for _ in range(len(events))]
     event, waited = order_of(events)
     order = np.argsort(event, kind="stable")

@@ -38,7 +38,7 @@ MOST_SKEW_US = 1000.0  # how long a kernel may begin before its launch: two cloc
 
 
 class ProfileSpans(NamedTuple):
-    """Spans of a profile, such as kernels or operators, as columns of equal length; times are microseconds."""
+    """Time spans of a profile, such as kernels or operators, as columns of equal length; times are in microseconds."""
 
     start: F64  # when each begins
     lasts: F64  # how long each lasts
@@ -49,7 +49,7 @@ class ProfileSpans(NamedTuple):
 
     @property
     def end(self) -> F64:
-        """The times at which they end."""
+        """The end of each span, in microseconds."""
         return self.start + self.lasts
 
     def take(self, which: np.ndarray) -> "ProfileSpans":
@@ -70,7 +70,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RankProfile:
-    """The profile of one rank; events of a list are in the order of the file."""
+    """The profile of one rank as columns; lists of events have the order of the file."""
 
     file: str
     rank: int | None  # None: the profile does not say
@@ -120,7 +120,7 @@ class _Reader:
         self.number = 0
 
     def take(self, event: Any) -> None:
-        """Add an event of the file."""
+        """Process one event of the profile's file."""
         if not isinstance(event, dict):
             raise must_be("profile", f"event {self.number} of {self.file!r}", "an object", type(event).__name__)
         if event.get("ph") == "X":
@@ -168,7 +168,7 @@ class _Reader:
                 self.args[self.number] = args
 
     def _operator_work(self, name: str, args: Mapping[str, Any]) -> int:
-        """Return the number of an operator's work; -1: the profile does not tell it."""
+        """Return the number of an operator's work in the table of works; -1 if the profile lacks its shapes."""
         if not args.get("Input Dims"):
             return -1
         keys = ("Input Dims", "Input type", *(("Concrete Inputs",) if "attention" in name else ()))  # scalars differ often
@@ -206,7 +206,7 @@ class _Reader:
         self.rows[kind].flat.extend(row)
 
     def profile(self) -> RankProfile:
-        """Return all that was read."""
+        """Return everything that was read as a profile."""
         told, properties = distributed_info(self.head.get("distributedInfo"), self.file), self.head.get("deviceProperties")
         known = properties if isinstance(properties, list) else ()
         devices = tuple(str(of.get("name", "")) for of in known if isinstance(of, dict))
@@ -242,7 +242,7 @@ def read_profile(path: Path) -> RankProfile:
 
 
 def _launches(calls: ProfileSpans, kernels: ProfileSpans) -> I64:
-    """Return [K] the number of the call that launched each kernel; -1: there is none."""
+    """Return [K] the number of the call that launched each kernel; -1 if there is none."""
     order = np.argsort(calls.link, kind="stable")
     at = np.searchsorted(calls.link[order], kernels.link)
     at = np.minimum(at, max(len(order) - 1, 0))

@@ -1,4 +1,4 @@
-"""The arguments that a kernel carries in a profile: of NCCL's what PyTorch says of the request, of others their shape."""
+"""The arguments of a kernel in a written profile: PyTorch's fields of a request for NCCL, the shape for others."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ _PEERS = {"send": "Dst Rank", "recv": "Src Rank"}
 
 
 def kernel_name(events: Events, row: int) -> str:
-    """Return the name of an event's kernel; that of a request is known to other programs as a kernel of NCCL."""
+    """Return the name of an event's kernel; a request gets the name of NCCL's kernel."""
     asks = events.kind[row] in (Kind.COLLECTIVE, Kind.SEND, Kind.RECV)
     return f"ncclDevKernel_{_NAMES[_asked(events, row)][1]}" if asks else events.name[row]
 
@@ -81,7 +81,7 @@ def _asked(events: Events, row: int) -> str:
 
 
 def _elements(events: Events, row: int) -> tuple[int, str]:
-    """Return the elements of a request and their dtype; bytes, where the request's own elements do not make up its size."""
+    """Return the elements of a request and their dtype; bytes if the elements do not make up its size."""
     count, size, dtype = int(events.count[row]), int(events.bytes[row]), events.dtype[row]
     return (count, dtype) if count * DTYPES.get(dtype, 0) == size else (size, "uint8")
 
@@ -106,7 +106,7 @@ def operator_arguments(events: Events, row: int) -> tuple[str, dict[str, Any]] |
 
 
 def shape_arguments(events: Events, dtype: str) -> list[dict[str, Any]]:
-    """Return, for each event, the arguments that say the work of a computation, as it is timed; {} for all else."""
+    """Return, for each event, the arguments that state the work of a computation; empty for other events."""
     moved = timed_bytes(events, dtype).tolist()
     sizes = [getattr(events, name).tolist() for name in SIZES]
     kinds, kernels, flops, counts = (getattr(events, name).tolist() for name in ("kind", "kernel", "flops", "count"))
