@@ -42,6 +42,7 @@ def asked(words: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="of these, run the ones that execute the line, by pytest-cov"
     )
+    parser.add_argument("--near", action="store_true", help="of these, run the ones of the same name and folder: in seconds")
     parser.add_argument("--list", action="store_true", help="print the faults and their tests, and run nothing")
     found = parser.parse_args(words)
     for path, _ in map(split, found.paths):
@@ -138,9 +139,9 @@ def chosen(words: Iterable[str], count: int, seed: int) -> list[Fault]:
     return found
 
 
-def tests_of(fault: Fault, record: Record | None) -> list[str]:
+def tests_of(fault: Fault, record: Record | None, *, near: bool) -> list[str]:
     """Return the tests to run for a fault: those that execute its line if a record says so, else those chosen by its file."""
-    named = seeing(ROOT, fault.path)
+    named = seeing(ROOT, fault.path, near=near)
     executing = record.tests(fault.path, fault.line) if record else []
     return in_order(executing, named) or named
 
@@ -150,7 +151,7 @@ def main(words: list[str]) -> int:
     command = asked(words)
     record = Record(command.record, ROOT) if command.record else None
     found = chosen(command.paths, command.count, command.seed)
-    tests = [command.tests or tests_of(fault, record) for fault in found]
+    tests = [command.tests or tests_of(fault, record, near=command.near) for fault in found]
     if command.list:
         for fault, names in zip(found, tests, strict=True):
             sys.stdout.write(f"fault {shown(fault)}\n    {' '.join(names)}\n")

@@ -4,12 +4,8 @@ The checkout itself is never changed. A fault's file is written into the copy an
 numba compiles functions, no machine code from before the fault is there to be used in its place.
 """
 
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +15,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 from benchmarks.mutate.faults import Fault
+from benchmarks.mutate.warm_process import run_pytest
 
 # Beside those of the same name, the tests that see what a folder does; each is run from the left until one fails.
 ALSO = {
@@ -43,15 +40,18 @@ APART = ("test_loads.py", "test_clusters.py")
 OPTIONS = ("-x", "-q", "-m", "not slow and not gpu and not ray", "-p", "no:cacheprovider", "--hypothesis-seed=0")
 
 
-def seeing(root: Path, path: Path) -> list[str]:
-    """Files and folders of tests: of the same name, of the same folder or the nearest above it, and those of `ALSO`."""
+def seeing(root: Path, path: Path, *, near: bool = False) -> list[str]:
+    """Return files and folders of tests: of the same name, of the same folder or the nearest above it, and those of `ALSO`.
+
+    With `near`, those of `ALSO` are left out.
+    """
     parts = path.parts[1:] if path.parts[0] == "emu" else path.parts
     folder = Path("tests", *parts[:-1])
-    near = next(each for each in (folder, *folder.parents) if (root / each).is_dir())
-    own = near / f"test_{path.stem}.py"
+    nearest = next(each for each in (folder, *folder.parents) if (root / each).is_dir())
+    own = nearest / f"test_{path.stem}.py"
     has_own = (root / own).exists()
-    also = [tests for prefix, some in ALSO.items() if path.is_relative_to(prefix) for tests in some]
-    wide = [] if has_own and near == Path("tests") else [str(near)]
+    also = [tests for prefix, some in ALSO.items() if path.is_relative_to(prefix) and not near for tests in some]
+    wide = [] if has_own and nearest == Path("tests") else [str(nearest)]
     found = [str(own)] * has_own + [each for tests in (*wide, *also) for each in _of_commands(root, tests, parts[1:])]
     return list(dict.fromkeys(found))
 
@@ -97,13 +97,14 @@ class Copy:
     def run(self, tests: list[str], limit_s: float | None = None, *, afresh: bool = False) -> Outcome:
         """Tests in their order until one fails; `afresh` compiles all machine code again."""
         here = (test.replace(str(self._original), str(self.root)) for test in tests)  # the name of a test may hold a path
-        words = [sys.executable, "-m", "pytest", *OPTIONS, *here]
+        words, printed = [*OPTIONS, *here], self.caches / "output"
         with TemporaryDirectory(dir=self.caches) as fresh:
             kept = fresh if afresh else str(self._warm)  # not the user's: a fault's machine code is of no use to anyone
-            env = {**os.environ, "PYTHONPATH": str(self.root), "XDG_CACHE_HOME": kept, "NUMBA_CACHE_DIR": kept}
+            env = {"PYTHONPATH": str(self.root), "XDG_CACHE_HOME": kept, "NUMBA_CACHE_DIR": kept}
             begun = monotonic()
-            code, output = _watched(words, self.root, env, limit_s)
+            code = run_pytest(words, self.root, env, limit_s, printed)
         shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)  # what failed with one fault is not tried for the next
+        output = printed.read_text(errors="replace")
         return Outcome(_failure(code, output), monotonic() - begun, output)
 
     @contextmanager
@@ -121,18 +122,6 @@ class Copy:
 def _write(path: Path, source: bytes) -> None:
     path.write_bytes(source)
     Path(cache_from_source(str(path))).unlink(missing_ok=True)  # it is told by seconds and size, which may be the same
-
-
-def _watched(words: list[str], cwd: Path, env: dict[str, str], limit_s: float | None) -> tuple[int | None, str]:
-    """How a command ended, None if it had not within the limit, and what it said. All that it started ends with it."""
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(words, cwd=cwd, env=env, text=True, start_new_session=True, **pipes) as process:
-        try:
-            output = process.communicate(timeout=limit_s)[0]
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return None, process.communicate()[0]
-        return process.returncode, output
 
 
 def _failure(code: int | None, output: str) -> str:

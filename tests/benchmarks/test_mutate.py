@@ -234,6 +234,21 @@ def test_the_tests_that_see_a_file_are_those_of_its_name_and_folder_then_more(tm
     assert seeing(tmp_path, Path(path))[:3] == tests
 
 
+def test_near_tests_are_those_of_the_same_name_and_folder():
+    assert seeing(ROOT, Path("emu/trace/growth.py"), near=True) == ["tests/trace/test_growth.py", "tests/trace"]
+
+
+def test_each_run_has_the_modules_of_its_copy_and_none_of_an_earlier_run(tiny, tmp_path):
+    """All runs are forks of one process, which must have imported nothing of either copy."""
+    copy = Copy(tiny, tmp_path / "to")
+    assert not copy.run(["tests/tiny"]).failed
+    with copy.faulty(next(fault for fault in faults_of(tiny, SEEN) if fault.kind == "comparison")):
+        assert copy.run(["tests/tiny"]).failed == "tests/tiny/test_sums.py::test_over"
+    outcome = copy.run(["tests/tiny"])
+    assert not outcome.failed
+    assert "2 passed" in outcome.output
+
+
 def test_the_tests_that_also_see_a_folder_or_a_file_exist():
     assert all((ROOT / path).exists() and all((ROOT / name).exists() for name in names) for path, names in ALSO.items())
 

@@ -1,13 +1,16 @@
 """Held of every model in the catalogue: its operator list is what its module does."""
 
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
 from emu.model.model import EMBEDDING, HEAD, MODELS
-from emu.model.operator import BIAS, LOOKUP, Cut, Tokens
+from emu.model.operator import BIAS, LOOKUP, PRODUCT, Cut, Tokens
 from emu.model.parallel.tensor_parallel import STYLES
-from tests.models.counted import SEQ, TOKENS, Counted, count
+from tests.models.counted import SEQ, TOKENS, Counted, count, few_layers
 
 NAMES = [name for name, _ in MODELS]
 CUTS = {"colwise", "rowwise", "inner rowwise", "vocabulary", "words", "gathered", "experts"}  # styles that cut parameters
@@ -65,6 +68,27 @@ def test_each_parameter_is_listed_under_its_modules_name(counted):
         path = ".".join("*" if word.isdecimal() else word for word in name.split(".") if word not in {"weight", "bias"})
         sizes[path] = sizes.get(path, 0) + parameter.numel()
     assert sizes == parameters_by_path(counted.model, Cut())
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-tiny")])
+def test_products_that_read_one_input_are_those_whose_modules_are_called_with_one_tensor(name):
+    model = few_layers(name)
+    module, given, readers = model.build(SEQ), [], defaultdict(set)
+    for path, linear in module.named_modules():
+        if isinstance(linear, nn.Linear):
+            linear.register_forward_pre_hook(lambda _, args, path=path: given.append((path, args[0])))
+    module(torch.zeros(1, SEQ, dtype=torch.long))  # `given` keeps the tensors, so that no number is used for two
+    for path, tensor in given:
+        layer, _, operator = path.removeprefix("layers.").partition(".")
+        readers[layer, id(tensor)].add(operator or layer)
+    called = {frozenset(names) for names in readers.values()}
+    linear = set().union(*called)
+    for _, _, operators in model.parts(TOKENS):
+        listed = defaultdict(set)
+        for operator in operators:
+            if operator.kind == PRODUCT and operator.name in linear:
+                listed[operator.reads_with or operator.name].add(operator.name)
+        assert {frozenset(names) for names in listed.values()} <= called
 
 
 def parameters_by_path(model, cut):

@@ -140,6 +140,15 @@ def test_each_rank_takes_the_loss_of_its_share_of_the_vocabulary(tp):
     assert asked(trace, "all_reduce").get("tp", []).count(n) == (3 * B // 4 if tp > 1 else 0)
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_fused_kernel_copies_the_shared_part_of_a_latent_attentions_key_to_every_head(tp):
+    """fused_mla_yarn_rope_apply.py, `rotary_fwd_kv_kernel`: of a token k_pe is read once, and written for each of the
+    heads; its backward kernel adds what the heads have."""
+    _, trace = traced("deepseek-tiny", f"tp={tp},microbatch=4")
+    n, heads, turned, layers = 4 * S, 8 // tp, 4, 8
+    assert computed(trace, "attention.heads") == [2 * n * (turned + heads * turned)] * (2 * layers * B // 4)
+
+
 DENSE = ("tp=2,dp=2,pp=2", "tp=2,dp=2,cp=2")
 OF_EXPERTS = ("tp=2,sp,dp=4,ep=2,etp=2,pp=2", "tp=4,sp,dp=2,ep=4,etp=1", "tp=2,sp,dp=4,ep=4")
 

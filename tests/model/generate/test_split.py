@@ -91,3 +91,18 @@ def test_what_a_split_backward_has_kept_for_its_weights_is_freed_as_their_gradie
     assert any(map(layer.given, layer.operators))
     assert 0 < sum(ledger.peak) <= max(made)  # never above what lived before, but for the gradient that is being made
     assert ledger.now.activations == -layer.kept - sum(map(layer.given, layer.operators))
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("name", ["llama-tiny", "gpt-tiny"])
+def test_nothing_of_a_pass_lives_when_both_halves_of_its_backward_are_over(name, recompute):
+    model, plan = find_model(name), parse_plan(f"pp=2,order=zero-bubble,vp=2,recompute={recompute}", global_batch=4, seq=64)
+    layer = Part(model, plan, Stack(), model.kinds[0], None).memory
+    ledger, stage = Ledger(), StageMemory((layer, layer))
+    for place in range(2):
+        assert not list(stage.forward(place, ledger))  # no experts, whose weights would come and go
+    kept = ledger.now.activations
+    stage.backward_input(ledger)
+    assert ledger.now.activations >= kept > 0  # all that the forward kept lives on
+    stage.backward_weight(ledger, first=False)
+    assert ledger.now.activations == 0

@@ -87,6 +87,9 @@ def test_the_page_has_measured_parts_and_collectives(straggling):
     parts, table = section.blocks
     assert [row[0] for row in parts.rows] == ["step", "computation", "world exposed", "idle"]
     assert parts.rows[0][1:] == (pytest.approx(170e-6), answer[0].step_time_s)
+    assert parts.rows[1][1:] == (pytest.approx(75e-6), answer[0].compute_s)
+    for column in (1, 2):
+        assert sum(row[column] for row in parts.rows[1:]) == pytest.approx(parts.rows[0][column])
     assert len(table.rows) == 2
 
 

@@ -1,5 +1,6 @@
 """A recorded step on a fabric: overlap, what served it, and the same figures every time."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -125,6 +126,14 @@ def test_what_served_is_noted_in_the_order_of_the_names_so_that_equal_runs_are_e
     ran = with_choice(replace(trace, events=(words.events(*rows),)), Choice())
     noted = dict(ran.meta)["algorithms"].split()
     assert [word.partition("=")[0] for word in noted] == sorted(names)
+
+
+def test_an_operation_all_of_whose_requests_had_a_choice_of_their_own_has_no_word_for_all(trace: Trace) -> None:
+    events = Words()
+    one = replace(trace, events=(events.events(events.collective(8, "all_reduce")),))
+    noted = dict(with_choice(one, choice_for(one, ("auto",), build_topology(SWITCH), "float32")).meta)
+    assert noted["algorithms"] == ""
+    assert len(json.loads(noted["requests"])) == 1
 
 
 def test_a_trace_remembers_the_grid_that_served_it(trace: Trace) -> None:
