@@ -1,6 +1,5 @@
 """The question of `emu outage`: what is a job's throughput over time while parts of the machine fail and come back?"""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -14,7 +13,7 @@ from emu.study.training.estimate import EstimateRequest
 from emu.topology.fault_injection.fault_script import at_times, faults_of, read_faults
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.units import parse_time, seconds
+from emu.units import is_whole, parse_time, seconds
 from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.result import Result
@@ -166,6 +165,6 @@ def _resend(text: str) -> tuple[float, int]:
     every_s, times = _seconds(given["every"], "--resend every"), given["times"]
     if not every_s:
         raise must_be("outage", "every of --resend", "a time above 0", given["every"], "leave --resend out for no try")
-    if not re.fullmatch(r"[0-9]{1,9}", times) or not int(times):
+    if not is_whole(times) or not int(times):
         raise must_be("outage", "times of --resend", "a whole number of 1 or more", times, "leave --resend out for no try")
     return every_s, int(times)
