@@ -90,7 +90,7 @@ def test_a_malformed_value_is_named_in_one_line(emu, command, option, value, fie
 
 
 def test_a_factor_that_is_no_number_is_refused(emu) -> None:
-    """It would never reach the end of the sizes."""
+    """Sizes would never reach their end, or there would be one."""
     for factor in ("nan", "inf", "1"):
         done = emu("bench", *COMMANDS["bench"], "--begin", "1KiB", "--end", "1MiB", "--factor", factor)
         assert (done.code, done.err.count("\n")) == (2, 1)

@@ -87,7 +87,7 @@ def test_a_job_that_ends_and_is_not_started_again_says_why(emu) -> None:
 
 
 def test_a_job_that_is_started_again_is_no_failure(emu) -> None:
-    """The same job with `--restart` begins again when the link is back."""
+    """With `--restart` a job begins again when the link is back."""
     done = emu(*JOB, *DOWN[:2], "--until", "100s", "--restart", "5s")
     assert (done.code, "stopped" in done.out) == (0, False)
 

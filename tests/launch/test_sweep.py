@@ -68,7 +68,7 @@ def test_a_point_that_fits_nothing_leaves_its_reason(emu):
         ("seq=1..8:9", "the range of seq must be 9 different whole numbers, got '1..8:9'; take a smaller COUNT"),
         ("seq=\u0663", "seq must be whole numbers of 1 or more"),
         ("plan.tp=4,x", "plan: tp must be a whole number, got 'x'"),
-        ("plan.tp=4,0", "plan: tp must be 1 or more, got '0'"),
+        ("plan.tp=4,0", "plan: tp must be 1 or more, got 0"),
         ("stack.sofware=pytorch", "no quantity to sweep is called 'stack.sofware'; did you mean stack.software"),
         ("topology.bandwith=1GB/s", "switch: unknown setting 'bandwith'; did you mean bandwidth?"),
         ("device.gem_share=0.5", "no setting of a device is called 'gem_share'; did you mean gemm_share"),

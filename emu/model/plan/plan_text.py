@@ -58,7 +58,7 @@ def _size(name: str, words: list[str]) -> int:
     if not is_whole(words[0]):
         raise must_be("plan", name, "a whole number", words[0], f"e.g. {name}=4")
     if not int(words[0]) and name not in MAY_BE_ZERO:  # a search has no plan yet that would check it
-        raise must_be("plan", name, "1 or more", words[0])
+        raise must_be("plan", name, "1 or more", 0)
     return int(words[0])
 
 
