@@ -19,7 +19,13 @@ _EXACT = Context(prec=3 * _MOST_DIGITS)
 
 _PREFIX = {"": 0, "K": 1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _TIMES = {"s": 0, "ms": -3, "us": -6, "µs": -6, "μs": -6, "ns": -9, "ps": -12, "fs": -15}
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*$")
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*$", re.ASCII)
+_WHOLE_DIGITS = 18  # every such number fits a column of int64
+
+
+def is_whole(text: str) -> bool:
+    """Return whether a text is a whole number of 0 or more, of the digits 0 to 9 and at most eighteen of them."""
+    return text.isascii() and text.isdecimal() and len(text) <= _WHOLE_DIGITS
 
 
 def _split(text: str, name: str, what: str) -> tuple[Decimal, str]:

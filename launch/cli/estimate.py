@@ -18,20 +18,12 @@ asked = QuestionOptions(estimate)
 
 
 @click.command("estimate")
-@common.model_option
-@asked("plan", help="The plan, in the words of `emu train --plan`.", metavar="tp=8,sp,dp=8")
-@common.topology_option
-@asked("global_batch", "seq")
-@asked("device", help=_DEVICE_HELP)
-@asked("like")
-@common.algorithm_option
-@asked("axes", "scale_dp")
+@common.step_options(asked, asked("like"), device=asked("device", help=_DEVICE_HELP))
 @click.option("--png", type=OutputFile(".png"), help="Draw the parts of the step on each topology to this file.")
 @common.step_trace_option
 @common.sweep_option
 @common.fault_option
 @asked("fabric", "network", "check_fabric")
-@common.stack_option
 @common.worker_options(asked)
 @common.timeline_options
 @common.answer_options

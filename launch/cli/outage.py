@@ -15,21 +15,12 @@ asked = QuestionOptions(outage)
 
 
 @click.command("outage")
-@common.model_option
-@asked("plan", help="The plan, in the words of `emu train --plan`.", metavar="tp=8,sp,dp=8")
-@common.topology_option
-@asked("global_batch", "seq")
-@asked("fault", required=True, multiple=True, metavar=_FAULTS)
-@asked("until", metavar="TIME")
-@asked("detect", metavar="TIME")
-@asked("resend", metavar="every=TIME,times=N")
-@asked("checkpoint", metavar="TIME")
-@asked("checkpoint_every", metavar="TIME")
-@asked("restart", metavar="TIME")
-@common.device_option
-@common.algorithm_option
-@asked("axes", "scale_dp")
-@common.stack_option
+@common.step_options(
+    asked,
+    asked("fault", required=True, multiple=True, metavar=_FAULTS),
+    asked("until", "detect", "checkpoint", "checkpoint_every", "restart", metavar="TIME"),
+    asked("resend", metavar="every=TIME,times=N"),
+)
 @click.option("--png", type=OutputFile(".png"), help="Draw the throughput over time to this file, with a mark at each event.")
 @common.answer_options
 def outage_command(**options: Any) -> int:

@@ -13,7 +13,7 @@ from emu.study.cost import Cost, Price
 from emu.study.cost import cost as network_cost
 from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
 from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
-from emu.units import parse_time, seconds
+from emu.units import is_whole, parse_time, seconds
 from launch.data.presets import GPUS, SOURCE, find_book, production_log
 from launch.front.inputs import Topologies, question, several, topologies_of
 from launch.front.network_costs import npu_price
@@ -185,7 +185,7 @@ def _days(text: str, name: str) -> float:
     Raises:
         InputError: the text is no such span.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdy])", text)
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([hdy])", text)
     if found is None or not float(found[1]):
         raise must_be("faults", name, "hours, days or years above 0, such as 12h, 60d or 3y", text)
     return float(found[1]) * _UNITS[found[2]]
@@ -202,7 +202,7 @@ def _share(given: float | str, name: str) -> float:
         InputError: the text is no such share.
     """
     text = given if isinstance(given, str) else f"{given:f}"
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text)
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(%?)", text)
     share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
     if not 0 <= share < 1:
         raise must_be("faults", name, "a share of 0 or more and below 1, such as 1.17% or 0.0117", text)
@@ -222,7 +222,7 @@ def _domain(text: str, node: int) -> PartLifetimes:
     given = parse_call(f"domain:{text}", "--domain")[2]
     if sorted(given) != ["mtbf", "mttr", "npus"]:
         raise must_be("faults", "--domain", "npus=64,mtbf=1y,mttr=4h, each once", text)
-    if not given["npus"].isdecimal() or not int(given["npus"]) or int(given["npus"]) % node:
+    if not is_whole(given["npus"]) or not int(given["npus"]) or int(given["npus"]) % node:
         raise must_be("--domain", "npus", f"a multiple of {node}, the NPUs of a node", given["npus"])
     return PartLifetimes(
         _days(given["mtbf"], "--domain mtbf"), _days(given["mttr"], "--domain mttr"), int(given["npus"]) // node
@@ -237,7 +237,7 @@ def _groups(given: int | str | Sequence[int]) -> tuple[int, ...]:
     """
     text = given if isinstance(given, str) else ",".join(map(str, several(given)))
     words = text.split(",")
-    if not all(re.fullmatch(r"[1-9]\d{0,8}", word) for word in words):
+    if not all(re.fullmatch(r"[1-9][0-9]{0,8}", word) for word in words):
         raise must_be("faults", "--tp", "whole numbers of 1 or more, such as 32 or 8,16,32", text)
     return tuple(dict.fromkeys(map(int, words)))
 
@@ -250,6 +250,7 @@ def _source(asked: dict[str, Any]) -> Callable[[int], Faults]:
     """
     node, seed = asked["npus_per_node"], asked["seed"]
     mtbf, mttr = (None if asked[name] is None else _days(asked[name], f"--{name}") for name in ("mtbf", "mttr"))
+    span = _days(asked["days"], "--days")
     given = [flag for flag in ("log", "rate", "mtbf", "afr") if asked[flag] is not None]
     if len(given) > 1:
         raise InputError(f"faults: --{' and --'.join(given)} exclude each other; give one of them")
@@ -265,7 +266,6 @@ def _source(asked: dict[str, Any]) -> Callable[[int], Faults]:
     if (mtbf is None) != (mttr is None):
         raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
     if mtbf is not None and mttr is not None:
-        span = _days(asked["days"], "--days")
         return partial(drawn_faults, node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
     log = production_log() if asked["log"] is None else read_log(Path(asked["log"]), asked["servers"] or 0)
     return LoggedFaults(node, seed, log, str(asked["log"] or SOURCE), asked["npus_per_server"], parts).of

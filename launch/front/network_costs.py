@@ -4,6 +4,7 @@ import importlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:  # they take long to load
 
 NPU_EXAMPLE = "dollars=30000,watts=700"
 _RANGES = "low to high: at the lowest and at the highest price of each part, where sources differ"
-_NUMBER = r"\d+(\.\d+)?"
+_NUMBER = r"[0-9]+(\.[0-9]+)?"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -161,7 +162,7 @@ def _amount(given: float | str, name: str) -> float:
     Raises:
         InputError: it is no such number.
     """
-    if (isinstance(given, str) and not re.fullmatch(_NUMBER, given)) or (not isinstance(given, str) and given < 0):
+    if (isinstance(given, str) and not re.fullmatch(_NUMBER, given)) or (not isinstance(given, str) and not 0 <= given < inf):
         raise must_be("cost", name, "a number of 0 or more", given)
     return float(given)
 

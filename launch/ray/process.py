@@ -29,6 +29,7 @@ import ray
 from emu.cluster.child_processes import has_ended
 from emu.errors import InputError, RunError, must_be
 from emu.topology.description.values import check_keys, load_toml, read_word
+from emu.units import is_whole
 from launch.ray.actors import ActorResult
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -230,7 +231,7 @@ class RayProcess:
 def _check_answers(address: str) -> None:
     """Check that something listens at an address; Ray itself would try for many minutes."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not is_whole(port):
         raise must_be("--ray-address", "the address", "HOST:PORT", address, "e.g. 127.0.0.1:6379")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()

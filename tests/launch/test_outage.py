@@ -2,8 +2,12 @@
 
 import csv
 
+import click
 import pytest
 from matplotlib.image import imread
+
+from launch.cli.estimate import estimate_command
+from launch.cli.outage import outage_command
 
 STAR = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 JOB = ("outage", "--model", "llama-tiny", "--plan", "tp=2,dp=2", "--global-batch", "2", "--seq", "32", "--topology", STAR)
@@ -53,6 +57,15 @@ def test_a_csv_has_a_row_for_each_span_on_each_topology(emu, tmp_path) -> None:
         ((*DOWN, "--fault", "link 0-4 at step 2"), "must be 1..1"),
         ((*DOWN[:2], "--resend", "every=17s"), "must be every=17.2s,times=7"),
         ((*DOWN[:2], "--resend", "every=17s,times=often"), "times of --resend must be a whole number"),
+        ((*DOWN[:2], "--resend", "every=17s,times=0"), "times of --resend must be a whole number of 1 or more, got '0'"),
+        ((*DOWN[:2], "--resend", "every=17s,times=\u0663"), "times of --resend must be a whole number"),
+        ((*DOWN[:2], "--resend", "every=0s,times=0"), "every of --resend must be a time above 0, got '0s'"),
+        ((*DOWN[:2], "--resend", "every=17,times=3"), "--resend every must be a time"),
+        ((*DOWN, "--checkpoint", "2s"), "checkpoint must be 0 s without checkpoint_every"),
+        (("--fault", "link 0-4 at 3"), "take `step 3`, or a time such as `3s` where there is a clock"),
+        (("--fault", "link 0-4 flaps 1s every 0s from 10s to 20s"), "must be a time above 0, got '0s'"),
+        (("--fault", "random link=0.1 every=0s"), "every of 'random link=0.1 every=0s' must be a time above 0"),
+        ((*DOWN, "--pace", "1000"), "--pace"),
         ((*DOWN, "--restart", "soon"), "--restart"),
         ((*DOWN, "--detect=-1s"), "--detect"),
     ],
@@ -67,6 +80,24 @@ def test_what_cannot_be_asked_is_refused_in_one_line(emu, given, said) -> None:
 def test_a_job_that_ends_and_is_not_started_again_says_why(emu) -> None:
     """Without `--resend` a job ends when a message finds no way; what it did is lost."""
     done = emu(*JOB, *DOWN[:2], "--until", "100s")
-    assert done.code == 0
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert f"{STAR}: the job stopped at 10 s: NPU 0 is cut off" in done.err
     assert "stopped         at 10 s: NPU 0 is cut off" in done.out
     assert "goodput         0 of 100 s; lost: down 90 %, work done again 10 %" in done.out
+
+
+def test_a_job_that_is_started_again_is_no_failure(emu) -> None:
+    """With `--restart` a job begins again when the link is back."""
+    done = emu(*JOB, *DOWN[:2], "--until", "100s", "--restart", "5s")
+    assert (done.code, "stopped" in done.out) == (0, False)
+
+
+def test_the_job_is_said_in_the_options_of_an_estimate() -> None:
+    """The options that say what a step is are the same objects of help, type and default."""
+
+    def told(command: click.Command) -> dict[str, tuple[object, ...]]:
+        return {each.name: (each.opts, each.help, each.default, each.metavar) for each in command.params if each.name in shared}
+
+    shared = {"model", "plan", "topology", "global_batch", "seq", "algorithm", "axes", "scale_dp", "stack"}
+    assert told(outage_command) == told(estimate_command)
+    assert len(told(outage_command)) == len(shared)

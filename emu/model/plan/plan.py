@@ -33,7 +33,7 @@ CHOICES = {
     "recompute": ("none", "selective", "full", OPS),
     "cp_comm": ("p2p", "all_gather"),
 }
-_MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "imbalance", "clip", "dropout")
+MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "imbalance", "clip", "dropout")
 
 
 def group_rows(axis: str, sizes: Mapping[str, int]) -> I64:
@@ -350,7 +350,7 @@ class Plan:
 
 
 _LEAST = tuple(
-    (f.name, 0 if f.name in _MAY_BE_ZERO else 1) for f in fields(Plan) if f.type in (int, float)
+    (f.name, 0 if f.name in MAY_BE_ZERO else 1) for f in fields(Plan) if f.type in (int, float)
 )  # the least value of each field that is a number
 
 

@@ -5,8 +5,9 @@ from dataclasses import fields
 from itertools import groupby
 
 from emu.errors import InputError, must_be
-from emu.model.plan.plan import CHOICES, Plan
+from emu.model.plan.plan import CHOICES, MAY_BE_ZERO, Plan
 from emu.registry import unknown
+from emu.units import is_whole
 
 _SIZES = ("tp", "cp", "ep", "dp", "pp", "etp", "vp", "shard", "microbatch")
 _NAMES = ("order", "sharding", "recompute", "cp_comm")
@@ -54,8 +55,10 @@ def read_words(text: str) -> dict[str, object]:
 
 
 def _size(name: str, words: list[str]) -> int:
-    if not words[0].isdecimal():
+    if not is_whole(words[0]):
         raise must_be("plan", name, "a whole number", words[0], f"e.g. {name}=4")
+    if not int(words[0]) and name not in MAY_BE_ZERO:  # a search has no plan yet that would check it
+        raise must_be("plan", name, "1 or more", 0)
     return int(words[0])
 
 
@@ -77,7 +80,7 @@ def _layers(name: str, words: list[str]) -> tuple[int, ...]:
     stages: list[int] = []
     for word in words:
         size, times, count = word.strip().partition("x")
-        if not size.isdecimal() or (times and not count.isdecimal()):
+        if not is_whole(size) or (times and not is_whole(count)):
             raise must_be("plan", name, "layers of each stage", word, "e.g. layers=7,8x14,7: 7, fourteen times 8, and 7")
         stages += [int(size)] * (int(count) if times else 1)
     return tuple(stages)

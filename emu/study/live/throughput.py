@@ -2,8 +2,9 @@
 
 A job is in one state at a time. It runs, with the throughput of an estimated step on the machine of that moment. It waits, from
 the moment at which a part fails that its steps need until the system has reacted, or until its software sends the lost messages
-again. It saves a checkpoint. After it has ended it is down, and once the machine has room it starts again from its last
-checkpoint. Work is counted in seconds that it would take without faults, so that goodput is the lasting work over the time.
+again. If its last try is over before that, it ends. It saves a checkpoint. After it has ended it is down, and once the machine
+has room it starts again from its last checkpoint. Work is counted in seconds that it would take without faults, so that goodput
+is the lasting work over the time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ ASSUMED = (
     "a job waits from when a part fails that its steps need: no rank computes ahead, and the work until then is kept",
     "algorithms are chosen anew for the fabric that is left",
 )
+_SPARES = "NPUs have no rank: what a spare costs until it is needed, in time or energy, is not counted (`emu cost` prices all)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class Recourse:
             raise must_be("outage", "checkpoint_every", "a time above 0", f"{self.save_every_s:g} s")
         if (self.resend_s > 0) != (self.resends > 0):
             raise InputError("outage: `every` and `times` of resend must both be above 0, or both 0")
+        if self.save_s > 0 and self.save_every_s == inf:
+            mend = "say how often, or leave it out"
+            raise must_be("outage", "checkpoint", "0 s without checkpoint_every", f"{self.save_s:g} s", mend)
 
     @property
     def patience_s(self) -> float:
@@ -171,6 +176,12 @@ def _check_work(until_s: float, recourse: Recourse, faults: Sequence[Fault], ste
     late = next((fault for fault in faults if fault.timed and seconds(fault.first) >= until_s), None)
     if late is not None:
         raise must_be("outage", "until", f"after {late}", format_time(until_s), "the account would end before this fault")
+
+
+def _spares(topology: Topology, ranks: int) -> tuple[str, ...]:
+    """Return a sentence on the NPUs that have no rank; none: all have one."""
+    idle = topology.n_npus - ranks
+    return (f"{idle} of {topology.n_npus} {_SPARES}",) if idle else ()
 
 
 # The state in which each kind of time is lost.
@@ -304,7 +315,8 @@ class _Course:
             self._end(self.why)
             return
         next_s = self.recourse.next_try_s(self.now_s - self.since_s) if self.no_way else 0.0
-        self.gives_up = next_s > self.recourse.last_try_s or bool(self.why)
+        # Messages under way take new routes at once, but no sender waits for them longer than for its last try.
+        self.gives_up = next_s > self.recourse.last_try_s or (self.recourse.resends > 0 and not self.share)
         if self.gives_up:
             self.wake_s = self.since_s + self.recourse.patience_s
         else:
@@ -316,7 +328,8 @@ class _Course:
             self.state, self.wake_s = SAVES, self.now_s + self.recourse.save_s
         elif self.state == WAITS and self.gives_up:
             tries = f"{self.recourse.resends} tries in {format_time(self.recourse.patience_s)} found no way"
-            self._end(f"{tries}: {self.why}" if self.why else tries)
+            early = "" if self.share else ", as the system had not reacted yet"
+            self._end(f"{tries}: {self.why}" if self.why else tries + early)
         else:
             self._run()
 
@@ -360,5 +373,5 @@ class _Course:
             **{name: self.lost_s[state] for name, state in _LOST.items()},
             again_s=self.again_s,
             stopped=self.stopped,
-            assumptions=(*topology.assumptions, *ASSUMED),
+            assumptions=(*topology.assumptions, *ASSUMED, *_spares(topology, job.ranks)),
         )

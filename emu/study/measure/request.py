@@ -1,6 +1,7 @@
 """The request of a bench, and its case on one topology, which is checked before any schedule is built."""
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -169,7 +170,7 @@ def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:
     """
     if not 0 < begin <= end:
         raise must_be("bench", "--size, or -b and -e,", "above 0, and the end not below the beginning", f"{begin} B to {end} B")
-    if factor <= 1:
+    if not 1 < factor < inf:
         raise must_be("bench", "--factor", "above 1", factor)
     steps = int(np.floor(np.log(end / begin) / np.log(factor) + 1e-9))
     return tuple(int(begin * factor**i) for i in range(steps + 1))

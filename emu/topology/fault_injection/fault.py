@@ -125,7 +125,8 @@ def _when(word: str, text: str) -> tuple[int, bool]:
     """Parse a moment, and return its number and whether it is a time in ticks (true) or a step (false)."""
     if not word.startswith("step"):
         if re.fullmatch(r"[0-9.eE+-]+", word):
-            raise must_be("fault", f"the moment of {text!r}", "a step or a time with its unit", word, f"take `step {word}`")
+            mend = f"take `step {word}`, or a time such as `{word}s` where there is a clock"
+            raise must_be("fault", f"the moment of {text!r}", "a step or a time with its unit", word, mend)
         return parse_time(word, f"fault: the moment of {text!r}"), True
     number = word.removeprefix("step").strip()
     if not re.fullmatch(r"[0-9]{1,9}", number) or not int(number):

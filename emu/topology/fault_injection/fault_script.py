@@ -30,6 +30,7 @@ _FLAPS = re.compile(
 )
 _MOST_FLAPS = 10_000  # of one text; each is a change of the machine and its return
 _STEPS = 20  # number of steps of a job whose faults are random
+_MOST_STEPS = 100_000  # of random faults; each draws for every part of the machine
 _SHARES = (0.25, 0.5, 0.75)  # shares of speed that a slow part may have left
 
 
@@ -99,13 +100,20 @@ def _named_faults(text: str) -> tuple[Fault, ...]:
     flaps = _FLAPS.fullmatch(text.strip())
     if flaps is None:
         return (parse_fault(text),)
-    down_fs, every_fs = (parse_time(flaps[name], f"fault: {name} of {text!r}") for name in ("down", "every"))
+    if flaps["first"].startswith("step"):
+        raise InputError(
+            f"fault: {text!r} must be from a time to a time such as 10s, as `flaps` is of a clock and not of steps"
+        )
+    moments = {"down": "flaps", "every": "every", "first": "from", "last": "to"}
+    down_fs, every_fs, *_ = (parse_time(flaps[name], f"fault: {word} of {text!r}") for name, word in moments.items())
+    if not every_fs:
+        raise must_be("fault", f"every of {text!r}", "a time above 0", flaps["every"], "such as 2s")
     if not 0 < down_fs < every_fs:
         what = f"a time above 0 and below the {flaps['every']} from one time to the next"
         raise must_be("fault", f"how long {text!r} is down", what, flaps["down"])
     whole = parse_fault(f"{flaps['part']} from {flaps['first']} to {flaps['last']}")
-    if not whole.timed or whole.last is None or whole.part == "rank":
-        raise InputError(f"fault: {text!r} must be of a link, an NPU, a NIC or a switch, from a time to a time such as 10s")
+    if whole.last is None or whole.part == "rank":
+        raise InputError(f"fault: {text!r} must be of a link, an NPU, a NIC or a switch: a process comes back by a restart")
     begins = range(whole.first, whole.last, every_fs)
     if len(begins) > _MOST_FLAPS:
         raise must_be("fault", f"the flaps of {text!r}", f"at most {_MOST_FLAPS}", len(begins), "take a longer `every`")
@@ -157,10 +165,15 @@ def _rates(text: str) -> dict[str, float]:
 def _number(name: str, value: str, text: str) -> float:
     """Return the value of one word of random faults: ticks for `every`, a whole number, or a share of 0 to 1."""
     if name == "every":
-        return float(parse_time(value, f"fault: every of {text!r}"))
+        every_fs = parse_time(value, f"fault: every of {text!r}")
+        if not every_fs:
+            raise must_be("fault", f"every of {text!r}", "a time above 0", value, "such as 10ms")
+        return float(every_fs)
     whole = name in ("repair", "steps", "seed")
     if whole and not re.fullmatch(r"[0-9]{1,18}", value):
         raise must_be("fault", f"{name} of {text!r}", "a whole number of 0 or more", value)
+    if name == "steps" and not 1 <= int(value) <= _MOST_STEPS:
+        raise must_be("fault", f"steps of {text!r}", f"a whole number of 1 to {_MOST_STEPS}", value)
     try:
         number = float(value)
     except ValueError:

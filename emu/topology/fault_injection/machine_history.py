@@ -14,15 +14,16 @@ from emu.topology.fault_injection.machine_state import (
     LostRank,
     MachineState,
     events_of,
+    failed_parts,
     lost_ranks,
     machine_state,
-    repair_action,
+    reaction,
     shares,
     speeds,
     states_of,
     total_faults,
 )
-from emu.topology.topology import Topology
+from emu.topology.topology import FailedParts, Topology
 from emu.units import MAX_TICKS
 
 
@@ -59,10 +60,11 @@ class MachineHistory:
         self._turns = sorted(at) if self._timed else []  # ticks at which parts change
         self._step = 0
         self._now: tuple[Fault, ...] = ()
-        self._found = machine_state(topology, (), ranks)
+        # A part that flaps brings the same failed parts again and again: a machine is built once.
+        self._known: dict[tuple[FailedParts, FailedParts], MachineState] = {}
+        self._found = machine_state(topology, (), ranks)  # the last to which a reaction has ended
         self._out: tuple[int, ...] = ()  # nodes that no longer serve
-        self._could: tuple[Fault, ...] = ()  # the last faults that the system could react to
-        self._reacted: tuple[Fault, ...] = ()  # the last faults to which its reaction has ended
+        self._could = self._found  # the last that the system could react to
         self._stops = ""  # why it cannot react to the present ones
         self._mended: tuple[int, int, str] | None = None  # the reaction under way: its end, its ticks, what it does
         self.whole = self._moment(0, (), (0, ""))  # before anything has happened
@@ -89,8 +91,7 @@ class MachineHistory:
             self._mend(time_fs, before)
         hit = lost_ranks(before, self._now, self._found.npus, self._out)
         if self._mended is not None and self._mended[0] == time_fs:
-            took, self._mended, self._reacted = self._mended[1:], None, self._could
-            self._found = machine_state(self._topology, total_faults(self._now), self._ranks)
+            took, self._mended, self._found = self._mended[1:], None, self._could
         return self._moment(time_fs, events_of(before, self._now), took, hit)
 
     def _moment(
@@ -112,16 +113,28 @@ class MachineHistory:
         if total_faults(before) == total_faults(self._now):
             return
         try:
-            took_fs, told = repair_action(self._topology, self._could, self._now, self._ranks)
-            self._out = machine_state(self._topology, total_faults(self._now), self._ranks).broken.nodes
+            found = self._after_reaction()
         except InputError as error:
             if self._mended is not None:  # the reaction under way is broken off, and begins again when the stop ends
-                self._could = self._reacted
+                self._could = self._found
             self._stops, self._mended = str(error), None
             return
+        took_fs, told = reaction(self._could.broken, found)
         noticed_fs = time_fs + (self._detect_fs if told else 0)
         ready_fs = max(noticed_fs + took_fs, self._mended[0] if self._mended else 0)
-        self._could, self._stops, self._mended = self._now, "", (ready_fs, took_fs, told)
+        self._out, self._could, self._stops, self._mended = found.broken.nodes, found, "", (ready_fs, took_fs, told)
+
+    def _after_reaction(self) -> MachineState:
+        """Return the machine after its system's reaction to the failed parts of the present.
+
+        Raises:
+            InputError: See `machine_state`.
+        """
+        faults, was = total_faults(self._now), self._could.broken
+        key = failed_parts(self._topology, faults), was
+        if key not in self._known:
+            self._known[key] = machine_state(self._topology, faults, self._ranks, was)
+        return self._known[key]
 
     def _holding(self, moment: int) -> tuple[Fault, ...]:
         """Return the faults that are present at a step or at a time."""

@@ -230,7 +230,16 @@ def repair_action(topology: Topology, before: Sequence[Fault], now: Sequence[Fau
     if total_faults(before) == total_faults(now):
         return 0, ""
     was = machine_state(topology, before, ranks).broken
-    found = machine_state(topology, now, ranks, was)
+    return reaction(was, machine_state(topology, now, ranks, was))
+
+
+def reaction(was: FailedParts, found: MachineState) -> tuple[int, str]:
+    """Return the ticks and the words of a system's reaction that has led to a machine; (0, ""): the same parts have failed.
+
+    Args:
+        was: The parts that had failed before, to which the system had reacted.
+        found: The machine after its reaction to what changed since then.
+    """
     if found.broken == was:
         return 0, ""
     return found.took_fs, found.told if found.broken.beyond(was) != WHOLE else f"back: {found.told}"

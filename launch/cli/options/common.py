@@ -186,6 +186,7 @@ patience_option = click.option(
     metavar="SECONDS",
     help="End the run if a rank waits so long for something else than communication (a lock, a store) while all others wait.",
 )
+_PLAN_HELP = "The plan, in the words of `emu train --plan`."
 timeline_options = options(
     click.option(
         "--timeline",
@@ -198,6 +199,18 @@ row_options = options(_html_option, json_option, _out_option)  # of a command wh
 answer_options = options(import_option, row_options)
 timing_options = options(topology_option, device_option, dtype_option, algorithm_option, calls_option)  # of a trace
 replay_options = options(topology_option, _replay_device_option, dtype_option, algorithm_option, calls_option)
+
+
+def step_options(asked: QuestionOptions, *own: Callable[[F], F], device: Callable[[F], F] = device_option) -> Callable[[F], F]:
+    """Return a decorator that adds the options of an estimated step.
+
+    Args:
+        asked: The options of the question.
+        own: Further options of the command, which come after those that say what the job is.
+        device: The option of the device.
+    """
+    job = (model_option, asked("plan", help=_PLAN_HELP, metavar="tp=8,sp,dp=8"), topology_option, asked("global_batch", "seq"))
+    return options(*job, *own, device, algorithm_option, asked("axes", "scale_dp"), stack_option)
 
 
 def worker_options(asked: QuestionOptions) -> Callable[[F], F]:

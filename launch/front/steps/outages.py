@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from emu.errors import InputError, must_be
+from emu.errors import must_be
 from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
 from emu.study.live.faulty_job import times_of_estimate
@@ -13,7 +13,7 @@ from emu.study.training.estimate import EstimateRequest
 from emu.topology.fault_injection.fault_script import at_times, faults_of, read_faults
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.units import parse_time, seconds
+from emu.units import is_whole, parse_time, seconds
 from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.result import Result
@@ -28,6 +28,11 @@ class JobOutages(Result[JobThroughput], drawn_by="chart.outage_chart:outage_figu
 
     The picture has a line for each topology, with a mark at each event.
     """
+
+    @property
+    def failure(self) -> str | None:
+        """The job that ended and did not start again; None: none did."""
+        return next((f"{job.topology}: the job stopped {job.stopped}" for job in self.rows if job.stopped is not None), None)
 
     def text(self) -> str:
         """Return the report of each job."""
@@ -78,9 +83,9 @@ def outage(
             or files of such texts; or several.
         until: The time at which the account ends, in seconds or such as `120s`.
         detect: The time from a change of the machine until the system begins to react, besides the system's own time.
-        resend: How often a message that finds no way is sent again before the job ends, such as `every=17.2s,times=7`;
-            empty: the job ends when a message finds no way.
-        checkpoint: The time of a checkpoint, in which the job stands still.
+        resend: How often a message that finds no way is sent again before the job ends, also if the system would react later,
+            such as `every=17.2s,times=7`; empty: the job ends when a message finds no way.
+        checkpoint: The time of a checkpoint, in which the job stands still; more than 0 only with `checkpoint_every`.
         checkpoint_every: The time from a checkpoint to the next, in seconds or such as `1800s`; None: there is none.
         restart: The time until a job that has ended runs again from its last checkpoint; None: it does not.
         device: The device: a name, a .toml file, or a `Device`.
@@ -157,6 +162,9 @@ def _resend(text: str) -> tuple[float, int]:
     given = parse_call(f"resend:{text}", "--resend")[2]
     if sorted(given) != ["every", "times"]:
         raise must_be("outage", "--resend", "every=17.2s,times=7, each once", text)
-    if not given["times"].isdecimal() or len(given["times"]) > 9:
-        raise InputError(f"outage: times of --resend must be a whole number of 1 or more, got {given['times']}")
-    return _seconds(given["every"], "--resend every"), int(given["times"])
+    every_s, times = _seconds(given["every"], "--resend every"), given["times"]
+    if not every_s:
+        raise must_be("outage", "every of --resend", "a time above 0", given["every"], "leave --resend out for no try")
+    if not is_whole(times) or not int(times):
+        raise must_be("outage", "times of --resend", "a whole number of 1 or more", times, "leave --resend out for no try")
+    return every_s, int(times)

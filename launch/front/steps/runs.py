@@ -22,6 +22,7 @@ from emu.topology.placement import place
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps, has_steps, with_steps
 from emu.trace.timed_dtype import AS_RAN
+from emu.units import is_whole
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
 from launch.front.inputs import DeviceLike, Topologies, Words, check_float32, question
 from launch.front.steps import timed_steps
@@ -198,7 +199,7 @@ def _ranks(flag: str, given: str | Sequence[int], ranks: int) -> list[int]:
         InputError: a rank does not exist.
     """
     words = given.split(",") if isinstance(given, str) else [str(rank) for rank in given]
-    found = [int(word) if word.isdecimal() else -1 for word in words]
+    found = [int(word) if is_whole(word) else -1 for word in words]
     if not all(0 <= rank < ranks for rank in found):
         raise must_be("run", flag, f"ranks of 0..{ranks - 1} with commas between them", ",".join(words), "such as 0,3")
     return found

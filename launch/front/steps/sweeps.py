@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.model import Model, find_model
-from emu.model.plan.plan_text import WORDS
+from emu.model.plan.plan_text import WORDS, read_words
 from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
 from emu.store import ValueTable
@@ -22,6 +22,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.units import is_whole
 from launch.data.devices import find_device
 from launch.data.presets import STACKS
 from launch.front.inputs import PLAIN_SWEPT, stack_of
@@ -32,7 +33,10 @@ from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, s
 
 _WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 _PARTS = (*(f"plan.{w}" for w in WORDS), *(f"stack.{w}" for w in STACK_WORDS), "topology.SETTING", "device.SETTING")
-_RANGE = re.compile(r"(?P<low>[\d.]+)(?P<unit>[^\d.][^.]*)?\.\.(?P<high>[\d.]+)(?P<end>[^\d.:][^.:]*)?:(?P<count>\d+)")
+_RANGE = re.compile(
+    r"(?P<low>[\d.]+)(?P<unit>[^\d.][^.]*)?\.\.(?P<high>[\d.]+)(?P<end>[^\d.:][^.:]*)?:(?P<count>\d+)", re.ASCII
+)
+_MOST_VALUES = 10_000  # of a range
 Words = Mapping[str, str]  # the value of each option, as text
 Sweeps = Mapping[str, tuple[str, ...]]  # the text of each value of each quantity that is swept
 
@@ -93,19 +97,24 @@ def _range(name: str, said: str) -> list[str]:
     found = _RANGE.fullmatch(said.strip())
     unit = found and (found["unit"] or "")
     if found is None or unit != (found["end"] or "") or not _is_range(found):
-        what = "LOW..HIGH:COUNT of one unit, LOW above 0 and below HIGH, COUNT 2 or more"
+        what = f"LOW..HIGH:COUNT of one unit, LOW above 0 and below HIGH, COUNT 2 to {_MOST_VALUES}"
         like = "25GB/s..400GB/s:5" if "." in name else f"{name}=1024..65536:7"
         raise must_be("--sweep", f"the range of {name}", what, said, f"e.g. {like}")
     low, high, count = float(found["low"]), float(found["high"]), int(found["count"])
     between = [low * (high / low) ** (i / (count - 1)) for i in range(count)]
     whole = not unit and low.is_integer() and high.is_integer()
-    return [str(round(value)) if whole else f"{value:.6g}{unit}" for value in between]
+    values = [str(round(value)) if whole else f"{value:.6g}{unit}" for value in between]
+    if len(set(values)) < count:
+        what = f"{count} different {'whole numbers' if whole else 'values'}"
+        raise must_be("--sweep", f"the range of {name}", what, said, "take a smaller COUNT or a wider range")
+    return values
 
 
 def _is_range(found: re.Match[str]) -> bool:
     """Return whether the ends and the count of a range are valid."""
-    numbers = [re.fullmatch(r"\d+(\.\d+)?", found[end]) for end in ("low", "high")]
-    return all(numbers) and 0 < float(found["low"]) < float(found["high"]) and int(found["count"]) > 1
+    numbers = [re.fullmatch(r"[0-9]{1,300}(\.[0-9]+)?", found[end]) for end in ("low", "high")]
+    counted = is_whole(found["count"]) and 1 < int(found["count"]) <= _MOST_VALUES
+    return counted and all(numbers) and 0 < float(found["low"]) < float(found["high"])
 
 
 def _in_words(words: str, key: str, value: str) -> str:
@@ -269,11 +278,13 @@ def _resolved(said: Words, built: Mapping[str, Topology]) -> SweepPoint:
         built: The topologies by the words that give them.
 
     Raises:
-        InputError: the model or the device is unknown, or a number is not whole.
+        InputError: the model or the device is unknown, a word of the plan is invalid, or a number is not whole.
     """
     stack = stack_of(said["stack"])
     model, device = find_model(said["model"]), find_device(said["device"], stack.precision.activation)
+    if said["plan"]:  # a word that is none is refused before any point is timed; a plan that fits nothing is a row
+        read_words(said["plan"])
     for name in said.keys() & set(_WHOLE):
-        if not said[name].isdecimal() or not int(said[name]):
+        if not is_whole(said[name]) or not int(said[name]):
             raise must_be("--sweep", name, "whole numbers of 1 or more", said[name])
     return SweepPoint(said, model, built[said["topology"]], device, stack)

@@ -152,6 +152,11 @@ RECORDED = "recorded"  # in place of an algorithm: those of the recorded run
 _SWITCH = {"on": True, "off": False}
 
 
+def usual_device(device: DeviceLike | None) -> DeviceLike:
+    """Return the device that an argument gives, or the usual one."""
+    return USUAL_DEVICE if device is None else device
+
+
 # A file, or a function that takes the trace as soon as it is recorded.
 KeepTrace = str | Path | TraceOutput | Callable[[Trace], object]
 
@@ -194,7 +199,7 @@ class TraceTiming:
             InputError: the device or the dtype is unknown.
         """
         built = [topology_under(self.calls, each) for each in self.machines]
-        return built, device_under(self.calls, device_of(self.device or USUAL_DEVICE, dtype))
+        return built, device_under(self.calls, device_of(usual_device(self.device), dtype))
 
     def for_trace(self, recorded: Trace) -> "TraceTiming":
         """Return the timing of a trace; the computations of a profile keep their measured times unless a device is given.

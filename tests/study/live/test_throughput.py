@@ -15,9 +15,10 @@ from emu.study.live.timed_faults import run_through_timed_faults
 from emu.study.training.estimate import EstimateRequest
 from emu.study.training.step.choices import choice_for
 from emu.topology.catalogue import build_topology
+from emu.topology.fault_injection import machine_history
 from emu.topology.fault_injection.fault import nic_of
 from emu.topology.fault_injection.fault_script import faults_of
-from emu.topology.fault_injection.machine_state import MachineState
+from emu.topology.fault_injection.machine_state import MachineState, machine_state
 from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
 
@@ -97,6 +98,45 @@ def test_a_system_with_another_way_halts_until_it_has_reacted_and_is_then_slower
     assert (flap.waiting_s, flap.slower_s) == (pytest.approx(0.25), 0)
 
 
+def test_a_job_ends_if_its_last_try_is_over_before_the_system_has_reacted() -> None:
+    """HPN needs 6 s with the detection: tries every second, twice, end after 3 s; five are enough, and go on after 6 s."""
+    link = f"link 0-{nic_of(SEGMENT, 0)[0][1]} from 10s to 70s"
+    early = course(SEGMENT, link, until_s=100, detect_s=5, resend_s=1, resends=2)
+    assert told(early)[:2] == [(10, RUNS, 1), (13, WAITS, 0)]
+    assert early.stopped == "at 13 s: 2 tries in 3 s found no way, as the system had not reacted yet"
+    assert told(course(SEGMENT, link, until_s=100, detect_s=5, resend_s=1, resends=5))[:3] == [
+        (10, RUNS, 1),
+        (16, WAITS, 0),
+        (70, RUNS, 0.8),
+    ]
+    again = course(SEGMENT, link, until_s=100, detect_s=5, resend_s=1, resends=2, restart_s=4)
+    assert told(again)[:4] == [(10, RUNS, 1), (13, WAITS, 0), (16, DOWN, 0), (20, STARTS, 0)]
+    assert told(course(SEGMENT, link, until_s=100, detect_s=5))[1] == (16, WAITS, 0)  # without tries nobody gives up
+
+
+def test_spares_are_said_not_to_be_counted() -> None:
+    """The segment has 10 NPUs for 8 ranks; the star has none to spare."""
+    link = f"link 0-{nic_of(SEGMENT, 0)[0][1]} slow 0.5 at 10s"
+    idle = f"{SEGMENT.n_npus - 8} of {SEGMENT.n_npus} NPUs have no rank"
+    assert any(line.startswith(idle) for line in course(SEGMENT, link, until_s=20).assumptions)
+    assert not any("have no rank" in line for line in course(STAR, "link 0-8 slow 0.5 at 10s", until_s=20).assumptions)
+
+
+def test_a_machine_that_comes_again_is_built_once(monkeypatch) -> None:
+    """A link that flaps twenty times: the whole machine, that without it, and the whole one after its return."""
+    built = list[int]()
+
+    def count(topology, faults, ranks, was=None) -> MachineState:
+        built.append(len(faults))
+        return machine_state(topology, faults, ranks, was)
+
+    monkeypatch.setattr(machine_history, "machine_state", count)
+    link = f"link 0-{nic_of(SEGMENT, 0)[0][1]} flaps 2s every 4s from 10s to 90s"
+    found = course(SEGMENT, link, until_s=100)
+    assert len(found.faults) == 20
+    assert sorted(built) == [0, 0, 1]
+
+
 def test_a_part_that_no_step_needs_halts_nothing() -> None:
     """Where a step takes as long over a failed link that is as good as none, the job goes on."""
     tor = nic_of(SEGMENT, 0)[0][1]
@@ -166,6 +206,7 @@ def test_a_halt_is_that_of_a_step_that_is_played_by_the_clock() -> None:
         ({"detect_s": -1.0}, 10, "detect must be a time of 0 or more"),
         ({"restart_s": inf}, 10, "restart must be a time of 0 or more"),
         ({"resend_s": 1.0}, 10, "must both be above 0"),
+        ({"save_s": 2.0}, 10, "checkpoint must be 0 s without checkpoint_every, got '2 s'"),
         ({"save_every_s": 0.0}, 10, "checkpoint_every must be a time above 0"),
         ({"save_every_s": 1e-3}, 9000, "checkpoint_every must be 0.9 s or more"),
         ({}, 0, "until must be above 0"),

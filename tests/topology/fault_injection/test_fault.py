@@ -132,6 +132,9 @@ def test_random_faults_are_drawn_by_their_rates_and_their_seed():
         ("random links=0.1", "did you mean link"),
         ("random link=0.1 link=0.2", "given twice"),
         ("random link=0.1 seed=x", "a whole number of 0 or more"),
+        ("random link=0.1 every=0s", "every of .* must be a time above 0, got '0s'; such as 10ms"),
+        ("random link=0.1 every=5s steps=0", "a whole number of 1 to 100000, got '0'"),
+        ("random link=0.1 steps=999999999", "a whole number of 1 to 100000, got '999999999'"),
     ],
 )
 def test_random_faults_that_cannot_be_are_one_line(text, said):
@@ -151,6 +154,9 @@ def test_a_part_that_flaps_has_a_fault_for_each_time_that_it_is_down():
     ("text", "said"),
     [
         ("link 3-7 flaps 2s every 2s from 10s to 15s", "below the 2s"),
+        ("link 3-7 flaps 2s every 0s from 10s to 15s", "every of .* must be a time above 0, got '0s'"),
+        ("link 3-7 flaps 1s every 2s from 10 to 15s", "from of 'link 3-7 flaps 1s every 2s from 10 to 15s' must be a time"),
+        ("link 3-7 flaps 1s every 2s from 10s to 15", "to of .* must be a time"),
         ("link 3-7 flaps 1s every 2s from step 1 to 15", "from a time to a time"),
         ("rank 3 kill flaps 1s every 2s from 1s to 2s", "must be of a link"),
         ("link 3-7 flaps 1us every 2us from 0s to 1000s", "at most 10000"),
