@@ -1,5 +1,6 @@
 """A script on two processes of gloo, profiled by torch.profiler, asks for what Emu records of the same script."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +126,20 @@ def test_operators_last_as_measured_and_gloo_is_kept_apart(both):
         assert (events.lasts_s[asks] > 0).all()
     assert reading.collective_s == pytest.approx(sum(e.lasts_s[e.kind != Kind.COMPUTE].sum() for e in imported.events))
     assert len(reading.step_times_s) == 2
+
+
+def test_work_of_no_step_is_left_out_and_what_follows_it_counts(both, tmp_path):
+    for file in sorted(both[0].iterdir()):
+        profile = json.loads(file.read_text())
+        works = [each for each in profile["traceEvents"] if each.get("cat") == "cpu_op"]
+        first, end = min(works, key=lambda each: each["ts"]), max(each["ts"] + each["dur"] for each in works)
+        early = {**first, "name": "aten::early", "ts": first["ts"] - 1000, "dur": 10}
+        begun = first["ts"] - 1
+        step = {**first, "cat": "user_annotation", "name": "ProfilerStep#1", "ts": begun, "dur": end + 1 - begun}
+        (tmp_path / file.name).write_text(json.dumps({**profile, "traceEvents": [early, *profile["traceEvents"], step]}))
+    imported, whole = emu.load_trace(tmp_path), emu.load_trace(both[0])
+    assert [requests_of(imported, rank) for rank in range(2)] == [requests_of(whole, rank) for rank in range(2)]
+    assert all("aten::early" not in events.name for events in imported.events)
 
 
 def test_the_profile_is_replayed(both):

@@ -66,6 +66,14 @@ def test_the_costliest_requests_are_told_by_line_with_what_another_algorithm_tak
     assert reduced.time_s + gathered.time_s == pytest.approx(step.exposed_comm_s)
 
 
+def test_an_algorithm_that_was_not_timed_is_not_the_next_best(script, monkeypatch):
+    trace = run_script(script, (), 4)[0]
+    every = found(trace).costliest
+    monkeypatch.setattr("emu.study.measure.bench.LIGHT", 0)
+    assert [each.next_s for each in found(trace).costliest] == [each.next_s for each in every]
+    assert None not in {each.next_s for each in every}
+
+
 def test_small_requests_in_a_loop_and_communication_that_nothing_hides_are_hinted_at(script):
     loop, exposed = found(run_script(script, (), 4)[0]).hints
     assert loop.startswith(f"{script}:10: 8 all_gather of 512 B each in a step")
