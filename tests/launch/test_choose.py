@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from math import lcm
 from pathlib import Path
 
@@ -104,6 +105,8 @@ def test_no_all_reduce_on_one_switch_beats_the_port_bound_but_the_switch_that_ad
 def test_what_takes_long_to_time_and_has_a_bound_beyond_the_best_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = place_bench(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024, 2**20)))
     timed = {(row.algorithm, row.size_bytes): row.time_s for row in compare(asked) if isinstance(row, BenchRow)}
+    named = {name.partition(" ")[0] for name in algorithm_names(asked)}  # without the grid
+    assert timed.keys() == set(product(named, asked.request.sizes))
     monkeypatch.setattr("emu.study.measure.bench.LIGHT", 0)
     rows = list(compare(asked))
     passed = [row for row in rows if isinstance(row, UntimedRow)]

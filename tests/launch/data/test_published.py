@@ -32,6 +32,13 @@ def row_of(**more):
     return row._replace(**more)
 
 
+@pytest.mark.parametrize("published", [published_attention, published_products, published_moves, published_sums])
+def test_every_field_of_a_published_row_has_the_type_of_its_class(published):
+    for row in published():
+        for name, field in type(row).__annotations__.items():
+            assert type(getattr(row, name)) is field, name
+
+
 def test_a_rate_of_both_passes_is_one_of_each_and_every_other_of_its_own():
     own = AttentionRate("fa9", 2, 96, causal=True, backward=False, length=3000, share=0.25)
     assert list(rates_of(row_of(), 1000e12)) == [own]

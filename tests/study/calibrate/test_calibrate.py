@@ -106,6 +106,7 @@ def test_kernels_that_run_are_told_as_the_counting_mode_sees_them(monkeypatch):
     assert by["copy"].events.bytes.tolist() == [2 * 4 * 2**10]
     added = by["scatter-add"].events
     assert (added.kernel.tolist(), added.m.tolist(), added.n.tolist()) == ([Kernel.SCATTER_ADD], [16], [8])
+    assert added.bytes.tolist() == [16 * 8 * 4 + 16 * 8 + 2 * 8 * 8 * 4]  # rows and their places; half as many sums, in and out
     told = calibrate("cpu", found)
     assert [k.measured_s for k in told.kernels] == [p.time_s for p in found]
     assert [k.predicted_s for k in told.kernels] == pytest.approx([seconds_of(told.device, p) for p in found])

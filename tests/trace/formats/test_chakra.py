@@ -202,6 +202,16 @@ def test_ranks_without_a_file_do_what_equal_ranks_do(tmp_path):
     assert reading_of(trace).filled_ranks == (1, 2, 3)
 
 
+def test_a_rank_without_a_file_does_what_a_member_of_its_collectives_does(tmp_path):
+    """Ranks 0 and 2 add up, and so do ranks 1 and 3, which compute something else."""
+    (tmp_path / "run.groups.json").write_text(json.dumps({"1": [0, 2], "2": [1, 3]}))
+    for rank in range(2):
+        works = node(0, f"work of {rank}", COMP, us=10 + rank)
+        write(tmp_path, f"run.{rank}.et", works, node(1, "sum", COLL, (0,), comm_type=0, comm_size=8, pg_name=f"{rank + 1}"))
+    trace = read_foreign(tmp_path, fill_ranks=True)
+    assert trace.role_of_rank.tolist() == [0, 1, 0, 1]
+
+
 def test_the_measured_step_is_told_where_nodes_have_starts(tmp_path):
     nodes = [node(0, "mm", COMP, us=40, start=1000), node(1, "sum", COLL, (0,), us=60, start=1040, comm_type=0, comm_size=8)]
     trace = read_foreign(two_ranks(tmp_path, *nodes))

@@ -110,6 +110,34 @@ def test_events_of_cuda_order_streams_where_the_profile_has_them(tmp_path):
     assert rows_of(read_foreign(tmp_path).events[0])["side"] == {"first"}
 
 
+def test_without_events_a_kernel_waits_for_the_last_one_that_had_ended_when_it_began(tmp_path):
+    """Of another stream's three kernels, launched before it, the third begins later."""
+    side = [
+        step(1, 0, 900),
+        *kernel("first", 1, 10, 5, 1),
+        *kernel("second", 3, 20, 5, 2),
+        *kernel("third", 5, 300, 5, 3),
+        call("cudaStreamWaitEvent", 6, 51),
+        *kernel("side", 8, 100, 5, 4, stream=9),
+        *collective("allreduce", 14, 200, 10, 5, 10, 10, [0, 1]),
+    ]
+    for rank in range(2):
+        write(tmp_path, f"rank{rank}.json", profile_of(rank, side))
+    assert rows_of(read_foreign(tmp_path).events[0])["side"] == {"second"}
+
+
+def test_a_collective_waits_for_the_one_before_it_on_its_stream(tmp_path):
+    two = [
+        step(1, 0, 900),
+        *kernel("work", 1, 10, 5, 1),
+        *collective("allreduce", 14, 100, 10, 2, 10, 10, [0, 1]),
+        *collective("broadcast", 16, 120, 10, 3, 10, 10, [0, 1]),
+    ]
+    for rank in range(2):
+        write(tmp_path, f"rank{rank}.json", profile_of(rank, two))
+    assert "all_reduce" in rows_of(read_foreign(tmp_path).events[0])["broadcast"]
+
+
 def test_kernels_of_a_graph_wait_for_those_that_ended_while_their_stream_stood_still(tmp_path):
     """One call launches four kernels on two streams; the last one waits for the side stream."""
     parts = [("first", 10, 5, COMPUTE), ("side", 15, 30, 9), ("beside", 16, 10, COMPUTE), ("last", 46, 5, COMPUTE)]

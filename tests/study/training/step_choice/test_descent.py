@@ -31,6 +31,20 @@ def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100
     return {c: option.name for c, option in served.items()}, found_s, judged
 
 
+def test_the_first_move_is_from_the_fastest_of_several_starts():
+    every = {A: options("ring", "tree"), B: options("ring", "tree")}
+    judged = []
+
+    def judge(served):
+        judged.append({c: option.name for c, option in served.items()})
+        return StepTime(2.0 - sum(option.name == "tree" for option in served.values()) / 2, {})
+
+    starts = [dict.fromkeys(every, every[A][i]) for i in (0, 1, 2)]
+    Descent(every, dict.fromkeys(every, 1.0), judge, 100, 0.0).best(starts)
+    assert judged[:3] == [dict.fromkeys(every, name) for name in ("each alone", "ring", "tree")]
+    assert judged[3] == {A: "each alone", B: "tree"}
+
+
 def test_each_coordinate_moves_to_what_makes_the_step_the_shortest():
     cost = {"each alone": 3.0, "ring": 2.0, "tree": 1.0}
     names, time_s, _ = descent(lambda names: sum(cost[names[c]] for c in names))
