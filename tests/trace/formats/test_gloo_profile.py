@@ -81,6 +81,7 @@ def requests_of(trace, rank):
         if events.kind[row] in (Kind.COLLECTIVE, Kind.SEND, Kind.RECV):
             group = trace.groups[trace.group_of[rank][events.group[row]]]
             amounts = int(events.bytes[row]), int(events.count[row]), int(events.root[row]), int(events.tag[row])
+            amounts = *amounts, tuple(events.split[events.split_start[row] : events.split_start[row + 1]].tolist())
             found.append((events.name[row], events.dtype[row], *amounts, group.axis, group.ranks))
     return found
 

@@ -5,6 +5,7 @@ import pytest
 import emu
 from emu.errors import InputError
 from emu.trace.formats.kineto.operator_work import work_of_kernel, work_of_launched, work_of_operator
+from emu.trace.formats.kineto.profiled_kernels import seen_kernels
 from emu.trace.formats.profiled_device import device_like
 from emu.trace.kernel_shape import Kernel, Shape
 from launch.data.devices import DEVICES
@@ -89,6 +90,13 @@ def test_a_product_of_whole_numbers_has_no_work(tmp_path):
     write(tmp_path, "rank0.json", profile_of(0, events, world=1))
     found = emu.calibrate(profile=tmp_path)
     assert (len(found), found.unknown) == (1, 1)
+
+
+def test_devices_of_a_profile_are_told_in_the_order_of_their_names(tmp_path):
+    for rank, name in enumerate(("NVIDIA L40", "NVIDIA H100", "NVIDIA B200", "NVIDIA A100", "NVIDIA V100", "NVIDIA T4")):
+        told = profile_of(rank, shaped_step(), world=6) | {"deviceProperties": [{"id": 0, "name": name}]}
+        write(tmp_path, f"rank{rank}.json", told)
+    assert seen_kernels(tmp_path).devices == tuple(f"NVIDIA {name}" for name in ("A100", "B200", "H100", "L40", "T4", "V100"))
 
 
 def test_a_table_of_kernels_comes_from_the_profile(shaped):

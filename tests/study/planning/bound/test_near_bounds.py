@@ -68,6 +68,14 @@ def test_on_a_network_that_takes_nearly_all_of_a_step_a_bound_has_its_messages(
     assert near(model, stack, batch, words, "50MB/s") >= (quick, anywhere, there)
 
 
+@pytest.mark.parametrize("stack", [OWN, ZERO], ids=["megatron", "pytorch"])
+def test_the_quickest_bound_of_a_large_model_is_near_that_of_its_own_passes(stack):
+    """Passes of one long sequence are about as fast as the largest ones, by which the quickest bound counts."""
+    plan = parse_plan("tp=2,dp=2,microbatch=1", global_batch=8, seq=8192)
+    placed = of(replace(asked("llama3-8b", plan.world, 8, 8192), stack=stack), "switch:n=16,bandwidth=900TB/s,latency=0s")
+    assert 0.8 * placed.quick.seconds(plan) <= placed.quick.quickly_s(plan) <= placed.quick.seconds(plan)
+
+
 class Shares(tuple):
     """Shares of a step, each of which is to be at least another; none is above 1."""
 
