@@ -43,7 +43,7 @@ def _on_sipac(r: int, levels: int, latency: str = "2us", size: int = _SIZE) -> f
 
 
 def _steps() -> Answer:
-    """Return as an `Answer` how many latencies an all_reduce takes, from the times with two latencies."""
+    """Return how many latencies an all_reduce takes, from the times with two latencies."""
     found: dict[int, set[float]] = {}
     for r, levels in _SYSTEMS:
         slope = (_on_sipac(r, levels, "5us") - _on_sipac(r, levels)) / 3e-6
@@ -54,7 +54,7 @@ def _steps() -> Answer:
 
 
 def _correct() -> Answer:
-    """Return as an `Answer` whether SiPCO is correct on several systems, by proof."""
+    """Return whether SiPCO is correct on several systems, by proof."""
     proofs = [prove(_sipco(r, levels), operation("all_reduce", r**levels)) for r, levels in _SYSTEMS]
     words = f"proved on {len(proofs)} systems: r and L of {_SYSTEMS}"
     return Answer("verified", (words,), holds=all(each.uniform for each in proofs))
@@ -77,7 +77,7 @@ def _bounds() -> Iterator[FormulaCase]:
 
 
 def _load() -> Answer:
-    """Return as an `Answer` how many messages a link carries at most in one round of Flex-SiPCO."""
+    """Return how many messages a link carries at most in one round of Flex-SiPCO."""
     most = set()
     for r, n in _JOBS:
         plan = algorithm("all_reduce", "flex-sipco").schedule(rows_of(r, n)).expand()
@@ -88,7 +88,7 @@ def _load() -> Answer:
 
 
 def _single() -> Answer:
-    """Return as an `Answer` whether Flex-SiPCO on a whole system has the schedule of SiPCO."""
+    """Return whether Flex-SiPCO on a whole system has the schedule of SiPCO."""
     every = [
         algorithm("all_reduce", "flex-sipco").schedule(PartialGrid((r,) * levels, tuple(range(r**levels)))).digest()
         == _sipco(r, levels).digest()
@@ -149,7 +149,7 @@ def printed_rule(part: PartialGrid) -> Schedule:
 
 
 def _any_job() -> Answer:
-    """Return as an `Answer` on which jobs of whole rows the printed rule makes a correct all_reduce."""
+    """Return on which jobs of whole rows the printed rule makes a correct all_reduce."""
     found = {job: _fault_of_rule(*job) for job in (*((r, 2, r * n) for r, n in _JOBS), *_LEVELS_OF_THREE)}
     told = [f"{n} of {r**levels} CUs, r={r}: {fault or 'correct'}" for (r, levels, n), fault in found.items()]
     words = (
@@ -213,7 +213,7 @@ def _colours() -> Answer:
 
 
 def _bandwidth_gain() -> Answer:
-    """Return as an `Answer` how many times the bandwidth of a link grows if jobs use the wavelengths of the others."""
+    """Return how many times the bandwidth of a link grows if jobs use the wavelengths of the others."""
     rates = [build_once(word).links.bandwidth_Bps.max() for word in ("flex-sipac:r=2,L=2,w=2,jobs=2+2", "sipac:r=2,L=2,w=2")]
     ratio = float(rates[0] / rates[1])
     return Answer(f"{ratio:g} times", ("of a link within two jobs of two",), holds=ratio == 2)
@@ -248,7 +248,7 @@ def times(size: int, job: int) -> dict[str, float]:
 
 
 def _ordering(size: int, jobs: tuple[int, ...], holds: Callable[[dict[str, float]], bool], says: str) -> Answer:
-    """Return as an `Answer` whether an ordering of systems holds.
+    """Return whether an ordering of systems holds.
 
     Args:
         size: The bytes of the all_reduce.
@@ -290,7 +290,7 @@ def _gain() -> Answer:
 
 
 def _order() -> Answer:
-    """Return as an `Answer` how the systems with switches of radix 64 rank by size."""
+    """Return how the systems with switches of radix 64 rank by size."""
     sizes = [npus("sip-ocs:n=64"), 8 * 64, tpuv4(64), flex(64, 2)]
     words = (
         "DGX-H100 is 8 GPUs a port (figure 9): not built; three levels of radix 64 have more links than are built, 64**3 CUs"

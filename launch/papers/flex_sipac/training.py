@@ -147,7 +147,7 @@ def _leads(times: Mapping[str, float]) -> bool:
 
 
 def _small(sizes: Sequence[int]) -> Answer:
-    """Return as an `Answer` whether Flex-SiPAC with Flex-SiPCO is the fastest on 512 CUs for some sizes, for every skew."""
+    """Return whether Flex-SiPAC with Flex-SiPCO is the fastest on 512 CUs for some sizes, for every skew."""
     lost, notes = 0, []
     for job in (512, 448, 256):
         for size in sizes:
@@ -159,7 +159,7 @@ def _small(sizes: Sequence[int]) -> Answer:
 
 
 def _worst() -> Answer:
-    """Return as an `Answer` whether TPUv4 is the slowest for VGG on 64 CUs where jobs are skewed."""
+    """Return whether TPUv4 is the slowest for VGG on 64 CUs where jobs are skewed."""
     notes, holds = [], True
     for job in JOBS[64][2:]:
         times = {name: iteration_s(name, 64, job, "VGG") for name in SMALL_SYSTEMS}
@@ -176,7 +176,7 @@ def _mesh() -> Answer:
 
 
 def _best() -> Answer:
-    """Return as an `Answer` whether Flex-SiPAC with Flex-SiPCO is the fastest for all workloads and skews on 64 CUs."""
+    """Return whether Flex-SiPAC with Flex-SiPCO is the fastest for all workloads and skews on 64 CUs."""
     lost, notes = 0, []
     for workload in WORKLOADS:
         for job in JOBS[64]:
@@ -190,7 +190,7 @@ def _best() -> Answer:
 
 
 def _median() -> Answer:
-    """Return as an `Answer` whether VGG sends smaller messages than the other two, by the median of its layers."""
+    """Return whether VGG sends smaller messages than the other two, by the median of its layers."""
     sizes = {workload: 4 * float(np.median(layers())) for workload, layers in WORKLOADS.items()}
     told = ", ".join(f"{workload} {size / 2**20:.1f} MiB" for workload, size in sizes.items())
     return Answer(told, ("the median of the gradients of a layer",), holds=min(sizes, key=lambda each: sizes[each]) == "VGG")

@@ -101,7 +101,7 @@ def link_repair(paper: Any, _: object) -> Answer:
 
 
 def link_flap(paper: Any, _: object) -> Answer:
-    """Return as an `Answer` whether a flap halts a job with one ToR for more than nine seconds, and hardly one with two."""
+    """Return whether a flap halts a job with one ToR for more than nine seconds, and hardly one with two."""
     one, two = (down(paper.steps, word, _FLAP_S) for word in (single_tor(), dual_tor(HOSTS)))
     lost_s = [_UNTIL_S * (1 - job.goodput) for job in (one, two)]
     words = (

@@ -41,7 +41,7 @@ def gain_percent(words: tuple[str, str], seconds: Callable[[str], float]) -> flo
 
 
 def _all_reduce() -> Answer:
-    """Return as an `Answer` what an all_reduce of 448 GPUs gains on HPN over DCN+, at the best of several sizes."""
+    """Return what an all_reduce of 448 GPUs gains on HPN over DCN+, at the best of several sizes."""
 
     def seconds(name: str, size: int, word: str) -> float:
         return collective_s(word, "all_reduce", name, (56, _GPUS), size, _hosts(word, 56).ravel())
@@ -54,13 +54,13 @@ def _all_reduce() -> Answer:
 
 
 def _multi() -> Answer:
-    """Return as an `Answer` what eight rings at once, one for each rail, gain on HPN over DCN+."""
+    """Return what eight rings at once, one for each rail, gain on HPN over DCN+."""
     gain = gain_percent((DCN_JOB, HPN_JOB), lambda word: all_reduces_s(word, _RING, 56, _hosts(word, 56).T, _SIZE))
     return Answer(gain, (FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
 
 
 def _all_gather() -> Answer:
-    """Return as an `Answer` what one round of eight rings gains on HPN over DCN+, if each ring leaves hosts by another rail."""
+    """Return what one round of eight rings gains on HPN over DCN+, if each ring leaves hosts by another rail."""
 
     def seconds(word: str) -> float:
         turned = (np.arange(_GPUS)[:, None] + 1 + np.arange(_GPUS)) % _GPUS  # ring q leaves by GPU q
@@ -115,14 +115,14 @@ def dual_plane() -> Mapping[int, float]:
 
 
 def _dual_plane_answer(choose: Callable[..., float]) -> Answer:
-    """Return as an `Answer` the least or the largest gain of two planes."""
+    """Return the least or the largest gain of two planes."""
     gains = dual_plane()
     words = ", ".join(f"{gpus} GPUs {gain:.1f}" for gpus, gain in gains.items())
     return Answer(choose(gains.values()), (words, FLOWS, _NVLS, "hosts of the two segments in an order drawn at random"))
 
 
 def _across() -> Answer:
-    """Return as an `Answer` what two planes gain for traffic from each GPU of a segment to its partner in the next segment."""
+    """Return what two planes gain for traffic from each GPU of a segment to its partner in the next segment."""
     src = np.broadcast_to(np.arange(1024), (CONNECTIONS, 1024))
     gain = gain_percent(("hpn:clos:dims=2x128x8", "hpn:pod:dims=2x128x8"), lambda word: _round_s(word, src, src + 1024))
     return Answer(gain, (FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
@@ -155,7 +155,7 @@ def _first_tor(word: str, pair: I64, last: I64) -> I64:
 
 
 def _cross_segment() -> Answer:
-    """Return as an `Answer` by how much HPN reduces the share of pairs of hosts that are in different segments."""
+    """Return by how much HPN reduces the share of pairs of hosts that are in different segments."""
     shares = []
     for word, size in ((DCN, 128), (POD, 1024)):
         of = np.bincount(np.asarray(build_once(word).place(289 * _GPUS)) // size) / (289 * _GPUS)
@@ -165,7 +165,7 @@ def _cross_segment() -> Answer:
 
 
 def _stages() -> Answer:
-    """Return as an `Answer` how unevenly the cables into ToRs are loaded, as the largest load over the mean."""
+    """Return how unevenly the cables into ToRs are loaded, as the largest load over the mean."""
     over = []
     for word, src, dst in (("hpn:pod", (0, 1024), (1024, 2048)), (DCN, (0, 128), (512, 1024))):
         topology, rng = build_once(word), np.random.default_rng(0)

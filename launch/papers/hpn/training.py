@@ -56,7 +56,7 @@ def _plan_text(model: str, plan: Plan, batch: str) -> str:
 
 
 def _step_gain(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` what a step gains on HPN over DCN+."""
+    """Return what a step gains on HPN over DCN+."""
     model, plan, words, batch = _JOBS[target.id]
     times = {word: paper.steps.estimate(model, plan, word, partial(build_once, word)).step_time_s for word in words}
     seconds = f"{times[words[0]]:.3f} s on DCN+, {times[words[1]]:.3f} s on HPN"
@@ -93,7 +93,7 @@ def lost_percent(job: FaultyJob) -> float:
 
 
 def _lost_throughput(paper: Any, _: object) -> Answer:
-    """Return as an `Answer` how much of its throughput LLaMa-7B loses with one link of one NIC, in per cent."""
+    """Return how much of its throughput LLaMa-7B loses with one link of one NIC, in per cent."""
     job, other = (_with_link_down(paper.steps, plan) for plan in (WITH_TP8, _WITH_TP1))
     words = (
         f"steps of {', '.join(f'{step.time_s:.3f}' for step in job.steps)} s; the link is down in the second and the third",

@@ -58,13 +58,13 @@ def _value(name: str, what: str) -> float:
 
 
 def _row(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` a row of table 6."""
+    """Return a row of table 6."""
     name = target.given["of"]
     return Answer(_value(name, target.given["what"]), (f"{NETWORKS[name]} at the prices of Table 8",))
 
 
 def _counts(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` how many parts of some kinds a network has."""
+    """Return how many parts of some kinds a network has."""
     bill = build_topology(NETWORKS[target.given["of"]]).bill
     counts = [sum(bill[part] for part in parts.split("+")) for parts in target.given["parts"].split("/")]
     told = (f"{NETWORKS[target.given['of']]}: {target.given['parts']}",)
@@ -72,7 +72,7 @@ def _counts(paper: Any, target: Target) -> Answer:
 
 
 def _quotient(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the ratio of two networks' costs for each GB/s, both rounded as table 6 prints them."""
+    """Return the ratio of two networks' costs for each GB/s, both rounded as table 6 prints them."""
     one, other = (round(_value(target.given[name], "costgb"), 2) for name in ("one", "other"))
     scale = 100 if target.unit == "%" else 1
     return Answer(scale * one / other, (f"{one} / {other} $ a GPU and GB/s, rounded as in Table 6",))
@@ -95,7 +95,7 @@ _CROSSING = np.linspace(0.09, 0.15, 7)
 
 
 def _cross(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` at which rate of faults the costs of K=2 and K=3 are equal."""
+    """Return at which rate of faults the costs of K=2 and K=3 are equal."""
     ahead = np.array([aggregate(FEWER, rate) - aggregate(BEST, rate) for rate in _CROSSING.tolist()])
     return Answer(100 * float(np.interp(0.0, ahead, _CROSSING)), (_UNPRINTED,))
 
@@ -104,7 +104,7 @@ _RATES = (0.0, 0.01, 0.03, 0.05, 0.10, 0.15)
 
 
 def _best(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether InfiniteHBD has the lowest aggregate cost at all rates of faults."""
+    """Return whether InfiniteHBD has the lowest aggregate cost at all rates of faults."""
     told, fine = [], True
     for rate in _RATES:
         found = {system: aggregate(system, rate) for system in PRICED}

@@ -46,7 +46,7 @@ def fibre_neighbours(k: int) -> set[int]:
 
 
 def _degree(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` to how many nodes a node has fibres, for K of 2, 3 and 4."""
+    """Return to how many nodes a node has fibres, for K of 2, 3 and 4."""
     of = {k: len(fibre_neighbours(k)) for k in (2, 3, 4)}
     told = ", ".join(f"K={k}: {links}" for k, links in of.items())
     return Answer(told, (), holds=all(links == 2 * k for k, links in of.items()))
@@ -76,7 +76,7 @@ def _broken_pairs(paper: Any, target: Target) -> float:
 
 
 def _breaks(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether a line ends exactly where K nodes in a row are faulty."""
+    """Return whether a line ends exactly where K nodes in a row are faulty."""
     random, right = np.random.default_rng(0), 0
     for case in range(_CASES):
         k = 2 + case % 3
@@ -89,7 +89,7 @@ def _breaks(paper: Any, target: Target) -> Answer:
 
 
 def _rings(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether any nodes in a row make one ring of all their GPUs."""
+    """Return whether any nodes in a row make one ring of all their GPUs."""
     random, found = np.random.default_rng(0), []
     for gpus in (4, 8):
         for m in range(1, 9):
@@ -132,14 +132,14 @@ def near_npus(word: str) -> int:
 
 
 def _pairs(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` which ranks exchange messages in each round of Binary Exchange."""
+    """Return which ranks exchange messages in each round of Binary Exchange."""
     full = schedule("all_to_all", "binary-exchange", target.number("p"))
     ends = [np.unique(np.sort((full.src[rows], full.dst[rows]), axis=0), axis=1).T.tolist() for rows in full.rounds()]
     return Answer(";".join(",".join(f"{a}{b}" for a, b in pairs) for pairs in ends))
 
 
 def _compare_with_formula(find: Callable[[Target], float], paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` Emu's value beside the paper's formula at the row's numbers."""
+    """Return Emu's value beside the paper's formula at the row's numbers."""
     *given, (_, formula) = target.given.items()
     ours, printed = find(target), float(evaluate(replace(target, given={**target.given, IS: formula}), {}))
     at = ", ".join(f"{name}={value}" for name, value in given)
@@ -193,7 +193,7 @@ def _by_ep(target: Target) -> float:
 
 
 def _power(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the sum of the row's numbers, and whether it is below the printed limit."""
+    """Return the sum of the row's numbers, and whether it is below the printed limit."""
     found = sum(map(float, target.given["of"].split("+")))
     return Answer(found, (target.given["of"],), holds=found < float(target.value))
 

@@ -50,7 +50,7 @@ def _waste_texts(systems: Iterable[str]) -> tuple[str, ...]:
 
 
 def _lowest(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether InfiniteHBD wastes less than other architectures, and as little as an ideal switch."""
+    """Return whether InfiniteHBD wastes less than other architectures, and as little as an ideal switch."""
     best, ideal = _by_tp(BEST), _by_tp(IDEAL)
     others = [_by_tp(system) for system in SYSTEMS if system not in (IDEAL, BEST, FEWER)]
     lowest = all(best[tp] < other[tp] for other in others for tp in other) and all(
@@ -76,7 +76,7 @@ def _distance_of_k2_and_k3(paper: Any, target: Target) -> Answer:
 
 
 def _eleven(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether NVL racks waste around 11 %."""
+    """Return whether NVL racks waste around 11 %."""
     found = {(s, tp): _by_tp(s)[tp] for s in RACKS for tp in TPS[1:] if holds(s, tp)}
     low, high = _ELEVEN
     told = f"{100 * min(found.values()):.2f} to {100 * max(found.values()):.2f} %"
@@ -85,14 +85,14 @@ def _eleven(paper: Any, target: Target) -> Answer:
 
 
 def _between(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether NVL-576 wastes more than InfiniteHBD and less than NVL-72."""
+    """Return whether NVL-576 wastes more than InfiniteHBD and less than NVL-72."""
     low, middle, high = (_by_tp(s) for s in (BEST, "NVL-576", "NVL-72"))
     between = all(low[tp] < middle[tp] < high[tp] for tp in TPS)
     return Answer("between" if between else "not between", _waste_texts((BEST, "NVL-576", "NVL-72")), holds=between)
 
 
 def _cubes(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether TPUv4 wastes little with few faults and a small TP, and most at TP-64."""
+    """Return whether TPUv4 wastes little with few faults and a small TP, and most at TP-64."""
     few, worst = at_rate("TPUv4", 8, 0.01).mean, {s: at_rate(s, 64, 0.03).mean for s in SYSTEMS if holds(s, 64)}
     at_64 = ", ".join(f"{system} {100 * share:.1f} %" for system, share in worst.items())
     good = few < at_rate("NVL-36", 8, 0.01).mean and few < 0.02
@@ -102,7 +102,7 @@ def _cubes(paper: Any, target: Target) -> Answer:
 
 
 def _rings(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether the waste of SiP-Ring grows with TP."""
+    """Return whether the waste of SiP-Ring grows with TP."""
     found = [*_by_tp("SiP-Ring").values()]
     told = f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %"
     return Answer(told, _waste_texts(("SiP-Ring",)), holds=all(a < b for a, b in pairwise(found)))
@@ -158,7 +158,7 @@ def wait_longest(found: Mapping[str, float], worst: Iterable[str]) -> bool:
 
 
 def _waits(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether there is a size of job at which the systems of the paper wait longest at every TP."""
+    """Return whether there is a size of job at which the systems of the paper wait longest at every TP."""
     told, found = [f"all repairs take {production_log().mean_repair_days:.2f} days, the mean of the trace", _ABOVE], {}
     for tp, worst in _WORST.items():
         of = {scale: waiting_of_all(tp, scale) for scale in SCALES}

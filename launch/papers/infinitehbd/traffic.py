@@ -126,7 +126,7 @@ def _job_and_faults(target: Target) -> tuple[float, float]:
 
 
 def _best(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` how many per cent of all traffic leave a ToR with the paper's placement.
+    """Return how many per cent of all traffic leave a ToR with the paper's placement.
 
     The notes have the same for other placements, and for machines with other sizes of nodes, ToRs and domains.
     """
@@ -140,7 +140,7 @@ _JOBS = (0.7, 0.75, 0.8, 0.85, 0.9)
 
 
 def _baseline(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the traffic that leaves ToRs with the paper's baseline, as a mean over sizes of jobs."""
+    """Return the traffic that leaves ToRs with the paper's baseline, as a mean over sizes of jobs."""
     faults = float(target.given["faults"]) / 100
     found = [crossing("Baseline", job, faults) for job in _JOBS]
     told = f"jobs of {100 * _JOBS[0]:g} to {100 * _JOBS[-1]:g} %: {min(found):.2f} to {max(found):.2f} %"
@@ -161,7 +161,7 @@ def _flat_up_to(job: float, cluster: Cluster) -> float:
 
 
 def _knee(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` up to which share of faulty nodes the paper's placement has hardly any traffic between ToRs."""
+    """Return up to which share of faulty nodes the paper's placement has hardly any traffic between ToRs."""
     job = float(target.given["job"]) / 100
     told = ", ".join(f"{100 * rate:g} %: {crossing('Optimized', job, rate):.2f}" for rate in RATIOS)
     up_to, least = _flat_up_to(job, USED), 100 * max(rate for rate in RATIOS if rate < _PRINTED_KNEE)
@@ -181,7 +181,7 @@ def is_straight_rise(x: Sequence[float], y: Sequence[float]) -> bool:
 
 
 def _grows(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether the traffic of the paper's baseline grows with faults along a straight line."""
+    """Return whether the traffic of the paper's baseline grows with faults along a straight line."""
     job = float(target.given["job"]) / 100
     of = {way: [crossing(way, job, rate) for rate in RATIOS] for way in PLACEMENTS[1:]}
     told = tuple(
@@ -198,7 +198,7 @@ _FLAT = 0.4  # percentage points
 
 
 def _flat(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether the traffic is the same for all sizes of clusters, and less than half of the baseline's."""
+    """Return whether the traffic is the same for all sizes of clusters, and less than half of the baseline's."""
     job, faults = _job_and_faults(target)
     found = [crossing("Optimized", job, faults, _FEW, size) for size in SIZES]
     told = ", ".join(f"{size} GPUs {percent:.2f} %" for size, percent in zip(SIZES, found, strict=True))
@@ -212,7 +212,7 @@ _CLUSTERS = tuple(2**power for power in range(14, 22))
 
 
 def _work(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` how the number of nodes that Algorithm 5 looks at grows with the cluster."""
+    """Return how the number of nodes that Algorithm 5 looks at grows with the cluster."""
     looked = []
     for size in _CLUSTERS:
         of = plan(size)

@@ -154,7 +154,7 @@ def _plan(of: Training, target: Target) -> Plan:
 
 
 def _mfu(of: Training, scale: float, paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the MFU of a row's plan.
+    """Return the MFU of a row's plan.
 
     Args:
         of: The model and what all its plans share.
@@ -177,13 +177,13 @@ def _sizes(paper: Any) -> list[int]:
 
 
 def _mfu_of_tp(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the MFU of the best plan with the TP of the row."""
+    """Return the MFU of the best plan with the TP of the row."""
     _, step, told = _best(paper, target.number("gpus"), target.number("tp"))
     return Answer(step.mfu, (*step_notes(DENSE, step), told))
 
 
 def _config(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the best plan for a number of GPUs, and how much better it is than the printed one."""
+    """Return the best plan for a number of GPUs, and how much better it is than the printed one."""
     plan, step, told = _best(paper, target.number("gpus"))
     tp, pp, dp = map(int, target.value.split("/"))
     printed = paper.steps(DENSE, plan_of(DENSE, tp, pp, dp))
@@ -192,7 +192,7 @@ def _config(paper: Any, target: Target) -> Answer:
 
 
 def _trend(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the TP of the best plan for each number of GPUs."""
+    """Return the TP of the best plan for each number of GPUs."""
     tps = [_best(paper, gpus)[0].tp for gpus in _sizes(paper)]
     grows = "it never falls" if all(a <= b for a, b in pairwise(tps)) else "it falls"
     told = f"the best TP of {', '.join(map(str, _sizes(paper)))} GPUs; as they grow, {grows}"
@@ -208,7 +208,7 @@ def _too_large(paper: Any) -> str:
 
 
 def _gap(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether the gain over TP=8 grows with the number of GPUs."""
+    """Return whether the gain over TP=8 grows with the number of GPUs."""
     gains = [_best(paper, gpus)[1].mfu / _best(paper, gpus, 8)[1].mfu for gpus in _sizes(paper)]
     told_of = f"gains of {', '.join(map(str, _sizes(paper)))} GPUs: {', '.join(f'{gain:.3f}' for gain in gains)}"
     return Answer(f"{gains[0]:.2f}->{gains[-1]:.2f}", (told_of,), holds=all(a < b for a, b in pairwise(gains)))
@@ -244,7 +244,7 @@ _SWITCHED = "where rows travel to experts, TP GPUs are round a switch at the sam
 
 
 def _mfu_with_imbalance(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the MFU with expert parallelism at an imbalance."""
+    """Return the MFU with expert parallelism at an imbalance."""
     step = _step_with_imbalance(paper, target.number("gpus"), target.number("imbalance"))
     even = _step_with_imbalance(paper, target.number("gpus"), 0).mfu
     falls = f"{step.mfu / even:.4f} of that at 0 %"
@@ -267,7 +267,7 @@ def _crossing(paper: Any, target: Target) -> Answer:
 
 
 def _best_ep(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether EP=1 has a higher MFU than the best EP of 2, 4 and 8 for all numbers of GPUs of table 5.
+    """Return whether EP=1 has a higher MFU than the best EP of 2, 4 and 8 for all numbers of GPUs of table 5.
 
     EP=1 is tensor parallelism alone. The imbalance of experts is 20 %, which 6.3 calls practical. The value is `EP=1` or
     `EP>1 somewhere`.

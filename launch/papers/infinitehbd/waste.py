@@ -103,7 +103,7 @@ def mean_on_trace(system: str, tp: int) -> F64:
 
 
 def _mean(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the mean waste of a system over the trace."""
+    """Return the mean waste of a system over the trace."""
     system, tp = target.given["of"], target.number("tp")
     found = 100 * mean_on_trace(system, tp)
     drawn = f"the mean of {ORDERS} orders of the servers, from {found.min():.2f} to {found.max():.2f}"
@@ -113,7 +113,7 @@ def _mean(paper: Any, target: Target) -> Answer:
 
 
 def _alone(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the waste of units that have the same number of faulty GPUs."""
+    """Return the waste of units that have the same number of faulty GPUs."""
     word, units, faults = target.given["of"], target.number("units"), target.number("faults")
     topology = build_topology(word)
     faulty = np.zeros((1, units * topology.n_npus), np.bool_)
@@ -124,7 +124,7 @@ def _alone(paper: Any, target: Target) -> Answer:
 
 
 def _ninth(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether NVL racks waste 1/9 of their GPUs without faults."""
+    """Return whether NVL racks waste 1/9 of their GPUs without faults."""
     whole = {(system, tp): at_rate(system, tp, 0.0).mean for system in RACKS for tp in TPS[1:] if holds(system, tp)}
     told = ", ".join(f"{system} TP-{tp} {100 * share:.2f} %" for (system, tp), share in whole.items())
     same = all(abs(share - 1 / 9) < 1e-12 for share in whole.values())
@@ -132,12 +132,12 @@ def _ninth(paper: Any, target: Target) -> Answer:
 
 
 def _faulty_mean(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the mean share of faulty servers of the trace."""
+    """Return the mean share of faulty servers of the trace."""
     return Answer(100 * servers().mean_faulty, (SOURCE,))
 
 
 def _faulty_most(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` the share of faulty servers that is not exceeded for 99 % of the time."""
+    """Return the share of faulty servers that is not exceeded for 99 % of the time."""
     return Answer(100 * faulty_quantile(0.99), (SOURCE, "7.22 % are 26 of 360 servers, those that 2,880 GPUs take"))
 
 
@@ -154,7 +154,7 @@ _LINES = 2000
 
 
 def _breakpoints(paper: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether the breaks of a line of 720 nodes, for each working node, stay below 2 (Ps^K + Ps^2K)."""
+    """Return whether the breaks of a line of 720 nodes, for each working node, stay below 2 (Ps^K + Ps^2K)."""
     rate, k = float(target.given["rate"]) / 100, target.number("k")
     line = OcstrxPlan("infinitehbd", (1, NPUS // NODE, 1, NODE), k, NODE, OcstrxRates(), closed=False)
     sound = np.random.default_rng(0).random((_LINES, line.nodes)) >= rate

@@ -70,7 +70,7 @@ def line_nodes(word: str, m: int) -> int:
 
 
 def _lemma() -> Answer:
-    """Return as an `Answer` whether each ordered pair of nodes is joined once, by the first links of the rails of a row."""
+    """Return whether each ordered pair of nodes is joined once, by the first links of the rails of a row."""
     sizes, once = (5, 7, 8, 9, 16, 37, 63, 64), []
     for size in sizes:
         links = build_once(f"railx:hyperx:m=1,n={size - 1}").links
@@ -108,7 +108,7 @@ def virtual_channels(word: str) -> int:
 
 
 def _most_inside() -> Answer:
-    """Return as an `Answer` whether hops inside nodes stay below the bound 5m - 6."""
+    """Return whether hops inside nodes stay below the bound 5m - 6."""
     every = {m: _hops(f"railx:hyperx:m={m},n=2")[0] for m in (2, 3, 4, 5)}
     holds = all(found <= 5 * m - 6 for m, found in every.items())
     words = ", ".join(f"m={m}: {found} of at most {5 * m - 6}" for m, found in every.items())
@@ -126,13 +126,13 @@ def _throughput(topology: Topology, cut_Bps: float) -> float:
 
 
 def _torus_throughput() -> Answer:
-    """Return as an `Answer` the all-to-all throughput of the torus."""
+    """Return the all-to-all throughput of the torus."""
     topology = build_once("railx:torus:m=7,n=9,nodes=64x64")
     return check_formula([("R=128, m=7, n=9", _throughput(topology, bisection(topology)[0]), 16 * 9 / (128 * 7))])
 
 
 def _dragonfly_throughput() -> Answer:
-    """Return as an `Answer` the all-to-all throughput of the dragonfly."""
+    """Return the all-to-all throughput of the dragonfly."""
     topology, groups = build_once("railx:dragonfly:m=4,n=2,groups=10"), 10
     between = cut(topology, np.arange(topology.n_npus) < topology.n_npus // 2)
     found = _throughput(topology, between) * (groups - 1) / groups
@@ -146,7 +146,7 @@ def lone_rate() -> float:
 
 
 def _grids() -> Answer:
-    """Return as an `Answer` whether the largest allocation equals that of trying every set of rows, on random grids."""
+    """Return whether the largest allocation equals that of trying every set of rows, on random grids."""
     rng, equal, of = np.random.default_rng(0), 0, 400
     for _ in range(of):
         rows, columns = rng.integers(2, 8, size=2)
@@ -209,7 +209,7 @@ def mean_largest_job(side: int, faults: int, samples: int = 20) -> float:
 
 
 def _available() -> Answer:
-    """Return as an `Answer` the availability at a fault rate of 0.1 %, which is above 90 % and falls with the radix."""
+    """Return the availability at a fault rate of 0.1 %, which is above 90 % and falls with the radix."""
     every = {2 * side: availability(side, 0.001) for side in (64, 80, 160)}
     words = ", ".join(f"{found:.1f} % at R={radix}" for radix, found in every.items())
     holds = every[128] > 90 and all(a > b for a, b in pairwise(every.values()))
@@ -217,7 +217,7 @@ def _available() -> Answer:
 
 
 def _falls() -> Answer:
-    """Return as an `Answer` whether the largest job falls linearly with faults, and stays above the worst case."""
+    """Return whether the largest job falls linearly with faults, and stays above the worst case."""
     counts = (0, 2, 4, 6, 8, 10)
     means = [mean_largest_job(64, faults) for faults in counts]
     linear = float(np.corrcoef(counts, means)[0, 1])
@@ -228,7 +228,7 @@ def _falls() -> Answer:
 
 
 def _larger() -> Answer:
-    """Return as an `Answer` whether availability falls with the size of the system."""
+    """Return whether availability falls with the size of the system."""
     every = [availability(side, 0.001) for side in (32, 64, 128)]
     words = ", ".join(f"{side}x{side} {found:.1f} %" for side, found in zip((32, 64, 128), every, strict=True))
     return Answer(words, holds=every[0] > every[1] > every[2])

@@ -98,7 +98,7 @@ def _pairing_text(ports: str) -> tuple[list[float], str]:
 
 
 def _pairs() -> Answer:
-    """Return as an `Answer` whether EP with PP, and CP with DP, is the fastest way to divide four axes over two dimensions."""
+    """Return whether EP with PP, and CP with DP, is the fastest way to divide four axes over two dimensions."""
     volumes = sent()
     fine, fine_told = _pairing_text(FINE)
     coarse, coarse_told = _pairing_text(COARSE)
@@ -134,7 +134,7 @@ def _steps_by_turn() -> dict[str, float]:
 
 
 def _turn_fits() -> Answer:
-    """Return as an `Answer` whether a turn that is shorter than the gap costs the step less than CP and EP gain."""
+    """Return whether a turn that is shorter than the gap costs the step less than CP and EP gain."""
     static = best_static(FINE, PAIRINGS[0])[0]
     steps = _steps_by_turn()
     told = ", ".join(f"{turn} {1e3 * s:.3f} ms" for turn, s in steps.items())
@@ -144,7 +144,7 @@ def _turn_fits() -> Answer:
 
 
 def _larger() -> Answer:
-    """Return as an `Answer` whether the gap between CP and EP is longer for a larger model."""
+    """Return whether the gap between CP and EP is longer for a larger model."""
     small, large = gap_s(), gap_s(larger=True)
     told = f"{1e3 * small:.2f} and {1e3 * large:.2f} ms"
     notes = "sizes of Llama 3 70B and 405B with 8 experts, sequences of 8192 tokens, on the cluster of A.4"
@@ -152,7 +152,7 @@ def _larger() -> Answer:
 
 
 def _gap() -> Answer:
-    """Return as an `Answer` the milliseconds between CP and EP in the paper's trace."""
+    """Return the milliseconds between CP and EP in the paper's trace."""
     longer = 1e3 * gap_s(seq=16384)
     return Answer(1e3 * gap_s(), (f"sequences of 8192 tokens, which the paper does not print; {longer:.2f} ms with 16384",))
 

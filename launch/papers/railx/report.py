@@ -82,13 +82,13 @@ def _available(_: Any) -> Sequence[Figure]:
 
 
 def _row(_: Any, target: Target) -> Answer:
-    """Return as an `Answer` a row of the cost tables."""
+    """Return a row of the cost tables."""
     name = target.given["of"]
     return Answer(float(value(name, target.given["what"])), (LINES[name],))
 
 
 def _tables_agree(_: Any, target: Target) -> Answer:
-    """Return as an `Answer` whether two tables of the paper print the same numbers."""
+    """Return whether two tables of the paper print the same numbers."""
     three, six = (target.given[table].split() for table in ("three", "six"))
     words = ("cost, /inject, GBW and /GBW as both tables print them",)
     return Answer("same" if three == six else "other", words, holds=three == six)

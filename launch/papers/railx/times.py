@@ -145,14 +145,14 @@ def _eq13_latency() -> Iterator[FormulaCase]:
 
 
 def _against_rings() -> Answer:
-    """Return as an `Answer` whether rows at once are faster than rings for small sizes."""
+    """Return whether rows at once are faster than rings for small sizes."""
     ratios = [hierarchical(2, p, 16 * (2 * p) ** 2) / direct(p, 2, n, 16 * (2 * p) ** 2) for p, _, n in _OF_13]
     words = f"rings take {', '.join(f'{ratio:.1f}' for ratio in ratios)} times as long for p = 3, 5, 9, of 64 bytes a chip"
     return Answer("all at once is faster", (words,), holds=1 < ratios[0] < ratios[1] < ratios[2])
 
 
 def _crossover() -> Answer:
-    """Return as an `Answer` from which k on the hierarchical all_reduce moves one byte faster than the 2D ring.
+    """Return from which k on the hierarchical all_reduce moves one byte faster than the 2D ring.
 
     A byte takes a + b / k in the first, and nearly the same for any k in the second; two whole numbers k on built tori give a
     and b.
@@ -218,7 +218,7 @@ def _figure_15_text(size: int) -> str:
 
 
 def _f15_best() -> Answer:
-    """Return as an `Answer` whether the hierarchical 2D torus is the fastest at every size."""
+    """Return whether the hierarchical 2D torus is the fastest at every size."""
     slower = []
     for p in SCALES:
         for size in sizes_of(p):
@@ -292,7 +292,7 @@ def _time_by_climbing(ports: int, loads: Pair, beside: Pair) -> float:
 
 
 def _argmin() -> Answer:
-    """Return as an `Answer` whether moving ports one by one finds the fastest split."""
+    """Return whether moving ports one by one finds the fastest split."""
     rng, equal = np.random.default_rng(0), 0
     for _ in range(400):
         loads, beside = (tuple(rng.random(2).tolist()) for _ in range(2))
@@ -319,7 +319,7 @@ def ports_of_cp(seq: int, *, overlapped: bool = False) -> int:
 
 
 def _f16(what: str) -> Answer:
-    """Return as an `Answer` one of the statements about figure 16."""
+    """Return one of the statements about figure 16."""
     plain, hidden = ([ports_of_cp(seq, overlapped=over) for seq in SEQUENCES] for over in (False, True))
     holds = {
         "short": plain[0] < 5,
@@ -345,7 +345,7 @@ _CASES: Mapping[str, tuple[Callable[[], Iterator[FormulaCase]], tuple[str, ...]]
 
 
 def _check_cases(cases: Callable[[], Iterator[FormulaCase]], notes: tuple[str, ...]) -> Answer:
-    """Return as an `Answer` whether the cases of a formula hold."""
+    """Return whether the cases of a formula hold."""
     return check_formula(cases(), *notes)
 
 

@@ -129,7 +129,7 @@ TREE = ChipFabric("fat tree", "fat-tree:radix=52,planes=8", "2FT")
 
 
 def _throughput() -> Answer:
-    """Return as an `Answer` the throughput of random packets."""
+    """Return the throughput of random packets."""
     word = f"{HYPERX},k=4"
     words = (
         "packets of 4 flits to chips drawn at random, one under way from each of a chip's 8 ports; links share max-min fairly: "
@@ -142,7 +142,7 @@ def _throughput() -> Answer:
 
 
 def _throughput_by_k() -> Answer:
-    """Return as an `Answer` how the throughput grows with the bandwidth k of links inside nodes."""
+    """Return how the throughput grows with the bandwidth k of links inside nodes."""
     by = {k: drawn.through() for k, drawn in BY_K.items()}
     words = ", ".join(f"k={k} {found:.2f}" for k, found in by.items())
     return Answer(words, holds=by[2] > 1.5 * by[1] and by[4] < 1.25 * by[2])

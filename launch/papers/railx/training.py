@@ -111,7 +111,7 @@ _OF_4 = (
 
 
 def _volume(cases: Callable[[], Iterator[FormulaCase]]) -> Answer:
-    """Return as an `Answer` whether the generated step sends the volume of a row of table 4, as many times as the row says."""
+    """Return whether the generated step sends the volume of a row of table 4, as many times as the row says."""
     return check_formula(cases(), _OF_4)
 
 

@@ -123,7 +123,7 @@ def ratios(share: float) -> dict[str, float]:
 
 
 def capex_ratio(_: Any, target: Target) -> Answer:
-    """Return as an `Answer` the price of a system as a multiple of UB-Mesh's."""
+    """Return the price of a system as a multiple of UB-Mesh's."""
     found = ratios(NETWORK_SHARE)
     name = [*found][int(target.id.rpartition("-")[2]) - 1]
     told = f"{name}; {', '.join(f'{each} {ratio:.2f}' for each, ratio in found.items())}"

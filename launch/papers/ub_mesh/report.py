@@ -29,7 +29,7 @@ _FAILED = 3
 
 
 def _rings() -> Answer:
-    """Return as an `Answer` which share of the block the busiest link carries in a multi-ring all_reduce."""
+    """Return which share of the block the busiest link carries in a multi-ring all_reduce."""
     cases = []
     for n in (5, 7, 8, 9, 16):
         plan = algorithm("all_reduce", "multi-ring").schedule(n).expand()
@@ -39,7 +39,7 @@ def _rings() -> Answer:
 
 
 def _backup() -> Answer:
-    """Return as an `Answer` how many more links a neighbour of a failed NPU has to the backup NPU."""
+    """Return how many more links a neighbour of a failed NPU has to the backup NPU."""
     rack = build_once("ub-mesh:rack-full")
     near = rack.links.dst[(rack.links.src == _FAILED) & (rack.links.dst < 64)].astype(np.int64)
     backup = np.full(len(near), int(rack.place(64, [_FAILED])[_FAILED]))
@@ -64,7 +64,7 @@ _HANDLING_FS = 10**9  # a node acts on a notice in 1 us, for which no source has
 
 
 def _tables() -> Answer:
-    """Return as an `Answer` how many entries a routing table has by structured addresses, and with one for each destination."""
+    """Return how many entries a routing table has by structured addresses, and with one for each destination."""
     words = {"a rack": "ub-mesh:rack", "a pod": "ub-mesh:pod", "a SuperPod": SUPERPOD}
     sizes = {name: table_size(build_once(word), 0) for name, word in words.items()}
     found = ", ".join(f"{of.structured} of {of.flat} in {name}" for name, of in sizes.items())

@@ -70,7 +70,7 @@ def _values_text(values: Mapping[str, float]) -> str:
 
 
 def _by_model(choose: Callable[..., float], paper: Any, _: object) -> Answer:
-    """Return as an `Answer` the least or the largest performance over all models."""
+    """Return the least or the largest performance over all models."""
     found = {model: relative(paper.steps, UB, model) for model in MODELS}
     return Answer(choose(found.values()), (f"per cent of the Clos's: {_values_text(found)}",))
 
@@ -81,31 +81,31 @@ def _gains(paper: Any, rack: str) -> dict[str, float]:
 
 
 def _gain_others(paper: Any, _: object) -> Answer:
-    """Return as an `Answer` the largest gain of 1D-FM-A for the models but LLAMA-70B."""
+    """Return the largest gain of 1D-FM-A for the models but LLAMA-70B."""
     found = {model: gain for model, gain in _gains(paper, A).items() if model != _LLAMA}
     return Answer(max(found.values()), (f"the largest of {_values_text(found)}",))
 
 
 def _gain_b(paper: Any, _: object) -> Answer:
-    """Return as an `Answer` the mean gain of 1D-FM-B."""
+    """Return the mean gain of 1D-FM-B."""
     found = _gains(paper, B)
     return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}",))
 
 
 def _by_rack(rack: str, seqs: Sequence[int], paper: Any, _: object) -> Answer:
-    """Return as an `Answer` the performance of a rack."""
+    """Return the performance of a rack."""
     return Answer(mean_relative(paper.steps, rack, seqs), ("the mean of all models",))
 
 
 def _gap(paper: Any, _: object) -> Answer:
-    """Return as an `Answer` by how many per cent the model that loses most is slower on a 2D full mesh than on the Clos."""
+    """Return by how many per cent the model that loses most is slower on a 2D full mesh than on the Clos."""
     found = {model: 100 - relative(paper.steps, UB, model) for model in MODELS}
     words, worst = f"per cent less than the Clos: {_values_text(found)}", max(found.values())
     return Answer(worst, (words, "100 less ub-f17-lo"), holds=min(found.values()) < worst < _WITHIN)
 
 
 def _order(paper: Any, _: object) -> Answer:
-    """Return as an `Answer` the designs of a rack in the order of their performance, the lowest first."""
+    """Return the designs of a rack in the order of their performance, the lowest first."""
     found = {rack: mean_relative(paper.steps, rack, _ALL) for rack in (UB, A, B)} | {CLOS: 100.0}
     ranked, rises = sorted(found, key=lambda rack: found[rack]), all(a < b for a, b in pairwise(found.values()))
     return Answer(" < ".join(ranked), (f"per cent of the Clos's: {_values_text(found)}",), holds=rises)
@@ -117,12 +117,12 @@ def losses(steps: UBMeshSteps, model: str, strategies: Iterable[str] = _STRATEGI
 
 
 def _loss(strategy: str, paper: Any, _: object) -> Answer:
-    """Return as an `Answer` the loss of one strategy."""
+    """Return the loss of one strategy."""
     return Answer(losses(paper.steps, _GPT4, [strategy])[strategy], ("the mean of all sequences",))
 
 
 def _losses_in_order(paper: Any, _: object) -> Answer:
-    """Return as an `Answer` whether the losses of the strategies rank as the paper says."""
+    """Return whether the losses of the strategies rank as the paper says."""
     found, dense = losses(paper.steps, _GPT4), losses(paper.steps, _GPT3, ["shortest"])
     shortest, detour, borrow = found.values()
     fine = shortest >= detour - _SAME and detour >= borrow - _SAME and borrow >= -_SAME
@@ -148,7 +148,7 @@ def gains_of_lanes(steps: UBMeshSteps, less: int, more: int, seqs: Sequence[int]
 
 
 def _wider(less: int, more: int, seqs: Sequence[int], paper: Any, _: object) -> Answer:
-    """Return as an `Answer` the gain of performance in per cent from more lanes of cables out of a rack, as a mean over models.
+    """Return the gain of performance in per cent from more lanes of cables out of a rack, as a mean over models.
 
     Args:
         less: The smaller number of such lanes for each NPU of the rack.
@@ -198,7 +198,7 @@ def _per_npu(steps: UBMeshSteps, name: str, npus: int) -> float:
 
 
 def _above(paper: Any, _: object) -> Answer:
-    """Return as an `Answer` whether linearity is above 100 % at all sizes; the first size that is not ends the search."""
+    """Return whether linearity is above 100 % at all sizes; the first size that is not ends the search."""
     found = {}
     for times, name in product((2, 4, 8, 16, 32), BASES):
         found[f"{name} at {times}x"] = linearity(paper.steps, name, times)
