@@ -180,13 +180,13 @@ def _bytes_sent() -> Iterator[FormulaCase]:
 
 
 def _skew() -> Answer:
-    """Answer by what share the smallest of three jobs has fewer CUs than the largest, beside the formula of the paper."""
+    """Return by what share the smallest of three jobs has fewer CUs than the largest, beside the formula of the paper."""
     sizes = component_sizes(build_once("flex-sipac:r=4,L=2,jobs=8+4+4"))
     return check_formula([("jobs of 8, 4 and 4 as they are built", 1 - min(sizes) / max(sizes), 1 - 4 / 8)])
 
 
 def _optimum() -> Answer:
-    """Answer whether rounding of wavelengths is as near to the traffic as an integer program, on 40 random cases."""
+    """Return whether rounding of wavelengths is as near to the traffic as an integer program, on 40 random cases."""
     rng, near, equal = np.random.default_rng(0), neighbours(Levels("flex-sipac", 2, 2, 3)), 0
     dark = np.zeros(len(near.src), int)
     for _ in range(40):
@@ -199,7 +199,7 @@ def _optimum() -> Answer:
 
 
 def _colours() -> Answer:
-    """Answer whether wavelengths are coloured with as many colours as the largest degree needs, on random demands."""
+    """Return whether wavelengths are coloured with as many colours as the largest degree needs, on random demands."""
     rng, exact = np.random.default_rng(0), True
     for r in range(2, 9):
         demand = rng.integers(0, 12, (r, r))
@@ -276,7 +276,7 @@ def _is_above(each: dict[str, float], name: str, sign: int = 1) -> bool:
 
 
 def _gain() -> Answer:
-    """Answer how much less time an all_reduce takes on 512 CUs of Flex-SiPAC than on as many GPUs of DGX-H100, in per cent."""
+    """Return how much less time an all_reduce takes on 512 CUs of Flex-SiPAC than on as many GPUs of DGX-H100, in per cent."""
     flexible = collective_s("sipac:r=8,L=3,w=63", "all_reduce", "sipco", (8, 8, 8), _MIB)
     giant, tiered = (collective_s(word, "all_reduce", "direct", n, _MIB) for word, n in (_GIANT, _TIERED))
     words = (

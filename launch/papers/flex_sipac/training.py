@@ -169,7 +169,7 @@ def _worst() -> Answer:
 
 
 def _mesh() -> Answer:
-    """Answer whether a mesh on Flex-SiPAC is slower than Flex-SiPCO for equal jobs of Candle and of the transformer."""
+    """Return whether a mesh on Flex-SiPAC is slower than Flex-SiPCO for equal jobs of Candle and of the transformer."""
     ratios = {w: iteration_s(MESH, 64, 32, w) / iteration_s(FLEX, 64, 32, w) for w in ("Candle", "Transformer")}
     told = ", ".join(f"{ratio:.2f} times ({w})" for w, ratio in ratios.items())
     return Answer(told, ("jobs of 32 and 32 CUs",), holds=min(ratios.values()) > 1)

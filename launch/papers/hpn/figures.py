@@ -79,7 +79,7 @@ def _throughput_at(job: JobThroughput, time_s: float) -> float:
 
 
 def link_failure(paper: Any, _: object) -> Answer:
-    """Answer whether a job with one ToR halts at once, goes on after a minute and not after two; two ToRs go on."""
+    """Return whether a job with one ToR halts at once, goes on after a minute and not after two; two ToRs go on."""
     minute, beyond = (down(paper.steps, single_tor(), down_s) for down_s in (_MINUTE_S, _BEYOND_S))
     dual = down(paper.steps, dual_tor(HOSTS), _MINUTE_S)
     halts = all(_throughput_at(job, _FAILS_S) == 0 and job.waiting_s >= _MINUTE_S for job in (minute, beyond))
@@ -90,7 +90,7 @@ def link_failure(paper: Any, _: object) -> Answer:
 
 
 def link_repair(paper: Any, _: object) -> Answer:
-    """Answer whether a job with two ToRs is slower while the link is down, and as fast as before at once when it is back."""
+    """Return whether a job with two ToRs is slower while the link is down, and as fast as before at once when it is back."""
     job = down(paper.steps, dual_tor(HOSTS), _MINUTE_S)
     while_down, back = (_throughput_at(job, _FAILS_S + time_s) for time_s in (_MINUTE_S - 1, _MINUTE_S))
     tor = down(paper.steps, dual_tor(HOSTS), _MINUTE_S, switch=True)

@@ -85,7 +85,7 @@ def _round_s(word: str, src: I64, dst: I64) -> float:
 
 
 def _four_tasks() -> Answer:
-    """Answer what four jobs gain from disjoint paths, as the best of three placements: the paper prints its best."""
+    """Return what four jobs gain from disjoint paths, as the best of three placements: the paper prints its best."""
 
     def seconds(order: I64, word: str) -> float:
         rails = _hosts(word, 64)[order].reshape(4, 16, _GPUS).transpose(0, 2, 1).reshape(-1, 16)
@@ -129,7 +129,7 @@ def _across() -> Answer:
 
 
 def _imbalance() -> Answer:
-    """Answer how many times as many flows the fuller port of a NIC carries as its other port, without two planes."""
+    """Return how many times as many flows the fuller port of a NIC carries as its other port, without two planes."""
     word, keys = "hpn:clos:dims=2x128x8", np.arange(1024 * CONNECTIONS)
     topology, pair = build_once(word), np.repeat(np.arange(1024), CONNECTIONS)
     routes = topology.routes(pair, pair + 1024, keys)
@@ -181,7 +181,7 @@ def _stages() -> Answer:
 
 
 def _core() -> Answer:
-    """Answer whether the activations of all GPUs take longer over the Core, but less time than a microbatch's computation."""
+    """Return whether the activations of all GPUs take longer over the Core, but less time than a microbatch's computation."""
     pod = 15360
     src = np.arange(pod)[None, :]
     sent_s, inside_s = (_round_s(CORE, src, to) * 6 / 4 for to in (src + pod, (src + 1024) % pod))  # 6 MiB for 4 (table 3)

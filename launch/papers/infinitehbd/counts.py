@@ -168,7 +168,7 @@ _CLOSE, _LOGGED = 0.05, 1.4  # distance from slope 2; largest slope of p log2 p,
 
 
 def _slopes(paper: Any, target: Target) -> Answer:
-    """Answer how the load of the busiest link of a ring, and of a port of Binary Exchange, grows with the number of ranks."""
+    """Return how the load of the busiest link of a ring, and of a port of Binary Exchange, grows with the number of ranks."""
     rings = [schedule("all_to_all", "ring", p) for p in _GROUPS]
     ring = [int(np.bincount(each.src[each.channel == 0]).max()) / 2 for each in rings]  # an item has two parts
     exchange = [float(sum(_messages_of_rank_0(p))) for p in _GROUPS]

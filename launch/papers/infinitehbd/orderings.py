@@ -61,7 +61,7 @@ def _lowest(paper: Any, target: Target) -> Answer:
 
 
 def _distance_of_k2_and_k3(paper: Any, target: Target) -> Answer:
-    """Answer how far the wastes of K=2 and K=3 are apart, for both positions of a server's two nodes on the line.
+    """Return how far the wastes of K=2 and K=3 are apart, for both positions of a server's two nodes on the line.
 
     They count as almost identical if each is nearer to the other than any other architecture is.
     """
@@ -114,7 +114,7 @@ def largest(system: str, tp: int) -> int:
 
 
 def _scale(paper: Any, target: Target) -> Answer:
-    """Answer whether InfiniteHBD and NVL-576 hold the largest jobs at every TP, while those of SiP-Ring shrink with TP."""
+    """Return whether InfiniteHBD and NVL-576 hold the largest jobs at every TP, while those of SiP-Ring shrink with TP."""
     real = [s for s in SYSTEMS if s != IDEAL]
     lead = ("InfiniteHBD (K=2)", BEST, "NVL-576")
     first = all(
@@ -185,7 +185,7 @@ _SELDOM = 0.001  # share of faulty nodes at which faults rarely meet
 
 
 def _explosion(paper: Any, target: Target) -> Answer:
-    """Answer how many GPUs one failed node takes out of groups of 64; rings of 576 GPUs stand for a GPU-centric HBD."""
+    """Return how many GPUs one failed node takes out of groups of 64; rings of 576 GPUs stand for a GPU-centric HBD."""
     drawn, found = independent_states(_SELDOM, NPUS // NODE, 2000, 0), {}
     for name, word in _RADIUS.items():
         of = waste(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)

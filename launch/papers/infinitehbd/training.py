@@ -257,7 +257,7 @@ def _step_with_imbalance(paper: Any, gpus: int, imbalance: int) -> PlanRow:
 
 
 def _crossing(paper: Any, target: Target) -> Answer:
-    """Answer whether expert parallelism becomes slower than tensor parallelism between 0 % and 10 % of imbalance."""
+    """Return whether expert parallelism becomes slower than tensor parallelism between 0 % and 10 % of imbalance."""
     own = next(each for each in paper.of("4") if each.id == "hbd-t4-tp")
     tp = paper.steps(MOE, _plan(MOE, own)).mfu
     at = [_step_with_imbalance(paper, own.number("gpus"), c).mfu for c in (_AT_ZERO, _AT_TEN)]

@@ -168,7 +168,7 @@ def largest_job_nodes(side: int, faults: np.ndarray) -> int:
 
 
 def _beside() -> Answer:
-    """Answer how many sub-networks take all nodes where four faults cost one job two rows or columns, at most."""
+    """Return how many sub-networks take all nodes where four faults cost one job two rows or columns, at most."""
     side, counts = 5, Counter[int]()
     for places in combinations(range(side**2), 4):
         faults = np.stack(np.divmod(places, side), 1)

@@ -83,7 +83,7 @@ _OF_TIMES = (
 
 
 def _time(*of: object) -> Answer:
-    """Answer whether a time of table 4 is that of the request on the built rails; the arguments are those of `_cases`."""
+    """Return whether a time of table 4 is that of the request on the built rails; the arguments are those of `_cases`."""
     return check_formula(_cases(*of)(), *_OF_TIMES)  # type: ignore[arg-type]
 
 
@@ -113,7 +113,7 @@ _TURNS = ("1us", "10us", "100us", "1ms")
 
 
 def _in_turns() -> Answer:
-    """Answer whether CP and EP are as fast on rails in turns as if each had all rails of a dimension, and the step gains."""
+    """Return whether CP and EP are as fast on rails in turns as if each had all rails of a dimension, and the step gains."""
     shape, (dynamic, word) = Shape(), best_switched(_TURNS[0])
     asked = {
         "ep": (Ask("ep", "all_to_all", _ELEMENTS, "bfloat16"), "at-once@4"),

@@ -231,7 +231,7 @@ def _f15_best() -> Answer:
 
 
 def _f15_large() -> Answer:
-    """Answer how far apart the algorithms are at the largest size, where they should be closer than at the smallest."""
+    """Return how far apart the algorithms are at the largest size, where they should be closer than at the smallest."""
     spread, small = ([_spread(p, size) for p in SCALES if size in sizes_of(p)] for size in (LARGE, SMALL))
     told = f"slowest over fastest {', '.join(f'{s:.2f}' for s in spread)}"
     return Answer(told, (_figure_15_text(LARGE), *_OF_15), holds=max(spread) <= 1.3 < min(small))
@@ -244,7 +244,7 @@ def _spread(nodes: int, size: int) -> float:
 
 
 def _f15_small() -> Answer:
-    """Answer how the algorithms rank at small sizes, and whether the lead of the hierarchical one grows with the system."""
+    """Return how the algorithms rank at small sizes, and whether the lead of the hierarchical one grows with the system."""
     order, grows, words = True, True, []
     for size in (SMALL, MIDDLE):
         scales = [p for p in SCALES if size in sizes_of(p)]

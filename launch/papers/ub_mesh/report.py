@@ -49,7 +49,7 @@ def _backup() -> Answer:
 
 
 def _lanes() -> Answer:
-    """Answer whether two virtual lanes keep all pairs of a rack free of deadlock with detours."""
+    """Return whether two virtual lanes keep all pairs of a rack free of deadlock with detours."""
     rack = build_once("ub-mesh:rack:route=detour")
     pairs = np.stack(np.meshgrid(np.arange(64), np.arange(64)), -1).reshape(-1, 2)
     src, dst = pairs[pairs[:, 0] != pairs[:, 1]].T
@@ -90,7 +90,7 @@ def _notices() -> Answer:
 
 
 def _experts() -> Answer:
-    """Answer how many tokens of experts go between boards, and over all links, if a board's copies are made on the board."""
+    """Return how many tokens of experts go between boards, and over all links, if a board's copies are made on the board."""
     rack, plans = build_once("ub-mesh:rack"), (("flat", 64), ("hierarchical", (8, 8)))
     between, over = [], []
     for name, shape in plans:
@@ -123,7 +123,7 @@ def _share_of_row(paper: Any, row: str) -> float:
 
 
 def _near(paper: Any, _: Target) -> Answer:
-    """Answer which share of bytes stays in a rack: that of TP and SP. Two NPUs of a rack are 2 hops apart at most."""
+    """Return which share of bytes stays in a rack: that of TP and SP. Two NPUs of a rack are 2 hops apart at most."""
     share = _share_of_row(paper, "97")
     return Answer(f"{share:.1f} % of the bytes", ("of TP and SP (table 1), which are in a rack",), holds=share > 50)
 
