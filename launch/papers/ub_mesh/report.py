@@ -75,7 +75,7 @@ def _tables() -> Answer:
 
 
 def _notices() -> Answer:
-    """Answer when all whose paths change know of a failed link of a rack, hop by hop and by direct notices."""
+    """Return when all whose paths change know of a failed link of a rack, hop by hop and by direct notices."""
     rack, told, holds = build_once("ub-mesh:rack:route=detour"), [], True
     for name, cable in (("X", (0, 1)), ("Y", (0, 8))):
         direct, flooded = (way(rack, cable, _HANDLING_FS) for way in (direct_notices, flooded_notices))
