@@ -172,6 +172,7 @@ def bench(
         engine_choice(fabric, network, check_fabric=check_fabric),
     )
     built = topologies_of(topology)
+    request.engine.check_on(built)
     for each in built:
         _check_axes(each, request.axes)
     placed = [place_bench(topology_under(under, each), request) for each in built]

@@ -172,3 +172,34 @@ def test_a_network_without_packets_is_refused(emu, traced, command) -> None:
     done = emu(command, *ON, "--network", "roce", *words_of(command, traced))
     assert (done.code, done.out) == (2, "")
     assert "--fabric must be packets where --network is given" in done.err
+
+
+SPRAYED = ("--topology", "fat-tree:radix=4,route=spray")
+
+
+@pytest.mark.parametrize("how", [PACKETS, CHECK])
+@pytest.mark.parametrize("command", ["bench", "replay", "estimate", "train", "run"])
+def test_sprayed_topologies_are_refused_before_anything_starts(emu, traced, monkeypatch, command, how) -> None:
+    if command in ("train", "run") and how == CHECK:
+        how = (*PACKETS, *ON)  # two topologies
+    for name in ("trainings.run_steps", "runs.run_loaded_script", "estimates.estimate_and_times"):
+        monkeypatch.setattr(f"launch.front.steps.{name}", lambda *_: pytest.fail("it has started"))
+    words = ("all_reduce", "--size", "1MiB") if command == "bench" else words_of(command, traced)
+    done = emu(command, *SPRAYED, *how, *words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(
+        "emu: packets: the messages of fat-tree:radix=4,route=spray are sprayed in the fluid fabric only"
+    )
+
+
+def test_a_sprayed_point_of_a_sweep_is_refused_in_its_row(emu) -> None:
+    tree = ("--topology", "fat-tree:radix=4", "--sweep", "topology.route=hash,spray")
+    rows = emu("estimate", *STEP, *tree, *PACKETS, "--json").json
+    assert [row["refused"][:24] for row in rows] == ["", "packets: the messages of"]
+
+
+@pytest.mark.parametrize("command", ["train", "run"])
+def test_a_paced_run_is_not_timed_by_packets(emu, traced, command) -> None:
+    done = emu(command, *ON, *PACKETS, "--pace", "10", *words_of(command, traced))
+    assert (done.code, done.out) == (2, "")
+    assert f"{command}: --fabric must be fluid where --pace is given, got 'packets'; the fluid fabric says how" in done.err

@@ -262,6 +262,7 @@ def prepare(
     request = request.on(topology)
     model, plan = find_model(request.model), request.plan
     topology = topology_under(request.stack, topology)
+    request.engine.check_on([topology])
     check_world(plan, model, topology.n_npus, topology.name, request.stack)
     npus = npus_of(topology, plan, request.axes)
     check_fits(plan, model, request.stack)

@@ -126,6 +126,8 @@ def run(
     engine = engine_choice(fabric, network)
     if job.faults:
         engine.check_whole("run")
+    engine.check_clock("run", paced=job.factor is not None)
+    engine.check_on(timing.machines)
     if fake:
         _check_fake(job)
     elif roles is not None:

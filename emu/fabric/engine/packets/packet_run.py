@@ -120,17 +120,26 @@ def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 |
     Raises:
         InputError: There are too many queues, or `routed_ways` raises it.
     """
-    if topology.spray is not None:
-        raise InputError(
-            f"packets: the messages of {topology.name} are sprayed in the fluid fabric only; take the topology without "
-            "route=spray, and a network with route=in-turn, random or adaptive"
-        )
+    check_unsprayed(topology)
     if len(topology.links) * network.lanes > MOST_QUEUES:
         raise must_be("packets", "links times lanes", f"at most {MOST_QUEUES}", len(topology.links) * network.lanes)
     if network.route == "hash":
         keys = np.zeros(graph.n_tasks, np.int64) if key is None else key
         return routed_ways(graph, topology, network.lanes, keys, has_acks=network.acks != "none")
     return shortest_ways(graph, topology.links, topology.passes, network.lanes)
+
+
+def check_unsprayed(topology: Topology) -> None:
+    """Check that the topology sends each message whole, for only the fluid fabric splits messages.
+
+    Raises:
+        InputError: The topology sprays messages.
+    """
+    if topology.spray is not None:
+        raise InputError(
+            f"packets: the messages of {topology.name} are sprayed in the fluid fabric only; take the topology without "
+            "route=spray, and a network with route=in-turn, random or adaptive"
+        )
 
 
 def _check_fit(graph: Graph, topology: Topology, network: PacketNetwork) -> None:
