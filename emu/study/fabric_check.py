@@ -23,6 +23,7 @@ from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, format_size, seconds
 
 RUNS = 8
+NOTHING_SENT = "nothing is sent"  # why a check could not be made
 BEYOND = 0.05  # from which on packets and the fluid fabric differ enough to warn
 _TOLD = 3  # ports and messages
 
@@ -85,7 +86,7 @@ def check_fabric(
     try:
         window = busiest_window(source, fabric.network)
         if window is None:
-            return unchecked(fabric.network.kind, "nothing is sent")
+            return unchecked(fabric.network.kind, NOTHING_SENT)
         return _checked(window, source, topology, fabric, request_name)
     except WindowError as error:
         return unchecked(fabric.network.kind, f"{error}; take a smaller size, fewer ranks or --fabric packets")

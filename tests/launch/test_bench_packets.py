@@ -8,6 +8,7 @@ from emu.errors import RunError
 from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.graph import Graph
 from emu.fabric.packet_fabric import PacketFabric
+from launch.front.measurements import bench
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
 ASKED = ("bench", "all_to_all", "--algorithm", "at-once", "--topology", SWITCH, "--size", "8MiB", "--timing-only")
@@ -197,7 +198,17 @@ def test_an_algorithm_that_deadlocks_has_its_reason_and_the_others_their_rows(em
     assert sum(row["fastest"] for row in rows) == 1
 
 
-def test_none_is_the_fastest_where_none_could_be_timed(emu) -> None:
-    told = emu(*ALL, "--size", "64KiB", "--fabric", "packets:events=1").out
-    assert "fastest: none could be timed" in told
-    assert "stopped: ring of 64 KiB: packets: events must be " in told
+def test_the_first_reason_is_told_where_none_could_be_timed(emu, tmp_path) -> None:
+    for shown in ((), ("--json",), ("--png", str(tmp_path / "all.png"))):
+        done = emu(*ALL, "--size", "64KiB", "--fabric", "packets:events=1", *shown)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.splitlines()[-1].startswith("emu: bench: no algorithm could be timed; ")
+        assert ": packets: events must be " in done.err
+
+
+def test_a_picture_is_of_the_first_topology_on_which_an_algorithm_was_timed(emu) -> None:
+    few = max(row["packets"]["events"] for row in emu(*ALL, "--size", "64KiB", "--fabric", "packets", "--json").json)
+    two = ["switch:n=64,bandwidth=50GB/s,latency=500ns", ALL[-1]]
+    found = bench("all_reduce", algorithm="all", topology=two, size="64KiB", fabric=f"packets:events={2 * few}")
+    assert "fastest: none could be timed" in found.text()
+    assert f"ranks of {two[1]}" in found.figure().get_suptitle() + found.figure().axes[0].get_title()
