@@ -30,8 +30,8 @@ def check_composed(step: StepOnFabric, fabric: PacketFabric) -> FabricCheck:
     except InputError as error:
         return unchecked(fabric.network.kind, str(error))
     name = request_name(asked.axis_name, asked.name, asked.size_bytes, asked.ranks)
-    found = check_fabric(source, step.topology, fabric, lambda _: name)
-    return replace(found, share=found.share * share)
+    found = check_fabric(source, step.topology, fabric, lambda _: name, is_whole=False)
+    return replace(found, share=found.share * share, is_whole=False)
 
 
 def _traffic(step: StepOnFabric, number: int) -> TimedGraph:
