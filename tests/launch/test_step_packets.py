@@ -128,6 +128,7 @@ def test_a_composed_step_is_checked_by_its_busiest_request_alone(emu, monkeypatc
     composed = emu("estimate", *STEP, *ON, *CHECK, "--json").json
     assert composed["engine"] == "composed"
     check = composed["fabric_check"]
+    assert (check["is_whole"], whole["fabric_check"]["is_whole"]) == (False, True)
     assert check["request"] == whole["fabric_check"]["request"]
     assert check["least"] == pytest.approx(whole["fabric_check"]["least"], rel=0.02)
     assert check["share"] == pytest.approx(whole["fabric_check"]["share"], rel=0.02)
