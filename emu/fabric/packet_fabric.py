@@ -4,14 +4,14 @@ The module reads texts such as `packets:cell=8KiB,seed=1` and `roce:route=in-tur
 its field of `PacketNetwork`, without the unit; a value has a unit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.fabric.engine.packets.packet_network import ASSUMED_NETWORK, PacketNetwork, network_of
-from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
+from emu.fabric.engine.packets.packet_run import PacketRun, check_unsprayed, run_packets, ways_of
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.graph import Graph
 from emu.registry import check_known_settings, parse_call
@@ -149,6 +149,25 @@ class EngineChoice(NamedTuple):
             raise must_be(command, "--fabric", "fluid where --fault or --checkpoint is given", PACKETS, why)
         if self.check is not None:
             raise must_be(command, "--check-fabric", "left out where --fault is given", self.check.network.kind, why)
+
+    def check_on(self, topologies: Iterable[Topology]) -> None:
+        """Refuse packets, and the check by them, on topologies that spray messages.
+
+        Raises:
+            InputError: There are packets, and a topology sprays messages.
+        """
+        for topology in topologies if self != FLUID_ENGINE else ():
+            check_unsprayed(topology)
+
+    def check_clock(self, command: str, *, paced: bool) -> None:
+        """Refuse packets for a run that goes by the clock of this host, whose ranks the fluid fabric times.
+
+        Raises:
+            InputError: There are packets, and the run is paced.
+        """
+        if paced and self.packets is not None:
+            why = "the fluid fabric says how long ranks of a paced run wait"
+            raise must_be(command, "--fabric", "fluid where --pace is given", PACKETS, why)
 
 
 FLUID_ENGINE = EngineChoice()

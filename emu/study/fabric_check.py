@@ -23,6 +23,7 @@ from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, format_size, seconds
 
 RUNS = 8
+NOTHING_SENT = "nothing is sent"  # why a check could not be made
 BEYOND = 0.05  # from which on packets and the fluid fabric differ enough to warn
 _TOLD = 3  # ports and messages
 
@@ -52,6 +53,7 @@ class FabricCheck:
     divisor: int  # by which the sizes of messages were divided
     ports: tuple[BlockingPort, ...]  # that block most
     messages: tuple[str, ...]  # between which nodes the first of these ports carries most, and for which other requests
+    is_whole: bool = True  # whether packets could time all of it: a composed step has no graph of all its messages
     why_not: str = ""  # why there is no check; "": there is one
 
     @property
@@ -73,6 +75,8 @@ def check_fabric(
     topology: Topology,
     fabric: PacketFabric,
     request_name: Callable[[int], str],
+    *,
+    is_whole: bool = True,
 ) -> FabricCheck:
     """Return the check of the busiest window of a timed graph; a reason in place of figures where packets cannot run it.
 
@@ -81,14 +85,16 @@ def check_fabric(
         topology: Its topology.
         fabric: The packets.
         request_name: A function that returns the name of a request from its number.
+        is_whole: Whether packets could time all of it, which is advised where the window is too large.
     """
     try:
         window = busiest_window(source, fabric.network)
         if window is None:
-            return unchecked(fabric.network.kind, "nothing is sent")
+            return unchecked(fabric.network.kind, NOTHING_SENT)
         return _checked(window, source, topology, fabric, request_name)
     except WindowError as error:
-        return unchecked(fabric.network.kind, f"{error}; take a smaller size, fewer ranks or --fabric packets")
+        mend = "a smaller size, fewer ranks or --fabric packets" if is_whole else "a smaller size or fewer ranks"
+        return unchecked(fabric.network.kind, f"{error}; take {mend}")
     except EmuError as error:
         return unchecked(fabric.network.kind, str(error))
 

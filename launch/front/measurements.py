@@ -54,7 +54,7 @@ class Bench(Result[BenchRow], drawn_by="chart.algorithm_chart:topology_figure"):
 class AlgorithmComparison(Result[BenchRow | UntimedRow], drawn_by="chart.algorithm_chart:algorithm_figure"):
     """The time of every algorithm of a collective at each size on each topology.
 
-    The picture has the times over sizes on the first topology, with a line for each algorithm.
+    The picture has the times over sizes on the first topology on which one was timed, with a line for each algorithm.
     """
 
     tables: tuple[tuple[PlacedBench, tuple[BenchRow | UntimedRow, ...]], ...]  # the rows of each topology
@@ -75,7 +75,8 @@ class AlgorithmComparison(Result[BenchRow | UntimedRow], drawn_by="chart.algorit
         ]
 
     def _shown(self) -> tuple[Any, ...]:
-        return ([row for row in self.tables[0][1] if isinstance(row, BenchRow)],)
+        timed = ([row for row in rows if isinstance(row, BenchRow)] for _, rows in self.tables)
+        return (next(filter(None, timed)),)  # of the first topology on which an algorithm was timed
 
 
 @question
@@ -172,6 +173,7 @@ def bench(
         engine_choice(fabric, network, check_fabric=check_fabric),
     )
     built = topologies_of(topology)
+    request.engine.check_on(built)
     for each in built:
         _check_axes(each, request.axes)
     placed = [place_bench(topology_under(under, each), request) for each in built]
@@ -188,12 +190,20 @@ def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_on
 
 
 def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparison:
-    """Return the rows of all algorithms on each topology."""
+    """Return the rows of all algorithms on each topology.
+
+    Raises:
+        InputError: None could be timed.
+    """
     tables = []
     for each in placed:
         count = len(algorithm_names(each)) * len(each.request.sizes)
         tables.append((each, tuple(with_progress(compare(each, pool), _label(each), count, bench_text, itself))))
-    return AlgorithmComparison(tuple(row for _, rows in tables for row in rows), tuple(tables))
+    rows = tuple(row for _, of in tables for row in of)
+    why = [f"{row.built}: {row.why_not}" for row in rows if isinstance(row, UntimedRow) and row.why_not]
+    if len(why) == len(rows):
+        raise InputError(f"bench: no algorithm could be timed; {[*why, 'name one to learn why'][0]}")
+    return AlgorithmComparison(rows, tuple(tables))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """`emu bench --fabric packets`: a collective by packets, the fluid time beside it, and what is refused in a line."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from emu.errors import RunError
 from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.graph import Graph
 from emu.fabric.packet_fabric import PacketFabric
+from launch.front.measurements import bench
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
 ASKED = ("bench", "all_to_all", "--algorithm", "at-once", "--topology", SWITCH, "--size", "8MiB", "--timing-only")
@@ -58,8 +60,9 @@ REFUSED = {
     (
         "packets:events=1000",
         "",
-    ): "packets: events must be 114688 or more, got 1000; a run has 114688 events, "
-    "which takes about 0 s: allow that many, or take larger cells or a smaller size",
+    ): "packets: events must be 114688 or more, got 1000; a run has about 114688 events, "
+    "which takes about 0 s: allow 229376, as pauses, credits and packets that are sent again add some, "
+    "or take larger cells or a smaller size",
     ("packets:cel=8KiB", ""): "--fabric packets: unknown setting 'cel'; did you mean cell?",
     ("packets:x=1", ""): "--fabric packets: unknown setting 'x'; it takes cell, seed, events",
     ("packets", "roce:rout=hash"): "--network roce: unknown setting 'rout'; did you mean route?",
@@ -197,7 +200,61 @@ def test_an_algorithm_that_deadlocks_has_its_reason_and_the_others_their_rows(em
     assert sum(row["fastest"] for row in rows) == 1
 
 
-def test_none_is_the_fastest_where_none_could_be_timed(emu) -> None:
-    told = emu(*ALL, "--size", "64KiB", "--fabric", "packets:events=1").out
-    assert "fastest: none could be timed" in told
-    assert "stopped: ring of 64 KiB: packets: events must be " in told
+def test_the_first_reason_is_told_where_none_could_be_timed(emu, tmp_path) -> None:
+    for shown in ((), ("--json",), ("--png", str(tmp_path / "all.png"))):
+        done = emu(*ALL, "--size", "64KiB", "--fabric", "packets:events=1", *shown)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.splitlines()[-1].startswith("emu: bench: no algorithm could be timed; ")
+        assert ": packets: events must be " in done.err
+
+
+def test_a_picture_is_of_the_first_topology_on_which_an_algorithm_was_timed(emu) -> None:
+    few = max(row["packets"]["events"] for row in emu(*ALL, "--size", "64KiB", "--fabric", "packets", "--json").json)
+    two = ["switch:n=64,bandwidth=50GB/s,latency=500ns", ALL[-1]]
+    found = bench("all_reduce", algorithm="all", topology=two, size="64KiB", fabric=f"packets:events={2 * few}")
+    assert "fastest: none could be timed" in found.text()
+    assert f"ranks of {two[1]}" in found.figure().get_suptitle() + found.figure().axes[0].get_title()
+
+
+def test_an_algorithm_whose_messages_are_smaller_than_a_cell_is_stopped_and_the_others_have_their_rows(emu) -> None:
+    rows = emu(*ALL, "--size", "256KiB", "--fabric", "packets:cell=128KiB", "--json").json
+    by = {row["algorithm"]: row for row in rows}
+    assert by["ring"]["why_not"].startswith("network: cell must be at most the largest message, 65536 B, got '131072 B'")
+    assert by["recursive-doubling"]["time_s"] > 0
+
+
+def test_a_stopped_row_has_no_least_time_where_packets_choose_their_paths(emu) -> None:
+    asked = (*ALL, "--size", "256KiB", "--fabric", "packets:cell=128KiB", "--network")
+    by = {route: emu(*asked, f"roce:route={route}", "--json").json for route in ("hash", "adaptive")}
+    least = {route: [row["at_least_s"] for row in rows if "why_not" in row] for route, rows in by.items()}
+    assert all(least["hash"])
+    assert least["adaptive"] == [None] * len(least["hash"])
+    assert "stopped: ring of 256 KiB: network: cell" in emu(*asked, "roce:route=adaptive").out
+
+
+def test_no_algorithm_is_left_out_by_its_bound_where_packets_choose_their_paths(emu, monkeypatch) -> None:
+    monkeypatch.setattr("emu.study.measure.bench.LIGHT", 0)
+    asked = (*ALL, "--size", "64KiB", "--fabric", "packets", "--json")
+    timed = {
+        route: sum("time_s" in row for row in emu(*asked, "--network", f"roce:route={route}").json)
+        for route in ("hash", "adaptive")
+    }
+    rows = emu(*asked, "--network", "roce:route=adaptive").json
+    assert timed["hash"] < timed["adaptive"] == len(rows)
+
+
+@pytest.mark.parametrize("kind", ["roce", "nvlink", "ub"])
+def test_the_events_that_a_refusal_recommends_are_enough(emu, kind: str) -> None:
+    refused = emu(*ASKED, "--fabric", "packets:events=1", "--network", kind).err
+    allow = re.search(r"allow (\d+)", refused)
+    assert allow is not None
+    (row,) = emu(*ASKED, "--fabric", f"packets:events={allow[1]}", "--network", kind, "--json").json
+    assert row["packets"]["events"] <= int(allow[1])
+
+
+def test_a_run_whose_tasks_are_over_is_not_stopped_by_its_budget(emu) -> None:
+    """The last events are acknowledgements, which nothing waits for."""
+    (row,) = emu(*ASKED, "--fabric", "packets", "--network", "roce", "--json").json
+    least = row["packets"]["events"] - 1
+    (again,) = emu(*ASKED, "--fabric", f"packets:events={least}", "--network", "roce", "--json").json
+    assert again["time_s"] == row["time_s"]

@@ -1,7 +1,13 @@
 """`--fabric packets` of the commands whose answer is a step: the fluid step stays as it is, and what is refused in a line."""
 
+from itertools import count
+from typing import Any
+
 import pytest
 
+from emu.errors import RunError
+from emu.fabric.engine.packets.packet_run import PacketRun
+from emu.fabric.packet_fabric import PacketFabric
 from emu.model.generate.generate import generate
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
@@ -53,6 +59,21 @@ def test_a_sweep_goes_through_packets_too(emu) -> None:
     fluid = emu("estimate", *STEP, *ON, "--sweep", "seq=16,32", "--out", "-").out.splitlines()
     assert len(found) == len(fluid) == 2
     assert found != fluid
+
+
+def test_a_point_whose_packets_wait_in_a_circle_has_its_reason_and_the_others_their_rows(emu, monkeypatch) -> None:
+    run, calls = PacketFabric.run, count()
+
+    def stuck(self: PacketFabric, *of: Any) -> PacketRun:
+        if next(calls):
+            raise RunError("packets: a circle")
+        return run(self, *of)
+
+    monkeypatch.setattr(PacketFabric, "run", stuck)
+    asked = ("estimate", *STEP, *ON, *PACKETS, "--sweep", "seq=16,32", "--json")
+    rows = emu(*asked).json
+    assert [row["refused"] for row in rows] == ["", "packets: a circle"]
+    assert rows[0]["step"]["step_time_s"] > 0
 
 
 def test_a_training_run_is_timed_by_packets(emu) -> None:
@@ -107,9 +128,16 @@ def test_a_composed_step_is_checked_by_its_busiest_request_alone(emu, monkeypatc
     composed = emu("estimate", *STEP, *ON, *CHECK, "--json").json
     assert composed["engine"] == "composed"
     check = composed["fabric_check"]
+    assert (check["is_whole"], whole["fabric_check"]["is_whole"]) == (False, True)
     assert check["request"] == whole["fabric_check"]["request"]
     assert check["least"] == pytest.approx(whole["fabric_check"]["least"], rel=0.02)
     assert check["share"] == pytest.approx(whole["fabric_check"]["share"], rel=0.02)
+
+
+def test_a_composed_step_that_sends_nothing_is_not_checked(emu, monkeypatch) -> None:
+    monkeypatch.setattr("emu.study.training.estimate.estimate_and_times.__defaults__", (ALWAYS_COMPOSED, None))
+    found = emu("estimate", *STEP, "--plan", "dp=1", *ON, *CHECK, "--json").json
+    assert (found["engine"], found["fabric_check"]["why_not"]) == ("composed", "nothing is sent")
 
 
 def test_a_warning_tells_what_blocks(emu) -> None:
@@ -172,3 +200,34 @@ def test_a_network_without_packets_is_refused(emu, traced, command) -> None:
     done = emu(command, *ON, "--network", "roce", *words_of(command, traced))
     assert (done.code, done.out) == (2, "")
     assert "--fabric must be packets where --network is given" in done.err
+
+
+SPRAYED = ("--topology", "fat-tree:radix=4,route=spray")
+
+
+@pytest.mark.parametrize("how", [PACKETS, CHECK])
+@pytest.mark.parametrize("command", ["bench", "replay", "estimate", "train", "run"])
+def test_sprayed_topologies_are_refused_before_anything_starts(emu, traced, monkeypatch, command, how) -> None:
+    if command in ("train", "run") and how == CHECK:
+        how = (*PACKETS, *ON)  # two topologies
+    for name in ("trainings.run_steps", "runs.run_loaded_script", "estimates.estimate_and_times"):
+        monkeypatch.setattr(f"launch.front.steps.{name}", lambda *_: pytest.fail("it has started"))
+    words = ("all_reduce", "--size", "1MiB") if command == "bench" else words_of(command, traced)
+    done = emu(command, *SPRAYED, *how, *words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(
+        "emu: packets: the messages of fat-tree:radix=4,route=spray are sprayed in the fluid fabric only"
+    )
+
+
+def test_a_sprayed_point_of_a_sweep_is_refused_in_its_row(emu) -> None:
+    tree = ("--topology", "fat-tree:radix=4", "--sweep", "topology.route=hash,spray")
+    rows = emu("estimate", *STEP, *tree, *PACKETS, "--json").json
+    assert [row["refused"][:24] for row in rows] == ["", "packets: the messages of"]
+
+
+@pytest.mark.parametrize("command", ["train", "run"])
+def test_a_paced_run_is_not_timed_by_packets(emu, traced, command) -> None:
+    done = emu(command, *ON, *PACKETS, "--pace", "10", *words_of(command, traced))
+    assert (done.code, done.out) == (2, "")
+    assert f"{command}: --fabric must be fluid where --pace is given, got 'packets'; the fluid fabric says how" in done.err

@@ -16,7 +16,7 @@ from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError, RunError
-from emu.fabric.engine.packets.packet_run import BudgetError
+from emu.fabric.engine.packets.packet_run import PacketFitError
 from emu.fabric.graph import Timeline
 from emu.fabric.lowering.circuit_turns import TornError
 from emu.fabric.run import Spread
@@ -28,7 +28,7 @@ from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, k
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
 from emu.study.packet_figures import PacketFigures
 from emu.study.packet_timing import check_collective, spread_packets, time_packets
-from emu.study.timing import LIGHT, ROUNDING, CollectiveJob, spread_collective, time_bound, time_collective
+from emu.study.timing import LIGHT, ROUNDING, CollectiveJob, TimeBound, spread_collective, time_bound, time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds
 
@@ -73,7 +73,7 @@ class UntimedRow(CollectiveRow):
     Or packets could not be timed, and there is a reason.
     """
 
-    at_least_s: float  # by its busiest link, or its messages that wait for one another
+    at_least_s: float | None  # by its busiest link, or its messages that wait for one another; None: packets choose their paths
     why_not: str = ""  # the reason, where packets could not be timed
 
 
@@ -250,15 +250,26 @@ def _timed(asked: PlacedBench, job: tuple[str, tuple[int, ...]]) -> list[_Row]:
             one = replace(asked, request=replace(asked.request, algorithm=name, sizes=each))
             try:
                 rows.extend(measure(one))
-            except (RunError, BudgetError) as error:  # packets wait in a circle, or are too many: the other rows hold
+            except (RunError, PacketFitError) as error:  # packets wait in a circle, or do not fit: the other rows hold
                 rows.append(_untimed(one.case(name), each[0], str(error)))
     return rows
 
 
 def _untimed(case: Case, size: int, why_not: str = "") -> UntimedRow:
     """Return the row of a size that is not timed, with its bound and a reason."""
-    at_least_s = time_bound(case.job(size)).end_fs * (1 - ROUNDING) / TICKS_PER_S
+    at_least_s = None if _has_free_paths(case.asked) else _least_s(time_bound(case.job(size)))
     return UntimedRow(**_named_case(case, size), at_least_s=at_least_s, why_not=why_not)
+
+
+def _has_free_paths(asked: PlacedBench) -> bool:
+    """Return whether packets choose their paths, so that the load of links by the topology's routes bounds no time."""
+    packets = asked.request.engine.packets
+    return packets is not None and packets.network.route != "hash"
+
+
+def _least_s(known: TimeBound) -> float:
+    """Return the least time by a bound, in seconds."""
+    return known.end_fs * (1 - ROUNDING) / TICKS_PER_S
 
 
 def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchRow | UntimedRow]:
@@ -318,8 +329,7 @@ def _bounded(
         case = asked.case(name)
         for size in asked.request.sizes:
             known = time_bound(case.job(size))
-            at_least_s = known.end_fs * (1 - ROUNDING) / TICKS_PER_S
-            if known.messages > LIGHT and at_least_s > best[size]:
+            if known.messages > LIGHT and not _has_free_paths(asked) and _least_s(known) > best[size]:
                 pending.append(known_result([_untimed(case, size)]))
             else:
                 pending.append(opened.submit((name, (size,))))

@@ -137,16 +137,15 @@ class PreparedEstimate:
 
     def _on_engine(self, device: Device) -> TimedTrace:
         """Return the step by the engine of the request; the arguments are those of `timed`, the errors those of `estimate`."""
-        (packets, check), most = self.request.engine, self.effort.most_events
+        packets, check = self.request.engine
         if check is not None:
             return self._checked(self.timed(device), check)
         if packets is None:
             return self.timed(device)
-        if not self.is_whole:
-            refuse_composed("estimate", most, self.generated.events)
-        timed = self.timed(device)
-        if timed.place_requests is not None:
-            refuse_composed("estimate", most)
+        timed = self.timed(device) if self.is_whole else None
+        if timed is None or timed.place_requests is not None:
+            mend = "take a smaller plan or fewer ranks, or --check-fabric"
+            refuse_composed("estimate", self.effort.most_events, self.generated.events, mend)
         return by_packets(timed, packets)
 
     def _checked(self, timed: TimedTrace, packets: PacketFabric) -> TimedTrace:
@@ -262,6 +261,7 @@ def prepare(
     request = request.on(topology)
     model, plan = find_model(request.model), request.plan
     topology = topology_under(request.stack, topology)
+    request.engine.check_on([topology])
     check_world(plan, model, topology.n_npus, topology.name, request.stack)
     npus = npus_of(topology, plan, request.axes)
     check_fits(plan, model, request.stack)

@@ -95,9 +95,13 @@ def time_step(laying: TraceLayout, most_events: int = TimingEffort().most_events
         most_events: The most events of all ranks in a whole graph; a step with more events is composed.
     """
     trace, on = laying.trace, (laying.choice, laying.topology, laying.placement, laying.device)
-    events = int(np.array([len(e) for e in trace.events])[trace.role_of_rank].sum())
     requests = partial(_requests_of, trace, laying.dtype)
-    return StepOnFabric.of(requests, *on, whole=laying if events <= most_events else None).timed()
+    return StepOnFabric.of(requests, *on, whole=laying if events_of(trace) <= most_events else None).timed()
+
+
+def events_of(trace: Trace) -> int:
+    """Return the number of events of all ranks of a trace."""
+    return int(np.array([len(events) for events in trace.events])[trace.role_of_rank].sum())
 
 
 def _requests_of(trace: Trace, dtype: str) -> PlaceRequests:

@@ -135,6 +135,7 @@ def estimate(
         timer = PointTimer(partial(_step_at, request), pool, label="estimating the steps")
         return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {model}")
     built, found = inputs.topologies_of(topology), _device_of(device, like, software.precision.activation)
+    engine.check_on(built)
     label = f"estimating a step of {request.model}"
     if inputs.several(fault):
         engine.check_whole("estimate")

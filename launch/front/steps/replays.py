@@ -121,6 +121,7 @@ def replay(
         recorded = grown_job(recorded, _placed(ranks, timing))
     if ran_on is not None:
         timing = _with_origin(timing, recorded, ran_on, job)
+    engine.check_on(timing.machines)
     if job.faults:
         with progress_bar(f"timing {name}"):
             return FaultyJobs(tuple(timing.time_with_faults(recorded, job.faults, clock=True)))

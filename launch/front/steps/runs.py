@@ -16,7 +16,7 @@ from emu.study.training.step.choices import check_words, with_choice, with_words
 from emu.study.training.step.packet_step import by_packets, refuse_composed
 from emu.study.training.step.step import Step, TimedTrace, time_trace
 from emu.study.training.step_choice.algorithm_search import TimingEffort
-from emu.study.training.timed_step import time_step
+from emu.study.training.timed_step import events_of, time_step
 from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.replay.replay import TraceLayout
@@ -126,6 +126,8 @@ def run(
     engine = engine_choice(fabric, network)
     if job.faults:
         engine.check_whole("run")
+    engine.check_clock("run", paced=job.factor is not None)
+    engine.check_on(timing.machines)
     if fake:
         _check_fake(job)
     elif roles is not None:
@@ -172,11 +174,14 @@ def _timed(layout: TraceLayout, packets: PacketFabric | None, *, fake: bool) -> 
     Raises:
         InputError: packets are given for a step that is composed; or as `time_trace` and `by_packets`.
     """
-    timed = time_step(layout) if fake else time_trace(layout)
+    most, events = TimingEffort().most_events, events_of(layout.trace)
     if packets is None:
-        return timed
-    if timed.place_requests is not None:
-        refuse_composed("run", TimingEffort().most_events)
+        return time_step(layout, most) if fake else time_trace(layout)
+    if not fake:
+        return by_packets(time_trace(layout), packets)
+    timed = time_step(layout, most) if events <= most else None
+    if timed is None or timed.place_requests is not None:
+        refuse_composed("run", most, events, "take fewer ranks, or leave --fabric out")
     return by_packets(timed, packets)
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.errors import InputError, must_be
+from emu.errors import InputError, RunError, must_be
 from emu.model.model import Model, find_model
 from emu.model.plan.plan_text import WORDS, read_words
 from emu.model.stack.stack import STACK_WORDS, Stack
@@ -198,7 +198,7 @@ def _row(points: Sequence[tuple[Words, SweepPoint]], timed: Callable[[SweepPoint
     swept, point = points[number]
     try:
         return SweepRow(point.topology.name, swept, "", timed(point))
-    except InputError as error:
+    except (InputError, RunError) as error:  # packets may wait in a circle, or be too many: the other rows hold
         return SweepRow(point.said["topology"], swept, str(error), None)
 
 

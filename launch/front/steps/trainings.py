@@ -106,7 +106,9 @@ def train(
     engine, job = engine_choice(fabric, network), JobConditions.of(fault, pace, pace_compute)
     if job.faults or checkpoint is not None:
         engine.check_whole("train")
+    engine.check_clock("train", paced=job.factor is not None)
     timing = TraceTiming.of(topology, device, dtype, algorithm, stack)
+    engine.check_on(timing.machines)
     sizes = {name: size for name, size in (("global_batch", global_batch), ("seq", seq)) if size is not None}
     laid, text = parse_plan(plan, **sizes), read_text(None if data is None else Path(data))
     request = TrainRequest(

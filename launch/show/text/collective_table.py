@@ -100,6 +100,7 @@ def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
     if isinstance(row, UntimedRow) and row.why_not:
         return "stopped", "-"
     if isinstance(row, UntimedRow):
+        assert row.at_least_s is not None, "its bound is why it was not timed"
         return f">= {format_time(row.at_least_s)}", "-"
     return format_time(row.time_s), of_bound(row)
 

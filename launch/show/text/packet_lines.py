@@ -34,7 +34,8 @@ def check_lines(found: FabricCheck) -> Iterator[str]:
     yield f"{found.network}: fluid 1.00, packets {found.least:.2f} to {found.most:.2f} over {found.runs} perturbations"
     yield f"of {found.request}, {_window_text(found)}"
     if found.is_beyond:
-        yield f"warning: packets are more than {100 * BEYOND:.0f} % from the fluid time here; --fabric packets times all of it"
+        more = "; --fabric packets times all of it" if found.is_whole else ""
+        yield f"warning: packets are more than {100 * BEYOND:.0f} % from the fluid time here{more}"
         if found.ports:
             yield f"  what blocks most: {', '.join(map(_port_text, found.ports))}"
             yield f"  the first of these carries {', '.join(found.messages)}"

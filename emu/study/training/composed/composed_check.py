@@ -9,7 +9,7 @@ from emu.fabric.build import Builder
 from emu.fabric.busy_window import TimedGraph
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
-from emu.study.fabric_check import FabricCheck, check_fabric, unchecked
+from emu.study.fabric_check import NOTHING_SENT, FabricCheck, check_fabric, unchecked
 from emu.study.training.composed.composed import StepOnFabric
 from emu.study.training.step.packet_step import request_name
 
@@ -21,6 +21,8 @@ def check_composed(step: StepOnFabric, fabric: PacketFabric) -> FabricCheck:
         step: The step, by the choice that serves it.
         fabric: The packets.
     """
+    if not step.asked.requests:
+        return unchecked(fabric.network.kind, NOTHING_SENT)
     number, share = step.busiest_request()
     asked = step.asked.requests[number]
     try:
@@ -28,8 +30,8 @@ def check_composed(step: StepOnFabric, fabric: PacketFabric) -> FabricCheck:
     except InputError as error:
         return unchecked(fabric.network.kind, str(error))
     name = request_name(asked.axis_name, asked.name, asked.size_bytes, asked.ranks)
-    found = check_fabric(source, step.topology, fabric, lambda _: name)
-    return replace(found, share=found.share * share)
+    found = check_fabric(source, step.topology, fabric, lambda _: name, is_whole=False)
+    return replace(found, share=found.share * share, is_whole=False)
 
 
 def _traffic(step: StepOnFabric, number: int) -> TimedGraph:

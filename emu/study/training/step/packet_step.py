@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 
@@ -25,21 +26,22 @@ from emu.units import format_size
 CHOSEN_BY_FLUID = "algorithms were chosen by the fluid fabric's times; by packets others may be faster"
 
 
-def refuse_composed(command: str, most_events: int, events: int | None = None) -> None:
+def refuse_composed(command: str, most_events: int, events: int, mend: str) -> NoReturn:
     """Refuse packets for a step that is composed of few ranks.
 
     Args:
         command: The command, which begins the line.
         most_events: The most events of all ranks of a step that is timed whole.
-        events: Those of the step; None: the graph has too many tasks, however many events.
+        events: Those of the step; where they are no more than the most, the graph has too many tasks.
+        mend: What the user may do instead.
 
     Raises:
         InputError: Always.
     """
-    name, most = ("computations and messages", 2**24) if events is None else ("events of all ranks", most_events)
+    is_many = events > most_events
+    name, most = ("events of all ranks", most_events) if is_many else ("computations and messages", 2**24)
     what = f"at most {most} where --fabric is packets, which need the whole graph"
-    got = f"more than {most}" if events is None else events
-    raise must_be(command, name, what, got, "take a smaller plan or fewer ranks, or --check-fabric")
+    raise must_be(command, name, what, events if is_many else f"more than {most}", mend)
 
 
 def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> TimedTrace:
