@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, Bool, column, ramps
-from emu.errors import InputError, must_be
+from emu.errors import InputError, UnevenError, must_be
 from emu.topology.builders.route_parts import interleave, take_turns
 from emu.topology.topology import Router, Routes, Spray, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
 _TOGETHER = 2**20  # ways that are held at one time
 _MOST_HOPS = 2**28  # hops of all pairs, some 2 GiB
-_MOST_PARTS = 2**14  # parts into which a message is cut at most where links have failed
+_MOST_PARTS = 2**20  # parts into which a message is cut at most where links have failed: sums of weights stay below 2**31
 
 
 class Crossings(NamedTuple):
@@ -46,7 +46,8 @@ def sprayed(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> C
         key: [P] the keys, for messages from or to a switch.
 
     Raises:
-        InputError: No route joins a pair, its ways cannot share a message evenly, or there are too many hops.
+        InputError: No route joins a pair, or there are too many hops.
+        UnevenError: The ways of a pair that are left cannot share a message evenly.
     """
     found = list(_chunks(topology, spray, src, dst, key))
     hops = np.concatenate([[0], *(each[0] for each in found)])
@@ -66,7 +67,7 @@ def _chunks(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> I
         if total > _MOST_HOPS:
             raise InputError(
                 f"{topology.name}: messages of {len(src)} pairs, each split over up to {spray.most} ways, cross more than "
-                "2**28 links; take fewer ranks, or route=hash"
+                "2**28 links; take fewer ranks, or the topology without a spray"
             )
         yield found
 
@@ -90,9 +91,9 @@ def _shares(topology: Topology, parts: int, counts: I64, ways: Routes) -> tuple[
     pair, link = np.divmod(pair, n_links)
     weight, odd = np.divmod(times * parts, counts[pair])
     if odd.any():
-        raise InputError(
+        raise UnevenError(
             f"{topology.name}: {counts[pair[odd.argmax()]]} ways of a pair are left, over which a message cannot be split "
-            f"evenly in {parts} parts; take route=hash"
+            f"evenly in {parts} parts, which is a limit of Emu; take the topology without a spray"
         )
     return np.bincount(pair, minlength=len(counts)), link, weight, _longest(topology, counts, ways)
 
@@ -169,15 +170,17 @@ def without_links(spray: Spray, dead: Bool, number: I64, detour: Router) -> Spra
         every = np.maximum(left, 1)
         return every, interleave(np.repeat(lost, every), detour(src[lost], dst[lost], np.zeros(lost.sum(), np.int64)), kept)
 
-    return Spray(_more_parts(spray.parts), ways, spray.most)
+    return Spray(_more_parts(spray.parts, spray.most), ways, spray.most)
 
 
-def _more_parts(parts: int) -> int:
-    """Return a multiple of some parts, at most 2**14, that as many of the first whole numbers as possible divide."""
-    for n in range(2, _MOST_PARTS):
-        if lcm(parts, n) > _MOST_PARTS:
-            break
-        parts = lcm(parts, n)
+def _more_parts(parts: int, most: int) -> int:
+    """Return a multiple of some parts, at most 2**20, that as many of the likely numbers of ways left as possible divide.
+
+    A failed link or switch takes one way or a few, so that the numbers just below the most come first, then small ones.
+    """
+    for n in (*range(most - 1, most // 2, -1), *range(2, most // 2 + 1)):
+        if lcm(parts, n) <= _MOST_PARTS:
+            parts = lcm(parts, n)
     return parts
 
 
