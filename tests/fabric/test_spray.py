@@ -193,10 +193,29 @@ def test_a_failed_part_leaves_an_even_share(line, pair, dead):
     assert graph.hop_weight[left.links.src[graph.hop_link] == pair[0]].sum() == left.parts
 
 
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("fat-tree:pgft:down=2x2x2,up=1x1x1,parallel=1x30x30", "at most 16384 ways of a pair, got 810000"),
+        ("fat-tree:pgft:down=2x2,up=1x129,parallel=1x12", "at most 16384 ways of a pair, got 18576"),
+        ("hpn:dcn-plus:parallel=8", "at most 16384 ways of a pair, got 524288"),
+    ],
+)
+def test_a_spray_over_too_many_ways_is_refused(line, what):
+    with pytest.raises(InputError, match=f"a spray must be over {what}"):
+        build_topology(f"{line},route=spray")
+
+
+def test_a_spray_in_too_many_parts_is_refused():
+    topology = build_topology("fat-tree:radix=4,route=spray")
+    with pytest.raises(InputError, match="a spray must be in at most 2147483647 parts of a message, got 2147483648"):
+        replace(topology, spray=replace(topology.spray, parts=2**31))
+
+
 def test_ways_that_cannot_share_a_message_evenly_are_refused():
     whole = build_topology("fat-tree:pgft:down=40x2,up=1x37,route=spray")
     left = remove_parts(whole, nodes=whole.n_nodes - 1 - np.arange(6))
-    with pytest.raises(UnevenError, match="31 ways of a pair are left, over which .* take the topology without a spray") as found:
+    with pytest.raises(UnevenError, match=r"31 ways of a pair are left, .* take the topology without a spray") as found:
         on(left, [0], [41])
     assert not isinstance(found.value, InputError)  # which a job with faults takes for a machine that cannot react
 
