@@ -206,6 +206,12 @@ def test_a_spray_over_too_many_ways_is_refused(line, what):
         build_topology(f"{line},route=spray")
 
 
+def test_a_sprayed_message_that_takes_longer_than_the_clock_counts_is_refused():
+    topology = replace(build_topology("fat-tree:radix=4,route=spray,latency=1100s"), message_fs=5000 * 10**15)
+    with pytest.raises(InputError, match="the route from node 0 to node 5 must come to less than 9223 s"):
+        on(topology, [0], [5])
+
+
 def test_a_spray_in_too_many_parts_is_refused():
     topology = build_topology("fat-tree:radix=4,route=spray")
     with pytest.raises(InputError, match="a spray must be in at most 2147483647 parts of a message, got 2147483648"):
