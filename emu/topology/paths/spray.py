@@ -36,7 +36,8 @@ class Crossings(NamedTuple):
 def sprayed(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> Crossings:
     """Return the links that the messages of pairs cross where they are sprayed.
 
-    A message from or to a switch is whole, and takes the way of the topology's router.
+    Only messages between two NPUs are sprayed. One from or to any other node (a switch, or a backup NPU of UB-Mesh, which has
+    a number above those of the NPUs) is whole, and takes the way of the topology's router.
 
     Args:
         topology: The topology.
