@@ -179,6 +179,8 @@ def test_ways_that_are_left_share_a_message():
         ("fat-tree:radix=64", (0, 40), -1),
         ("fat-tree:radix=16,tiers=3", (0, 1000), -1),
         ("hpn:pod:dims=2x1x8,route=spray", (0, 8), 60),
+        ("fat-tree:radix=32,tiers=4", (0, 100_000), -1),  # 4095 of 4096 ways
+        ("hpn:dims=2x2x2x2,aggs=17,up=8", (0, 8), 24),  # an Agg takes 8 ways of 272, so that not 271 but 264 are left
         ("ub-mesh:rack:route=spray-detour", (0, 9), 1),
     ],
 )
@@ -219,10 +221,10 @@ def test_a_spray_in_too_many_parts_is_refused():
 
 
 def test_ways_that_cannot_share_a_message_evenly_are_refused():
-    whole = build_topology("fat-tree:pgft:down=40x2,up=1x37,route=spray")
-    left = remove_parts(whole, nodes=whole.n_nodes - 1 - np.arange(6))
-    with pytest.raises(UnevenError, match=r"31 ways of a pair are left, .* take the topology without a spray") as found:
-        on(left, [0], [41])
+    whole = build_topology("fat-tree:pgft:down=2x2,up=1x8191,route=spray")
+    left = remove_parts(whole, nodes=[whole.n_nodes - 1])
+    with pytest.raises(UnevenError, match=r"8190 ways of a pair are left, .* take the topology without a spray") as found:
+        on(left, [0], [2])
     assert not isinstance(found.value, InputError)  # which a job with faults takes for a machine that cannot react
 
 
