@@ -101,7 +101,7 @@ def _time(g: Columns, order: I32, s: _Moments) -> None:
             start = max(start, _last_fs(g, s, g.pred, g.pred_left, first, end))
         ticks = 0.0
         for h in range(g.hop_start[v], g.hop_start[v + 1]):
-            ticks = max(ticks, g.size[v] * g.hop_weight[h] / s.capacity[g.hop_link[h]])
+            ticks = max(ticks, float(g.size[v]) * g.hop_weight[h] / s.capacity[g.hop_link[h]])
         s.start[v], s.left[v], s.end[v] = start, start + ticks, start + ticks + g.alpha[v]
         if g.hop_start[v] == g.hop_start[v + 1]:
             s.left[v] = s.end[v]
@@ -128,7 +128,7 @@ def _last_fs(g: Columns, s: _Moments, tasks: I32, left: Bool, low: int, high: in
                 s.first[k], s.head[k], s.crossed[n], n = s.start[v], g.alpha[v], k, n + 1
             s.first[k] = min(s.first[k], s.start[v])
             s.head[k] = min(s.head[k], 0 if left[j] else g.alpha[v])
-            s.size[k] += g.size[v] * g.hop_weight[h]
+            s.size[k] += float(g.size[v]) * g.hop_weight[h]
     for i in range(n):
         k = s.crossed[i]
         latest = max(latest, s.first[k] + s.size[k] / s.capacity[k] + s.head[k])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from emu.errors import InputError, at_place, must_be
+from emu.errors import InputError, at_place, either, must_be
 from emu.registry import Registry, check_settings, parse_call
 from emu.topology.description.topology_file import is_file, read_file
 from emu.topology.topology import Topology
@@ -28,6 +28,7 @@ class SettingKind:
 
     read: Callable[[str, str], object]  # (text, name of the setting) -> value
     show: Callable[[Any], str]
+    words: tuple[str, ...] = ()  # all its texts where they are a few words
 
 
 def whole_number(least: int, zero: str = "") -> SettingKind:
@@ -67,7 +68,7 @@ def one_of(*words: str) -> SettingKind:
             raise must_be("topology", name, " or ".join(words), text, near and f"did you mean {near}?")
         return text
 
-    return SettingKind(read, str)
+    return SettingKind(read, str, words)
 
 
 def show_dims(dims: Sequence[int]) -> str:
@@ -148,7 +149,7 @@ class Blueprint:
         """
         kinds = dict(self.kinds)
         if "route" in kinds:
-            _refuse_former(self.name, given, dict(self.settings)["route"])
+            _refuse_former(self.name, given, dict(self.settings)["route"], kinds["route"].words)
         check_settings(self.name, self.build, given)
         try:
             return {name: kinds[name].read(text, name) for name, text in given.items()}
@@ -156,23 +157,25 @@ class Blueprint:
             raise at_place(self.name, error) from None
 
 
-def _refuse_former(name: str, given: dict[str, str], usual: str) -> None:
+def _refuse_former(name: str, given: dict[str, str], usual: str, words: Sequence[str]) -> None:
     """Check that no setting has one of the words that `route` has replaced.
 
     Args:
         name: The name of the topology.
         given: The settings as they are written.
         usual: The default of `route`.
+        words: What `route` can be.
 
     Raises:
-        InputError: One has; the message names the new word.
+        InputError: One has; the message names the new word, or all words where this topology does not have it.
     """
     former = next((word for word in ("routing", "paths", "hash") if word in given), None)
     if former is None:
         return
     paths = {"hashed": "hash"}.get(given.get("paths", usual), given.get("paths", usual))
     new = given.get("routing", paths + "-independent" * (given.get("hash") == "independent"))
-    raise InputError(f"{name}: the setting {former!r} has become route; write route={new}")
+    told = f"write route={new}" if new in words else f"write route={either(words)}"
+    raise InputError(f"{name}: the setting {former!r} has become route; {told}")
 
 
 TOPOLOGIES: Registry[Blueprint] = Registry("topology", "topologies")

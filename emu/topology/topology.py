@@ -22,6 +22,8 @@ from emu.units import seconds
 
 MAX_LINKS = 2**24
 CHANNELS = 2**16  # a key is communicator * CHANNELS + channel, so that a channel's low bits are the key's
+_MOST_WAYS = 2**14  # ways of a pair over which its messages are sprayed at most
+_MOST_PARTS = 2**31 - 1  # parts of a sprayed message: 32 bits count them
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -223,6 +225,8 @@ class Topology:
                 raise must_be(self.name, name, "0 or more", getattr(self, name))
         if (self.links.latency_fs < 0).any():
             raise InputError(f"{self.name}: link {np.argmin(self.links.latency_fs)} must have a latency of 0 or more")
+        if self.spray is not None:
+            _check_spray(self.name, self.spray)
 
     def routes(self, src: I64, dst: I64, key: I64) -> Routes:
         """Return the links from each src to each dst; only these pairs are computed.
@@ -292,6 +296,19 @@ class Topology:
         The last two fix the router.
         """
         return _digest_of(self)
+
+
+def _check_spray(name: str, spray: Spray) -> None:
+    """Check that a spray has at most 2**14 ways of a pair and 2**31 - 1 parts of a message, which 32 bits count.
+
+    Raises:
+        InputError: It has more.
+    """
+    limits = ((spray.most, _MOST_WAYS, "over", "ways of a pair"), (spray.parts, _MOST_PARTS, "in", "parts of a message"))
+    for got, most, how, what in limits:
+        if got > most:
+            mend = "take the topology without a spray, or with fewer equal ways"
+            raise must_be(name, "a spray", f"{how} at most {most} {what}", got, mend)
 
 
 def check_link_count(name: str, count: int) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emu.collective.algorithm import algorithm
-from emu.errors import InputError
+from emu.errors import InputError, UnevenError
 from emu.fabric.engine.packets.packet_network import network_of
 from emu.fabric.engine.packets.packet_run import run_packets
 from emu.fabric.engine.solver.state import State
@@ -173,11 +173,59 @@ def test_ways_that_are_left_share_a_message():
     assert spine not in left.links.dst[graph.hop_link]
 
 
+@pytest.mark.parametrize(
+    ("line", "pair", "dead"),
+    [
+        ("fat-tree:radix=64", (0, 40), -1),
+        ("fat-tree:radix=16,tiers=3", (0, 1000), -1),
+        ("hpn:pod:dims=2x1x8,route=spray", (0, 8), 60),
+        ("fat-tree:radix=32,tiers=4", (0, 100_000), -1),  # 4095 of 4096 ways
+        ("hpn:dims=2x2x2x2,aggs=17,up=8", (0, 8), 24),  # an Agg takes 8 ways of 272, so that not 271 but 264 are left
+        ("ub-mesh:rack:route=spray-detour", (0, 9), 1),
+    ],
+)
+def test_a_failed_part_leaves_an_even_share(line, pair, dead):
+    whole = build_topology(line if "spray" in line else f"{line},route=spray")
+    left = remove_parts(whole, nodes=[dead % whole.n_nodes])
+    src, dst = (np.array([end]) for end in pair)
+    count = int(left.spray.ways(src, dst)[0][0])
+    assert count < int(whole.spray.ways(src, dst)[0][0])
+    graph = on(left, src, dst)
+    assert not (graph.hop_weight.astype(np.int64) * count % left.parts).any()
+    assert graph.hop_weight[left.links.src[graph.hop_link] == pair[0]].sum() == left.parts
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("fat-tree:pgft:down=2x2x2,up=1x1x1,parallel=1x30x30", "at most 16384 ways of a pair, got 810000"),
+        ("fat-tree:pgft:down=2x2,up=1x129,parallel=1x12", "at most 16384 ways of a pair, got 18576"),
+        ("hpn:dcn-plus:parallel=8", "at most 16384 ways of a pair, got 524288"),
+    ],
+)
+def test_a_spray_over_too_many_ways_is_refused(line, what):
+    with pytest.raises(InputError, match=f"a spray must be over {what}"):
+        build_topology(f"{line},route=spray")
+
+
+def test_a_sprayed_message_that_takes_longer_than_the_clock_counts_is_refused():
+    topology = replace(build_topology("fat-tree:radix=4,route=spray,latency=1100s"), message_fs=5000 * 10**15)
+    with pytest.raises(InputError, match="the route from node 0 to node 5 must come to less than 9223 s"):
+        on(topology, [0], [5])
+
+
+def test_a_spray_in_too_many_parts_is_refused():
+    topology = build_topology("fat-tree:radix=4,route=spray")
+    with pytest.raises(InputError, match="a spray must be in at most 2147483647 parts of a message, got 2147483648"):
+        replace(topology, spray=replace(topology.spray, parts=2**31))
+
+
 def test_ways_that_cannot_share_a_message_evenly_are_refused():
-    whole = build_topology("fat-tree:pgft:down=40x2,up=1x37,route=spray")
-    left = remove_parts(whole, nodes=whole.n_nodes - 1 - np.arange(6))
-    with pytest.raises(InputError, match="31 ways of a pair are left, over which a message cannot be split evenly"):
-        on(left, [0], [41])
+    whole = build_topology("fat-tree:pgft:down=2x2,up=1x8191,route=spray")
+    left = remove_parts(whole, nodes=[whole.n_nodes - 1])
+    with pytest.raises(UnevenError, match=r"8190 ways of a pair are left, .* take the topology without a spray") as found:
+        on(left, [0], [2])
+    assert not isinstance(found.value, InputError)  # which a job with faults takes for a machine that cannot react
 
 
 def test_all_to_all_has_all_of_a_tree_without_taper():
@@ -256,6 +304,13 @@ def test_the_former_words_name_the_new_one(old):
     }[old]
     with pytest.raises(InputError, match=f"{line}: the setting '{old.partition('=')[0]}' has become route; write route={new}$"):
         build_topology(f"{line}:{old}")
+
+
+def test_a_former_word_that_a_topology_does_not_have_names_all_words():
+    with pytest.raises(InputError, match=r"'hash' has become route; write route=hash, disjoint or spray$"):
+        build_topology("fat-tree:radix=4,hash=independent")
+    with pytest.raises(InputError, match="'paths' has become route; write route=shortest, multipath, detour, borrow, spray, "):
+        build_topology("ub-mesh:rack:paths=hashed")
 
 
 def test_an_unknown_word_names_the_nearest():

@@ -10,15 +10,12 @@ from math import prod
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.paths.spray import ways_by_number
 from emu.topology.topology import CHANNELS, Routes, Spray
 from topologies.hpn.host_plan import HpnPlan
 
 _TOR, _AGG, _CORE, _DOWN = range(4)  # where a hash decides
-_MOST_WAYS = 2**14  # ways of a pair over which a message is sprayed at most
-
 
 _Pick = Callable[[int, int], I64]  # (where a hash decides, number of equal paths) -> [P] one of them
 
@@ -59,15 +56,8 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def spray_of(plan: HpnPlan) -> Spray:
-    """Return the rule by which each message is split over all the ways of its pair.
-
-    Raises:
-        InputError: Pairs have too many ways.
-    """
+    """Return the rule by which each message is split over all the ways of its pair."""
     most = 2 * prod(_radices(plan))
-    if most > _MOST_WAYS:
-        what = f"disjoint or hash where a pair has more than {_MOST_WAYS} ways"
-        raise must_be(plan.name, "route", what, f"spray, with {most}", "take fewer aggs, parallel or up")
     return Spray(most, ways_by_number(partial(_count_ways, plan), partial(_way, plan)), most)
 
 

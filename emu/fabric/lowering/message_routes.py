@@ -32,11 +32,13 @@ def routes_of_pairs(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
     """Return the routes of pairs over links.
 
     Raises:
-        InputError: No route joins a pair; or see `head_times`.
+        InputError: No route joins a pair; or see `sprayed` and `head_times`.
     """
     if topology.spray is not None:
         over = sprayed(topology, topology.spray, *pairs)
-        head_fs = column(over.latency_fs + _calls(topology, pairs), np.int64)
+        calls_fs = _calls(topology, pairs)
+        _check_clock(topology, pairs, over.latency_fs.astype(np.float64) + calls_fs)
+        head_fs = column(over.latency_fs + calls_fs, np.int64)
         return MessageRoutes(topology.capacity_Bps, head_fs, over.start, over.link, over.weight)
     found, links = topology.routes(*pairs), topology.links
     once = np.ones(len(found.link), np.int32)
@@ -86,14 +88,22 @@ def head_times(topology: Topology, pairs: tuple[I64, I64, I64], routes: Routes) 
         return column([], np.int64)
     calls_fs = _calls(topology, pairs)
     if int(latency_fs.max(initial=0)) * int(routes.hops.max()) + int(calls_fs.max()) > MAX_TICKS:
-        about = np.add.reduceat(latency_fs[routes.link].astype(np.float64), first) + calls_fs
-        worst = int(np.argmax(about))
-        if about[worst] >= MAX_TICKS:
-            raise InputError(
-                f"{topology.name}: latencies of the route from node {pairs[0][worst]} to node {pairs[1][worst]} must come to "
-                f"less than 9223 s, the end of the clock, got {about[worst] / TICKS_PER_S:.0f} s; take shorter ones"
-            )
+        _check_clock(topology, pairs, np.add.reduceat(latency_fs[routes.link].astype(np.float64), first) + calls_fs)
     return column(np.add.reduceat(latency_fs[routes.link], first) + calls_fs, np.int64)
+
+
+def _check_clock(topology: Topology, pairs: RoutePairs, about: F64) -> None:
+    """Check that the routes of pairs take less time than the clock can count, from about their ticks [P].
+
+    Raises:
+        InputError: One takes longer.
+    """
+    if about.max(initial=0) >= MAX_TICKS:
+        worst = int(np.argmax(about))
+        raise InputError(
+            f"{topology.name}: latencies of the route from node {pairs[0][worst]} to node {pairs[1][worst]} must come to "
+            f"less than 9223 s, the end of the clock, got {about[worst] / TICKS_PER_S:.0f} s; take shorter ones"
+        )
 
 
 def _calls(topology: Topology, pairs: RoutePairs) -> I64:

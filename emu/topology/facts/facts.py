@@ -272,10 +272,10 @@ def _flow(topology: Topology, sources: Bool) -> float:
 def routes_spread(topology: Topology) -> bool:
     """Return whether the routing spreads messages over equal paths by their key (ECMP), found from a sample of pairs.
 
-    The result is True if some pairs have no route, or if optical switches turn; False where messages are sprayed, as all of one
-    pair then cross the same links.
+    The result is True if some pairs have no route, or if optical switches turn; False where all messages are sprayed, as all of
+    one pair then cross the same links. Messages to and from switches that add are not sprayed.
     """
-    if topology.spray is not None:
+    if topology.spray is not None and topology.adders is None and not topology.adds:
         return False
     src, dst = some_pairs(topology)
     if topology.circuits or not len(src):

@@ -8,20 +8,23 @@ hops.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from math import lcm
+from itertools import chain, repeat
+from math import isqrt, lcm
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32, I64, Bool, column, ramps
-from emu.errors import InputError, must_be
+from emu.arrays import I32, I64, Bool, column, ramps, spread
+from emu.errors import InputError, UnevenError, must_be
 from emu.topology.builders.route_parts import interleave, take_turns
 from emu.topology.topology import Router, Routes, Spray, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
 _TOGETHER = 2**20  # ways that are held at one time
+_SAMPLED = 16  # NPUs of each kind whose pairs show how many ways failures leave
 _MOST_HOPS = 2**28  # hops of all pairs, some 2 GiB
-_MOST_PARTS = 2**14  # parts into which a message is cut at most where links have failed
+_MOST_PARTS = 2**24  # parts into which a message is cut at most where links have failed
+_SPARE_PARTS = 2**20  # the most for numbers of ways that no sample has shown: so sums of weights stay below 2**31 more often
 
 
 class Crossings(NamedTuple):
@@ -36,7 +39,8 @@ class Crossings(NamedTuple):
 def sprayed(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> Crossings:
     """Return the links that the messages of pairs cross where they are sprayed.
 
-    A message from or to a switch is whole, and takes the way of the topology's router.
+    Only messages between two NPUs are sprayed. One from or to any other node (a switch, or a backup NPU of UB-Mesh, which has
+    a number above those of the NPUs) is whole, and takes the way of the topology's router.
 
     Args:
         topology: The topology.
@@ -46,7 +50,8 @@ def sprayed(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> C
         key: [P] the keys, for messages from or to a switch.
 
     Raises:
-        InputError: No route joins a pair, its ways cannot share a message evenly, or there are too many hops.
+        InputError: No route joins a pair, or there are too many hops.
+        UnevenError: The ways of a pair that are left cannot share a message evenly.
     """
     found = list(_chunks(topology, spray, src, dst, key))
     hops = np.concatenate([[0], *(each[0] for each in found)])
@@ -66,7 +71,7 @@ def _chunks(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> I
         if total > _MOST_HOPS:
             raise InputError(
                 f"{topology.name}: messages of {len(src)} pairs, each split over up to {spray.most} ways, cross more than "
-                "2**28 links; take fewer ranks, or route=hash"
+                "2**28 links; take fewer ranks, or the topology without a spray"
             )
         yield found
 
@@ -90,9 +95,9 @@ def _shares(topology: Topology, parts: int, counts: I64, ways: Routes) -> tuple[
     pair, link = np.divmod(pair, n_links)
     weight, odd = np.divmod(times * parts, counts[pair])
     if odd.any():
-        raise InputError(
+        raise UnevenError(
             f"{topology.name}: {counts[pair[odd.argmax()]]} ways of a pair are left, over which a message cannot be split "
-            f"evenly in {parts} parts; take route=hash"
+            f"evenly in {parts} parts, which is a limit of Emu; take the topology without a spray"
         )
     return np.bincount(pair, minlength=len(counts)), link, weight, _longest(topology, counts, ways)
 
@@ -146,39 +151,66 @@ def _in_turn(count: Callable[[I64, I64], I64], way: Router, src: I64, dst: I64, 
     return way(src, dst, take_turns(key, src, dst) % count(src, dst))
 
 
-def without_links(spray: Spray, dead: Bool, number: I64, detour: Router) -> Spray:
+def without_links(topology: Topology, spray: Spray, dead: Bool, number: I64, detour: Router) -> Spray:
     """Return a spray over the ways that are left where links have failed; a pair that has none left takes a detour, whole.
 
     A message is cut into more parts than before, so that a way or several may be missing.
 
     Args:
-        spray: The spray of the whole machine.
+        topology: The whole machine.
+        spray: Its spray.
         dead: [L] whether each link has failed.
         number: [L] the new number of each link.
         detour: The router over the links that are left.
     """
 
     def ways(src: I64, dst: I64) -> tuple[I64, Routes]:
-        counts, found = spray.ways(src, dst)
-        way = np.repeat(np.arange(len(found.hops)), found.hops)
-        good = np.bincount(way[dead[found.link]], minlength=len(found.hops)) == 0
-        left = np.bincount(np.repeat(np.arange(len(src)), counts)[good], minlength=len(src))
+        found, good, left = _ways_left(spray, dead, src, dst)
         lost: Bool = left == 0
         rows = np.repeat(good, found.hops)
         kept = Routes.laid(found.hops[good], number[found.link[rows]])
         every = np.maximum(left, 1)
         return every, interleave(np.repeat(lost, every), detour(src[lost], dst[lost], np.zeros(lost.sum(), np.int64)), kept)
 
-    return Spray(_more_parts(spray.parts), ways, spray.most)
+    left = _ways_left(spray, dead, *_pairs_near(topology, spray, dead))[2]
+    numbers, times = np.unique(left[left > 0], return_counts=True)
+    return Spray(_more_parts(spray, numbers[np.argsort(-times, kind="stable")].tolist()), ways, spray.most)
 
 
-def _more_parts(parts: int) -> int:
-    """Return a multiple of some parts, at most 2**14, that as many of the first whole numbers as possible divide."""
-    for n in range(2, _MOST_PARTS):
-        if lcm(parts, n) > _MOST_PARTS:
-            break
-        parts = lcm(parts, n)
+def _ways_left(spray: Spray, dead: Bool, src: I64, dst: I64) -> tuple[Routes, Bool, I64]:
+    """Return all ways of pairs, whether each still has all its links, and [P] the number of such ways of each pair."""
+    counts, found = spray.ways(src, dst)
+    way = np.repeat(np.arange(len(found.hops)), found.hops)
+    good: Bool = np.bincount(way[dead[found.link]], minlength=len(found.hops)) == 0
+    return found, good, np.bincount(np.repeat(np.arange(len(src)), counts)[good], minlength=len(src))
+
+
+def _more_parts(spray: Spray, seen: list[int]) -> int:
+    """Return a multiple of the parts of a spray that as many of the likely numbers of ways left as possible divide.
+
+    The first are those that a sample of pairs has left, up to 2**24 parts. A failed part takes one way or a few: the numbers
+    just below the most are next, then small ones, up to 2**20 parts.
+    """
+    parts, most = spray.parts, spray.most
+    others = (*range(most - 1, most // 2, -1), *range(2, most // 2 + 1))
+    for n, limit in chain(zip(seen, repeat(_MOST_PARTS)), zip(others, repeat(_SPARE_PARTS))):
+        if lcm(parts, n) <= limit:
+            parts = lcm(parts, n)
     return parts
+
+
+def _pairs_near(topology: Topology, spray: Spray, dead: Bool) -> tuple[I64, I64]:
+    """Return the sources and destinations of a sample of pairs of NPUs, some of them at most two links from failed links."""
+    src, dst = topology.links.src, topology.links.dst
+    near = np.zeros(topology.n_nodes, np.bool_)
+    near[src[dead]] = near[dst[dead]] = True
+    for _ in range(2):
+        near[src[near[dst]]] = True
+    close = np.flatnonzero(near[: topology.n_npus])
+    half = min(_SAMPLED, max(2, isqrt(_TOGETHER // spray.most) // 2))
+    npus = np.unique(np.concatenate([spread(topology.n_npus, half), close[spread(len(close), half)]]))
+    a, b = (grid.ravel() for grid in np.meshgrid(npus, npus))
+    return column(a[a != b], np.int64), column(b[a != b], np.int64)
 
 
 def shares_kept(topology: Topology, spray: Spray, pairs: tuple[I64, I64, I64], node: I64, link: I64) -> int | None:

@@ -17,6 +17,7 @@ from emu.units import format_bandwidth, format_time, seconds
 from launch.show.text.table import span_text, table
 
 _MOST_CHANNELS = 6  # channels that are listed
+_MOST_SPRAYED = 8  # ways of a sprayed pair that are listed: all have equal shares
 
 
 def find_node(topology: Topology, word: str) -> int:
@@ -37,13 +38,16 @@ def find_node(topology: Topology, word: str) -> int:
 
 
 def routes_table(topology: Topology, src: int, dst: int) -> str:
-    """Return a table of the routes between two nodes."""
+    """Return a table of the routes between two nodes; of a sprayed pair the first eight, and the number of the others."""
     ways = paths_between(topology, src, dst)
     count = sum(bool(way.channels) for way in ways)
     taken = "1 way is taken" if count == 1 else f"{count} ways are taken"
     title = f"{topology.call(src)} to {topology.call(dst)} on {topology.name}: {taken} by {CHANNELS_ASKED} channels"
     head = ("channels", "share", "links", "rates", "latency", "way")
-    return f"{title}\n\n{table(head, [_cells(topology, way) for way in ways])}"
+    is_sprayed = topology.spray is not None and max(src, dst) < topology.n_npus
+    shown = ways[:_MOST_SPRAYED] if is_sprayed else ways
+    rest = f"\n... and {len(ways) - len(shown)} more, with equal shares" if len(shown) < len(ways) else ""
+    return f"{title}\n\n{table(head, [_cells(topology, way) for way in shown])}{rest}"
 
 
 def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from emu.topology.facts.facts import routes_spread
     [
         ("fat-tree:radix=4", True),
         ("fat-tree:radix=5,tiers=1", False),  # one switch
+        ("fat-tree:radix=8,route=spray", False),
+        ("fat-tree:radix=8,adds=yes,route=spray", True),  # a message to a switch that adds is not sprayed
         ("ub-mesh:rack", False),
         ("servers:nodes=2", False),
         ("switch:n=1,bandwidth=50GB/s,latency=500ns", False),

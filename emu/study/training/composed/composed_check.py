@@ -40,7 +40,7 @@ def _traffic(step: StepOnFabric, number: int) -> TimedGraph:
     Raises:
         InputError: It has too many messages.
     """
-    builder, keys = Builder(step.topology.links.bandwidth_Bps), [np.empty(0, np.int64)]
+    builder, keys = Builder(step.topology.capacity_Bps), [np.empty(0, np.int64)]
     for _, piece in step.messages_of(number):
         nobody = np.full(piece.alike.size, -1)
         builder.piece(piece, nobody, nobody)

@@ -88,3 +88,13 @@ def test_what_is_no_pair_of_nodes_is_refused(route, words, message):
 def test_a_topology_without_names_takes_numbers(route):
     with pytest.raises(InputError, match=r"--route must be numbers of 0\.\.7, the nodes of ub-mesh:board, got 'gpu.0'$"):
         route("gpu.0", "1", topology="ub-mesh:board")
+
+
+@pytest.mark.parametrize(("radix", "rows", "rest"), [(16, 8, []), (18, 8, ["... and 1 more, with equal shares"])])
+def test_of_many_sprayed_ways_eight_are_listed(route, radix, rows, rest):
+    title, _, _, *lines = route("0", "100", topology=f"fat-tree:radix={radix},route=spray").splitlines()
+    assert f": {radix // 2} ways are taken by 64 channels" in title
+    assert lines[rows:] == rest
+    assert {line.split("...")[1].split()[0] for line in lines[:rows]} == {f"{2 / radix:.3f}"}
+    found = json.loads(route("0", "100", "--json", topology=f"fat-tree:radix={radix},route=spray"))
+    assert len(found["ways"]) == radix // 2
