@@ -111,7 +111,7 @@ def test_events_of_cuda_order_streams_where_the_profile_has_them(tmp_path):
 
 
 def test_without_events_a_kernel_waits_for_the_last_one_that_had_ended_when_it_began(tmp_path):
-    """Of another stream's three kernels, launched before it, the third begins later."""
+    """The third of another stream's kernels, which are all launched before it, begins later."""
     side = [
         step(1, 0, 900),
         *kernel("first", 1, 10, 5, 1),
