@@ -27,7 +27,7 @@ class BareError(InputError):
     """An input error whose text does not name a file or a topology yet; `at_place` puts that before it."""
 
 
-class UnevenError(EmuError):
+class SplitError(EmuError):
     """The error of a sprayed message that Emu cannot cut evenly over the ways that are left.
 
     It is a limit of Emu, so that it must not be taken for a machine that cannot react to its faults, an `InputError`.

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emu.collective.algorithm import algorithm
-from emu.errors import InputError, UnevenError
+from emu.errors import InputError, SplitError
 from emu.fabric.engine.packets.packet_network import network_of
 from emu.fabric.engine.packets.packet_run import run_packets
 from emu.fabric.engine.solver.state import State
@@ -223,7 +223,7 @@ def test_a_spray_in_too_many_parts_is_refused():
 def test_ways_that_cannot_share_a_message_evenly_are_refused():
     whole = build_topology("fat-tree:pgft:down=2x2,up=1x8191,route=spray")
     left = remove_parts(whole, nodes=[whole.n_nodes - 1])
-    with pytest.raises(UnevenError, match=r"8190 ways of a pair are left, .* take the topology without a spray") as found:
+    with pytest.raises(SplitError, match=r"8190 ways of a pair are left, .* take the topology without a spray") as found:
         on(left, [0], [2])
     assert not isinstance(found.value, InputError)  # which a job with faults takes for a machine that cannot react
 

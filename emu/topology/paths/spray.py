@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, Bool, column, ramps, spread
-from emu.errors import InputError, UnevenError, must_be
+from emu.errors import InputError, SplitError, must_be
 from emu.topology.builders.route_parts import interleave, take_turns
 from emu.topology.topology import Router, Routes, Spray, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
@@ -51,7 +51,7 @@ def sprayed(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> C
 
     Raises:
         InputError: No route joins a pair, or there are too many hops.
-        UnevenError: The ways of a pair that are left cannot share a message evenly.
+        SplitError: The ways of a pair that are left cannot share a message evenly.
     """
     found = list(_chunks(topology, spray, src, dst, key))
     hops = np.concatenate([[0], *(each[0] for each in found)])
@@ -95,7 +95,7 @@ def _shares(topology: Topology, parts: int, counts: I64, ways: Routes) -> tuple[
     pair, link = np.divmod(pair, n_links)
     weight, odd = np.divmod(times * parts, counts[pair])
     if odd.any():
-        raise UnevenError(
+        raise SplitError(
             f"{topology.name}: {counts[pair[odd.argmax()]]} ways of a pair are left, over which a message cannot be split "
             f"evenly in {parts} parts, which is a limit of Emu; take the topology without a spray"
         )
