@@ -52,9 +52,9 @@ def shares(request, line, n, *, composed, seed=7):
             continue
         assert placed.quick.quickly_s(each.plan) <= placed.quick.seconds(each.plan) <= placed.anywhere_s(each.plan)[0]
         assert placed.reduced_s(each.plan) <= placed.quickly_s(each) * (1 + 1e-12)
-        assert (
-            placed.anywhere_s(each.plan)[0] <= placed.quickly_s(each) <= there_s(placed, each, times(request, line)) <= took_s
-        )
+        quickly_s, least_s = placed.quickly_s(each), there_s(placed, each, times(request, line))
+        assert placed.anywhere_s(each.plan)[0] <= quickly_s <= least_s * (1 + 1e-12)  # two sums of equal times
+        assert least_s <= took_s
         taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s(placed, each, times(request, line)) / took_s))
     return zip(*taken, strict=True)
 
