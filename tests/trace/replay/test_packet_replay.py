@@ -79,7 +79,10 @@ def test_the_same_seed_gives_the_same_step_and_perturbed_starts_their_spread() -
 
 def test_a_replay_beyond_its_budget_is_refused_before_it_begins() -> None:
     replay = PacketReplay(step_of(TREE), packet_fabric("packets:events=1000"))
-    with pytest.raises(InputError, match=r"packets: events must be \d+ or more, got 1000; a run has about \d+ events, which takes about .*: allow \d+"):
+    with pytest.raises(
+        InputError,
+        match=r"packets: events must be \d+ or more, got 1000; a run has about \d+ events, which takes about .*: allow \d+",
+    ):
         replay.run()
 
 
