@@ -55,7 +55,7 @@ def busiest_request(source: TimedGraph) -> int | None:
     None: no request sends a byte.
     """
     graph, timeline = source.graph, source.timeline
-    task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
+    task = graph.hop_task
     of_hop = source.request[task]
     hop = np.flatnonzero(of_hop >= 0)
     if not len(hop):
@@ -86,22 +86,24 @@ def busiest_window(source: TimedGraph, network: PacketNetwork, most_hops: int = 
     if request is None:
         return None
     graph, timeline = source.graph, source.timeline
-    own = np.flatnonzero((source.request == request) & (np.diff(graph.hop_start) > 0))
+    all_hops = np.diff(graph.hop_start)
+    own = np.flatnonzero((source.request == request) & (all_hops > 0))
     since, until = int(timeline.start_fs[own].min()), int(timeline.end_fs[own].max())
     inside = np.flatnonzero((timeline.end_fs > since) & (timeline.start_fs < until))
     inside = inside[np.argsort(timeline.start_fs[inside], kind="stable")]
     rest = _rest(graph, timeline, inside, since)
-    hops = np.diff(graph.hop_start)[inside]
+    hops = all_hops[inside]
     start = np.maximum(timeline.start_fs[inside], since)
     cell, divisor = _cut(np.where(start == since, rest, 0), hops, network, most_hops)
     unit = cell or network.payload_bytes
     passed = np.cumsum(_units(rest, divisor, unit) * hops)
     ends = np.flatnonzero(np.append(start[1:] != start[:-1], True))  # of those that start at one tick, the last
     taken = int(ends[max(0, int(np.searchsorted(passed[ends], most_hops, side="right")) - 1)]) + 1
-    every = float((graph.size_bytes * np.diff(graph.hop_start)).sum())
+    every = float((graph.size_bytes * all_hops).sum())
     made = _graph(source, inside[:taken], -(-rest[:taken] // divisor), since)
-    is_own = (source.request[inside[:taken]] == request) & (np.diff(made.hop_start) > 0)
-    return Window(made, inside[:taken], is_own, cell, divisor, float((made.size_bytes * np.diff(made.hop_start)).sum()) / every)
+    left = np.diff(made.hop_start)
+    is_own = (source.request[inside[:taken]] == request) & (left > 0)
+    return Window(made, inside[:taken], is_own, cell, divisor, float((made.size_bytes * left).sum()) / every)
 
 
 def _rest(graph: Graph, timeline: Timeline, task: I64, since: int) -> I64:

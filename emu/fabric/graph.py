@@ -94,6 +94,11 @@ class Graph:
         """The number of links, L."""
         return len(self.capacity_Bps)
 
+    @property
+    def hop_task(self) -> I64:
+        """[H] the task of each hop."""
+        return np.repeat(np.arange(self.n_tasks), np.diff(self.hop_start))
+
     def digest(self) -> str:
         """Return a digest; equal graphs have equal digests."""
         return digest(getattr(self, name) for name in self.__slots__)

@@ -87,16 +87,16 @@ def check_fabric(
         request_name: A function that returns the name of a request from its number.
         is_whole: Whether packets could time all of it, which is advised where the window is too large.
     """
+    kind = fabric.network.kind
     try:
         window = busiest_window(source, fabric.network)
-        if window is None:
-            return unchecked(fabric.network.kind, NOTHING_SENT)
-        return _checked(window, source, topology, fabric, request_name)
+        found = unchecked(kind, NOTHING_SENT) if window is None else _checked(window, source, topology, fabric, request_name)
     except WindowError as error:
         mend = "a smaller size, fewer ranks or --fabric packets" if is_whole else "a smaller size or fewer ranks"
-        return unchecked(fabric.network.kind, f"{error}; take {mend}")
+        found = unchecked(kind, f"{error}; take {mend}")
     except EmuError as error:
-        return unchecked(fabric.network.kind, str(error))
+        found = unchecked(kind, str(error))
+    return replace(found, is_whole=is_whole)
 
 
 def _checked(
@@ -112,7 +112,7 @@ def _checked(
     fluid_fs = int(run_graph(window.graph).end_fs[window.of_request].max())
     runs = _runs(window, fabric, topology, source.key[window.task])
     took = [int(run.timeline.end_fs[window.of_request].max()) / max(fluid_fs, 1) for run in runs]
-    ports, request = _blocking(runs), source.request[window.task]
+    ports, request = _blocking(runs, topology), source.request[window.task]
     busiest = int(request[np.argmax(window.of_request)])
     other = np.where(request == busiest, -1, request)
     return FabricCheck(
@@ -126,8 +126,8 @@ def _checked(
         packet_hops=runs[0].n_packet_hops,
         cell_bytes=window.cell_bytes,
         divisor=window.divisor,
-        ports=tuple(_port(runs, queue, topology) for queue in ports),
-        messages=_crossing(window.graph, ports[0] // runs[0].lanes, other, topology, request_name) if ports else (),
+        ports=tuple(ports.values()),
+        messages=_crossing(window.graph, next(iter(ports)) // runs[0].lanes, other, topology, request_name) if ports else (),
     )
 
 
@@ -148,19 +148,17 @@ def _blocked_fs(run: PacketRun) -> F64:
     return blocked
 
 
-def _blocking(runs: Sequence[PacketRun]) -> list[int]:
-    """Return the queues that blocked longest over all runs, and after them those in which most bytes waited."""
+def _blocking(runs: Sequence[PacketRun], topology: Topology) -> dict[int, BlockingPort]:
+    """Return, by queue, the ports that blocked longest over all runs, and after them those in which most bytes waited."""
     blocked = np.sum([_blocked_fs(run) for run in runs], axis=0)
     most = np.max([run.queue_bytes.max(axis=0, initial=0) for run in runs], axis=0)
-    order = np.lexsort((np.arange(len(most)), -most, -blocked))
-    return [int(queue) for queue in order[:_TOLD] if most[queue]]
-
-
-def _port(runs: Sequence[PacketRun], queue: int, topology: Topology) -> BlockingPort:
-    """Return a queue with what it blocked and held."""
-    blocked_fs = sum(int(_blocked_fs(run)[queue]) for run in runs) // len(runs)
-    most = max(int(run.queue_bytes[:, queue].max(initial=0)) for run in runs)
-    return BlockingPort(port_name(topology, queue, runs[0].lanes), seconds(blocked_fs), most)
+    first = np.lexsort((np.arange(len(most)), -most, -blocked))[:_TOLD].tolist()
+    blocked_s = [seconds(int(blocked[queue]) // len(runs)) for queue in first]
+    return {
+        queue: BlockingPort(port_name(topology, queue, runs[0].lanes), held_s, int(most[queue]))
+        for queue, held_s in zip(first, blocked_s, strict=True)
+        if most[queue]
+    }
 
 
 def _crossing(graph: Graph, link: int, request: I64, topology: Topology, request_name: Callable[[int], str]) -> tuple[str, ...]:
@@ -174,7 +172,7 @@ def _crossing(graph: Graph, link: int, request: I64, topology: Topology, request
         request_name: A function that returns the name of a request.
     """
     src, dst = message_ends(graph, topology.links)
-    task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))[graph.hop_link == link]
+    task = graph.hop_task[graph.hop_link == link]
     carried = Counter[tuple[int, int, int]]()
     for v in task.tolist():
         carried[int(src[v]), int(dst[v]), int(request[v])] += int(graph.size_bytes[v])

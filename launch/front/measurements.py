@@ -70,9 +70,8 @@ class AlgorithmComparison(Result[BenchRow | UntimedRow], drawn_by="chart.algorit
 
     def as_json(self) -> object:
         """Return the rows; `fastest` marks the fastest at each size on its topology."""
-        return [
-            asdict(row) | {"fastest": best_rows(rows).get(row.size_bytes) is row} for _, rows in self.tables for row in rows
-        ]
+        best = [(best_rows(rows), rows) for _, rows in self.tables]
+        return [asdict(row) | {"fastest": first.get(row.size_bytes) is row} for first, rows in best for row in rows]
 
     def _shown(self) -> tuple[Any, ...]:
         timed = ([row for row in rows if isinstance(row, BenchRow)] for _, rows in self.tables)

@@ -171,9 +171,9 @@ class Traffic:
             except InputError as error:  # a pair that no route joins any more
                 moment = replace(moment, stops=str(error))
         self.moments.append(moment)
+        whole_Bps = self._topology.capacity_Bps
         for link in np.flatnonzero(moment.share != share).tolist():
-            capacity_Bps = self._topology.capacity_Bps[link] * moment.share[link]
-            self._state.set_capacity(link, self._state.now_fs, float(capacity_Bps))
+            self._state.set_capacity(link, self._state.now_fs, float(whole_Bps[link] * moment.share[link]))
 
     def _move_over(self) -> None:
         """Move the tasks under way to the topology and the placement of the present machine."""

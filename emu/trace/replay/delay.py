@@ -51,8 +51,7 @@ class Delay:
     def links(self) -> tuple[I64, I64]:
         """Return links, and for each the index among the O groups of a group that crosses it."""
         graph = self.piece.graph
-        task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
-        both = np.unique(np.stack((graph.hop_link.astype(np.int64), self.message_number[task])), axis=1)
+        both = np.unique(np.stack((graph.hop_link.astype(np.int64), self.message_number[graph.hop_task])), axis=1)
         return both[0], both[1]
 
 
@@ -107,8 +106,8 @@ def _crossings_of(piece: LoweredSchedule, groups: dict[bytes, int]) -> I64:
     """Return [2, any] links and the number of the group that crosses each; new groups are added to `groups`."""
     size = piece.schedule.n_participants
     number = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in piece.laid.nodes], np.int64)
-    task = np.repeat(np.arange(piece.graph.n_tasks), np.diff(piece.graph.hop_start))
-    return np.unique(np.stack((piece.graph.hop_link, number[piece.graph.owner[task] // size])), axis=1)
+    owner = piece.graph.owner[piece.graph.hop_task]
+    return np.unique(np.stack((piece.graph.hop_link, number[owner // size])), axis=1)
 
 
 def _shares_link(crossing: I64, least: I64, most: I64) -> bool:

@@ -3,6 +3,7 @@
 V tasks.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -18,12 +19,18 @@ from emu.fabric.run import perturb
 from emu.trace.replay.replay import ReplayGraph, TraceLayout, event_name
 
 
+def schedules_in(replayed: ReplayGraph) -> Iterator[tuple[int, slice, LoweredSchedule]]:
+    """Yield the number of each batch of calls whose collectives are messages, its tasks in the graph, and its schedule."""
+    for number, (piece, first) in enumerate(zip(replayed.pieces, replayed.firsts.tolist(), strict=True)):
+        if isinstance(piece, LoweredSchedule):
+            yield number, slice(first, first + piece.graph.n_tasks), piece
+
+
 def route_keys(replayed: ReplayGraph) -> I64:
     """Return [V] the key of the route of each message of a graph whose collectives are messages; 0 for the other tasks."""
     keys = np.zeros(replayed.graph.n_tasks, np.int64)
-    for piece, first in zip(replayed.pieces, replayed.firsts.tolist(), strict=True):
-        if isinstance(piece, LoweredSchedule):
-            keys[first : first + piece.graph.n_tasks] = piece.route_keys
+    for _, tasks, piece in schedules_in(replayed):
+        keys[tasks] = piece.route_keys
     return keys
 
 

@@ -60,8 +60,7 @@ def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_
 
 def _carried(graph: Graph, part: F64) -> F64:
     """Return the bytes that each link of a graph carries, if a part of each task's bytes counts: `part` [V], 0 to 1."""
-    task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
-    crossing = (graph.size_bytes * part)[task] * graph.hop_weight
+    crossing = (graph.size_bytes * part)[graph.hop_task] * graph.hop_weight
     return np.bincount(graph.hop_link, crossing, graph.n_links).astype(np.float64)
 
 

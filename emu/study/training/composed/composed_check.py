@@ -31,7 +31,7 @@ def check_composed(step: StepOnFabric, fabric: PacketFabric) -> FabricCheck:
         return unchecked(fabric.network.kind, str(error))
     name = request_name(asked.axis_name, asked.name, asked.size_bytes, asked.ranks)
     found = check_fabric(source, step.topology, fabric, lambda _: name, is_whole=False)
-    return replace(found, share=found.share * share, is_whole=False)
+    return replace(found, share=found.share * share)
 
 
 def _traffic(step: StepOnFabric, number: int) -> TimedGraph:

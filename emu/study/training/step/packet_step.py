@@ -10,14 +10,13 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.fabric.busy_window import TimedGraph
-from emu.fabric.lower import LoweredSchedule
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import Spread, check_seeds, spread_of
 from emu.study.choice.chooser import is_automatic
 from emu.study.fabric_check import check_fabric, unchecked
 from emu.study.packet_figures import figures_of
 from emu.study.training.step.step import TimedTrace
-from emu.trace.replay.packet_replay import PacketReplay, route_keys
+from emu.trace.replay.packet_replay import PacketReplay, route_keys, schedules_in
 from emu.trace.replay.replay import ReplayGraph, SizeError, TraceLayout, replay_timeline
 from emu.trace.report.activity import busy_shares
 from emu.trace.report.report import report
@@ -100,9 +99,8 @@ def checked(timed: TimedTrace, fabric: PacketFabric) -> TimedTrace:
 def _requests(replayed: ReplayGraph) -> I64:
     """Return [V] the number of the batch of calls that each task of a graph without delays is of; -1: none."""
     found = np.full(replayed.graph.n_tasks, -1, np.int64)
-    for number, (piece, first) in enumerate(zip(replayed.pieces, replayed.firsts.tolist(), strict=True)):
-        if isinstance(piece, LoweredSchedule):
-            found[first : first + piece.graph.n_tasks] = number
+    for number, tasks, _ in schedules_in(replayed):
+        found[tasks] = number
     return found
 
 
