@@ -41,6 +41,13 @@ def rows_of(events):
     return found
 
 
+def waits_of(folder, profiled):
+    """Return, by name, what each event waits for on two ranks that have the same profile."""
+    for rank in range(2):
+        write(folder, f"rank{rank}.json", profile_of(rank, profiled))
+    return rows_of(read_foreign(folder).events[0])
+
+
 def test_kernels_last_as_measured_and_nccl_becomes_requests(tmp_path):
     trace = read_foreign(two_ranks(tmp_path))
     for events in trace.events:
@@ -105,9 +112,7 @@ def test_events_of_cuda_order_streams_where_the_profile_has_them(tmp_path):
         *kernel("side", 8, 100, 5, 3, stream=9),
         *collective("allreduce", 14, 200, 10, 4, 10, 10, [0, 1]),
     ]
-    for rank in range(2):
-        write(tmp_path, f"rank{rank}.json", profile_of(rank, side))
-    assert rows_of(read_foreign(tmp_path).events[0])["side"] == {"first"}
+    assert waits_of(tmp_path, side)["side"] == {"first"}
 
 
 def test_without_events_a_kernel_waits_for_the_last_one_that_had_ended_when_it_began(tmp_path):
@@ -121,9 +126,7 @@ def test_without_events_a_kernel_waits_for_the_last_one_that_had_ended_when_it_b
         *kernel("side", 8, 100, 5, 4, stream=9),
         *collective("allreduce", 14, 200, 10, 5, 10, 10, [0, 1]),
     ]
-    for rank in range(2):
-        write(tmp_path, f"rank{rank}.json", profile_of(rank, side))
-    assert rows_of(read_foreign(tmp_path).events[0])["side"] == {"second"}
+    assert waits_of(tmp_path, side)["side"] == {"second"}
 
 
 def test_a_collective_waits_for_the_one_before_it_on_its_stream(tmp_path):
@@ -133,9 +136,7 @@ def test_a_collective_waits_for_the_one_before_it_on_its_stream(tmp_path):
         *collective("allreduce", 14, 100, 10, 2, 10, 10, [0, 1]),
         *collective("broadcast", 16, 120, 10, 3, 10, 10, [0, 1]),
     ]
-    for rank in range(2):
-        write(tmp_path, f"rank{rank}.json", profile_of(rank, two))
-    assert "all_reduce" in rows_of(read_foreign(tmp_path).events[0])["broadcast"]
+    assert "all_reduce" in waits_of(tmp_path, two)["broadcast"]
 
 
 def test_kernels_of_a_graph_wait_for_those_that_ended_while_their_stream_stood_still(tmp_path):
@@ -143,9 +144,7 @@ def test_kernels_of_a_graph_wait_for_those_that_ended_while_their_stream_stood_s
     parts = [("first", 10, 5, COMPUTE), ("side", 15, 30, 9), ("beside", 16, 10, COMPUTE), ("last", 46, 5, COMPUTE)]
     graph = [span("kernel", name, ts, dur, on, device=0, stream=on, correlation=1) for name, ts, dur, on in parts]
     more = [call("cudaStreamWaitEvent", 60, 90), *collective("allreduce", 61, 70, 5, 2, 4, 4, [0, 1])]
-    for rank in range(2):
-        write(tmp_path, f"rank{rank}.json", profile_of(rank, [step(1, 0, 900), call("cudaGraphLaunch", 1, 1), *graph, *more]))
-    waits = rows_of(read_foreign(tmp_path).events[0])
+    waits = waits_of(tmp_path, [step(1, 0, 900), call("cudaGraphLaunch", 1, 1), *graph, *more])
     assert waits["side"] == {"first"}
     assert waits["beside"] == set()
     assert waits["last"] == {"side"}
@@ -153,9 +152,7 @@ def test_kernels_of_a_graph_wait_for_those_that_ended_while_their_stream_stood_s
 
 def test_a_host_that_synchronises_launches_nothing_before(tmp_path):
     events = [*step_of_ddp(), call("cudaDeviceSynchronize", 60, 70, dur=115), *kernel("after", 180, 190, 10, 5)]
-    for rank in range(2):
-        write(tmp_path, f"rank{rank}.json", profile_of(rank, events))
-    waits = rows_of(read_foreign(tmp_path).events[0])
+    waits = waits_of(tmp_path, events)
     assert waits["after"] == {"synchronize"}
     assert waits["synchronize"] == {"optimizer", "all_reduce"}
 
