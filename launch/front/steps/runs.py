@@ -174,11 +174,12 @@ def _timed(layout: TraceLayout, packets: PacketFabric | None, *, fake: bool) -> 
     Raises:
         InputError: packets are given for a step that is composed; or as `time_trace` and `by_packets`.
     """
-    most, events = TimingEffort().most_events, events_of(layout.trace)
+    most = TimingEffort().most_events
     if packets is None:
         return time_step(layout, most) if fake else time_trace(layout)
     if not fake:
         return by_packets(time_trace(layout), packets)
+    events = events_of(layout.trace)
     timed = time_step(layout, most) if events <= most else None
     if timed is None or timed.place_requests is not None:
         refuse_composed("run", most, events, "take fewer ranks, or leave --fabric out")
