@@ -1,0 +1,174 @@
+"""Hops: the ways of a message from one rank to another that pass no third rank, over links that a router takes.
+
+A router may take several ways between two ranks, by the channel. All are tried on a few channels. A hop is put on the channel
+that has the number of its first link at its sender if the router takes the same way on it, so that each link out of a rank has
+a queue of its own. Letters: N ranks, H hops, L links, X links of all hops.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.arrays import F64, I64, Bool, column, ramps
+from emu.equivalence import turns
+from emu.errors import must_be
+from emu.topology.topology import CHANNELS, Topology, cached_by_topology
+
+_MOST_PAIRS = 2**18  # largest number of pairs of ranks whose routes are looked at
+_MOST_ROUTES = 2**20  # of all channels together
+_CHANNELS = 16  # channels that are tried for other ways, at most
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HopNetwork:
+    """The hops between the ranks of a group, and the links that they cross."""
+
+    npus: I64  # [N] the NPU of each rank
+    src: I64  # [H] ranks
+    dst: I64  # [H]
+    channel: I64  # [H] the queue at the sender, on which the router takes the way of the hop
+    start: I64  # [H + 1] where the links of each hop begin
+    link: I64  # [X] number of a link in the topology
+    head_s: F64  # [H] latency of a message over the hop
+    capacity_Bps: F64  # [L] bandwidth of each link of the topology
+    ends: tuple[I64, I64]  # ([L] node that a link leaves, [L] node that it enters)
+    n_nodes: int  # of the topology
+
+    @property
+    def n_ranks(self) -> int:
+        """The number of ranks, N."""
+        return len(self.npus)
+
+    @property
+    def rate_Bps(self) -> F64:
+        """[H] the bandwidth of the slowest link of each hop."""
+        return np.minimum.reduceat(self.capacity_Bps[self.link], self.start[:-1])
+
+    def links_of(self, hop: int) -> I64:
+        """Return the links of a hop, in order."""
+        return self.link[self.start[hop] : self.start[hop + 1]]
+
+    def way(self, hop: int) -> tuple[int, ...]:
+        """Return the nodes that a hop passes between its ends."""
+        return tuple(self.ends[1][self.links_of(hop)[:-1]].tolist())
+
+
+@cached_by_topology(4)
+def hop_network(topology: Topology, npus: tuple[int, ...]) -> HopNetwork:
+    """Return the hops between ranks on given NPUs.
+
+    Raises:
+        InputError: There are too many ranks, or hops do not join each rank to each other.
+    """
+    place = np.array(npus, np.int64)
+    src, dst = _pairs(topology, place)
+    found = _ways(topology, place, src, dst)
+    hops = HopNetwork(place, *found, column(topology.links.bandwidth_Bps, np.float64), _ends(topology), topology.n_nodes)
+    _check_joined(topology, hops)
+    return hops
+
+
+def _ends(topology: Topology) -> tuple[I64, I64]:
+    """Return the nodes that links leave, and those that they enter."""
+    return column(topology.links.src, np.int64), column(topology.links.dst, np.int64)
+
+
+def _pairs(topology: Topology, npus: I64) -> tuple[I64, I64]:
+    """Return the pairs of ranks between which a message may pass no third rank: all, or those that a link joins.
+
+    Raises:
+        InputError: There are more than 2**18 pairs.
+    """
+    rank = np.full(topology.n_nodes, -1)
+    rank[npus] = np.arange(len(npus))
+    src, dst = (rank[ends] for ends in (topology.links.src, topology.links.dst))
+    if (src >= 0).all() and (dst >= 0).all():
+        joined = np.unique(src * len(npus) + dst)
+        return joined // len(npus), joined % len(npus)
+    if len(npus) ** 2 > _MOST_PAIRS:
+        raise must_be("synthesize", "ranks", f"at most {int(_MOST_PAIRS**0.5)} where switches join them", len(npus))
+    one, other = np.nonzero(~np.eye(len(npus), dtype=np.bool_))
+    return column(one, np.int64), column(other, np.int64)
+
+
+def _ways(topology: Topology, npus: I64, src: I64, dst: I64) -> tuple[I64, ...]:
+    """Return the columns src, dst, channel, start, link and head_s of the different ways of some pairs of ranks."""
+    tried = max(1, min(_CHANNELS, _MOST_ROUTES // max(1, len(src))))
+    key = np.repeat(np.arange(tried), len(src))
+    src, dst = np.tile(src, tried), np.tile(dst, tried)
+    start, link = _routes(topology, npus[src], npus[dst], key)
+    kept = np.flatnonzero(_passes_no_rank(topology, npus, start, link))
+    kept = kept[_first_of_each(src[kept] * len(npus) + dst[kept], start, link, kept)]
+    kept = kept[np.lexsort((key[kept], dst[kept], src[kept]))]
+    width = np.diff(start)[kept]
+    own_link = link[ramps(start[kept], width)]
+    begin = np.concatenate(([0], np.cumsum(width)))
+    latency = topology.links.latency_s[own_link]
+    head = np.add.reduceat(latency, begin[:-1]) + topology.message_fs * 1e-15 if len(kept) else np.zeros(0)
+    channel = _channels(topology, npus, (src[kept], dst[kept], key[kept]), begin, own_link)
+    return src[kept], dst[kept], channel, begin, own_link, head
+
+
+def _routes(topology: Topology, src: I64, dst: I64, channel: I64) -> tuple[I64, I64]:
+    """Return the routes of pairs of nodes on channels, as where each begins and its links; none where nothing joins them."""
+    found = topology.router(src, dst, channel % CHANNELS)
+    return column(found.start, np.int64), column(found.link, np.int64)
+
+
+def _passes_no_rank(topology: Topology, npus: I64, start: I64, link: I64) -> Bool:
+    """Return whether each route has links, and none of them ends at a rank before the last."""
+    rank = np.zeros(topology.n_nodes, np.bool_)
+    rank[npus] = True
+    inside = np.ones(len(link), np.bool_)
+    there = start[1:] > start[:-1]
+    inside[start[1:][there] - 1] = False
+    through = np.concatenate(([0], np.cumsum(inside & rank[topology.links.dst[link]])))
+    return np.asarray(there & (through[start[1:]] == through[start[:-1]]))
+
+
+def _first_of_each(pair: I64, start: I64, link: I64, kept: I64) -> I64:
+    """Return the indices of the first of equal routes of a pair, by a hash of their links."""
+    mixed = np.concatenate(([0], np.cumsum((link + 1) * (link + 7) * np.int64(2654435761) % np.int64(2**40))))
+    code = mixed[start[kept + 1]] - mixed[start[kept]]
+    order = np.lexsort((np.arange(len(kept)), code, pair))
+    new = np.ones(len(kept), np.bool_)
+    new[1:] = (np.diff(pair[order]) != 0) | (np.diff(code[order]) != 0)
+    return np.sort(order[new])
+
+
+def _channels(topology: Topology, npus: I64, pairs: tuple[I64, I64, I64], start: I64, link: I64) -> I64:
+    """Return [H] the channel of each hop: the number of its first link at its sender, where the router takes its way on it.
+
+    Args:
+        topology: The topology.
+        npus: [N] the NPU of each rank.
+        pairs: The sender, the receiver and a channel of each hop.
+        start: [H + 1] where the links of each hop begin.
+        link: [X] the links of the hops.
+    """
+    src, dst, key = pairs
+    first = link[start[:-1]]
+    used, lane_of = np.unique(first, return_inverse=True)
+    lane = turns(topology.links.src[used])[lane_of]
+    begin, taken = _routes(topology, npus[src], npus[dst], lane)
+    same = np.diff(begin) == np.diff(start)
+    for hop in np.flatnonzero(same).tolist():
+        same[hop] = np.array_equal(taken[begin[hop] : begin[hop + 1]], link[start[hop] : start[hop + 1]])
+    return np.asarray(np.where(same, lane, key))
+
+
+def _check_joined(topology: Topology, hops: HopNetwork) -> None:
+    """Check that hops lead from rank 0 to every rank, and from every rank to rank 0.
+
+    Raises:
+        InputError: They do not; the line names the first rank that is left out.
+    """
+    for src, dst, words in ((hops.src, hops.dst, "leads to"), (hops.dst, hops.src, "leads from")):
+        seen = np.zeros(hops.n_ranks, np.bool_)
+        seen[0] = True
+        while (new := dst[seen[src] & ~seen[dst]]).size:
+            seen[new] = True
+        if not seen.all():
+            left = int(np.argmin(seen))
+            mend = "take ranks that links or switches join"
+            raise must_be(topology.name, "ranks", "joined by paths", f"rank {left}, to or from which no path {words}", mend)
