@@ -5,18 +5,19 @@ that has the number of its first link at its sender if the router takes the same
 a queue of its own. Letters: N ranks, H hops, L links, X links of all hops.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emu.arrays import F64, I64, Bool, column, ramps
 from emu.equivalence import turns
 from emu.errors import must_be
-from emu.topology.topology import CHANNELS, Topology, cached_by_topology
+from emu.topology.topology import CHANNELS, Router, Topology, cached_by_topology
 
 _MOST_PAIRS = 2**18  # largest number of pairs of ranks whose routes are looked at
 _MOST_ROUTES = 2**20  # of all channels together
 _CHANNELS = 16  # channels that are tried for other ways, at most
+_TURNS = 16  # channels that are tried for a queue of its own
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,6 +34,7 @@ class HopNetwork:
     capacity_Bps: F64  # [L] bandwidth of each link of the topology
     ends: tuple[I64, I64]  # ([L] node that a link leaves, [L] node that it enters)
     n_nodes: int  # of the topology
+    router: Router  # of the topology
 
     @property
     def n_ranks(self) -> int:
@@ -52,6 +54,40 @@ class HopNetwork:
         """Return the nodes that a hop passes between its ends."""
         return tuple(self.ends[1][self.links_of(hop)[:-1]].tolist())
 
+    def apart(self, hop: I64, number: I64) -> I64:
+        """Return a channel of each hop, different for each of the numbers of a rank where the router takes the hop's way on it.
+
+        Args:
+            hop: [K] hops.
+            number: [K] numbers of the queues of each rank, from 0 on.
+        """
+        if len(np.unique(self.src * self.n_ranks + self.dst)) == len(self.src) and not self._ways_differ():
+            return number
+        found, left = self.channel[hop], np.arange(len(hop))
+        for turn in range(_TURNS):
+            channel = number[left] + turn * (int(number.max(initial=0)) + 1)
+            same = self.takes_way(hop[left], channel)
+            found[left[same]] = channel[same]
+            left = left[~same]
+        return found
+
+    def _ways_differ(self) -> bool:
+        """Return whether the router takes other ways on other channels."""
+        every = np.arange(len(self.src))
+        return not all(self.takes_way(every, np.full(len(every), channel)).all() for channel in (1, 2, 3, 5, 64))
+
+    def takes_way(self, hop: I64, channel: I64) -> Bool:
+        """Return whether the router takes the way of each hop on a channel."""
+        taken = self.router(self.npus[self.src[hop]], self.npus[self.dst[hop]], channel)
+        width = np.diff(self.start)[hop]
+        same = np.diff(taken.start) == width
+        link = self.link[ramps(self.start[hop[same]], width[same])]
+        other = taken.link[ramps(column(taken.start[:-1], np.int64)[same], width[same])]
+        ends = np.cumsum(width[same])
+        differ = np.concatenate(([0], np.cumsum(link != other)))
+        same[np.flatnonzero(same)] = differ[ends] == differ[ends - width[same]]
+        return np.asarray(same)
+
 
 @cached_by_topology(4)
 def hop_network(topology: Topology, npus: tuple[int, ...]) -> HopNetwork:
@@ -63,9 +99,10 @@ def hop_network(topology: Topology, npus: tuple[int, ...]) -> HopNetwork:
     place = np.array(npus, np.int64)
     src, dst = _pairs(topology, place)
     found = _ways(topology, place, src, dst)
-    hops = HopNetwork(place, *found, column(topology.links.bandwidth_Bps, np.float64), _ends(topology), topology.n_nodes)
+    rate = column(topology.links.bandwidth_Bps, np.float64)
+    hops = HopNetwork(place, *found, rate, _ends(topology), topology.n_nodes, topology.router)
     _check_joined(topology, hops)
-    return hops
+    return _on_lanes(hops)
 
 
 def _ends(topology: Topology) -> tuple[I64, I64]:
@@ -105,8 +142,7 @@ def _ways(topology: Topology, npus: I64, src: I64, dst: I64) -> tuple[I64, ...]:
     begin = np.concatenate(([0], np.cumsum(width)))
     latency = topology.links.latency_s[own_link]
     head = np.add.reduceat(latency, begin[:-1]) + topology.message_fs * 1e-15 if len(kept) else np.zeros(0)
-    channel = _channels(topology, npus, (src[kept], dst[kept], key[kept]), begin, own_link)
-    return src[kept], dst[kept], channel, begin, own_link, head
+    return src[kept], dst[kept], key[kept], begin, own_link, head
 
 
 def _routes(topology: Topology, src: I64, dst: I64, channel: I64) -> tuple[I64, I64]:
@@ -136,25 +172,13 @@ def _first_of_each(pair: I64, start: I64, link: I64, kept: I64) -> I64:
     return np.sort(order[new])
 
 
-def _channels(topology: Topology, npus: I64, pairs: tuple[I64, I64, I64], start: I64, link: I64) -> I64:
-    """Return [H] the channel of each hop: the number of its first link at its sender, where the router takes its way on it.
-
-    Args:
-        topology: The topology.
-        npus: [N] the NPU of each rank.
-        pairs: The sender, the receiver and a channel of each hop.
-        start: [H + 1] where the links of each hop begin.
-        link: [X] the links of the hops.
-    """
-    src, dst, key = pairs
-    first = link[start[:-1]]
-    used, lane_of = np.unique(first, return_inverse=True)
-    lane = turns(topology.links.src[used])[lane_of]
-    begin, taken = _routes(topology, npus[src], npus[dst], lane)
-    same = np.diff(begin) == np.diff(start)
-    for hop in np.flatnonzero(same).tolist():
-        same[hop] = np.array_equal(taken[begin[hop] : begin[hop + 1]], link[start[hop] : start[hop + 1]])
-    return np.asarray(np.where(same, lane, key))
+def _on_lanes(hops: HopNetwork) -> HopNetwork:
+    """Return the hops on channels that number the first links of each sender, where the router takes the ways of hops on them."""
+    first = hops.link[hops.start[:-1]]
+    used, of = np.unique(first, return_inverse=True)
+    lane = turns(hops.ends[0][used])[of]
+    takes = hops.takes_way(np.arange(len(hops.src)), lane)
+    return replace(hops, channel=np.where(takes, lane, hops.channel))
 
 
 def _check_joined(topology: Topology, hops: HopNetwork) -> None:

@@ -1,0 +1,143 @@
+"""Forests: spanning trees of hops for all ranks, in whose shares every block is cut, found by flows.
+
+A network is reduced to whole capacities, its switches are split off, trees are packed, and ranks exchange parents so that ways
+are short. Each arc of a tree becomes a hop whose way the arc's capacity passes. A forest whose trees lead to the roots is packed
+in the network turned round. Letters: U trees, N ranks, H hops, L links.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.synthesis.hops import HopNetwork
+from emu.synthesis.packing import Tick, pack
+from emu.synthesis.shortening import lengths, parents_of, shorten
+from emu.synthesis.splitting import SplitError, SplitNetwork, Via, remove_switches
+from emu.synthesis.throughput import CapacityNetwork, WholeCapacities, capacity_network, whole_capacities
+
+_WIDER = 16  # times that capacities are raised, by a sixteenth each, until a switch can be split off
+_SWEEPS = 4  # sweeps in which parents are exchanged
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Forest:
+    """Spanning trees of every root; each block of a root is cut into `units` equal parts, each of which takes a tree."""
+
+    units: int
+    root: I64  # [U] ascending
+    parent: I64  # [U, N] the rank before each rank on the way from the root; of the root itself, the root
+    hop: I64  # [U, N] the hop between a rank and its parent; -1 at the root
+    inward: bool  # whether hops lead to the roots, and add
+
+    @property
+    def n_ranks(self) -> int:
+        """The number of ranks, N."""
+        return self.parent.shape[1]
+
+    @property
+    def depth(self) -> int:
+        """The largest number of hops from a root to a rank."""
+        return int(lengths(self.parent, np.ones((self.n_ranks, self.n_ranks))).max(initial=0.0))
+
+    def scaled(self, factor: int) -> "Forest":
+        """Return the forest with `factor` times as many units."""
+        columns = (np.repeat(each, factor, axis=0) for each in (self.root, self.parent, self.hop))
+        return Forest(self.units * factor, *columns, self.inward)
+
+
+def grow_forest(hops: HopNetwork, shares: I64, most: int, tick: Tick, *, inward: bool) -> Forest:
+    """Return a forest in which each root spreads, or gets, its share as fast as is possible.
+
+    Args:
+        hops: The hops between ranks.
+        shares: [N] the blocks of each rank: 1 or 0.
+        most: The largest number of units of a block.
+        tick: It is called before each step; it raises an error when the time is over.
+        inward: Whether trees lead to their roots.
+    """
+    net, n = capacity_network(hops), len(shares)
+    net = net.back() if inward else net
+    whole = whole_capacities(net, shares, most)
+    split = _split(whole, shares * whole.trees, tick)
+    trees = pack(np.ascontiguousarray(split.capacity[:n, :n]), shares * whole.trees, tick)
+    root, parent = parents_of(trees, n)
+    parent = shorten(parent, _steps(hops, inward=inward), _SWEEPS, tick)
+    order = np.argsort(root, kind="stable")
+    root, parent = root[order], parent[order]
+    return Forest(whole.trees, root, parent, _HopChoice(hops, net, split, inward=inward).chosen(parent), inward)
+
+
+def _steps(hops: HopNetwork, *, inward: bool) -> F64:
+    """Return [N, N] how long a hop takes between two ranks, from parent to child; the fastest hop of all takes 1."""
+    found = np.full((hops.n_ranks, hops.n_ranks), np.inf)
+    ends = (hops.dst, hops.src) if inward else (hops.src, hops.dst)
+    np.minimum.at(found, ends, 1 / hops.rate_Bps)
+    found[np.isinf(found)] = found[np.isfinite(found)].max(initial=1.0)
+    return np.asarray(found / found.min())
+
+
+def _split(whole: WholeCapacities, given: I64, tick: Tick) -> SplitNetwork:
+    """Return whole capacities without switches; they are raised where a switch lets out more than it lets in."""
+    for more in range(_WIDER + 1):
+        tick()
+        try:
+            return remove_switches(whole.capacity + whole.capacity * more // _WIDER, given)
+        except SplitError:
+            continue
+    raise SplitError
+
+
+class _HopChoice:
+    """The choice of hops for arcs between ranks: by the switches that an arc's capacity passes, the least loaded first.
+
+    Args:
+        hops: The hops.
+        net: The network with its switches.
+        split: The arcs between ranks with the switches that they pass.
+        inward: Whether arcs are hops turned round.
+    """
+
+    def __init__(self, hops: HopNetwork, net: CapacityNetwork, split: SplitNetwork, *, inward: bool) -> None:
+        self.hops, self.inward = hops, inward
+        names = net.node.tolist()
+        self.ways = {arc: {self._named(via, names): n for via, n in parts.items()} for arc, parts in split.ways.items()}
+        self.by_pair: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for hop, pair in enumerate(zip(hops.src.tolist(), hops.dst.tolist(), strict=True)):
+            self.by_pair[pair[::-1] if inward else pair].append(hop)
+        self.load = np.zeros(len(hops.capacity_Bps))
+        self.links = [hops.links_of(hop) for hop in range(len(hops.src))]
+
+    def _named(self, via: Via, names: list[int]) -> Via:
+        """Return the switches of a way by their nodes, in the direction of messages."""
+        nodes = tuple(names[switch] for switch in via)
+        return nodes[::-1] if self.inward else nodes
+
+    def chosen(self, parent: I64) -> I64:
+        """Return [U, N] the hop between each rank and its parent; -1 at the root.
+
+        Args:
+            parent: [U, N] the parent of each rank in each tree.
+        """
+        found = np.full(parent.shape, -1)
+        for tree, row in enumerate(parent.tolist()):
+            for rank, above in enumerate(row):
+                if above != rank:
+                    found[tree, rank] = self._take((above, rank))
+        return found
+
+    def _take(self, arc: tuple[int, int]) -> int:
+        """Take one unit of an arc, of the switches that have most left, and return the hop with the least load after that."""
+        parts = self.ways[arc]
+        via = max(parts, key=lambda each: (parts[each], each))
+        parts[via] -= 1
+        same = [hop for hop in self.by_pair[arc] if self.hops.way(hop) == via] or self.by_pair[arc]
+        best = same[0] if len(same) == 1 else min(same, key=lambda hop: (self._loaded(hop), hop))
+        self.load[self.links[best]] += 1
+        return best
+
+    def _loaded(self, hop: int) -> float:
+        """Return the time of the busiest link of a hop if it carried a unit more."""
+        links = self.links[hop]
+        return float(((self.load[links] + 1) / self.hops.capacity_Bps[links]).max())

@@ -1,0 +1,207 @@
+"""The order of sends along trees: how the pieces of all trees follow one another over the links, as rounds of a schedule.
+
+In lanes, every link out of a rank is one queue, which carries a message at its full rate, then the next. It is list scheduling:
+whenever a link is free, the waiting message with the longest way still to go leaves. In streams, each hop of each tree is a queue
+of its own. Then the trees share every link fairly, and none of them gets less than it was packed for, also where switches join
+the ways of many ranks. An inward forest is ordered backwards in time. Source: Graham, Bounds on multiprocessing timing anomalies,
+SIAM J. Appl. Math. 17 (1969). Letters: M messages, U trees, N ranks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.collective.schedule import Schedule, Sends
+from emu.equivalence import turns
+from emu.synthesis.forest import Forest
+from emu.synthesis.hops import HopNetwork
+from emu.synthesis.packing import Tick
+from emu.synthesis.shortening import lengths
+
+_LOOKED_AT = 8  # waiting messages of a queue that are tried where the first cannot leave
+_CHANNELS = 2**15
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TreeMessages:
+    """The messages of all pieces of a forest: one for each rank but the root of a tree, and each piece."""
+
+    hop: I64  # [M]
+    before: I64  # [M] the message that brings what this one sends; -1: its root has it
+    tree: I64  # [M]
+    piece: I64  # [M]
+    level: I64  # [M] hops before it on its way
+    height: F64  # [M] the time from here to the last rank after it, for messages of one size
+
+    @staticmethod
+    def of(forest: Forest, hops: HopNetwork, pieces: int) -> "TreeMessages":
+        """Return the messages of a forest whose units are cut into pieces."""
+        tree, rank = np.nonzero(forest.hop >= 0)
+        number = np.full(forest.hop.shape, -1)
+        number[tree, rank] = np.arange(len(tree))
+        before, hop = number[tree, forest.parent[tree, rank]], forest.hop[tree, rank]
+        level = lengths(forest.parent, np.ones((forest.n_ranks, forest.n_ranks)))[tree, rank].astype(np.int64) - 1
+        height = _heights(before, level, 1 / hops.rate_Bps[hop])
+        piece = np.repeat(np.arange(pieces), len(hop))
+        many = np.tile(before, pieces)
+        many = np.where(many < 0, -1, many + piece * len(hop))
+        hop, tree, level = (np.tile(each, pieces) for each in (hop, tree, level))
+        return TreeMessages(hop, many, tree, piece, level, np.tile(height, pieces))
+
+
+def _heights(before: I64, level: I64, taken: F64) -> F64:
+    """Return [M] the longest time of a way that begins with each message, whose own time is `taken`."""
+    height = taken.copy()
+    for depth in range(int(level.max(initial=0)), 0, -1):
+        here = np.flatnonzero(level == depth)
+        np.maximum.at(height, before[here], height[here] + taken[before[here]])
+    return height
+
+
+def _starts(messages: TreeMessages, size: float, hops: HopNetwork, tick: Tick, *, inward: bool) -> I64:
+    """Return the messages in the order in which they leave, if each link carries one at a time.
+
+    Args:
+        messages: The messages.
+        size: Bytes of each message.
+        hops: The hops.
+        tick: It is called now and then.
+        inward: Whether time runs backwards, so that a message enters its hop at the end.
+    """
+    line, count = _Line(messages, size, hops, inward=inward), 0
+    while line.events:
+        line.step()
+        count += 1
+        if not count % 1024:
+            tick()
+    return np.array(line.left, np.int64)
+
+
+class _Line:
+    """The state of list scheduling: which links are free from when on, and which messages wait for them.
+
+    The arguments are those of `_starts`.
+    """
+
+    def __init__(self, messages: TreeMessages, size: float, hops: HopNetwork, *, inward: bool) -> None:
+        turned = slice(None, None, -1 if inward else 1)
+        links = [hops.links_of(hop)[turned].tolist() for hop in range(len(hops.src))]
+        times = [[size / hops.capacity_Bps[link] for link in each] for each in links]
+        self.links, self.taken = ([each[hop] for hop in messages.hop.tolist()] for each in (links, times))
+        self.head = hops.head_s[messages.hop].tolist()
+        self.free = [0.0] * len(hops.capacity_Bps)
+        apart = ((hops.dst - hops.src) % hops.n_ranks)[messages.hop]  # so that equal messages go to different ranks
+        self.priority = list(zip((-messages.height).tolist(), messages.piece.tolist(), apart.tolist(), strict=True))
+        self.waiting: dict[int, list[tuple[tuple[float, ...], int]]] = {each[0]: [] for each in links}
+        self.after: list[list[int]] = [[] for _ in self.links]
+        self.left, self.events = list[int](), list[tuple[float, int, int]]()
+        for message, before in enumerate(messages.before.tolist()):
+            if before >= 0:
+                self.after[before].append(message)
+            else:
+                heappush(self.events, (0.0, 0, message))
+
+    def step(self) -> None:
+        """Handle the next event: a message becomes ready, or a queue may go on."""
+        now, kind, number = heappop(self.events)
+        queue = number
+        if kind == 0:
+            queue = self.links[number][0]
+            heappush(self.waiting[queue], (self.priority[number], number))
+            if self.events and self.events[0][:2] == (now, 0):
+                heappush(self.events, (now, 1, queue))  # after all that become ready now
+                return
+        if self.free[queue] <= now:
+            self._leave(now, queue)
+
+    def _leave(self, now: float, queue: int) -> None:
+        """Let the first waiting message of a queue leave whose other links are free."""
+        passed, again = list[tuple[tuple[float, ...], int]](), np.inf
+        waiting = self.waiting[queue]
+        while waiting and len(passed) < _LOOKED_AT:
+            item = heappop(waiting)
+            busy = max(self.free[link] for link in self.links[item[1]])
+            if busy <= now:
+                self._send(now, item[1], queue)
+                again = np.inf
+                break
+            passed.append(item)
+            again = min(again, busy)
+        for item in passed:
+            heappush(waiting, item)
+        if again < np.inf:
+            heappush(self.events, (again, 1, queue))
+
+    def _send(self, now: float, message: int, queue: int) -> None:
+        """Let a message leave: its links are taken for the time of its bytes, and what follows becomes ready on arrival."""
+        self.left.append(message)
+        for link, taken in zip(self.links[message], self.taken[message], strict=True):
+            self.free[link] = now + taken
+        heappush(self.events, (self.free[queue], 1, queue))
+        arrived = now + max(self.taken[message]) + self.head[message]
+        for other in self.after[message]:
+            heappush(self.events, (arrived, 0, other))
+
+
+def _rounds_of_lanes(order: I64, messages: TreeMessages, hops: HopNetwork) -> I64:
+    """Return [M] the round of each message: after what brings its data, and after those before it in the same queue."""
+    queue = (hops.src * (int(hops.channel.max()) + 1) + hops.channel)[messages.hop].tolist()
+    before, last = messages.before.tolist(), dict[int, int]()
+    level = [0] * len(before)
+    for message in order.tolist():
+        brought = level[before[message]] if before[message] >= 0 else -1
+        level[message] = last[queue[message]] = max(brought, last.get(queue[message], -1)) + 1
+    return np.array(level, np.int64)
+
+
+def lanes(forest: Forest, hops: HopNetwork, unit_bytes: float, pieces: int, tick: Tick) -> Schedule:
+    """Return the schedule of a forest in which every link of a rank carries one message after another.
+
+    Args:
+        forest: The forest.
+        hops: The hops between ranks.
+        unit_bytes: Bytes of a unit, by which latency and bandwidth are weighed.
+        pieces: Pieces of a unit that follow one another.
+        tick: It is called now and then.
+    """
+    messages = TreeMessages.of(forest, hops, pieces)
+    order = _starts(messages, unit_bytes / pieces, hops, tick, inward=forest.inward)
+    return _schedule(forest, hops, messages, _rounds_of_lanes(order, messages, hops), hops.channel[messages.hop])
+
+
+def streams(forest: Forest, hops: HopNetwork, pieces: int) -> Schedule:
+    """Return the schedule of a forest in which each hop of each tree is a queue of its own.
+
+    Args:
+        forest: The forest.
+        hops: The hops between ranks.
+        pieces: Pieces of a unit that follow one another.
+    """
+    messages = TreeMessages.of(forest, hops, pieces)
+    queue, first, of = np.unique(messages.tree * len(hops.src) + messages.hop, return_index=True, return_inverse=True)
+    hop = messages.hop[first]
+    channel = hops.apart(hop, turns(hops.src[hop]))
+    return _schedule(forest, hops, messages, messages.level + messages.piece, channel[of])
+
+
+def _schedule(forest: Forest, hops: HopNetwork, messages: TreeMessages, level: I64, channel: I64) -> Schedule:
+    """Return the schedule of messages in given rounds [M] on given channels [M]."""
+    level = level.max(initial=0) - level if forest.inward else level
+    pieces = int(messages.piece.max(initial=0)) + 1
+    blocks = len(forest.root) // forest.units
+    slot = messages.tree * pieces + messages.piece
+    rounds = _rounds(level, slot, channel, messages, hops, forest)
+    return Schedule.build(forest.n_ranks, blocks * forest.units * pieces, rounds)
+
+
+def _rounds(
+    level: I64, slot: I64, channel: I64, messages: TreeMessages, hops: HopNetwork, forest: Forest
+) -> Iterator[Sends]:
+    """Yield the sends of each round."""
+    order = np.argsort(level, kind="stable")
+    for now in np.split(order, np.flatnonzero(np.diff(level[order])) + 1):
+        hop = messages.hop[now]
+        yield Sends(hops.src[hop], hops.dst[hop], slot[now], forest.inward, channel[now])
