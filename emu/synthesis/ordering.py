@@ -197,9 +197,7 @@ def _schedule(forest: Forest, hops: HopNetwork, messages: TreeMessages, level: I
     return Schedule.build(forest.n_ranks, blocks * forest.units * pieces, rounds)
 
 
-def _rounds(
-    level: I64, slot: I64, channel: I64, messages: TreeMessages, hops: HopNetwork, forest: Forest
-) -> Iterator[Sends]:
+def _rounds(level: I64, slot: I64, channel: I64, messages: TreeMessages, hops: HopNetwork, forest: Forest) -> Iterator[Sends]:
     """Yield the sends of each round."""
     order = np.argsort(level, kind="stable")
     for now in np.split(order, np.flatnonzero(np.diff(level[order])) + 1):
