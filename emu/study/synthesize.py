@@ -1,0 +1,175 @@
+"""Synthesis: the best schedule of a collective that is found for a topology, proved, and timed on its fabric.
+
+Several schedules are made of the same forests: with few or many pieces, in lanes or in streams, and by matching in time. Each is
+timed, and the fastest is kept. Pieces are doubled as long as that helps. The work is bounded, and so is the time if that is asked.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from emu.bound.trees import tree_optimum
+from emu.collective.operation import Operation, operation
+from emu.collective.proof import prove
+from emu.collective.schedule import MAX_ROWS, Schedule
+from emu.collective.transform import slot_representatives
+from emu.dtypes import item_bytes
+from emu.errors import InputError, must_be
+from emu.study.choice.site import Site
+from emu.study.timing import CollectiveJob, time_collective
+from emu.synthesis.hops import hop_network
+from emu.synthesis.variants import SYNTHESISED, Variant, VariantFamilies
+from emu.topology.topology import Topology
+from emu.units import format_time
+
+NEAR = 0.995  # share of the optimum of trees from which nothing more is tried
+_GAIN = 0.998  # a doubling of pieces must lower the time at least to this share of it
+
+
+class TimeUpError(Exception):
+    """The error that ends a synthesis whose time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisRequest:
+    """A request for a schedule: an operation on the first ranks of a topology, of one size."""
+
+    operation: str
+    size: int  # bytes of the whole buffer; the total for all_gather and reduce_scatter
+    ranks: int | None = None  # None: all NPUs
+    root: int = 0
+    dtype: str = "float32"
+    limit_s: float | None = None  # None: there is no limit
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Synthesised:
+    """A proved schedule with its time, and how it was made."""
+
+    schedule: Schedule
+    operation: Operation
+    site: Site
+    time_s: float
+    trees_s: float  # what the best trees take
+    trees_by: str  # what gives that optimum
+    variant: Variant
+    tried: int  # schedules that were timed
+    cut_short: bool  # whether the time was over before all were tried
+
+    @property
+    def of_trees(self) -> float:
+        """The time of the best trees over the time of the schedule."""
+        return self.trees_s / self.time_s if self.time_s else 1.0
+
+
+def synthesize(topology: Topology, request: SynthesisRequest) -> Synthesised:
+    """Return the fastest schedule that is found for a request; it is proved.
+
+    Raises:
+        InputError: The operation or the size is impossible, paths do not join the ranks, or the time is over before a first
+            schedule is proved.
+    """
+    began, item = time.perf_counter(), item_bytes(request.dtype)
+    site = Site.first(topology, request.ranks)
+    if request.operation not in SYNTHESISED:
+        raise must_be("synthesize", "operation", f"one of {', '.join(SYNTHESISED)}", request.operation)
+    op = operation(request.operation, len(site.npus), request.root)
+    if request.size <= 0 or request.size % item:
+        raise must_be("synthesize", "--size", f"a multiple of {item} bytes above 0, the size of a {request.dtype}", request.size)
+    if request.limit_s is not None and request.limit_s <= 0:
+        raise must_be("synthesize", "--time", "above 0", format_time(request.limit_s))
+    search = _Search(op, site, request.size // item, item, None if request.limit_s is None else began + request.limit_s)
+    return search.find()
+
+
+@dataclass(eq=False, slots=True)
+class _Search:
+    """The search for the fastest schedule of an operation at a site."""
+
+    op: Operation
+    site: Site
+    elements: int
+    item: int
+    until: float | None  # the end of the time, by the performance counter
+    best: tuple[float, Schedule, Variant] | None = None
+    tried: int = 0
+    is_over: bool = False
+    trees: tuple[float, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.trees = (0.0, "")
+
+    def tick(self) -> None:
+        """Raise an error if the time is over.
+
+        Raises:
+            TimeUpError: It is.
+        """
+        if self.until is not None and time.perf_counter() > self.until:
+            raise TimeUpError
+
+    def find(self) -> Synthesised:
+        """Return the fastest schedule.
+
+        Raises:
+            InputError: There is none yet when the time is over, or see `hop_network`.
+        """
+        block_bytes = float(self.op.block_counts(self.elements).max(initial=0)) * self.item
+        hops = hop_network(self.site.topology, self.site.npus)
+        optimum = tree_optimum(self.site.topology, self.op, self.site.npus)
+        self.trees = optimum.least_s(block_bytes), optimum.by
+        families = VariantFamilies(self.site.topology, hops, self.op, block_bytes, self.tick)
+        try:
+            for family in families.all():
+                self._climb(family)
+                if self._is_near():
+                    break
+        except TimeUpError:
+            self.is_over = True
+        if self.best is None:
+            raise must_be("synthesize", "--time", "enough for a first schedule", "less", "give more time, or take fewer ranks")
+        time_s, schedule, variant = self.best
+        return Synthesised(schedule, self.op, self.site, time_s, *self.trees, variant, self.tried, self.is_over)
+
+    def _is_near(self) -> bool:
+        """Return whether the best time is near the optimum of trees."""
+        return self.best is not None and self.trees[0] >= NEAR * self.best[0]
+
+    def _climb(self, family: Iterator[tuple[Variant, Callable[[], Schedule | None]]]) -> None:
+        """Try the variants of a family, in the order of their pieces, until more pieces do not help."""
+        last = float("inf")
+        for variant, build in family:
+            self.tick()
+            schedule = build()
+            if schedule is None or schedule.n_rows_of_all > MAX_ROWS:
+                return
+            taken = self._try(schedule, variant)
+            if taken > last * _GAIN or self._is_near():
+                return
+            last = taken
+
+    def _try(self, schedule: Schedule, variant: Variant) -> float:
+        """Time a schedule; if it is the fastest yet, prove it and keep it. The time is returned."""
+        self.tried += 1
+        where = self.site.topology, self.site.placement()
+        job = CollectiveJob(self.op, schedule, self.elements, self.item, *where, name=f"{self.op.name} synthesised")
+        try:
+            taken = time_collective(job).end_s
+        except InputError:  # an optical switch would be torn, or a message ends beyond the clock
+            return float("inf")
+        if self.best is None or taken < self.best[0]:
+            prove_whole(schedule, self.op)
+            self.best = taken, schedule, variant
+        return taken
+
+
+def prove_whole(schedule: Schedule, op: Operation) -> None:
+    """Prove a schedule, by its translations where it declares some.
+
+    Raises:
+        ProofError: It does not do the operation.
+    """
+    if schedule.translate:
+        prove(*slot_representatives(schedule, op))
+    else:
+        prove(schedule, op)

@@ -1,0 +1,145 @@
+"""The schedules that are tried for one collective: families of variants, each in the order of their pieces.
+
+A reduce_scatter takes forests that lead to their roots, an all_reduce one of these and then one that leads from them. On a grid
+of translations the second half is made first, and its dual is the first half.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import gcd
+
+import numpy as np
+
+from emu.collective.operation import Operation
+from emu.collective.schedule import Schedule
+from emu.collective.transform import concatenate, dual
+from emu.synthesis.forest import Forest, grow_forest
+from emu.synthesis.hops import HopNetwork
+from emu.synthesis.matching import matched_schedule
+from emu.synthesis.ordering import lanes, streams
+from emu.synthesis.packing import Tick
+from emu.synthesis.translation import grid_hops, grid_schedule
+from emu.topology.topology import Topology
+
+SYNTHESISED = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce")
+_INWARD = {"all_gather": (False,), "broadcast": (False,), "reduce_scatter": (True,), "reduce": (True,), "all_reduce": (True, False)}
+_ROOTED = frozenset({"broadcast", "reduce"})
+_MOST_TREES = 2**9  # trees of all roots together, at most, if there are not more roots
+_MOST_ROWS = 2**20  # of a schedule
+
+MATCHED, GRID, LANES, STREAMS = "matched", "translated", "lanes", "streams"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How a schedule was made."""
+
+    how: str  # by which kind of order
+    trees: int  # of all roots
+    units: int  # parts of a block, each of which takes a tree
+    pieces: int  # of a unit
+    depth: int  # hops from a root to the farthest rank; 0: not counted
+
+
+Build = Callable[[], Schedule | None]  # None: it would be too large
+Family = Iterator[tuple[Variant, Build]]
+
+
+@dataclass(eq=False, slots=True)
+class VariantFamilies:
+    """The families of schedules of one operation on the hops of its ranks."""
+
+    topology: Topology
+    hops: HopNetwork
+    op: Operation
+    block_bytes: float
+    tick: Tick
+    forests: tuple[Forest, ...] | None = field(default=None, init=False)
+
+    @property
+    def roots(self) -> list[int]:
+        """The ranks that spread, or get, a block."""
+        return [self.op.root] if self.op.name in _ROOTED else list(range(self.op.n_ranks))
+
+    @property
+    def root_bytes(self) -> float:
+        """The bytes of the block of a root; the block of an all_reduce is divided over all roots."""
+        return self.block_bytes / (self.op.n_ranks if self.op.name == "all_reduce" else 1)
+
+    def all(self) -> Iterator[Family]:
+        """Yield the families; those that take the least work come first."""
+        if self.op.n_ranks < 2:
+            yield iter([(Variant(MATCHED, 0, 1, 1, 0), self._nothing)])
+            return
+        if self.op.name not in _ROOTED:
+            yield self._on_grid()
+        yield self._matched()
+        yield self._ordered(LANES, 1)
+        yield self._ordered(STREAMS, 8)
+
+    def _nothing(self) -> Schedule:
+        """Return the schedule of one rank, which sends nothing."""
+        return Schedule.build(1, 1, ())
+
+    def _on_grid(self) -> Family:
+        """Yield schedules by translations, with more and more units of a block."""
+        grid = grid_hops(self.topology, self.hops)
+        units = 1
+        while grid is not None and units * grid.n_ranks <= 2**14:
+
+            def build(units: int = units) -> Schedule:
+                half = grid_schedule(grid, units, self.root_bytes / units, self.tick)
+                parts = [dual(half) if inward else half for inward in _INWARD[self.op.name]]
+                return parts[0] if len(parts) == 1 else concatenate(*parts)
+
+            yield Variant(GRID, units * grid.n_ranks, units, 1, 0), build
+            units *= 2
+
+    def _matched(self) -> Family:
+        """Yield schedules by matching in time, with more and more units of a block."""
+        for units in (1, 2, 4):
+
+            def build(units: int = units) -> Schedule | None:
+                given = self.roots, units, self.root_bytes / units, self.tick
+                return _joined([matched_schedule(self.hops, *given, inward=inward) for inward in _INWARD[self.op.name]])
+
+            yield Variant(MATCHED, units * len(self.roots), units, 1, 0), build
+
+    def _ordered(self, how: str, first: int) -> Family:
+        """Yield schedules of packed forests, from a number of pieces on, each with twice as many as the one before."""
+        forests, pieces = self._forests(), first
+        trees, units = len(forests[0].root), forests[0].units
+        while trees * (self.op.n_ranks - 1) * pieces * len(forests) <= _MOST_ROWS or pieces == first:
+
+            def build(pieces: int = pieces) -> Schedule | None:
+                return _joined([self._order(each, how, pieces) for each in forests])
+
+            yield Variant(how, trees, units, pieces, max(each.depth for each in forests)), build
+            pieces *= 2
+
+    def _order(self, forest: Forest, how: str, pieces: int) -> Schedule:
+        """Return the schedule of a forest."""
+        if how == STREAMS:
+            return streams(forest, self.hops, pieces)
+        return lanes(forest, self.hops, self.root_bytes / forest.units, pieces, self.tick)
+
+    def _forests(self) -> tuple[Forest, ...]:
+        """Return the packed forests of the operation, with equally many units."""
+        if self.forests is None:
+            shares = np.zeros(self.op.n_ranks, np.int64)
+            shares[self.roots] = 1
+            most = max(1, _MOST_TREES // len(self.roots) // (1 if len(self.roots) > 1 else 32))
+            most = min(most, 32)
+            found = [grow_forest(self.hops, shares, most, self.tick, inward=inward) for inward in _INWARD[self.op.name]]
+            units = [each.units for each in found]
+            common = units[0] * units[-1] // gcd(units[0], units[-1])
+            self.forests = tuple(each.scaled(common // each.units) for each in found)
+        return self.forests
+
+
+def _joined(parts: list[Schedule | None]) -> Schedule | None:
+    """Return one or two schedules as one, one after the other; None if one of them is missing."""
+    there = [part for part in parts if part is not None]
+    if len(there) < len(parts):
+        return None
+    return there[0] if len(there) == 1 else concatenate(there[0], there[1])
