@@ -23,7 +23,7 @@ from emu.topology.topology import Topology
 from emu.units import format_time
 
 NEAR = 0.995  # share of the optimum of trees from which nothing more is tried
-_GAIN = 0.998  # a doubling of pieces must lower the time at least to this share of it
+_GAIN = 0.995  # a doubling of pieces must lower the time at least to this share of it
 
 
 class TimeUpError(Exception):

@@ -17,7 +17,8 @@ from emu.topology.topology import CHANNELS, Router, Topology, cached_by_topology
 _MOST_PAIRS = 2**18  # largest number of pairs of ranks whose routes are looked at
 _MOST_ROUTES = 2**20  # of all channels together
 _CHANNELS = 16  # channels that are tried for other ways, at most
-_TURNS = 16  # channels that are tried for a queue of its own
+_TURNS = 64  # channels that are tried for a queue of its own
+_MOST_CHANNELS = 2**15
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,8 +65,9 @@ class HopNetwork:
         if len(np.unique(self.src * self.n_ranks + self.dst)) == len(self.src) and not self._ways_differ():
             return number
         found, left = self.channel[hop], np.arange(len(hop))
-        for turn in range(_TURNS):
-            channel = number[left] + turn * (int(number.max(initial=0)) + 1)
+        stride = (int(number.max(initial=0)) + 1) | 1  # odd, as routers count ways by even numbers
+        for turn in range(min(_TURNS, _MOST_CHANNELS // stride)):
+            channel = number[left] + turn * stride
             same = self.takes_way(hop[left], channel)
             found[left[same]] = channel[same]
             left = left[~same]

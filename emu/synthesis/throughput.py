@@ -28,6 +28,7 @@ class CapacityNetwork:
     n_ranks: int
     capacity: I64  # [V, V] bytes per second, from each node to each other
     node: I64  # [V] the node of the topology
+    unit: int  # bytes per second of which the bandwidth of every link is a multiple
 
     @property
     def n_nodes(self) -> int:
@@ -36,7 +37,7 @@ class CapacityNetwork:
 
     def back(self) -> "CapacityNetwork":
         """Return the network with every arc turned round."""
-        return CapacityNetwork(self.n_ranks, np.ascontiguousarray(self.capacity.T), self.node)
+        return CapacityNetwork(self.n_ranks, np.ascontiguousarray(self.capacity.T), self.node, self.unit)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -56,8 +57,9 @@ def capacity_network(hops: HopNetwork) -> CapacityNetwork:
     index = np.full(hops.n_nodes, -1)
     index[node] = np.arange(len(node))
     capacity = np.zeros((len(node), len(node)), np.int64)
-    np.add.at(capacity, tuple(index[ends]), hops.capacity_Bps[used].astype(np.int64))
-    return CapacityNetwork(hops.n_ranks, capacity, node)
+    rate = hops.capacity_Bps[used].astype(np.int64)
+    np.add.at(capacity, tuple(index[ends]), rate)
+    return CapacityNetwork(hops.n_ranks, capacity, node, int(np.gcd.reduce(rate)))
 
 
 def with_source(capacity: I64, given: I64) -> I64:
@@ -106,8 +108,7 @@ def whole_capacities(net: CapacityNetwork, shares: I64, most: int) -> WholeCapac
     If the best time needs more trees, capacities are rounded down for some numbers of trees, and the best of these is taken.
     """
     time = best_time(net, shares)
-    unit = int(np.gcd.reduce(net.capacity, axis=None))
-    exact = time.denominator // gcd(time.denominator, time.numerator * unit)
+    exact = time.denominator // gcd(time.denominator, time.numerator * net.unit)  # so that parallel links carry whole trees
     if exact <= most:
         return _scaled(net, exact, exact * time)
     return min(_rounded(net, shares, time, most), key=lambda found: found.time)

@@ -26,6 +26,8 @@ _INWARD = {"all_gather": (False,), "broadcast": (False,), "reduce_scatter": (Tru
 _ROOTED = frozenset({"broadcast", "reduce"})
 _MOST_TREES = 2**9  # trees of all roots together, at most, if there are not more roots
 _MOST_ROWS = 2**20  # of a schedule
+_SMALL = 16  # latencies of a hop; blocks of less time are small
+_FEW = 2**15  # ranks times hops, of which a matching takes no time
 
 MATCHED, GRID, LANES, STREAMS = "matched", "translated", "lanes", "streams"
 
@@ -73,9 +75,21 @@ class VariantFamilies:
             return
         if self.op.name not in _ROOTED:
             yield self._on_grid()
-        yield self._matched()
-        yield self._ordered(LANES, 1)
-        yield self._ordered(STREAMS, 8)
+        if self.is_small or len(self.hops.src) * self.op.n_ranks <= _FEW:
+            yield self._matched()
+        if self.is_direct or self.is_small:
+            yield self._ordered(LANES, 1)
+        yield self._ordered(STREAMS, 1 if self.is_small else 8)
+
+    @property
+    def is_small(self) -> bool:
+        """True if a block takes little time on a hop beside the latency of the hop."""
+        return bool((self.root_bytes / self.hops.rate_Bps < _SMALL * self.hops.head_s).any())
+
+    @property
+    def is_direct(self) -> bool:
+        """True if every hop is one link, which no other pair of ranks shares."""
+        return len(self.hops.link) == len(self.hops.src)
 
     def _nothing(self) -> Schedule:
         """Return the schedule of one rank, which sends nothing."""
