@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from launch.front.steps.runs import run as run
     from launch.front.steps.searches import plan as plan
     from launch.front.steps.trainings import train as train
+    from launch.front.syntheses import synthesize as synthesize
     from launch.front.timelines import show_timeline as show_timeline
     from launch.show.progress import progress as progress
 
@@ -103,6 +104,7 @@ _HOME = {
     "show_collective": "launch.front.exhibits",
     "show_timeline": "launch.front.timelines",
     "show_topology": "launch.front.exhibits",
+    "synthesize": "launch.front.syntheses",
     "topology_of": "emu.topology.description.networkx_graph",
     "train": "launch.front.steps.trainings",
     "verify": "launch.front.proofs",

@@ -28,6 +28,7 @@ from launch.show.progress import late_notice, show_on_stderr
 COMMANDS = {
     "verify": "Prove that collectives are correct, and check the times that papers claim.",
     "bench": "Move real data with a collective, and time it on topologies.",
+    "synthesize": "Make the fastest schedule of a collective that is found for a topology.",
     "train": "Train a model on emulated NPUs, and report how long a step takes.",
     "run": "Run your own PyTorch script, unmodified, on emulated NPUs.",
     "replay": "Time a recorded run on other topologies.",

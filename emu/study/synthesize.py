@@ -1,7 +1,8 @@
 """Synthesis: the best schedule of a collective that is found for a topology, proved, and timed on its fabric.
 
-Several schedules are made of the same forests: with few or many pieces, in lanes or in streams, and by matching in time. Each is
-timed, and the fastest is kept. Pieces are doubled as long as that helps. The work is bounded, and so is the time if that is asked.
+Several schedules are made of the same forests: with few or many pieces, in lanes or in streams, and by matching in time. Each
+is timed, and the fastest is kept. Pieces are doubled as long as that helps. The work is bounded, and so is the time if that is
+asked.
 """
 
 import time
@@ -49,6 +50,7 @@ class Synthesised:
     schedule: Schedule
     operation: Operation
     site: Site
+    item_bytes: int  # of an element
     time_s: float
     trees_s: float  # what the best trees take
     trees_by: str  # what gives that optimum
@@ -75,7 +77,8 @@ def synthesize(topology: Topology, request: SynthesisRequest) -> Synthesised:
         raise must_be("synthesize", "operation", f"one of {', '.join(SYNTHESISED)}", request.operation)
     op = operation(request.operation, len(site.npus), request.root)
     if request.size <= 0 or request.size % item:
-        raise must_be("synthesize", "--size", f"a multiple of {item} bytes above 0, the size of a {request.dtype}", request.size)
+        what = f"a multiple of {item} bytes above 0, the size of a {request.dtype}"
+        raise must_be("synthesize", "--size", what, request.size)
     if request.limit_s is not None and request.limit_s <= 0:
         raise must_be("synthesize", "--time", "above 0", format_time(request.limit_s))
     search = _Search(op, site, request.size // item, item, None if request.limit_s is None else began + request.limit_s)
@@ -129,7 +132,7 @@ class _Search:
         if self.best is None:
             raise must_be("synthesize", "--time", "enough for a first schedule", "less", "give more time, or take fewer ranks")
         time_s, schedule, variant = self.best
-        return Synthesised(schedule, self.op, self.site, time_s, *self.trees, variant, self.tried, self.is_over)
+        return Synthesised(schedule, self.op, self.site, self.item, time_s, *self.trees, variant, self.tried, self.is_over)
 
     def _is_near(self) -> bool:
         """Return whether the best time is near the optimum of trees."""

@@ -1,8 +1,8 @@
 """Forests: spanning trees of hops for all ranks, in whose shares every block is cut, found by flows.
 
 A network is reduced to whole capacities, its switches are split off, trees are packed, and ranks exchange parents so that ways
-are short. Each arc of a tree becomes a hop whose way the arc's capacity passes. A forest whose trees lead to the roots is packed
-in the network turned round. Letters: U trees, N ranks, H hops, L links.
+are short. Each arc of a tree becomes a hop whose way the arc's capacity passes. A forest whose trees lead to the roots is
+packed in the network turned round. Letters: U trees, N ranks, H hops, L links.
 """
 
 from collections import defaultdict
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import F64, I64
+from emu.synthesis.capacities import CapacityNetwork, WholeCapacities, capacity_network, whole_capacities
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.packing import Tick, pack
 from emu.synthesis.shortening import lengths, parents_of, shorten
-from emu.synthesis.splitting import SplitError, SplitNetwork, Via, remove_switches
-from emu.synthesis.throughput import CapacityNetwork, WholeCapacities, capacity_network, whole_capacities
+from emu.synthesis.splitting import SplitNetwork, UnpairedError, Via, remove_switches
 
 _WIDER = 16  # times that capacities are raised, by a sixteenth each, until a switch can be split off
 _SWEEPS = 4  # sweeps in which parents are exchanged
@@ -34,7 +34,7 @@ class Forest:
     @property
     def n_ranks(self) -> int:
         """The number of ranks, N."""
-        return self.parent.shape[1]
+        return int(self.parent.shape[1])
 
     @property
     def depth(self) -> int:
@@ -43,8 +43,8 @@ class Forest:
 
     def scaled(self, factor: int) -> "Forest":
         """Return the forest with `factor` times as many units."""
-        columns = (np.repeat(each, factor, axis=0) for each in (self.root, self.parent, self.hop))
-        return Forest(self.units * factor, *columns, self.inward)
+        root, parent, hop = (np.repeat(each, factor, axis=0) for each in (self.root, self.parent, self.hop))
+        return Forest(self.units * factor, root, parent, hop, self.inward)
 
 
 def grow_forest(hops: HopNetwork, shares: I64, most: int, tick: Tick, *, inward: bool) -> Forest:
@@ -84,9 +84,9 @@ def _split(whole: WholeCapacities, given: I64, tick: Tick) -> SplitNetwork:
         tick()
         try:
             return remove_switches(whole.capacity + whole.capacity * more // _WIDER, given)
-        except SplitError:
+        except UnpairedError:
             continue
-    raise SplitError
+    raise UnpairedError
 
 
 class _HopChoice:

@@ -43,7 +43,7 @@ class HopNetwork:
         return len(self.npus)
 
     @property
-    def rate_Bps(self) -> F64:
+    def rate_Bps(self) -> F64:  # noqa: N802  units keep their case
         """[H] the bandwidth of the slowest link of each hop."""
         return np.minimum.reduceat(self.capacity_Bps[self.link], self.start[:-1])
 
@@ -100,9 +100,7 @@ def hop_network(topology: Topology, npus: tuple[int, ...]) -> HopNetwork:
     """
     place = np.array(npus, np.int64)
     src, dst = _pairs(topology, place)
-    found = _ways(topology, place, src, dst)
-    rate = column(topology.links.bandwidth_Bps, np.float64)
-    hops = HopNetwork(place, *found, rate, _ends(topology), topology.n_nodes, topology.router)
+    hops = _ways(topology, place, src, dst)
     _check_joined(topology, hops)
     return _on_lanes(hops)
 
@@ -130,8 +128,8 @@ def _pairs(topology: Topology, npus: I64) -> tuple[I64, I64]:
     return column(one, np.int64), column(other, np.int64)
 
 
-def _ways(topology: Topology, npus: I64, src: I64, dst: I64) -> tuple[I64, ...]:
-    """Return the columns src, dst, channel, start, link and head_s of the different ways of some pairs of ranks."""
+def _ways(topology: Topology, npus: I64, src: I64, dst: I64) -> HopNetwork:
+    """Return the different ways of some pairs of ranks."""
     tried = max(1, min(_CHANNELS, _MOST_ROUTES // max(1, len(src))))
     key = np.repeat(np.arange(tried), len(src))
     src, dst = np.tile(src, tried), np.tile(dst, tried)
@@ -144,7 +142,9 @@ def _ways(topology: Topology, npus: I64, src: I64, dst: I64) -> tuple[I64, ...]:
     begin = np.concatenate(([0], np.cumsum(width)))
     latency = topology.links.latency_s[own_link]
     head = np.add.reduceat(latency, begin[:-1]) + topology.message_fs * 1e-15 if len(kept) else np.zeros(0)
-    return src[kept], dst[kept], key[kept], begin, own_link, head
+    rate = column(topology.links.bandwidth_Bps, np.float64)
+    src, dst, key, link = (column(c, np.int64) for c in (src[kept], dst[kept], key[kept], own_link))
+    return HopNetwork(npus, src, dst, key, begin, link, head, rate, _ends(topology), topology.n_nodes, topology.router)
 
 
 def _routes(topology: Topology, src: I64, dst: I64, channel: I64) -> tuple[I64, I64]:
@@ -175,7 +175,7 @@ def _first_of_each(pair: I64, start: I64, link: I64, kept: I64) -> I64:
 
 
 def _on_lanes(hops: HopNetwork) -> HopNetwork:
-    """Return the hops on channels that number the first links of each sender, where the router takes the ways of hops on them."""
+    """Return the hops on channels that number the first links of a sender, where the router takes their ways on these."""
     first = hops.link[hops.start[:-1]]
     used, of = np.unique(first, return_inverse=True)
     lane = turns(hops.ends[0][used])[of]

@@ -131,7 +131,7 @@ def matched_hops(hops: HopNetwork, *, inward: bool) -> MatchedHops | None:
         return None
     src, dst = (each[which] for each in ((hops.dst, hops.src) if inward else (hops.src, hops.dst)))
     out: list[list[int]] = [[] for _ in range(n)]
-    for number, (hop, rank) in enumerate(zip(which.tolist(), src.tolist(), strict=True)):
+    for number, rank in enumerate(src.tolist()):
         out[rank].append(number)
     queue = (hops.src * (int(hops.channel.max()) + 1) + hops.channel)[which].tolist()
     rate = hops.capacity_Bps

@@ -1,10 +1,10 @@
 """The order of sends along trees: how the pieces of all trees follow one another over the links, as rounds of a schedule.
 
 In lanes, every link out of a rank is one queue, which carries a message at its full rate, then the next. It is list scheduling:
-whenever a link is free, the waiting message with the longest way still to go leaves. In streams, each hop of each tree is a queue
-of its own. Then the trees share every link fairly, and none of them gets less than it was packed for, also where switches join
-the ways of many ranks. An inward forest is ordered backwards in time. Source: Graham, Bounds on multiprocessing timing anomalies,
-SIAM J. Appl. Math. 17 (1969). Letters: M messages, U trees, N ranks.
+whenever a link is free, the waiting message with the longest way still to go leaves. In streams, each hop of each tree is a
+queue of its own. Then the trees share every link fairly, and none of them gets less than it was packed for, also where switches
+join the ways of many ranks. An inward forest is ordered backwards in time. Source: Graham, Bounds on multiprocessing timing
+anomalies, SIAM J. Appl. Math. 17 (1969). Letters: M messages, U trees, N ranks.
 """
 
 from collections.abc import Iterator
@@ -181,7 +181,7 @@ def streams(forest: Forest, hops: HopNetwork, pieces: int) -> Schedule:
         pieces: Pieces of a unit that follow one another.
     """
     messages = TreeMessages.of(forest, hops, pieces)
-    queue, first, of = np.unique(messages.tree * len(hops.src) + messages.hop, return_index=True, return_inverse=True)
+    _, first, of = np.unique(messages.tree * len(hops.src) + messages.hop, return_index=True, return_inverse=True)
     hop = messages.hop[first]
     channel = hops.apart(hop, turns(hops.src[hop]))
     return _schedule(forest, hops, messages, messages.level + messages.piece, channel[of])

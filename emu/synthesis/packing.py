@@ -1,7 +1,7 @@
 """Spanning trees packed into whole capacities between ranks, each grown arc by arc so that all the others still fit.
 
-An arc is added to a tree if every set of ranks still lets in as much as the trees that have to enter it. How many equal trees may
-take the arc is told by one maximum flow; if some may not, the tree is cut in two. Sources: Edmonds 1973; Tarjan, A good
+An arc is added to a tree if every set of ranks still lets in as much as the trees that have to enter it. How many equal trees
+may take the arc is told by one maximum flow; if some may not, the tree is cut in two. Sources: Edmonds 1973; Tarjan, A good
 algorithm for edge-disjoint branching, Inf. Process. Lett. 3 (1974); Bérczi and Frank, Packing arborescences, RIMS Kôkyûroku
 Bessatsu B23 (2010). Letters: N ranks, k trees of a root.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, Bool
 from emu.errors import RunError
 from emu.synthesis.max_flow import ENDLESS, max_flow
 
@@ -93,7 +93,7 @@ class _Packing:
             inside[b] = True
         return cut_off
 
-    def _frontier(self, tree: Tree, inside: I64) -> Iterator[tuple[int, int]]:
+    def _frontier(self, tree: Tree, inside: Bool) -> Iterator[tuple[int, int]]:
         """Yield the arcs that lead out of a tree and have capacity left, from its first ranks on, the widest first."""
         for a in tree.ranks:
             out = np.flatnonzero((self.left[a] > 0) & ~inside)

@@ -1,8 +1,8 @@
 """Packed trees made shallow: ranks exchange their parents between trees, so that every arc carries what it carried before.
 
-Each tree enters a rank by one arc. Which tree takes which of these arcs is an assignment problem for each rank. An arc costs more
-the later its sender has the data and the more hops follow; it is closed to a tree in which its sender comes after the rank.
-Source: Kuhn, The Hungarian method for the assignment problem, Nav. Res. Logist. Q. 2 (1955). Letters: U trees, N ranks.
+Each tree enters a rank by one arc. Which tree takes which of these arcs is an assignment problem for each rank. An arc costs
+more the later its sender has the data and the more hops follow; it is closed to a tree in which its sender comes after the
+rank. Source: Kuhn, The Hungarian method for the assignment problem, Nav. Res. Logist. Q. 2 (1955). Letters: U trees, N ranks.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ _POWER = 3  # of the length of a way in the cost: long ways count much
 
 
 def parents_of(trees: list[Tree], n: int) -> tuple[I64, I64]:
-    """Return trees one by one, equal ones repeated: [U] roots, and [U, N] the parent of each rank, of a root the root itself."""
+    """Return trees one by one: [U] their roots, and [U, N] the parent of each rank, of a root the root itself."""
     weight = [tree.weight for tree in trees]
     parent = np.tile(np.arange(n), (len(trees), 1))
     for number, tree in enumerate(trees):

@@ -1,9 +1,9 @@
 """Switches removed by splitting: capacity into a switch and capacity out of it become capacity past it, from rank to rank.
 
-A switch that neither copies nor adds passes on what it gets. So each unit of capacity out of it belongs to one unit into it; the
-pairs are chosen such that the trees of before can still be packed. First the capacity out of each neighbour is divided over the
-others as evenly as possible. If fewer trees can then be packed, pairs are split off one at a time, each by as much as the least
-cut allows. Sources: Bang-Jensen, Frank, Jackson, SIAM J. Discrete Math. 8 (1995); Zhao et al., ForestColl, 2024, arXiv
+A switch that neither copies nor adds passes on what it gets. So each unit of capacity out of it belongs to one unit into it;
+the pairs are chosen such that the trees of before can still be packed. First the capacity out of each neighbour is divided over
+the others as evenly as possible. If fewer trees can then be packed, pairs are split off one at a time, each by as much as the
+least cut allows. Sources: Bang-Jensen, Frank, Jackson, SIAM J. Discrete Math. 8 (1995); Zhao et al., ForestColl, 2024, arXiv
 2402.06787, section 5. Letters: V nodes, N ranks, U neighbours.
 """
 
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from emu.arrays import F64, I64
+from emu.synthesis.capacities import suffices, with_source
 from emu.synthesis.max_flow import ENDLESS, max_flow
-from emu.synthesis.throughput import suffices, with_source
 
 _SWEEPS = 40  # sweeps that bring sums of rows and of columns to what they must be
 Via = tuple[int, ...]  # switches that an arc between ranks passes
 
 
-class SplitError(ValueError):
+class UnpairedError(ValueError):
     """The error of a switch whose capacities cannot be paired: it lets out more than it lets in."""
 
 
@@ -98,7 +98,7 @@ def remove_switches(capacity: I64, given: I64) -> SplitNetwork:
         given: [N] the number of trees of each root.
 
     Raises:
-        SplitError: A switch lets out more than it lets in, and no part of it could be left unused.
+        UnpairedError: A switch lets out more than it lets in, and no part of it could be left unused.
     """
     net = SplitNetwork(given, capacity.copy())
     for switch in _order(capacity, len(given)):
@@ -134,18 +134,18 @@ def _balance(net: SplitNetwork, switch: int) -> None:
     """Leave capacity of a switch unused where it has more on one side than on the other.
 
     Raises:
-        SplitError: The capacity out of it cannot be lowered to the capacity into it.
+        UnpairedError: The capacity out of it cannot be lowered to the capacity into it.
     """
     into, out = net.capacity[:, switch].sum(), net.capacity[switch].sum()
-    arcs = [(a, switch) for a in np.flatnonzero(net.capacity[:, switch])]
-    arcs = arcs if into > out else [(switch, b) for b in np.flatnonzero(net.capacity[switch])]
+    arcs = [(a, switch) for a in np.flatnonzero(net.capacity[:, switch]).tolist()]
+    arcs = arcs if into > out else [(switch, b) for b in np.flatnonzero(net.capacity[switch]).tolist()]
     spare = int(abs(into - out))
     for a, b in sorted(arcs, key=lambda arc: -int(net.capacity[arc])):
-        amount = _droppable(net, int(a), int(b), min(spare, int(net.capacity[a, b])))
-        net.drop(int(a), int(b), amount)
+        amount = _droppable(net, a, b, min(spare, int(net.capacity[a, b])))
+        net.drop(a, b, amount)
         spare -= amount
     if spare:
-        raise SplitError
+        raise UnpairedError
 
 
 def _droppable(net: SplitNetwork, a: int, b: int, most: int) -> int:
@@ -217,7 +217,7 @@ def _split_exactly(net: SplitNetwork, switch: int) -> None:
     """Split all capacity of a switch, pair by pair, each by as much as keeps all trees.
 
     Raises:
-        SplitError: Some capacity is left.
+        UnpairedError: Some capacity is left.
     """
     for b in np.flatnonzero(net.capacity[switch]).tolist():
         sources = np.flatnonzero(net.capacity[:, switch]).tolist()
@@ -225,7 +225,7 @@ def _split_exactly(net: SplitNetwork, switch: int) -> None:
             most = min(int(net.capacity[a, switch]), int(net.capacity[switch, b]))
             net.split(a, switch, b, _splittable(net, a, switch, b, most) if most else 0)
     if net.capacity[switch].any():
-        raise SplitError
+        raise UnpairedError
 
 
 def _splittable(net: SplitNetwork, a: int, switch: int, b: int, most: int) -> int:

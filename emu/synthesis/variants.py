@@ -22,11 +22,18 @@ from emu.synthesis.translation import grid_hops, grid_schedule
 from emu.topology.topology import Topology
 
 SYNTHESISED = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce")
-_INWARD = {"all_gather": (False,), "broadcast": (False,), "reduce_scatter": (True,), "reduce": (True,), "all_reduce": (True, False)}
+_INWARD = {
+    "all_gather": (False,),
+    "broadcast": (False,),
+    "reduce_scatter": (True,),
+    "reduce": (True,),
+    "all_reduce": (True, False),
+}
 _ROOTED = frozenset({"broadcast", "reduce"})
 _MOST_TREES = 2**9  # trees of all roots together, at most, if there are not more roots
 _MOST_ROWS = 2**20  # of a schedule
 _SMALL = 16  # latencies of a hop; blocks of less time are small
+_FEW_HOPS = 2**10  # hops of trees that are ordered in no time
 _FEW = 2**15  # ranks times hops, of which a matching takes no time
 
 MATCHED, GRID, LANES, STREAMS = "matched", "translated", "lanes", "streams"
@@ -77,7 +84,7 @@ class VariantFamilies:
             yield self._on_grid()
         if self.is_small or len(self.hops.src) * self.op.n_ranks <= _FEW:
             yield self._matched()
-        if self.is_direct or self.is_small:
+        if self.is_direct or self.is_small or len(self.roots) * self.op.n_ranks <= _FEW_HOPS:
             yield self._ordered(LANES, 1)
         yield self._ordered(STREAMS, 1 if self.is_small else 8)
 

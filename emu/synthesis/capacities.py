@@ -1,7 +1,7 @@
 """The best throughput of trees by maximum flows, and whole capacities in which whole trees of that throughput can be packed.
 
-Every rank r is the root of `shares[r]` trees a unit of time. They can be packed if from a super source, which sends each root its
-trees, all of them flow to every rank (Edmonds 1973; Zhao et al., ForestColl, 2024, arXiv 2402.06787, section 5). The set of
+Every rank r is the root of `shares[r]` trees a unit of time. They can be packed if from a super source, which sends each root
+its trees, all of them flow to every rank (Edmonds 1973; Zhao et al., ForestColl, 2024, arXiv 2402.06787, section 5). The set of
 nodes that holds most back is found by Newton's method on the ratio (Dinkelbach 1967). Nodes are numbered ranks first, then
 switches. Letters: V nodes, N ranks, k trees of a share.
 """

@@ -1,0 +1,38 @@
+"""The command `emu synthesize`: a schedule of a collective that is made for a topology."""
+
+from typing import Any
+
+import click
+
+from launch.cli.options import common
+from launch.cli.options.files import OutputFile
+from launch.cli.options.output import show
+from launch.cli.options.question_options import QuestionOptions
+from launch.front.syntheses import check_single, synthesize
+
+asked = QuestionOptions(synthesize)
+
+
+@click.command("synthesize")
+@click.argument("operation")
+@common.topology_option
+@asked("ranks", "size", "dtype -d", "root -r")
+@asked("time", metavar="TIME")
+@click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML. Give one topology.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file. Give one topology.")
+@common.answer_options
+def synthesize_command(**options: Any) -> int:
+    """Make the fastest schedule of a collective that is found for a topology, and prove it.
+
+    Trees are packed into the capacities of all links, and the sends along them are ordered; what is fastest on the fabric is
+    kept. It is told beside of_bound, the best trees and the fastest algorithm of the catalogue. `emu bench --import FILE.xml`
+    runs it.
+
+    \b
+    emu synthesize all_gather --topology torus:dims=4x4,bandwidth=50GB/s,latency=500ns --size 16MiB
+    emu synthesize all_reduce --topology hammingmesh:boards=1x2 --size 256MiB --time 60s
+    emu synthesize reduce_scatter --topology ub-mesh:board --xml board.xml
+    """
+    if options["xml"] is not None or options["png"] is not None:
+        check_single(len(options["topology"]))
+    return show(synthesize, options)

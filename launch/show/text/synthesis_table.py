@@ -1,0 +1,59 @@
+"""Synthesised schedules in a table: times, bounds and trees, beside the fastest algorithm of the catalogue."""
+
+from collections.abc import Iterator, Sequence
+
+from emu.bound.trees import ALL_CUTS, HALVES, PROGRAM
+from emu.study.synthesis_row import SynthesisRow
+from emu.synthesis.variants import GRID, LANES, MATCHED, STREAMS
+from emu.units import format_size, format_time
+from launch.show.text.table import Column, column_table, merged_assumption_lines
+
+_ORDERS = {
+    MATCHED: "a link that is free takes the block that has waited longest; trees grow in time",
+    GRID: "the sends of rank 0 are matched in time, and every rank sends what translations of the grid make of them",
+    LANES: "packed trees; every link of a rank carries one message after another",
+    STREAMS: "packed trees; each hop of each tree is a queue of its own, and shares links with others",
+}
+_BOUNDS = {
+    ALL_CUTS: "the bytes that a set of nodes must send to the other nodes, over the links out of it; the slowest of all sets",
+    PROGRAM: "links are divided among trees to the roots and trees from them by a linear program",
+    HALVES: "the best trees of a reduce_scatter, then those of an all_gather; the program is too large",
+}
+
+
+def _share(value: float | None) -> str:
+    """Return a share as text; "-" for None."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+_COLUMNS: tuple[Column[SynthesisRow], ...] = (
+    Column("topology", lambda row: row.topology),
+    Column("operation", lambda row: row.operation),
+    Column("ranks", lambda row: str(row.ranks)),
+    Column("size", lambda row: format_size(row.size_bytes)),
+    Column("time", lambda row: format_time(row.time_s)),
+    Column("busbw", lambda row: f"{row.busbw_Bps / 1e9:.3f}", "(GB/s)"),
+    Column("of_bound", lambda row: _share(row.of_bound)),
+    Column("of_tree_bound", lambda row: _share(row.of_tree_bound)),
+    Column("order", lambda row: row.order),
+    Column("trees", lambda row: str(row.trees)),
+    Column("pieces", lambda row: str(row.pieces)),
+    Column("best of the catalogue", lambda row: row.best or "-"),
+    Column("its time", lambda row: "-" if row.best_time_s is None else format_time(row.best_time_s)),
+)
+
+
+def synthesis_report(rows: Sequence[SynthesisRow]) -> str:
+    """Return the table of rows, then what their words mean and what they rest on."""
+    return "\n".join([column_table(_COLUMNS, rows), "", *_notes(rows)]) + "\n"
+
+
+def _notes(rows: Sequence[SynthesisRow]) -> Iterator[str]:
+    """Yield the lines below the table."""
+    yield "Every schedule is proved. trees: of all roots; pieces: of a tree's part of a block, one after another. Orders:"
+    yield from (f"  {order}: {_ORDERS[order]}" for order in _ORDERS if order in {row.order for row in rows})
+    yield "of_tree_bound: what the best trees take, divided by the time. The best trees are given by:"
+    yield from (f"  {kind}: {_BOUNDS[kind]}" for kind in _BOUNDS if kind in {row.tree_bound for row in rows})
+    yield from (f"cut short on {row.topology}: the best of {row.tried} schedules so far" for row in rows if row.cut_short)
+    assumed = merged_assumption_lines([(row.topology, row.assumptions) for row in rows])
+    yield from ["", *assumed] if assumed else []
