@@ -6,11 +6,13 @@ packed in the network turned round. Letters: U trees, N ranks, H hops, L links.
 """
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import F64, I64, Bool
 from emu.synthesis.capacities import CapacityNetwork, WholeCapacities, capacity_network, whole_capacities
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.packing import Tick, pack
@@ -60,7 +62,7 @@ def grow_forest(hops: HopNetwork, shares: I64, most: int, tick: Tick, *, inward:
     net, n = capacity_network(hops), len(shares)
     net = net.back() if inward else net
     whole = whole_capacities(net, shares, most)
-    split = _split(whole, shares * whole.trees, tick)
+    split = _split(whole, shares * whole.trees, _joined(hops, inward=inward), tick)
     trees = pack(np.ascontiguousarray(split.capacity[:n, :n]), shares * whole.trees, tick)
     root, parent = parents_of(trees, n)
     parent = shorten(parent, _steps(hops, inward=inward), _SWEEPS, tick)
@@ -78,14 +80,19 @@ def _steps(hops: HopNetwork, *, inward: bool) -> F64:
     return np.asarray(found / found.min())
 
 
-def _split(whole: WholeCapacities, given: I64, tick: Tick) -> SplitNetwork:
+def _joined(hops: HopNetwork, *, inward: bool) -> Bool:
+    """Return [N, N] whether a hop leads from a rank to another; for an inward forest, from the other to the rank."""
+    found = np.zeros((hops.n_ranks, hops.n_ranks), np.bool_)
+    found[hops.src, hops.dst] = True
+    return np.asarray(found.T if inward else found)
+
+
+def _split(whole: WholeCapacities, given: I64, joined: Bool, tick: Tick) -> SplitNetwork:
     """Return whole capacities without switches; they are raised where a switch lets out more than it lets in."""
-    for more in range(_WIDER + 1):
+    for more, shares in product(range(_WIDER + 1), (1, 4, 16)):
         tick()
-        try:
-            return remove_switches(whole.capacity + whole.capacity * more // _WIDER, given)
-        except UnpairedError:
-            continue
+        with suppress(UnpairedError):
+            return remove_switches(whole.capacity + whole.capacity * more // _WIDER, given, joined, shares)
     raise UnpairedError
 
 

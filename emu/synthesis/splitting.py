@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import F64, I64, Bool
 from emu.synthesis.capacities import suffices, with_source
 from emu.synthesis.max_flow import ENDLESS, max_flow
 
@@ -29,6 +29,7 @@ class SplitNetwork:
 
     given: I64  # [N] trees that each rank is the root of
     capacity: I64  # [V, V] whole
+    joined: Bool  # [V, V] whether messages can go from a node to another; of switches, always
     ways: dict[tuple[int, int], dict[Via, int]] = field(default_factory=dict)  # amounts of an arc by the switches they pass
 
     def __post_init__(self) -> None:
@@ -45,7 +46,7 @@ class SplitNetwork:
         if not amount:
             return
         first, second = self._take(a, switch, amount), self._take(switch, b, amount)
-        if a == b:
+        if a == b or not self.joined[a, b]:
             return
         self.capacity[a, b] += amount
         into = self.ways.setdefault((a, b), {})
@@ -90,19 +91,23 @@ def _matched(first: list[tuple[Via, int]], second: list[tuple[Via, int]]) -> lis
             right = second[j][1]
 
 
-def remove_switches(capacity: I64, given: I64) -> SplitNetwork:
+def remove_switches(capacity: I64, given: I64, joined: Bool, shares: int = 1) -> SplitNetwork:
     """Return capacities between ranks alone in which the trees that `given` counts [N] can still be packed.
 
     Args:
         capacity: [V, V] whole capacities in which they can be packed; the first N nodes are ranks.
         given: [N] the number of trees of each root.
+        joined: [N, N] whether messages can go from a rank to another without a third rank.
+        shares: Parts in which a switch that lets out too much is lowered, each on the widest of its arcs.
 
     Raises:
         UnpairedError: A switch lets out more than it lets in, and no part of it could be left unused.
     """
-    net = SplitNetwork(given, capacity.copy())
+    every = np.ones(capacity.shape, np.bool_)
+    every[: len(given), : len(given)] = joined
+    net = SplitNetwork(given, capacity.copy(), every)
     for switch in _order(capacity, len(given)):
-        _balance(net, switch)
+        _balance(net, switch, shares)
         before = net.capacity.copy(), {arc: dict(parts) for arc, parts in net.ways.items()}
         _split_evenly(net, switch)
         if not suffices(_without(net.capacity, switch), given):
@@ -130,8 +135,8 @@ def _order(capacity: I64, n_ranks: int) -> list[int]:
     return sorted(range(n_ranks, len(capacity)), key=lambda switch: (-int(away[switch]), switch))
 
 
-def _balance(net: SplitNetwork, switch: int) -> None:
-    """Leave capacity of a switch unused where it has more on one side than on the other.
+def _balance(net: SplitNetwork, switch: int, shares: int) -> None:
+    """Leave capacity of a switch unused where it has more on one side than on the other, in a number of shares.
 
     Raises:
         UnpairedError: The capacity out of it cannot be lowered to the capacity into it.
@@ -139,11 +144,13 @@ def _balance(net: SplitNetwork, switch: int) -> None:
     into, out = net.capacity[:, switch].sum(), net.capacity[switch].sum()
     arcs = [(a, switch) for a in np.flatnonzero(net.capacity[:, switch]).tolist()]
     arcs = arcs if into > out else [(switch, b) for b in np.flatnonzero(net.capacity[switch]).tolist()]
-    spare = int(abs(into - out))
-    for a, b in sorted(arcs, key=lambda arc: -int(net.capacity[arc])):
-        amount = _droppable(net, a, b, min(spare, int(net.capacity[a, b])))
-        net.drop(a, b, amount)
-        spare -= amount
+    spare, dropped = int(abs(into - out)), 1
+    while spare and dropped:
+        dropped, part = 0, -(-spare // shares)
+        for a, b in sorted(arcs, key=lambda arc: -int(net.capacity[arc])):
+            amount = _droppable(net, a, b, min(spare, part - dropped, int(net.capacity[a, b])))
+            net.drop(a, b, amount)
+            spare, dropped = spare - amount, dropped + amount
     if spare:
         raise UnpairedError
 
@@ -165,20 +172,20 @@ def _droppable(net: SplitNetwork, a: int, b: int, most: int) -> int:
 def _split_evenly(net: SplitNetwork, switch: int) -> None:
     """Split all capacity of a switch, each neighbour's as evenly as possible over the others."""
     into, out = net.capacity[:, switch].copy(), net.capacity[switch].copy()
-    amounts = even_amounts(into, out)
+    amounts = even_amounts(into, out, net.joined & ~np.eye(len(into), dtype=np.bool_))
     for a, b in zip(*np.nonzero(amounts), strict=True):
         net.split(int(a), switch, int(b), int(amounts[a, b]))
 
 
-def even_amounts(into: I64, out: I64) -> I64:
-    """Return [U, U] whole amounts with given sums of rows and of columns, as even as possible; a node's own is a last resort.
+def even_amounts(into: I64, out: I64, usable: Bool) -> I64:
+    """Return [U, U] whole amounts with given sums of rows and of columns, as even as possible.
 
     Args:
         into: [U] the capacity from each node into the switch.
         out: [U] the capacity from the switch to each node; in all as much.
+        usable: [U, U] pairs of use; what these do not take goes to others.
     """
-    shape = (len(into), len(into))
-    share: F64 = np.where(np.eye(len(into), dtype=np.bool_), 0.0, np.minimum(into[:, None], out[None]).astype(np.float64))
+    share: F64 = np.where(usable, np.minimum(into[:, None], out[None]).astype(np.float64), 0.0)
     for _ in range(_SWEEPS):
         for axis, wanted in ((1, into), (0, out)):
             total = share.sum(axis=axis, keepdims=True)
@@ -187,26 +194,25 @@ def even_amounts(into: I64, out: I64) -> I64:
     over = np.maximum(amounts.sum(axis=1) - into, 0)
     for a in np.flatnonzero(over).tolist():  # a sum was above by rounding
         amounts[a, np.argmax(amounts[a])] -= over[a]
-    for spare in (np.ceil(share).astype(np.int64) - amounts, np.full(shape, ENDLESS), None):
+    for spare in (np.ceil(share).astype(np.int64) - amounts, np.where(usable, ENDLESS, 0), np.full(usable.shape, ENDLESS)):
         amounts = _fill(amounts, into, out, spare)
     return amounts
 
 
-def _fill(amounts: I64, into: I64, out: I64, spare: I64 | None) -> I64:
+def _fill(amounts: I64, into: I64, out: I64, spare: I64) -> I64:
     """Return amounts raised by a largest flow towards the sums of rows and columns.
 
     Args:
         amounts: [U, U] the amounts so far.
         into: [U] sums of rows that are wanted.
         out: [U] sums of columns.
-        spare: [U, U] how much each may be raised; None: what rows and columns lack goes to any, a node's own too.
+        spare: [U, U] how much each may be raised.
     """
     rows, columns = into - amounts.sum(axis=1), np.maximum(out - amounts.sum(axis=0), 0)
-    found, free = amounts.copy(), spare
+    found = amounts.copy()
     for a in np.flatnonzero(rows).tolist():
         for b in np.roll(np.arange(len(out)), -a - 1).tolist():
-            most = ENDLESS if free is None else 0 if a == b else int(free[a, b])
-            part = min(int(rows[a]), int(columns[b]), most)
+            part = min(int(rows[a]), int(columns[b]), int(spare[a, b]))
             found[a, b] += part
             rows[a] -= part
             columns[b] -= part
@@ -221,7 +227,7 @@ def _split_exactly(net: SplitNetwork, switch: int) -> None:
     """
     for b in np.flatnonzero(net.capacity[switch]).tolist():
         sources = np.flatnonzero(net.capacity[:, switch]).tolist()
-        for a in sorted(sources, key=lambda a: (a == b, -int(net.capacity[a, switch]))):
+        for a in sorted(sources, key=lambda a: (a == b or not net.joined[a, b], -int(net.capacity[a, switch]))):
             most = min(int(net.capacity[a, switch]), int(net.capacity[switch, b]))
             net.split(a, switch, b, _splittable(net, a, switch, b, most) if most else 0)
     if net.capacity[switch].any():
@@ -231,11 +237,13 @@ def _split_exactly(net: SplitNetwork, switch: int) -> None:
 def _splittable(net: SplitNetwork, a: int, switch: int, b: int, most: int) -> int:
     """Return how much of a pair of arcs can be split off, `most` at most, so that no cut that limits trees gets too small.
 
-    Cuts around a and b without the switch, and cuts around the switch without a and b, lose as much as is split off.
+    Cuts around a and b without the switch, and cuts around the switch without a and b, lose as much as is split off. If nothing
+    can go from a to b, it is left unused: then cuts around a alone and cuts without b alone lose it.
     """
     need, source = int(net.given.sum()), len(net.capacity)
+    lost = ((a,), (b,)) if a == b or not net.joined[a, b] else ((a, b), (a, b))
     for sink in range(net.n_ranks):
-        for inside, outside in (((a, b), (switch,)), ((switch,), (a, b))):
+        for inside, outside in ((lost[0], (switch,)), ((switch,), lost[1])):
             if sink in inside:
                 continue
             tied = with_source(net.capacity, net.given)
