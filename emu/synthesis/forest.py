@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from emu.arrays import F64, I64, Bool
-from emu.synthesis.capacities import CapacityNetwork, WholeCapacities, capacity_network, whole_capacities
+from emu.synthesis.capacities import CapacityNetwork, capacity_network, whole_capacities
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.packing import Tick, pack
 from emu.synthesis.shortening import lengths, parents_of, shorten
@@ -25,9 +25,8 @@ _SWEEPS = 4  # sweeps in which parents are exchanged
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Forest:
-    """Spanning trees of every root; each block of a root is cut into `units` equal parts, each of which takes a tree."""
+    """Spanning trees of hops, each of which carries an equal part of the block of its root, or of the one block of all."""
 
-    units: int
     root: I64  # [U] ascending
     parent: I64  # [U, N] the rank before each rank on the way from the root; of the root itself, the root
     hop: I64  # [U, N] the hop between a rank and its parent; -1 at the root
@@ -44,9 +43,9 @@ class Forest:
         return int(lengths(self.parent, np.ones((self.n_ranks, self.n_ranks))).max(initial=0.0))
 
     def scaled(self, factor: int) -> "Forest":
-        """Return the forest with `factor` times as many units."""
+        """Return the forest with each tree repeated `factor` times."""
         root, parent, hop = (np.repeat(each, factor, axis=0) for each in (self.root, self.parent, self.hop))
-        return Forest(self.units * factor, root, parent, hop, self.inward)
+        return Forest(root, parent, hop, self.inward)
 
 
 def grow_forest(hops: HopNetwork, shares: I64, most: int, tick: Tick, *, inward: bool) -> Forest:
@@ -59,16 +58,31 @@ def grow_forest(hops: HopNetwork, shares: I64, most: int, tick: Tick, *, inward:
         tick: It is called before each step; it raises an error when the time is over.
         inward: Whether trees lead to their roots.
     """
-    net, n = capacity_network(hops), len(shares)
+    net = capacity_network(hops)
     net = net.back() if inward else net
     whole = whole_capacities(net, shares, most)
-    split = _split(whole, shares * whole.trees, _joined(hops, inward=inward), tick)
-    trees = pack(np.ascontiguousarray(split.capacity[:n, :n]), shares * whole.trees, tick)
+    return forest_in(hops, net, (whole.capacity, shares * whole.trees), tick, inward=inward)
+
+
+def forest_in(hops: HopNetwork, net: CapacityNetwork, packed: tuple[I64, I64], tick: Tick, *, inward: bool) -> Forest:
+    """Return a forest in given whole capacities.
+
+    Args:
+        hops: The hops between ranks.
+        net: Their network, turned round for an inward forest.
+        packed: [V, V] whole capacities, of the network's arcs, and [N] the number of trees of each root.
+        tick: It is called before each step; it raises an error when the time is over.
+        inward: Whether trees lead to their roots.
+    """
+    capacity, given = packed
+    n = len(given)
+    split = _split(capacity, given, _joined(hops, inward=inward), tick)
+    trees = pack(np.ascontiguousarray(split.capacity[:n, :n]), given, tick)
     root, parent = parents_of(trees, n)
     parent = shorten(parent, _steps(hops, inward=inward), _SWEEPS, tick)
     order = np.argsort(root, kind="stable")
     root, parent = root[order], parent[order]
-    return Forest(whole.trees, root, parent, _HopChoice(hops, net, split, inward=inward).chosen(parent), inward)
+    return Forest(root, parent, _HopChoice(hops, net, split, inward=inward).chosen(parent), inward)
 
 
 def _steps(hops: HopNetwork, *, inward: bool) -> F64:
@@ -87,12 +101,12 @@ def _joined(hops: HopNetwork, *, inward: bool) -> Bool:
     return np.asarray(found.T if inward else found)
 
 
-def _split(whole: WholeCapacities, given: I64, joined: Bool, tick: Tick) -> SplitNetwork:
+def _split(capacity: I64, given: I64, joined: Bool, tick: Tick) -> SplitNetwork:
     """Return whole capacities without switches; they are raised where a switch lets out more than it lets in."""
     for more, shares in product(range(_WIDER + 1), (1, 4, 16)):
         tick()
         with suppress(UnpairedError):
-            return remove_switches(whole.capacity + whole.capacity * more // _WIDER, given, joined, shares)
+            return remove_switches(capacity + capacity * more // _WIDER, given, joined, shares)
     raise UnpairedError
 
 

@@ -7,9 +7,10 @@ join the ways of many ranks. An inward forest is ordered backwards in time. Sour
 anomalies, SIAM J. Appl. Math. 17 (1969). Letters: M messages, U trees, N ranks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from emu.synthesis.packing import Tick
 from emu.synthesis.shortening import lengths
 
 _LOOKED_AT = 8  # waiting messages of a queue that are tried where the first cannot leave
-_CHANNELS = 2**15
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -157,49 +157,66 @@ def _rounds_of_lanes(order: I64, messages: TreeMessages, hops: HopNetwork) -> I6
     return np.array(level, np.int64)
 
 
-def lanes(forest: Forest, hops: HopNetwork, unit_bytes: float, pieces: int, tick: Tick) -> Schedule:
+def lanes(forest: Forest, hops: HopNetwork, tree_bytes: float, pieces: int, tick: Tick) -> Schedule:
     """Return the schedule of a forest in which every link of a rank carries one message after another.
 
     Args:
         forest: The forest.
         hops: The hops between ranks.
-        unit_bytes: Bytes of a unit, by which latency and bandwidth are weighed.
-        pieces: Pieces of a unit that follow one another.
+        tree_bytes: Bytes that a tree carries, by which latency and bandwidth are weighed.
+        pieces: Pieces of these that follow one another.
         tick: It is called now and then.
     """
     messages = TreeMessages.of(forest, hops, pieces)
-    order = _starts(messages, unit_bytes / pieces, hops, tick, inward=forest.inward)
-    return _schedule(forest, hops, messages, _rounds_of_lanes(order, messages, hops), hops.channel[messages.hop])
+    order = _starts(messages, tree_bytes / pieces, hops, tick, inward=forest.inward)
+    level = _rounds_of_lanes(order, messages, hops)
+    level = level.max(initial=0) - level if forest.inward else level
+    return _schedule([_Rows(forest, messages, level, hops.channel[messages.hop])], hops, pieces)
 
 
-def streams(forest: Forest, hops: HopNetwork, pieces: int) -> Schedule:
-    """Return the schedule of a forest in which each hop of each tree is a queue of its own.
+def streams(forests: Sequence[Forest], hops: HopNetwork, pieces: int) -> Schedule:
+    """Return the schedule in which each hop of each tree is a queue of its own.
 
     Args:
-        forest: The forest.
+        forests: One forest; or an inward one and then an outward one with the same roots. What has been added up at a root is
+            spread from it while further pieces come in.
         hops: The hops between ranks.
-        pieces: Pieces of a unit that follow one another.
+        pieces: Pieces of what a tree carries that follow one another.
     """
-    messages = TreeMessages.of(forest, hops, pieces)
-    _, first, of = np.unique(messages.tree * len(hops.src) + messages.hop, return_index=True, return_inverse=True)
-    hop = messages.hop[first]
-    channel = hops.apart(hop, turns(hops.src[hop]))
-    return _schedule(forest, hops, messages, messages.level + messages.piece, channel[of])
+    messages = [TreeMessages.of(forest, hops, pieces) for forest in forests]
+    queue = [each.tree * len(hops.src) + each.hop for each in messages]
+    queue[-1] = queue[-1] + len(forests[0].root) * len(hops.src) * (len(forests) - 1)
+    _, first, of = np.unique(np.concatenate(queue), return_index=True, return_inverse=True)
+    hop = np.concatenate([each.hop for each in messages])[first]
+    channel = np.split(hops.apart(hop, turns(hops.src[hop]))[of], [len(queue[0])])
+    rows, begin = list[_Rows](), 0
+    for forest, each, own in zip(forests, messages, channel, strict=False):
+        last = int(each.level.max(initial=0))
+        rows.append(_Rows(forest, each, begin + each.piece + (last - each.level if forest.inward else each.level), own))
+        begin += last + 1
+    return _schedule(rows, hops, pieces)
 
 
-def _schedule(forest: Forest, hops: HopNetwork, messages: TreeMessages, level: I64, channel: I64) -> Schedule:
-    """Return the schedule of messages in given rounds [M] on given channels [M]."""
-    level = level.max(initial=0) - level if forest.inward else level
-    pieces = int(messages.piece.max(initial=0)) + 1
-    blocks = len(forest.root) // forest.units
-    slot = messages.tree * pieces + messages.piece
-    rounds = _rounds(level, slot, channel, messages, hops, forest)
-    return Schedule.build(forest.n_ranks, blocks * forest.units * pieces, rounds)
+class _Rows(NamedTuple):
+    """The messages of a forest with their rounds and channels."""
+
+    forest: Forest
+    messages: TreeMessages
+    level: I64  # [M]
+    channel: I64  # [M]
 
 
-def _rounds(level: I64, slot: I64, channel: I64, messages: TreeMessages, hops: HopNetwork, forest: Forest) -> Iterator[Sends]:
-    """Yield the sends of each round."""
+def _schedule(parts: Sequence[_Rows], hops: HopNetwork, pieces: int) -> Schedule:
+    """Return the schedule of the messages of one or several forests; tree t carries the slots from t * pieces on."""
+    level = np.concatenate([part.level for part in parts])
+    reduce = np.repeat([part.forest.inward for part in parts], [len(part.level) for part in parts])
+    hop = np.concatenate([part.messages.hop for part in parts])
+    slot = np.concatenate([part.messages.tree * pieces + part.messages.piece for part in parts])
+    channel = np.concatenate([part.channel for part in parts])
     order = np.argsort(level, kind="stable")
-    for now in np.split(order, np.flatnonzero(np.diff(level[order])) + 1):
-        hop = messages.hop[now]
-        yield Sends(hops.src[hop], hops.dst[hop], slot[now], forest.inward, channel[now])
+    rounds = (
+        Sends(hops.src[hop[now]], hops.dst[hop[now]], slot[now], reduce[now], channel[now])
+        for now in np.split(order, np.flatnonzero(np.diff(level[order])) + 1)
+    )
+    forest = parts[0].forest
+    return Schedule.build(forest.n_ranks, len(forest.root) * pieces, rounds)

@@ -13,7 +13,9 @@ import numpy as np
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
 from emu.collective.transform import concatenate, dual
-from emu.synthesis.forest import Forest, grow_forest
+from emu.synthesis.both_ways import divide
+from emu.synthesis.capacities import best_time, capacity_network
+from emu.synthesis.forest import Forest, forest_in, grow_forest
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.matching import matched_schedule
 from emu.synthesis.ordering import lanes, streams
@@ -32,11 +34,12 @@ _INWARD = {
 _ROOTED = frozenset({"broadcast", "reduce"})
 _MOST_TREES = 2**9  # trees of all roots together, at most, if there are not more roots
 _MOST_ROWS = 2**20  # of a schedule
+_MOST_DIVIDED = 128  # trees of an all_reduce whose links are divided by a linear program
 _SMALL = 16  # latencies of a hop; blocks of less time are small
 _FEW_HOPS = 2**10  # hops of trees that are ordered in no time
 _FEW = 2**15  # ranks times hops, of which a matching takes no time
 
-MATCHED, GRID, LANES, STREAMS = "matched", "translated", "lanes", "streams"
+MATCHED, GRID, LANES, STREAMS, BOTH_WAYS = "matched", "translated", "lanes", "streams", "both ways"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,8 @@ class VariantFamilies:
             yield self._matched()
         if self.is_direct or self.is_small or len(self.roots) * self.op.n_ranks <= _FEW_HOPS:
             yield self._ordered(LANES, 1)
+        if self.op.name == "all_reduce":
+            yield self._both_ways()
         yield self._ordered(STREAMS, 1 if self.is_small else 8)
 
     @property
@@ -129,7 +134,7 @@ class VariantFamilies:
     def _ordered(self, how: str, first: int) -> Family:
         """Yield schedules of packed forests, from a number of pieces on, each with twice as many as the one before."""
         forests, pieces = self._forests(), first
-        trees, units = len(forests[0].root), forests[0].units
+        trees, units = len(forests[0].root), len(forests[0].root) // len(self.roots)
         while trees * (self.op.n_ranks - 1) * pieces * len(forests) <= _MOST_ROWS or pieces == first:
 
             def build(pieces: int = pieces) -> Schedule | None:
@@ -141,8 +146,9 @@ class VariantFamilies:
     def _order(self, forest: Forest, how: str, pieces: int) -> Schedule:
         """Return the schedule of a forest."""
         if how == STREAMS:
-            return streams(forest, self.hops, pieces)
-        return lanes(forest, self.hops, self.root_bytes / forest.units, pieces, self.tick)
+            return streams([forest], self.hops, pieces)
+        carried = self.root_bytes * len(self.roots) / len(forest.root)
+        return lanes(forest, self.hops, carried, pieces, self.tick)
 
     def _forests(self) -> tuple[Forest, ...]:
         """Return the packed forests of the operation, with equally many units."""
@@ -152,10 +158,32 @@ class VariantFamilies:
             most = max(1, _MOST_TREES // len(self.roots) // (1 if len(self.roots) > 1 else 32))
             most = min(most, 32)
             found = [grow_forest(self.hops, shares, most, self.tick, inward=inward) for inward in _INWARD[self.op.name]]
-            units = [each.units for each in found]
-            common = units[0] * units[-1] // gcd(units[0], units[-1])
-            self.forests = tuple(each.scaled(common // each.units) for each in found)
+            trees = [len(each.root) for each in found]
+            common = trees[0] * trees[-1] // gcd(trees[0], trees[-1])
+            self.forests = tuple(each.scaled(common // len(each.root)) for each in found)
         return self.forests
+
+    def _both_ways(self) -> Family:
+        """Yield schedules of an all_reduce by forests to the roots and from them at the same time, in more and more pieces."""
+        net = capacity_network(self.hops)
+        every = np.ones(self.op.n_ranks, np.int64)
+        in_a_row = float(best_time(net, every) + best_time(net.back(), every)) / self.op.n_ranks
+        divided = divide(net, _MOST_DIVIDED, in_a_row)
+        if divided is None:
+            return
+        turned = np.ascontiguousarray(divided.inward.T), divided.given
+        forests = (
+            forest_in(self.hops, net.back(), turned, self.tick, inward=True),
+            forest_in(self.hops, net, (divided.outward, divided.given), self.tick, inward=False),
+        )
+        trees, pieces = int(divided.given.sum()), 1 if self.is_small else 8
+        while 2 * trees * (self.op.n_ranks - 1) * pieces <= _MOST_ROWS:
+
+            def build(pieces: int = pieces) -> Schedule:
+                return streams(forests, self.hops, pieces)
+
+            yield Variant(BOTH_WAYS, trees, trees, pieces, max(each.depth for each in forests)), build
+            pieces *= 2
 
 
 def _joined(parts: list[Schedule | None]) -> Schedule | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from emu.bound.trees import ALL_CUTS, HALVES, PROGRAM
 from emu.study.synthesis_row import SynthesisRow
-from emu.synthesis.variants import GRID, LANES, MATCHED, STREAMS
+from emu.synthesis.variants import BOTH_WAYS, GRID, LANES, MATCHED, STREAMS
 from emu.units import format_size, format_time
 from launch.show.text.table import Column, column_table, merged_assumption_lines
 
@@ -12,6 +12,7 @@ _ORDERS = {
     MATCHED: "a link that is free takes the block that has waited longest; trees grow in time",
     GRID: "the sends of rank 0 are matched in time, and every rank sends what translations of the grid make of them",
     LANES: "packed trees; every link of a rank carries one message after another",
+    BOTH_WAYS: "streams of trees to the roots and of trees from them at the same time; a linear program divides the links",
     STREAMS: "packed trees; each hop of each tree is a queue of its own, and shares links with others",
 }
 _BOUNDS = {
