@@ -1,8 +1,9 @@
 """An all_reduce by trees to the roots and trees from them at the same time: a linear program divides links and roots.
 
 Each root adds up a share of the buffer along trees that lead to it, and spreads the sum along trees that lead from it. The
-program gives each root a rate, and every link a part for either kind of trees. A switch lets out as much of each kind as it lets
-in, so that it can be split off. The rates become whole numbers of trees. Letters: N ranks, V nodes, A arcs, K trees in all.
+program gives each root a rate, and every link a part for either kind of trees. A switch lets out as much of each kind as it
+lets in, so that it can be split off. The rates become whole numbers of trees. Letters: N ranks, V nodes, A arcs, K trees in
+all.
 """
 
 from dataclasses import dataclass
@@ -25,11 +26,11 @@ class DividedTrees:
     given: I64  # [N]
     inward: I64  # [V, V] capacities in the direction of messages, for trees that lead to the roots
     outward: I64  # [V, V]
-    period_s: float  # in which the busiest link carries its trees, for a byte of each
+    slowness: float  # seconds in which the busiest link carries its trees, for a byte of the buffer
 
 
 def divide(net: CapacityNetwork, most: int, in_a_row: float) -> DividedTrees | None:
-    """Return links and roots divided for an all_reduce; None if that is not much faster than both halves in a row, or too large.
+    """Return links and roots divided for an all_reduce; None if both halves in a row are nearly as fast, or it is too large.
 
     Args:
         net: The network of hops.
@@ -42,12 +43,12 @@ def divide(net: CapacityNetwork, most: int, in_a_row: float) -> DividedTrees | N
     rate, parts = _solved(net, src, dst)
     if rate.sum() * in_a_row < _GAIN:
         return None
+    tried = (_whole(net, (src, dst), rate / rate.sum() * trees, parts / rate.sum() * trees) for trees in range(1, most + 1))
     best: DividedTrees | None = None
-    for trees in range(1, most + 1):
-        found = _whole(net, (src, dst), rate / rate.sum() * trees, parts / rate.sum() * trees)
-        if found is not None and (best is None or found.period_s / trees < best.period_s / best.given.sum() * (1 - _TINY)):
+    for found in tried:
+        if found is not None and (best is None or found.slowness < best.slowness * (1 - _TINY)):
             best = found
-            if best.period_s / trees * rate.sum() < 1 + _TINY:
+            if best.slowness * rate.sum() < 1 + _TINY:
                 break
     return best
 
@@ -102,5 +103,7 @@ def _whole(net: CapacityNetwork, ends: tuple[I64, I64], rate: F64, parts: F64) -
         found[ends] = np.ceil(part - _TINY).astype(np.int64)
     if not (suffices(np.ascontiguousarray(whole[0].T), given) and suffices(whole[1], given)):
         return None
+    if (whole.sum(axis=1) != whole.sum(axis=2))[:, net.n_ranks :].any():  # a switch could not be split off
+        return None
     period = float((whole.sum(axis=0)[ends] / net.capacity[ends]).max())
-    return DividedTrees(given, whole[0], whole[1], period)
+    return DividedTrees(given, whole[0], whole[1], period / given.sum())

@@ -1,4 +1,4 @@
-"""Random strongly connected networks in which every message crosses a direct link or one switch, so that routes leave no choice."""
+"""Random strongly connected networks in which every message crosses a direct link or one switch: routes leave no choice."""
 
 import numpy as np
 
@@ -10,12 +10,12 @@ Row = tuple[int, int, float, int]  # src, dst, bandwidth, latency
 
 
 def made(n_npus: int, n_nodes: int, rows: list[Row], name: str = "made") -> Topology:
-    """Return a topology of NPUs, nodes and rows of links."""
+    """Return a topology of NPUs, nodes and rows of links, in which only switches relay."""
     src, dst, rate, latency = zip(*rows, strict=True)
     types = (np.int32, np.int32, np.float64, np.int64, np.int16)
     columns = (src, dst, rate, latency, [0] * len(src))
     links = Links(*(column(c, t) for c, t in zip(columns, types, strict=True)))
-    return Topology(name, n_npus, n_nodes, links, shortest(links, n_nodes))
+    return Topology(name, n_npus, n_nodes, links, shortest(links, n_nodes, np.arange(n_nodes) >= n_npus))
 
 
 def drawn(seed: int, most: int = 8, *, even: bool = True) -> Topology:
