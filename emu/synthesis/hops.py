@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column, ramps
 from emu.equivalence import turns
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.topology.topology import CHANNELS, Router, Topology, cached_by_topology
 
 _MOST_PAIRS = 2**18  # largest number of pairs of ranks whose routes are looked at
@@ -189,12 +189,11 @@ def _check_joined(topology: Topology, hops: HopNetwork) -> None:
     Raises:
         InputError: They do not; the line names the first rank that is left out.
     """
-    for src, dst, words in ((hops.src, hops.dst, "leads to"), (hops.dst, hops.src, "leads from")):
+    for src, dst, words in ((hops.src, hops.dst, "from rank 0 leads to"), (hops.dst, hops.src, "to rank 0 leads from")):
         seen = np.zeros(hops.n_ranks, np.bool_)
         seen[0] = True
         while (new := dst[seen[src] & ~seen[dst]]).size:
             seen[new] = True
         if not seen.all():
-            left = int(np.argmin(seen))
-            mend = "take ranks that links or switches join"
-            raise must_be(topology.name, "ranks", "joined by paths", f"rank {left}, to or from which no path {words}", mend)
+            mend = "take ranks that links or switches join without a third rank"
+            raise InputError(f"synthesize: on {topology.name} no path {words} rank {np.argmin(seen)}; {mend}")
