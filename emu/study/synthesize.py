@@ -7,8 +7,11 @@ asked.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field
+from functools import lru_cache
 
+from emu.arrays import digest
 from emu.bound.trees import tree_optimum
 from emu.collective.operation import Operation, operation
 from emu.collective.proof import prove
@@ -16,6 +19,7 @@ from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.transform import slot_representatives
 from emu.dtypes import item_bytes
 from emu.errors import InputError, must_be
+from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import Site
 from emu.study.timing import CollectiveJob, time_collective
 from emu.synthesis.hops import hop_network
@@ -25,6 +29,9 @@ from emu.units import format_time
 
 NEAR = 0.995  # share of the optimum of trees from which nothing more is tried
 _GAIN = 0.995  # a doubling of pieces must lower the time at least to this share of it
+
+
+SYNTHESIZED = "synthesized"  # stands for the schedule that a synthesis makes, in place of an algorithm's name
 
 
 class TimeUpError(Exception):
@@ -81,8 +88,31 @@ def synthesize(topology: Topology, request: SynthesisRequest) -> Synthesised:
         raise must_be("synthesize", "--size", what, request.size)
     if request.limit_s is not None and request.limit_s <= 0:
         raise must_be("synthesize", "--time", "above 0", format_time(request.limit_s))
-    search = _Search(op, site, request.size // item, item, None if request.limit_s is None else began + request.limit_s)
-    return search.find()
+    until = None if request.limit_s is None else began + request.limit_s
+    return _Search(op, site, request.size // item, item, until).find()
+
+
+@lru_cache(maxsize=64)
+def kept_schedule(site: Site, op: Operation, elements: int, item: int) -> tuple[Schedule, Variant]:
+    """Return the schedule that a whole synthesis finds for an operation at a site, and how it is made.
+
+    How it is made is kept in the user's cache folder, by the links and the request, so that the next command makes it at once.
+
+    Raises:
+        InputError: See `synthesize`.
+    """
+    if op.name not in SYNTHESISED:
+        raise must_be("choice", "a synthesised operation", f"one of {', '.join(SYNTHESISED)}", op.name)
+    search = _Search(op, site, elements, item, None)
+    key = digest((SYNTHESIZED, site.npus, op.digest(), elements, item))
+    with suppress(TypeError, ValueError):  # nothing is kept, or nothing that can be read
+        known = Variant(*recall_entry(site.topology, key))
+        schedule = search.made(known)
+        if schedule is not None:
+            return schedule, known
+    found = search.find()
+    keep_entry(site.topology, key, astuple(found.variant))
+    return found.schedule, found.variant
 
 
 @dataclass(eq=False, slots=True)
@@ -117,11 +147,9 @@ class _Search:
         Raises:
             InputError: There is none yet when the time is over, or see `hop_network`.
         """
-        block_bytes = float(self.op.block_counts(self.elements).max(initial=0)) * self.item
-        hops = hop_network(self.site.topology, self.site.npus)
+        families = self._families()
         optimum = tree_optimum(self.site.topology, self.op, self.site.npus)
-        self.trees = optimum.least_s(block_bytes), optimum.by
-        families = VariantFamilies(self.site.topology, hops, self.op, block_bytes, self.tick)
+        self.trees = optimum.least_s(families.block_bytes), optimum.by
         try:
             for family in families.all():
                 self._climb(family)
@@ -133,6 +161,22 @@ class _Search:
             raise must_be("synthesize", "--time", "enough for a first schedule", "less", "give more time, or take fewer ranks")
         time_s, schedule, variant = self.best
         return Synthesised(schedule, self.op, self.site, self.item, time_s, *self.trees, variant, self.tried, self.is_over)
+
+    def _families(self) -> VariantFamilies:
+        """Return the schedules that are tried."""
+        block_bytes = float(self.op.block_counts(self.elements).max(initial=0)) * self.item
+        hops = hop_network(self.site.topology, self.site.npus)
+        return VariantFamilies(self.site.topology, hops, self.op, block_bytes, self.tick)
+
+    def made(self, wanted: Variant) -> Schedule | None:
+        """Return the proved schedule of a variant; None if there is none."""
+        for variant, build in self._families().family(wanted.how):
+            if variant == wanted:
+                schedule = build()
+                if schedule is not None:
+                    prove_whole(schedule, self.op)
+                return schedule
+        return None
 
     def _is_near(self) -> bool:
         """Return whether the best time is near the optimum of trees."""

@@ -79,19 +79,31 @@ class VariantFamilies:
         return self.block_bytes / (self.op.n_ranks if self.op.name == "all_reduce" else 1)
 
     def all(self) -> Iterator[Family]:
-        """Yield the families; those that take the least work come first."""
-        if self.op.n_ranks < 2:
-            yield iter([(Variant(MATCHED, 0, 1, 1, 0), self._nothing)])
-            return
-        if self.op.name not in _ROOTED:
-            yield self._on_grid()
+        """Yield the families that are tried; those that take the least work come first."""
+        return (self.family(how) for how in self._tried())
+
+    def _tried(self) -> Iterator[str]:
+        """Yield the kinds of order that are tried."""
+        if self.op.n_ranks > 1 and self.op.name not in _ROOTED:
+            yield GRID
         if self.is_small or len(self.hops.src) * self.op.n_ranks <= _FEW:
-            yield self._matched()
+            yield MATCHED
+        if self.op.n_ranks < 2:
+            return
         if self.is_direct or self.is_small or len(self.roots) * self.op.n_ranks <= _FEW_HOPS:
-            yield self._ordered(LANES, 1)
+            yield LANES
         if self.op.name == "all_reduce":
-            yield self._both_ways()
-        yield self._ordered(STREAMS, 1 if self.is_small else 8)
+            yield BOTH_WAYS
+        yield STREAMS
+
+    def family(self, how: str) -> Family:
+        """Return the schedules of one kind of order, with more and more units or pieces."""
+        if self.op.n_ranks < 2:
+            return iter([(Variant(MATCHED, 0, 1, 1, 0), self._nothing)])
+        made = {GRID: self._on_grid, MATCHED: self._matched, BOTH_WAYS: self._both_ways}
+        if how in made:
+            return made[how]()
+        return self._ordered(how, 8 if how == STREAMS and not self.is_small else 1)
 
     @property
     def is_small(self) -> bool:

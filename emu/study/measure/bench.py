@@ -28,6 +28,7 @@ from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, k
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
 from emu.study.packet_figures import PacketFigures
 from emu.study.packet_timing import check_collective, spread_packets, time_packets
+from emu.study.synthesize import SYNTHESIZED
 from emu.study.timing import LIGHT, ROUNDING, CollectiveJob, TimeBound, spread_collective, time_bound, time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds
@@ -137,6 +138,8 @@ def measure(asked: PlacedBench, mover: "TensorMover | None" = None) -> Iterator[
 
 def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
     """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses."""
+    if asked.request.algorithm == SYNTHESIZED:
+        return asked.synthesised(size)
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
     (name, dims), passed, told = _chosen(asked, size)

@@ -16,6 +16,7 @@ from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice
 from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
+from emu.study.synthesize import SYNTHESIZED, kept_schedule
 from emu.study.timing import CollectiveJob
 from emu.topology.placement import by_axes, order, switches_add_assumption
 from emu.topology.topology import Topology
@@ -34,7 +35,7 @@ class BenchRequest:
     """A bench: an operation and sizes in bytes of the whole buffer (total for all_gather and reduce_scatter)."""
 
     operation: str
-    algorithm: str  # or `AUTO`, the fastest at each size, or a library's name: what that takes at each size
+    algorithm: str  # or `AUTO`, the fastest at each size; a library's name, for what that takes; or `SYNTHESIZED`
     sizes: tuple[int, ...]
     dtype: str = "float32"
     reduce: str = "sum"
@@ -61,6 +62,16 @@ class PlacedBench:
     def elements(self, size: int) -> int:
         """Return the number of elements in a size in bytes."""
         return size // self.item_bytes
+
+    def synthesised(self, size: int) -> "Case":
+        """Return the case of the schedule that is synthesised for a size in bytes.
+
+        Raises:
+            InputError: See `kept_schedule`.
+        """
+        plan, made = kept_schedule(self.site, self.operation, self.elements(size), self.item_bytes)
+        told = f"{made.how}, {made.trees} trees, {made.pieces} pieces"
+        return Case(self, SYNTHESIZED, (), self.operation.n_ranks, plan, chosen=told)
 
     def case(self, name: str, grid: Grid | None = None) -> "Case":
         """Return the case of an algorithm, on the site's grid unless another is given.
@@ -119,7 +130,7 @@ def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:
     if request.dims and ranks_of(request.dims) != op.n_ranks:
         raise must_be("bench", "--dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
     site = _site(topology, request, op.n_ranks)
-    if request.algorithm not in choosers():
+    if request.algorithm not in (*choosers(), SYNTHESIZED):
         _check_fits(request, op.n_ranks, site)
     _check_values(request, op, item)
     return PlacedBench(request, op, site, item)

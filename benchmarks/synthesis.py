@@ -1,0 +1,67 @@
+"""Synthesised schedules beside the fastest of the catalogue on every topology of `emu list topologies`, at its example size.
+
+    python -m benchmarks.synthesis [OPERATION ...]
+
+Each size is 256 MiB. Topologies of more than 64 NPUs are left out, and so are sizes of one NPU. Below, the topologies on which
+messages cross more than one switch, or a switch and a rank, are told: there a router, not the schedule, divides traffic.
+"""
+
+import sys
+import time
+
+import numpy as np
+
+from emu.errors import EmuError
+from emu.study.synthesis_row import synthesis_row
+from emu.study.synthesize import SynthesisRequest
+from emu.synthesis.hops import hop_network
+from emu.topology.catalogue import TOPOLOGIES, build_topology
+from emu.topology.placement import order
+from emu.topology.topology import Topology
+
+MOST, SIZE, LIMIT_S, ENOUGH = 64, 256 * 2**20, 120.0, 0.95
+OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce")
+
+
+def examples() -> list[str]:
+    """The example of every topology of at most 64 NPUs."""
+    names = [blueprint.example for _, blueprint in TOPOLOGIES]
+    return [name for name in names if 1 < len(order(build_topology(name))) <= MOST]
+
+
+def far(topology: Topology) -> bool:
+    """Whether a message crosses several switches, so that its route is a router's."""
+    hops = hop_network(topology, tuple(order(topology).tolist()))
+    return bool((np.diff(hops.start) > 2).any())
+
+
+def line(name: str, operation: str) -> str:
+    """One row of the table."""
+    topology, began = build_topology(name), time.perf_counter()
+    try:
+        row, _ = synthesis_row(topology, SynthesisRequest(operation, SIZE, limit_s=LIMIT_S))
+    except EmuError as error:
+        return f"| `{name}` | {operation} | {error} |"
+    gain = "-" if row.best_time_s is None else f"{row.best_time_s / row.time_s:.2f}"
+    before = "-" if row.best_time_s is None else f"{row.tree_bound_s / row.best_time_s:.3f}"
+    near = "" if row.of_tree_bound >= ENOUGH else "several switches" if far(topology) else "below"
+    made = f"{row.order}, {row.trees} x {row.pieces}{', cut short' if row.cut_short else ''}"
+    wall_s = time.perf_counter() - began
+    return (
+        f"| `{name}` | {row.ranks} | {operation} | {row.best or '-'} | {before} | {made} | {row.of_tree_bound:.3f} | {gain} "
+        f"| {row.tree_bound} | {wall_s:.1f} | {near} |"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    head = "| topology | NPUs | operation | best of the catalogue | of trees | synthesised | of trees | times faster "
+    sys.stdout.write(f"{head}| trees by | wall (s) | |\n{'|---' * 11}|\n")
+    for name in examples():
+        for operation in sys.argv[1:] or OPERATIONS:
+            sys.stdout.write(line(name, operation) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
