@@ -8,7 +8,7 @@ asked.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from emu.arrays import digest
@@ -88,8 +88,7 @@ def synthesize(topology: Topology, request: SynthesisRequest) -> Synthesised:
         raise must_be("synthesize", "--size", what, request.size)
     if request.limit_s is not None and request.limit_s <= 0:
         raise must_be("synthesize", "--time", "above 0", format_time(request.limit_s))
-    until = None if request.limit_s is None else began + request.limit_s
-    return _Search(op, site, request.size // item, item, until).find()
+    return _Search(op, site, request.size // item, item, request.limit_s, began).find()
 
 
 @lru_cache(maxsize=64)
@@ -103,7 +102,7 @@ def kept_schedule(site: Site, op: Operation, elements: int, item: int) -> tuple[
     """
     if op.name not in SYNTHESISED:
         raise must_be("choice", "a synthesised operation", f"one of {', '.join(SYNTHESISED)}", op.name)
-    search = _Search(op, site, elements, item, None)
+    search = _Search(op, site, elements, item, None, 0.0)
     key = digest((SYNTHESIZED, site.npus, op.digest(), elements, item))
     with suppress(TypeError, ValueError):  # nothing is kept, or nothing that can be read
         known = Variant(*recall_entry(site.topology, key))
@@ -123,14 +122,13 @@ class _Search:
     site: Site
     elements: int
     item: int
-    until: float | None  # the end of the time, by the performance counter
+    limit_s: float | None  # the time that it may take; None: there is no limit
+    began: float  # by the performance counter
     best: tuple[float, Schedule, Variant] | None = None
     tried: int = 0
     is_over: bool = False
-    trees: tuple[float, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.trees = (0.0, "")
+    refused: str = ""  # why a schedule could not be timed
+    trees: tuple[float, str] = (0.0, "")
 
     def tick(self) -> None:
         """Raise an error if the time is over.
@@ -138,7 +136,7 @@ class _Search:
         Raises:
             TimeUpError: It is.
         """
-        if self.until is not None and time.perf_counter() > self.until:
+        if self.limit_s is not None and time.perf_counter() > self.began + self.limit_s:
             raise TimeUpError
 
     def find(self) -> Synthesised:
@@ -158,9 +156,16 @@ class _Search:
         except TimeUpError:
             self.is_over = True
         if self.best is None:
-            raise must_be("synthesize", "--time", "enough for a first schedule", "less", "give more time, or take fewer ranks")
+            raise self._error()
         time_s, schedule, variant = self.best
         return Synthesised(schedule, self.op, self.site, self.item, time_s, *self.trees, variant, self.tried, self.is_over)
+
+    def _error(self) -> InputError:
+        """Return the error for a search that has found nothing: the time was too short, or no schedule could be timed."""
+        if self.limit_s is not None and self.is_over:
+            what, mend = "enough for a first schedule", "give more time, or take fewer ranks"
+            return must_be("synthesize", "--time", what, format_time(self.limit_s), mend)
+        return InputError(f"synthesize: no schedule can be timed on {self.site.topology.name}; {self.refused}")
 
     def _families(self) -> VariantFamilies:
         """Return the schedules that are tried."""
@@ -202,7 +207,8 @@ class _Search:
         job = CollectiveJob(self.op, schedule, self.elements, self.item, *where, name=f"{self.op.name} synthesised")
         try:
             taken = time_collective(job).end_s
-        except InputError:  # an optical switch would be torn, or a message ends beyond the clock
+        except InputError as error:  # an optical switch would be torn, or a message ends beyond the clock
+            self.refused = str(error)
             return float("inf")
         if self.best is None or taken < self.best[0]:
             prove_whole(schedule, self.op)

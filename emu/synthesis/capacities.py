@@ -50,15 +50,22 @@ class WholeCapacities:
 
 
 def capacity_network(hops: HopNetwork) -> CapacityNetwork:
-    """Return the network of all links that hops cross; bandwidths are rounded down to whole bytes per second."""
-    used = np.unique(hops.link)
-    ends = np.stack([ends[used] for ends in hops.ends])
-    node = np.concatenate((hops.npus, np.setdiff1d(ends, hops.npus)))
+    """Return the network of the links that hops cross; bandwidths are rounded down to whole bytes per second.
+
+    Every link between nodes that hops pass is counted, too, if one of them is a switch: a router that picks ways by a hash
+    takes each of them at times.
+    """
+    crossed = np.zeros(len(hops.capacity_Bps), np.bool_)
+    crossed[hops.link] = True
+    node = np.concatenate((hops.npus, np.setdiff1d(np.stack([ends[crossed] for ends in hops.ends]), hops.npus)))
     index = np.full(hops.n_nodes, -1)
     index[node] = np.arange(len(node))
+    src, dst = (index[ends] for ends in hops.ends)
+    used = np.flatnonzero(crossed | ((src >= 0) & (dst >= 0) & (np.maximum(src, dst) >= hops.n_ranks)))
+    ends = np.stack((src[used], dst[used]))
     capacity = np.zeros((len(node), len(node)), np.int64)
     rate = hops.capacity_Bps[used].astype(np.int64)
-    np.add.at(capacity, tuple(index[ends]), rate)
+    np.add.at(capacity, tuple(ends), rate)
     return CapacityNetwork(hops.n_ranks, capacity, node, int(np.gcd.reduce(rate)))
 
 

@@ -16,10 +16,12 @@ from emu.arrays import F64, I64, Bool
 from emu.synthesis.capacities import CapacityNetwork, capacity_network, whole_capacities
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.packing import Tick, pack
+from emu.synthesis.relief import busiest, relieve
 from emu.synthesis.shortening import lengths, parents_of, shorten
 from emu.synthesis.splitting import SplitNetwork, UnpairedError, Via, remove_switches
 
 _WIDER = 16  # times that capacities are raised, by a sixteenth each, until a switch can be split off
+_CLOSE = 1.02  # from this load over what was packed on, ways differ from those that were packed
 _SWEEPS = 4  # sweeps in which parents are exchanged
 
 
@@ -74,9 +76,29 @@ def forest_in(hops: HopNetwork, net: CapacityNetwork, packed: tuple[I64, I64], t
         tick: It is called before each step; it raises an error when the time is over.
         inward: Whether trees lead to their roots.
     """
+    found = _grown(hops, net, packed, tick, inward=inward, upright=True)
+    if (net.n_nodes > net.n_ranks) and _excess(hops, net, packed[0], found) > _CLOSE:  # a router takes other ways
+        other = _grown(hops, net, packed, tick, inward=inward, upright=False)
+        found = min(found, other, key=lambda each: busiest(hops, each.hop))
+        if _excess(hops, net, packed[0], found) > _CLOSE:
+            parent, hop = relieve(hops, found.parent, found.hop, tick, inward=inward)
+            found = Forest(found.root, parent, hop, inward)
+    return found
+
+
+def _excess(hops: HopNetwork, net: CapacityNetwork, capacity: I64, forest: Forest) -> float:
+    """Return how busy the busiest link is, over what the whole capacities allow it."""
+    allowed = float((capacity / np.maximum(net.capacity, 1)).max())
+    return busiest(hops, forest.hop) / allowed
+
+
+def _grown(
+    hops: HopNetwork, net: CapacityNetwork, packed: tuple[I64, I64], tick: Tick, *, inward: bool, upright: bool
+) -> Forest:
+    """Return a forest in given whole capacities; see `remove_switches` for `upright`, and `forest_in` for the others."""
     capacity, given = packed
     n = len(given)
-    split = _split(capacity, given, _joined(hops, inward=inward), tick)
+    split = _split(capacity, given, _joined(hops, inward=inward), tick, upright=upright)
     trees = pack(np.ascontiguousarray(split.capacity[:n, :n]), given, tick)
     root, parent = parents_of(trees, n)
     parent = shorten(parent, _steps(hops, inward=inward), _SWEEPS, tick)
@@ -101,12 +123,12 @@ def _joined(hops: HopNetwork, *, inward: bool) -> Bool:
     return np.asarray(found.T if inward else found)
 
 
-def _split(capacity: I64, given: I64, joined: Bool, tick: Tick) -> SplitNetwork:
+def _split(capacity: I64, given: I64, joined: Bool, tick: Tick, *, upright: bool) -> SplitNetwork:
     """Return whole capacities without switches; they are raised where a switch lets out more than it lets in."""
     for more, shares in product(range(_WIDER + 1), (1, 4, 16)):
         tick()
         with suppress(UnpairedError):
-            return remove_switches(capacity + capacity * more // _WIDER, given, joined, shares)
+            return remove_switches(capacity + capacity * more // _WIDER, given, joined, shares, upright=upright)
     raise UnpairedError
 
 

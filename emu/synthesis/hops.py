@@ -16,7 +16,7 @@ from emu.topology.topology import CHANNELS, Router, Topology, cached_by_topology
 
 _MOST_PAIRS = 2**18  # largest number of pairs of ranks whose routes are looked at
 _MOST_ROUTES = 2**20  # of all channels together
-_CHANNELS = 16  # channels that are tried for other ways, at most
+_CHANNELS = 64  # channels that are tried for other ways, at most
 _TURNS = 64  # channels that are tried for a queue of its own
 _MOST_CHANNELS = 2**15
 

@@ -91,7 +91,7 @@ def _matched(first: list[tuple[Via, int]], second: list[tuple[Via, int]]) -> lis
             right = second[j][1]
 
 
-def remove_switches(capacity: I64, given: I64, joined: Bool, shares: int = 1) -> SplitNetwork:
+def remove_switches(capacity: I64, given: I64, joined: Bool, shares: int = 1, *, upright: bool = False) -> SplitNetwork:
     """Return capacities between ranks alone in which the trees that `given` counts [N] can still be packed.
 
     Args:
@@ -99,6 +99,7 @@ def remove_switches(capacity: I64, given: I64, joined: Bool, shares: int = 1) ->
         given: [N] the number of trees of each root.
         joined: [N, N] whether messages can go from a rank to another without a third rank.
         shares: Parts in which a switch that lets out too much is lowered, each on the widest of its arcs.
+        upright: Whether ways that lead down and then up again are avoided where possible, as routers avoid them.
 
     Raises:
         UnpairedError: A switch lets out more than it lets in, and no part of it could be left unused.
@@ -106,12 +107,18 @@ def remove_switches(capacity: I64, given: I64, joined: Bool, shares: int = 1) ->
     every = np.ones(capacity.shape, np.bool_)
     every[: len(given), : len(given)] = joined
     net = SplitNetwork(given, capacity.copy(), every)
-    for switch in _order(capacity, len(given)):
+    away = _distances(capacity, len(given))
+    apart = ~np.eye(len(capacity), dtype=np.bool_)
+    for switch in sorted(range(len(given), len(capacity)), key=lambda switch: (-int(away[switch]), switch)):
         _balance(net, switch, shares)
         before = net.capacity.copy(), {arc: dict(parts) for arc, parts in net.ways.items()}
-        _split_evenly(net, switch)
-        if not suffices(_without(net.capacity, switch), given):
-            net.capacity, net.ways = before
+        near = away < away[switch]
+        for usable in (apart & (near[:, None] | near[None]), apart) if upright else (apart,):
+            _split_evenly(net, switch, net.joined & usable)
+            if suffices(_without(net.capacity, switch), given):
+                break
+            net.capacity, net.ways = before[0].copy(), {arc: dict(parts) for arc, parts in before[1].items()}
+        else:
             _split_exactly(net, switch)
     return net
 
@@ -123,8 +130,8 @@ def _without(capacity: I64, switch: int) -> I64:
     return found
 
 
-def _order(capacity: I64, n_ranks: int) -> list[int]:
-    """Return the switches in the order in which they are removed: those farthest from ranks first."""
+def _distances(capacity: I64, n_ranks: int) -> I64:
+    """Return [V] the number of arcs between each node and the nearest rank, in either direction."""
     away = np.where(np.arange(len(capacity)) < n_ranks, 0, len(capacity))
     near = (capacity > 0) | (capacity.T > 0)
     for _ in range(len(capacity)):
@@ -132,7 +139,7 @@ def _order(capacity: I64, n_ranks: int) -> list[int]:
         if (reached >= away).all():
             break
         away = np.minimum(away, reached)
-    return sorted(range(n_ranks, len(capacity)), key=lambda switch: (-int(away[switch]), switch))
+    return np.asarray(away, np.int64)
 
 
 def _balance(net: SplitNetwork, switch: int, shares: int) -> None:
@@ -169,10 +176,10 @@ def _droppable(net: SplitNetwork, a: int, b: int, most: int) -> int:
     return low
 
 
-def _split_evenly(net: SplitNetwork, switch: int) -> None:
-    """Split all capacity of a switch, each neighbour's as evenly as possible over the others."""
+def _split_evenly(net: SplitNetwork, switch: int, usable: Bool) -> None:
+    """Split all capacity of a switch, each neighbour's as evenly as possible over others, if [V, V] pairs are usable."""
     into, out = net.capacity[:, switch].copy(), net.capacity[switch].copy()
-    amounts = even_amounts(into, out, net.joined & ~np.eye(len(into), dtype=np.bool_))
+    amounts = even_amounts(into, out, usable)
     for a, b in zip(*np.nonzero(amounts), strict=True):
         net.split(int(a), switch, int(b), int(amounts[a, b]))
 

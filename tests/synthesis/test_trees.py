@@ -14,6 +14,7 @@ from emu.synthesis.forest import grow_forest
 from emu.synthesis.hops import hop_network
 from emu.synthesis.ordering import lanes, streams
 from emu.synthesis.packing import Tree, pack
+from emu.synthesis.relief import busiest, relieve
 from emu.synthesis.shortening import lengths, parents_of, shorten
 from emu.synthesis.splitting import UnpairedError, even_amounts, remove_switches
 from emu.topology.catalogue import build_topology
@@ -96,6 +97,17 @@ def test_shorter_ways_take_the_same_arcs(seed):
 def test_ways_on_a_torus_become_as_short_as_its_diameter():
     hops = hop_network(build_topology(f"torus:dims=4x4,{LINK}"), tuple(range(16)))
     assert grow_forest(hops, np.ones(16, np.int64), 4, never, inward=False).depth == 4
+
+
+def test_busy_links_are_relieved_by_other_parents():
+    hops = hop_network(build_topology(f"full-mesh:n=5,{LINK}"), tuple(range(5)))
+    parent = np.tile(np.array([0, 0, 1, 2, 3]), (4, 1))  # four equal paths from rank 0
+    pair = {ends: hop for hop, ends in enumerate(zip(hops.src.tolist(), hops.dst.tolist(), strict=True))}
+    hop = np.array([[-1 if above == rank else pair[above, rank] for rank, above in enumerate(row)] for row in parent.tolist()])
+    fewer, over = relieve(hops, parent, hop, never, inward=False)
+    assert busiest(hops, over) < busiest(hops, hop) == pytest.approx(4 / 50e9)
+    assert np.isfinite(lengths(fewer, np.ones((5, 5)))).all()
+    assert np.array_equal(hops.src[over[over >= 0]], fewer[over >= 0])
 
 
 def test_amounts_are_as_even_as_possible_and_leave_out_a_nodes_own():
