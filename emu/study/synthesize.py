@@ -82,6 +82,7 @@ def synthesize(topology: Topology, request: SynthesisRequest) -> Synthesised:
     site = Site.first(topology, request.ranks)
     if request.operation not in SYNTHESISED:
         raise must_be("synthesize", "operation", f"one of {', '.join(SYNTHESISED)}", request.operation)
+    check_circuits(topology)
     op = operation(request.operation, len(site.npus), request.root)
     if request.size <= 0 or request.size % item:
         what = f"a multiple of {item} bytes above 0, the size of a {request.dtype}"
@@ -89,6 +90,17 @@ def synthesize(topology: Topology, request: SynthesisRequest) -> Synthesised:
     if request.limit_s is not None and request.limit_s <= 0:
         raise must_be("synthesize", "--time", "above 0", format_time(request.limit_s))
     return _Search(op, site, request.size // item, item, request.limit_s, began).find()
+
+
+def check_circuits(topology: Topology) -> None:
+    """Check that no optical switch of a topology turns between messages, which a synthesis does not plan.
+
+    Raises:
+        InputError: One does.
+    """
+    if topology.circuits is not None:
+        mend = "name an algorithm of `emu list collectives`, or take a topology whose circuits stay"
+        raise InputError(f"synthesize: the optical switches of {topology.name} turn between messages; {mend}")
 
 
 @lru_cache(maxsize=64)
@@ -102,6 +114,7 @@ def kept_schedule(site: Site, op: Operation, elements: int, item: int) -> tuple[
     """
     if op.name not in SYNTHESISED:
         raise must_be("choice", "a synthesised operation", f"one of {', '.join(SYNTHESISED)}", op.name)
+    check_circuits(site.topology)
     search = _Search(op, site, elements, item, None, 0.0)
     key = digest((SYNTHESIZED, site.npus, op.digest(), elements, item))
     with suppress(TypeError, ValueError):  # nothing is kept, or nothing that can be read

@@ -8,7 +8,7 @@ from launch.cli.options import common
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
 from launch.cli.options.question_options import QuestionOptions
-from launch.front.syntheses import check_single, synthesize
+from launch.front.syntheses import check_written, synthesize
 
 asked = QuestionOptions(synthesize)
 
@@ -34,5 +34,5 @@ def synthesize_command(**options: Any) -> int:
     emu synthesize reduce_scatter --topology ub-mesh:board --xml board.xml
     """
     if options["xml"] is not None or options["png"] is not None:
-        check_single(len(options["topology"]))
+        check_written(options["operation"], len(options["topology"]), as_xml=options["xml"] is not None)
     return show(synthesize, options)

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emu.collective.msccl.parse import COLLS
 from emu.collective.msccl.xml_format import to_xml
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
-from emu.errors import must_be
+from emu.errors import either, must_be
 from emu.files import write_file
 from emu.study.synthesis_row import SynthesisRow, synthesis_row
 from emu.study.synthesize import SynthesisRequest
+from emu.synthesis.variants import SYNTHESISED
 from emu.units import TICKS_PER_S, format_size, parse_size, parse_time
 from launch.front.inputs import Topologies, question, topologies_of
 from launch.front.result import Result
@@ -80,11 +82,13 @@ def synthesize(
     )
 
 
-def check_single(topologies: int) -> None:
-    """Check that one topology is given where one schedule is written.
+def check_written(operation: str, topologies: int, *, as_xml: bool) -> None:
+    """Check that one schedule is made where one is written or drawn, and that MSCCL XML can express its operation.
 
     Raises:
-        InputError: There are several.
+        InputError: Several topologies are given, or the operation has a root.
     """
     if topologies != 1:
         raise must_be("synthesize", "--topology", "given once where a schedule is written or drawn", topologies)
+    if as_xml and operation not in COLLS:
+        raise must_be("synthesize", "--xml", f"given for {either(each for each in SYNTHESISED if each in COLLS)}", operation, "MSCCL XML has no root")

@@ -56,5 +56,5 @@ def _notes(rows: Sequence[SynthesisRow]) -> Iterator[str]:
     yield "of_tree_bound: what the best trees take, divided by the time. The best trees are given by:"
     yield from (f"  {kind}: {_BOUNDS[kind]}" for kind in _BOUNDS if kind in {row.tree_bound for row in rows})
     yield from (f"cut short on {row.topology}: the best of {row.tried} schedules so far" for row in rows if row.cut_short)
-    assumed = merged_assumption_lines([(row.topology, row.assumptions) for row in rows])
-    yield from ["", *assumed] if assumed else []
+    if any(row.assumptions for row in rows):
+        yield from ("", *merged_assumption_lines([(row.topology, row.assumptions) for row in rows]))
