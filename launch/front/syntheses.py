@@ -37,7 +37,7 @@ class Synthesis(Result[SynthesisRow], drawn_by="chart.algorithm_chart:round_figu
     def _shown(self) -> tuple[Any, ...]:
         row = self.rows[0]
         size = format_size(row.size_bytes)
-        return self.schedules[0], f"{row.operation} of {size} synthesised for {row.topology}: {row.rounds} rounds"
+        return self.schedules[0].expand(), f"{row.operation} of {size} synthesised for {row.topology}: {row.rounds} rounds"
 
     def save_xml(self, path: Path) -> None:
         """Write the first schedule as MSCCL XML, to run it on GPUs."""
@@ -91,4 +91,5 @@ def check_written(operation: str, topologies: int, *, as_xml: bool) -> None:
     if topologies != 1:
         raise must_be("synthesize", "--topology", "given once where a schedule is written or drawn", topologies)
     if as_xml and operation not in COLLS:
-        raise must_be("synthesize", "--xml", f"given for {either(each for each in SYNTHESISED if each in COLLS)}", operation, "MSCCL XML has no root")
+        what = f"given for {either(each for each in SYNTHESISED if each in COLLS)}"
+        raise must_be("synthesize", "--xml", what, operation, "MSCCL XML has no root")
