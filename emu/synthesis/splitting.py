@@ -197,10 +197,13 @@ def even_amounts(into: I64, out: I64, usable: Bool) -> I64:
         for axis, wanted in ((1, into), (0, out)):
             total = share.sum(axis=axis, keepdims=True)
             share *= np.divide(np.expand_dims(wanted, axis), total, out=np.zeros_like(total), where=total > 0)
+    rows = share.sum(axis=1, keepdims=True)  # columns add up; rows may be above where pairs of use do not suffice
+    share *= np.divide(into[:, None], rows, out=np.ones_like(rows), where=rows > into[:, None])
     amounts = np.floor(share + 1e-9).astype(np.int64)
-    over = np.maximum(amounts.sum(axis=1) - into, 0)
-    for a in np.flatnonzero(over).tolist():  # a sum was above by rounding
-        amounts[a, np.argmax(amounts[a])] -= over[a]
+    for axis, wanted in ((1, into), (0, out)):  # a sum may be above by rounding
+        for line in np.flatnonzero(amounts.sum(axis=axis) > wanted).tolist():
+            cells = amounts[line] if axis else amounts[:, line]
+            cells[np.argmax(cells)] -= cells.sum() - wanted[line]
     for spare in (np.ceil(share).astype(np.int64) - amounts, np.where(usable, ENDLESS, 0), np.full(usable.shape, ENDLESS)):
         amounts = _fill(amounts, into, out, spare)
     return amounts

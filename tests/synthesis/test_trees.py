@@ -119,6 +119,17 @@ def test_amounts_are_as_even_as_possible_and_leave_out_a_nodes_own():
     assert not np.diag(found).any()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_amounts_add_up_also_where_pairs_of_use_do_not_suffice(seed):
+    random = np.random.default_rng(seed)
+    into = random.integers(0, 9, 5)
+    out = random.permutation(into)
+    found = even_amounts(into, out, random.random((5, 5)) < 0.4)
+    assert (found >= 0).all()
+    assert np.array_equal(found.sum(axis=1), into)
+    assert np.array_equal(found.sum(axis=0), out)
+
+
 def test_a_switch_from_which_nothing_can_be_left_out_is_told():
     # One unit comes in, and two ranks need one each: a cut lets it through, but nothing copies it.
     capacity = np.zeros((4, 4), np.int64)
