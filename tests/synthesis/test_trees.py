@@ -101,7 +101,7 @@ def test_ways_on_a_torus_become_as_short_as_its_diameter():
 
 def test_busy_links_are_relieved_by_other_parents():
     hops = hop_network(build_topology(f"full-mesh:n=5,{LINK}"), tuple(range(5)))
-    parent = np.tile(np.array([0, 0, 1, 2, 3]), (4, 1))  # four equal paths from rank 0
+    parent = np.zeros((4, 5), np.int64)  # in four trees all ranks are reached from rank 0
     pair = {ends: hop for hop, ends in enumerate(zip(hops.src.tolist(), hops.dst.tolist(), strict=True))}
     hop = np.array([[-1 if above == rank else pair[above, rank] for rank, above in enumerate(row)] for row in parent.tolist()])
     fewer, over = relieve(hops, parent, hop, never, inward=False)

@@ -1,0 +1,136 @@
+"""The command `emu synthesize`: its rows, what it refuses, what it writes, and `emu bench --algorithm synthesized`."""
+
+from pathlib import Path
+
+import pytest
+
+import emu as library
+from emu.collective.proof import prove
+from emu.study import synthesize as synthesis
+from emu.study.choice.site import Site
+from emu.study.synthesize import SynthesisRequest, TimeUpError
+from emu.topology.catalogue import build_topology
+
+LINK = "bandwidth=50GB/s,latency=500ns"
+TORUS = f"torus:dims=4x4,{LINK}"
+UNEVEN = "a,b,bandwidth,latency\n0,1,100GB/s,500ns\n1,2,50GB/s,500ns\n2,0,50GB/s,500ns\n2,3,25GB/s,500ns\n"
+
+
+@pytest.fixture(autouse=True)
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_row_tells_the_time_beside_bounds_and_the_best_of_the_catalogue(emu):
+    (row,) = emu("synthesize", "all_gather", "--topology", TORUS, "--size", "16MiB", "--json").json
+    assert (row["ranks"], row["size_bytes"], row["tree_bound"], row["cut_short"]) == (16, 2**24, "cuts", False)
+    assert row["tree_bound_s"] == pytest.approx(15 * 2**20 / 200e9 + 500e-9)
+    assert 0.98 < row["of_tree_bound"] <= 1
+    assert row["time_s"] == pytest.approx(row["tree_bound_s"] / row["of_tree_bound"])
+    assert row["time_s"] < row["best_time_s"]
+    text = emu("synthesize", "all_gather", "--topology", TORUS, "--size", "16MiB").out
+    assert "of_tree_bound" in text
+    assert "Every schedule is proved." in text
+
+
+@pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"])
+def test_the_function_returns_the_proved_schedule(operation):
+    answer = library.synthesize(operation, topology=f"switch:n=5,{LINK}", size="1MiB", root=0)
+    assert prove(answer.schedules[0], answer.operations[0]).uniform
+    assert answer.of_tree_bound > 0.85
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("all_to_all",),
+            "synthesize: operation must be one of all_gather, reduce_scatter, all_reduce, broadcast, reduce, got",
+        ),
+        (
+            ("all_gather", "--size", "15B"),
+            "synthesize: --size must be a multiple of 4 bytes above 0, the size of a float32, got 15",
+        ),
+        (("all_gather", "--time", "0s"), "synthesize: --time must be above 0, got '0 s'"),
+        (("all_gather", "--ranks", "17"), "placement: 17 ranks do not fit"),
+        (("broadcast", "--root", "16"), "broadcast: root must be a rank of 0..15, got 16"),
+        (("broadcast", "--xml", "a.xml"), "synthesize: --xml must be given for all_gather, reduce_scatter or all_reduce, got"),
+        (
+            ("all_gather", "--topology", TORUS, "--png", "a.png"),
+            "synthesize: --topology must be given once where a schedule is",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(emu, words, said):
+    done = emu("synthesize", *words, "--topology", TORUS)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[-1].startswith(f"emu: {said}")
+
+
+def test_ranks_that_no_path_joins_and_switches_that_turn_are_refused(emu):
+    Path("parted.csv").write_text("a,b,bandwidth,latency\n0,1,1GB/s,1us\n2,3,1GB/s,1us\n")
+    done = emu("synthesize", "all_gather", "--topology", "parted.csv")
+    assert done.code == 2
+    assert "no way leads from NPU 2 to NPU 0" in done.err
+    done = emu("synthesize", "all_gather", "--topology", "infinitehbd:binary:nodes=16")
+    assert (done.code, "turn between messages; name an algorithm" in done.err) == (2, True)
+
+
+def test_a_time_that_leaves_nothing_is_refused_and_one_that_leaves_something_is_told(emu, monkeypatch):
+    words = ("synthesize", "all_gather", "--topology", "hammingmesh:boards=1x1", "--size", "1MiB")
+    done = emu(*words, "--time", "1us")
+    assert (done.code, "--time must be enough for a first schedule, got '1 us'; give more time" in done.err) == (2, True)
+    tried = synthesis._Search._try
+
+    def once(self, schedule, variant):
+        if self.tried:
+            raise TimeUpError
+        return tried(self, schedule, variant)
+
+    monkeypatch.setattr(synthesis._Search, "_try", once)
+    done = emu(*words, "--time", "1000s")
+    assert "cut short on hammingmesh:boards=1x1: the best of 1 schedules so far" in done.out
+
+
+def test_the_program_that_is_written_is_read_and_runs_as_long(emu):
+    Path("uneven.csv").write_text(UNEVEN)
+    (made,) = emu("synthesize", "all_gather", "--topology", "uneven.csv", "--size", "1MiB", "--xml", "own.xml", "--json").json
+    words = ("--algorithm", "synthesised-all_gather-4", "--topology", "uneven.csv", "--size", "1MiB")
+    (row,) = emu("bench", "all_gather", "--import", "own.xml", *words, "--json").json
+    assert row["wrong"] == 0
+    assert row["time_s"] == pytest.approx(made["time_s"], rel=0.02)
+
+
+def test_a_bench_makes_the_schedule_moves_data_by_it_and_knows_it_again(emu, monkeypatch):
+    Path("uneven.csv").write_text(UNEVEN)
+    words = ("bench", "all_reduce", "--algorithm", "synthesized", "--topology", "uneven.csv", "--size", "1MiB", "--json")
+    (row,) = emu(*words).json
+    assert (row["wrong"], row["algorithm"]) == (0, "synthesized")
+    assert row["chosen"]
+    (made,) = emu("synthesize", "all_reduce", "--topology", "uneven.csv", "--size", "1MiB", "--json").json
+    assert row["time_s"] == made["time_s"]
+    assert emu(*words).json[0]["time_s"] == made["time_s"]
+    done = emu("bench", "all_to_all", *words[2:])
+    assert (done.code, "a synthesised operation must be one of" in done.err) == (2, True)
+
+
+def test_a_kept_variant_is_made_again_without_a_search(monkeypatch):
+    site = Site.first(build_topology("hammingmesh:boards=1x1"))
+    kept: dict[str, object] = {}
+    monkeypatch.setattr(synthesis, "keep_entry", lambda _, key, value: kept.update({key: value}))
+    monkeypatch.setattr(synthesis, "recall_entry", lambda _, key: kept.get(key))
+    op = synthesis.operation("all_gather", 16)
+    synthesis.kept_schedule.cache_clear()
+    first = synthesis.kept_schedule(site, op, 2**18, 4)
+    synthesis.kept_schedule.cache_clear()
+    monkeypatch.setattr(synthesis._Search, "find", lambda _: pytest.fail("it searched again"))
+    again = synthesis.kept_schedule(site, op, 2**18, 4)
+    assert (again[0].digest(), again[1]) == (first[0].digest(), first[1])
+    assert len(kept) == 1
+
+
+def test_equal_requests_give_equal_schedules():
+    topology = build_topology("hammingmesh:boards=1x1")
+    request = SynthesisRequest("reduce_scatter", 2**20)
+    first, again = (synthesis.synthesize(topology, request) for _ in range(2))
+    assert (first.schedule.digest(), first.time_s) == (again.schedule.digest(), again.time_s)
