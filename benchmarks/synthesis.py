@@ -30,7 +30,7 @@ def examples() -> list[str]:
 
 
 def far(topology: Topology) -> bool:
-    """Whether a message crosses several switches, so that its route is a router's."""
+    """True if a message crosses several switches, so that its route is a router's."""
     hops = hop_network(topology, tuple(order(topology).tolist()))
     return bool((np.diff(hops.start) > 2).any())
 

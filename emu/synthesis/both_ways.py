@@ -8,6 +8,7 @@ all.
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -54,43 +55,64 @@ def divide(net: CapacityNetwork, most: int, in_a_row: float) -> DividedTrees | N
 
 
 def _solved(net: CapacityNetwork, src: I64, dst: I64) -> tuple[F64, F64]:
-    """Return [N] the rate of each root in bytes per second, and [2, A] the part of each arc for trees to and from roots."""
-    from scipy.optimize import linprog
-    from scipy.sparse import block_array, coo_array, csr_array, eye_array, hstack, vstack
+    """Return [N] the rate of each root in bytes per second, and [2, A] the part of each arc for trees to and from roots.
 
-    n, arcs = net.n_ranks, len(src)
-    unit = float(net.capacity.max())
-    arc = np.arange(arcs)
-    into = coo_array((np.ones(arcs), (dst, arc)), (net.n_nodes, arcs)).tocsr()
-    out = coo_array((np.ones(arcs), (src, arc)), (net.n_nodes, arcs)).tocsr()
-    leaves = csr_array(coo_array((np.ones(n), (np.arange(n), np.arange(n))), (net.n_nodes, n)))
-    equal, fits, n_flows = list[list[object]](), list[list[object]](), 2 * n
-    for number, (way, rank) in enumerate(product((1, 0), range(n))):
-        kept = np.delete(np.arange(net.n_nodes), rank)
-        flow = csr_array((into - out)[kept]) if way == 0 else csr_array((out - into)[kept])
-        place: list[object] = [None] * n_flows
-        place[number] = flow
-        equal.append([leaves[kept], csr_array((len(kept), 2 * arcs)), *place])
-        below: list[object] = [None] * n_flows
-        below[number] = eye_array(arcs)
-        own = hstack(
-            [
-                -eye_array(arcs) if way == 1 else csr_array((arcs, arcs)),
-                -eye_array(arcs) if way == 0 else csr_array((arcs, arcs)),
-            ]
-        )
-        fits.append([csr_array((arcs, n)), own, *below])
-    switch = csr_array((into - out)[n:])
-    none = csr_array((switch.shape[0], n_flows * arcs))
-    pass_on = [hstack([csr_array((switch.shape[0], n)), *pair, none]) for pair in ((switch, 0 * switch), (0 * switch, switch))]
-    shared = hstack([csr_array((arcs, n)), eye_array(arcs), eye_array(arcs), csr_array((arcs, n_flows * arcs))])
-    at_most = vstack([block_array(fits), shared])
-    most = np.concatenate((np.zeros(n_flows * arcs), net.capacity[src, dst] / unit))
-    cost = np.zeros(at_most.shape[1])
-    cost[:n] = -1
-    rows = vstack([block_array(equal), *pass_on]) if switch.shape[0] else block_array(equal)
+    The variables are the rates, both parts of each arc, and for each rank a flow from it to the roots and one from these to it.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import block_array, csr_array, eye_array, hstack, vstack
+
+    n, arcs, unit = net.n_ranks, len(src), float(net.capacity.max())
+    flows = list(product((0, 1), range(n)))  # (0: to the roots, 1: from the roots), the rank
+    equal = [_conserved(net, (src, dst), *flow, place) for place, flow in enumerate(flows)]
+    below = []
+    for place, (kind, _) in enumerate(flows):
+        own = [-eye_array(arcs) if each == kind else csr_array((arcs, arcs)) for each in (0, 1)]
+        below.append([csr_array((arcs, n)), hstack(own), *_at(place, eye_array(arcs), len(flows))])
+    shared = hstack([csr_array((arcs, n)), eye_array(arcs), eye_array(arcs), csr_array((arcs, len(flows) * arcs))])
+    at_most = vstack([block_array(below), shared])
+    most = np.concatenate((np.zeros(len(flows) * arcs), net.capacity[src, dst] / unit))
+    rows = vstack([block_array(equal), *_passed_on(net, src, dst, len(flows))])
+    cost = np.where(np.arange(at_most.shape[1]) < n, -1.0, 0.0)
     found = linprog(cost, A_ub=at_most, b_ub=most, A_eq=rows, b_eq=np.zeros(rows.shape[0]), method="highs").x * unit
     return np.maximum(found[:n], 0), np.maximum(found[n : n + 2 * arcs], 0).reshape(2, arcs)
+
+
+def _at(place: int, block: object, count: int) -> list[object]:
+    """Return a row of `count` blocks, all of which are empty but the one at a place."""
+    return [block if each == place else None for each in range(count)]
+
+
+def _net_inflow(net: CapacityNetwork, src: I64, dst: I64) -> Any:
+    """Return [V, A] 1 where an arc enters a node and -1 where it leaves it."""
+    from scipy.sparse import coo_array
+
+    arc, ones = np.arange(len(src)), np.ones(len(src))
+    shape = (net.n_nodes, len(src))
+    return coo_array((ones, (dst, arc)), shape).tocsr() - coo_array((ones, (src, arc)), shape).tocsr()
+
+
+def _conserved(net: CapacityNetwork, ends: tuple[I64, I64], kind: int, rank: int, place: int) -> list[object]:
+    """Return the rows that conserve one flow: every other root takes in its rate (kind 0), or gives it (kind 1)."""
+    from scipy.sparse import csr_array, eye_array
+
+    n = net.n_ranks
+    kept = np.delete(np.arange(net.n_nodes), rank)
+    rates = csr_array(eye_array(net.n_nodes, n))[kept]
+    flow = csr_array(_net_inflow(net, *ends))[kept] * (1 if kind == 1 else -1)
+    return [rates, csr_array((len(kept), 2 * len(ends[0]))), *_at(place, flow, 2 * n)]
+
+
+def _passed_on(net: CapacityNetwork, src: I64, dst: I64, flows: int) -> list[Any]:
+    """Return the rows by which switches let out as much of each kind of trees as they let in; none without switches."""
+    from scipy.sparse import csr_array, hstack
+
+    switch = csr_array(_net_inflow(net, src, dst))[net.n_ranks :]
+    if not switch.shape[0]:
+        return []
+    none, rest = csr_array(switch.shape), csr_array((switch.shape[0], flows * len(src)))
+    rates = csr_array((switch.shape[0], net.n_ranks))
+    return [hstack([rates, *pair, rest]) for pair in ((switch, none), (none, switch))]
 
 
 def _whole(net: CapacityNetwork, ends: tuple[I64, I64], rate: F64, parts: F64) -> DividedTrees | None:
