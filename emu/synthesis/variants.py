@@ -33,7 +33,7 @@ _INWARD = {
 }
 _ROOTED = frozenset({"broadcast", "reduce"})
 _MOST_TREES = 2**9  # trees of all roots together, at most, if there are not more roots
-_MOST_ROWS = 2**20  # of a schedule
+_MOST_ROWS = 2**21  # of a schedule
 _MOST_DIVIDED = 128  # trees of an all_reduce whose links are divided by a linear program
 _SMALL = 16  # latencies of a hop; blocks of less time are small
 _FEW_HOPS = 2**10  # hops of trees that are ordered in no time
@@ -150,17 +150,13 @@ class VariantFamilies:
         while trees * (self.op.n_ranks - 1) * pieces * len(forests) <= _MOST_ROWS or pieces == first:
 
             def build(pieces: int = pieces) -> Schedule | None:
-                return _joined([self._order(each, how, pieces) for each in forests])
+                if how == STREAMS:
+                    return streams(forests, self.hops, pieces)
+                carried = self.root_bytes * len(self.roots) / trees
+                return _joined([lanes(each, self.hops, carried, pieces, self.tick) for each in forests])
 
             yield Variant(how, trees, units, pieces, max(each.depth for each in forests)), build
             pieces *= 2
-
-    def _order(self, forest: Forest, how: str, pieces: int) -> Schedule:
-        """Return the schedule of a forest."""
-        if how == STREAMS:
-            return streams([forest], self.hops, pieces)
-        carried = self.root_bytes * len(self.roots) / len(forest.root)
-        return lanes(forest, self.hops, carried, pieces, self.tick)
 
     def _forests(self) -> tuple[Forest, ...]:
         """Return the packed forests of the operation, with equally many units."""
