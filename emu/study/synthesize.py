@@ -28,10 +28,15 @@ from emu.topology.topology import Topology
 from emu.units import format_time
 
 NEAR = 0.995  # share of the optimum of trees from which nothing more is tried
+_MOST_WORK = 2**18  # flows and the like: a minute or two
 _GAIN = 0.995  # a doubling of pieces must lower the time at least to this share of it
 
 
 SYNTHESIZED = "synthesized"  # stands for the schedule that a synthesis makes, in place of an algorithm's name
+
+
+class WorkUpError(Exception):
+    """The error that ends a synthesis whose work is done: what has been found so far is the result."""
 
 
 class TimeUpError(Exception):
@@ -139,16 +144,21 @@ class _Search:
     began: float  # by the performance counter
     best: tuple[float, Schedule, Variant] | None = None
     tried: int = 0
+    work: int = 0  # flows and the like
     is_over: bool = False
     refused: str = ""  # why a schedule could not be timed
     trees: tuple[float, str] = (0.0, "")
 
     def tick(self) -> None:
-        """Raise an error if the time is over.
+        """Count a piece of work, and raise an error if the work or the time is over.
 
         Raises:
-            TimeUpError: It is.
+            WorkUpError: The work is.
+            TimeUpError: The time is.
         """
+        self.work += 1
+        if self.work > _MOST_WORK:
+            raise WorkUpError
         if self.limit_s is not None and time.perf_counter() > self.began + self.limit_s:
             raise TimeUpError
 
@@ -166,6 +176,8 @@ class _Search:
                 self._climb(family)
                 if self._is_near():
                     break
+        except WorkUpError:
+            self.refused = "it takes more work than a synthesis does; take fewer ranks or switches"
         except TimeUpError:
             self.is_over = True
         if self.best is None:

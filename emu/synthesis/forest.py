@@ -15,10 +15,10 @@ import numpy as np
 from emu.arrays import F64, I64, Bool
 from emu.synthesis.capacities import CapacityNetwork, capacity_network, whole_capacities
 from emu.synthesis.hops import HopNetwork
-from emu.synthesis.packing import Tick, pack
+from emu.synthesis.packing import pack
 from emu.synthesis.relief import busiest, relieve
 from emu.synthesis.shortening import lengths, parents_of, shorten
-from emu.synthesis.splitting import SplitNetwork, UnpairedError, Via, remove_switches
+from emu.synthesis.splitting import SplitNetwork, Tick, UnpairedError, Via, remove_switches
 
 _WIDER = 16  # times that capacities are raised, by a sixteenth each, until a switch can be split off
 _CLOSE = 1.02  # from this load over what was packed on, ways differ from those that were packed
@@ -128,7 +128,7 @@ def _split(capacity: I64, given: I64, joined: Bool, tick: Tick, *, upright: bool
     for more, shares in product(range(_WIDER + 1), (1, 4, 16)):
         tick()
         with suppress(UnpairedError):
-            return remove_switches(capacity + capacity * more // _WIDER, given, joined, shares, upright=upright)
+            return remove_switches(capacity + capacity * more // _WIDER, given, joined, tick, shares=shares, upright=upright)
     raise UnpairedError
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.schedule import Schedule, Sends
 from emu.synthesis.hops import HopNetwork
-from emu.synthesis.packing import Tick
+from emu.synthesis.splitting import Tick
 
 _MOST = 2**19  # waiting of a block for a hop, at most
 

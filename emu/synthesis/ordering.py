@@ -19,8 +19,8 @@ from emu.collective.schedule import Schedule, Sends
 from emu.equivalence import turns
 from emu.synthesis.forest import Forest
 from emu.synthesis.hops import HopNetwork
-from emu.synthesis.packing import Tick
 from emu.synthesis.shortening import lengths
+from emu.synthesis.splitting import Tick
 
 _LOOKED_AT = 8  # waiting messages of a queue that are tried where the first cannot leave
 

@@ -7,7 +7,7 @@ Bessatsu B23 (2010). Letters: N ranks, k trees of a root.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +15,7 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.errors import RunError
 from emu.synthesis.max_flow import ENDLESS, max_flow
-
-Tick = Callable[[], None]  # is called now and then; it raises an error when the time is over
+from emu.synthesis.splitting import Tick
 
 
 @dataclass(slots=True)

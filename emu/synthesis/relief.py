@@ -9,7 +9,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool
 from emu.synthesis.hops import HopNetwork
-from emu.synthesis.packing import Tick
+from emu.synthesis.splitting import Tick
 
 _MOST = 4000  # changes at most
 _STEP = 1e-9

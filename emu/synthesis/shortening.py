@@ -8,7 +8,8 @@ rank. Source: Kuhn, The Hungarian method for the assignment problem, Nav. Res. L
 import numpy as np
 
 from emu.arrays import F64, I64, Bool
-from emu.synthesis.packing import Tick, Tree
+from emu.synthesis.packing import Tree
+from emu.synthesis.splitting import Tick
 
 _MOST = 2**10  # the largest number of trees whose parents are exchanged
 _CLOSED = 1e12  # the cost of an arc that would close a cycle; far above all others

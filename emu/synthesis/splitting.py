@@ -7,6 +7,7 @@ least cut allows. Sources: Bang-Jensen, Frank, Jackson, SIAM J. Discrete Math. 8
 2402.06787, section 5. Letters: V nodes, N ranks, U neighbours.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,7 @@ from emu.synthesis.capacities import suffices, with_source
 from emu.synthesis.max_flow import ENDLESS, max_flow
 
 _SWEEPS = 40  # sweeps that bring sums of rows and of columns to what they must be
+Tick = Callable[[], None]  # is called now and then; it raises an error when the time is over
 Via = tuple[int, ...]  # switches that an arc between ranks passes
 
 
@@ -30,6 +32,7 @@ class SplitNetwork:
     given: I64  # [N] trees that each rank is the root of
     capacity: I64  # [V, V] whole
     joined: Bool  # [V, V] whether messages can go from a node to another; of switches, always
+    tick: Tick  # is called before flows
     ways: dict[tuple[int, int], dict[Via, int]] = field(default_factory=dict)  # amounts of an arc by the switches they pass
 
     def __post_init__(self) -> None:
@@ -91,13 +94,16 @@ def _matched(first: list[tuple[Via, int]], second: list[tuple[Via, int]]) -> lis
             right = second[j][1]
 
 
-def remove_switches(capacity: I64, given: I64, joined: Bool, shares: int = 1, *, upright: bool = False) -> SplitNetwork:
+def remove_switches(
+    capacity: I64, given: I64, joined: Bool, tick: Tick, *, shares: int = 1, upright: bool = False
+) -> SplitNetwork:
     """Return capacities between ranks alone in which the trees that `given` counts [N] can still be packed.
 
     Args:
         capacity: [V, V] whole capacities in which they can be packed; the first N nodes are ranks.
         given: [N] the number of trees of each root.
         joined: [N, N] whether messages can go from a rank to another without a third rank.
+        tick: It is called before flows; it raises an error when the time is over.
         shares: Parts in which a switch that lets out too much is lowered, each on the widest of its arcs.
         upright: Whether ways that lead down and then up again are avoided where possible, as routers avoid them.
 
@@ -106,7 +112,7 @@ def remove_switches(capacity: I64, given: I64, joined: Bool, shares: int = 1, *,
     """
     every = np.ones(capacity.shape, np.bool_)
     every[: len(given), : len(given)] = joined
-    net = SplitNetwork(given, capacity.copy(), every)
+    net = SplitNetwork(given, capacity.copy(), every, tick)
     away = _distances(capacity, len(given))
     apart = ~np.eye(len(capacity), dtype=np.bool_)
     for switch in sorted(range(len(given), len(capacity)), key=lambda switch: (-int(away[switch]), switch)):
@@ -114,6 +120,7 @@ def remove_switches(capacity: I64, given: I64, joined: Bool, shares: int = 1, *,
         before = net.capacity.copy(), {arc: dict(parts) for arc, parts in net.ways.items()}
         near = away < away[switch]
         for usable in (apart & (near[:, None] | near[None]), apart) if upright else (apart,):
+            tick()
             _split_evenly(net, switch, net.joined & usable)
             if suffices(_without(net.capacity, switch), given):
                 break
@@ -166,6 +173,7 @@ def _droppable(net: SplitNetwork, a: int, b: int, most: int) -> int:
     """Return how much of an arc, `most` at most, can be left unused."""
     low, high = 0, most
     while low < high:
+        net.tick()
         middle = (low + high + 1) // 2
         less = net.capacity.copy()
         less[a, b] -= middle
@@ -253,6 +261,7 @@ def _splittable(net: SplitNetwork, a: int, switch: int, b: int, most: int) -> in
     need, source = int(net.given.sum()), len(net.capacity)
     lost = ((a,), (b,)) if a == b or not net.joined[a, b] else ((a, b), (a, b))
     for sink in range(net.n_ranks):
+        net.tick()
         for inside, outside in ((lost[0], (switch,)), ((switch,), lost[1])):
             if sink in inside:
                 continue

@@ -13,7 +13,7 @@ from emu.collective.schedule import Schedule, Sends, Translations
 from emu.equivalence import orbits
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.matching import MatchedHops, match
-from emu.synthesis.packing import Tick
+from emu.synthesis.splitting import Tick
 from emu.topology.symmetry_search import LinkImages, switch_images
 from emu.topology.topology import Topology
 

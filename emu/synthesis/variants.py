@@ -19,7 +19,7 @@ from emu.synthesis.forest import Forest, forest_in, grow_forest
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.matching import matched_schedule
 from emu.synthesis.ordering import lanes, streams
-from emu.synthesis.packing import Tick
+from emu.synthesis.splitting import Tick
 from emu.synthesis.translation import grid_hops, grid_schedule
 from emu.topology.topology import Topology
 
@@ -35,6 +35,7 @@ _ROOTED = frozenset({"broadcast", "reduce"})
 _MOST_TREES = 2**9  # trees of all roots together, at most, if there are not more roots
 _MOST_ROWS = 2**21  # of a schedule
 _MOST_DIVIDED = 128  # trees of an all_reduce whose links are divided by a linear program
+_MOST_MATCHED = 2**18  # units of rank 0's trees, times the ranks and the hops of rank 0
 _SMALL = 16  # latencies of a hop; blocks of less time are small
 _FEW_HOPS = 2**10  # hops of trees that are ordered in no time
 _FEW = 2**15  # ranks times hops, of which a matching takes no time
@@ -123,7 +124,7 @@ class VariantFamilies:
         """Yield schedules by translations, with more and more units of a block."""
         grid = grid_hops(self.topology, self.hops)
         units = 1
-        while grid is not None and units * grid.n_ranks <= 2**14:
+        while grid is not None and units * grid.n_ranks * len(grid.to) <= _MOST_MATCHED:
 
             def build(units: int = units) -> Schedule:
                 half = grid_schedule(grid, units, self.root_bytes / units, self.tick)

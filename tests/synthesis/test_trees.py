@@ -40,7 +40,7 @@ def split_network(seed: int):
     joined = np.zeros((n, n), np.bool_)
     joined[hops.src, hops.dst] = True
     given = np.full(n, whole.trees)
-    return remove_switches(whole.capacity, given, joined), given, whole.capacity
+    return remove_switches(whole.capacity, given, joined, never), given, whole.capacity
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -136,7 +136,7 @@ def test_a_switch_from_which_nothing_can_be_left_out_is_told():
     capacity[[0, 3, 3], [3, 1, 2]] = 1
     assert suffices(capacity, np.array([1, 0, 0]))
     with pytest.raises(UnpairedError):
-        remove_switches(capacity, np.array([1, 0, 0]), np.ones((3, 3), np.bool_))
+        remove_switches(capacity, np.array([1, 0, 0]), np.ones((3, 3), np.bool_), never)
 
 
 def test_trees_that_do_not_fit_are_told():
