@@ -15,7 +15,7 @@ import numpy as np
 from emu.arrays import F64, I64, column
 from emu.synthesis.capacities import CapacityNetwork, suffices
 
-_MOST = 2**15  # the largest number of variables
+_MOST = 2**13  # the largest number of variables
 _TINY = 1e-6  # of a tree: what lies between a whole number and a rate that should be one
 _GAIN = 1.02  # times the rate of both halves in a row; a smaller gain is left
 

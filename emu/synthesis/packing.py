@@ -6,7 +6,6 @@ algorithm for edge-disjoint branching, Inf. Process. Lett. 3 (1974); Bérczi and
 Bessatsu B23 (2010). Letters: N ranks, k trees of a root.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -114,30 +113,3 @@ class _Packing:
         tied[a, a] = 0  # trees that wait at the source have to enter the set as well
         others = int(self.waiting.sum()) + sum(other.weight for other in partial)
         return max(0, min(most, max_flow(tied, a, b, others + most) - others))
-
-
-def shallow_first(trees: list[Tree]) -> list[Tree]:
-    """Return trees by their roots, those with fewer levels first."""
-    return sorted(trees, key=lambda tree: (tree.root, depth(tree)))
-
-
-def depth(tree: Tree) -> int:
-    """Return the number of arcs from the root of a tree to its farthest rank."""
-    level = {tree.root: 0}
-    for a, b in tree.arcs:
-        level[b] = level[a] + 1
-    return max(level.values())
-
-
-def by_level(tree: Tree) -> list[tuple[int, int]]:
-    """Return the arcs of a tree, level by level."""
-    below: dict[int, list[int]] = {}
-    for a, b in tree.arcs:
-        below.setdefault(a, []).append(b)
-    found, ahead = list[tuple[int, int]](), deque([tree.root])
-    while ahead:
-        a = ahead.popleft()
-        for b in below.get(a, ()):
-            found.append((a, b))
-            ahead.append(b)
-    return found

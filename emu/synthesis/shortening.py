@@ -96,17 +96,3 @@ def _below(parent: I64, rank: int) -> Bool:
         if np.array_equal(more, found):
             return found
         found = more
-
-
-def tree_of(parent: I64, root: int) -> list[tuple[int, int]]:
-    """Return the arcs of a tree, level by level, from [N] the parent of each rank."""
-    children: dict[int, list[int]] = {}
-    for rank, above in enumerate(parent.tolist()):
-        if rank != root:
-            children.setdefault(above, []).append(rank)
-    found, ahead = list[tuple[int, int]](), [root]
-    for a in ahead:
-        for b in children.get(a, ()):
-            found.append((a, b))
-            ahead.append(b)
-    return found

@@ -93,9 +93,9 @@ class VariantFamilies:
             return
         if self.is_direct or self.is_small or len(self.roots) * self.op.n_ranks <= _FEW_HOPS:
             yield LANES
+        yield STREAMS
         if self.op.name == "all_reduce":
             yield BOTH_WAYS
-        yield STREAMS
 
     def family(self, how: str) -> Family:
         """Return the schedules of one kind of order, with more and more units or pieces."""
