@@ -23,11 +23,12 @@ from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import Site
 from emu.study.timing import CollectiveJob, time_collective
 from emu.synthesis.hops import hop_network
-from emu.synthesis.variants import SYNTHESISED, Variant, VariantFamilies
+from emu.synthesis.variants import GRID, MATCHED, SYNTHESISED, Variant, VariantFamilies
 from emu.topology.topology import Topology
 from emu.units import format_time
 
 NEAR = 0.995  # share of the optimum of trees from which nothing more is tried
+_PATIENCE = 2  # doublings of units without a gain; a matching is a matter of luck
 _MOST_WORK = 2**18  # flows and the like: a minute or two
 _GAIN = 0.995  # a doubling of pieces must lower the time at least to this share of it
 
@@ -213,17 +214,18 @@ class _Search:
         return self.best is not None and self.trees[0] >= NEAR * self.best[0]
 
     def _climb(self, family: Iterator[tuple[Variant, Callable[[], Schedule | None]]]) -> None:
-        """Try the variants of a family, in the order of their pieces, until more pieces do not help."""
-        last = float("inf")
+        """Try the variants of a family, in the order of their units or pieces, until more do not help."""
+        last, misses = float("inf"), 0
         for variant, build in family:
             self.tick()
             schedule = build()
             if schedule is None or schedule.n_rows_of_all > MAX_ROWS:
                 return
             taken = self._try(schedule, variant)
-            if taken > last * _GAIN or self._is_near():
+            misses += taken > last * _GAIN
+            if misses >= (_PATIENCE if variant.how in (GRID, MATCHED) else 1) or self._is_near():
                 return
-            last = taken
+            last = min(last, taken)
 
     def _try(self, schedule: Schedule, variant: Variant) -> float:
         """Time a schedule; if it is the fastest yet, prove it and keep it. The time is returned."""
