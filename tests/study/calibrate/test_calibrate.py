@@ -83,6 +83,23 @@ def test_the_constants_that_made_the_times_are_found(cores):
     assert found.launch_overhead_s == pytest.approx(3e-6)
 
 
+def test_the_time_of_a_step_is_the_median_of_as_many_before_the_kernels_are_timed_as_after(monkeypatch):
+    """A machine that grows slower meanwhile makes no step longer than the kernels in it."""
+    times, turns = [], iter((*range(0, 50, 10), *range(1000, 1050, 10)))
+
+    def took_s(_, call):
+        call()
+        if call.__qualname__.startswith("_OperatorTimer"):
+            return 1e-9
+        times.append(next(turns))
+        return float(times[-1])
+
+    monkeypatch.setattr(probe, "_took_s", took_s)
+    found = run(SMALL.layers[0], "cpu", "float32")
+    assert times == [*range(0, 50, 10), *range(1000, 1050, 10)]
+    assert found.step_s == (40 + 1000) / 2
+
+
 def test_a_device_without_cores_has_no_waves():
     found = fit(made(replace(TRUE, cores=16)), KNOWN, 0, "float32")
     assert found.cores == 0

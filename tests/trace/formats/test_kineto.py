@@ -1,6 +1,7 @@
 """Profiles of GPUs written by hand become events in order, and a step that is timed on a fabric."""
 
 import json
+import random
 import tracemalloc
 
 import numpy as np
@@ -283,6 +284,19 @@ def test_only_steps_that_every_rank_has_count(tmp_path):
     trace = read_foreign(tmp_path)
     assert all(len(events) == 4 for events in trace.events)
     assert reading_of(trace).left_out == {"in no step of all ranks": 1}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_events_in_the_file_changes_nothing(tmp_path, seed):
+    """Each rank of PyTorch writes its events by thread and by stream, not by time."""
+    events = [*step_of_ddp(), step(6, 600, 300), *kernel("more", 610, 620, 5, 8), *kernel("last", 611, 700, 50, 9, stream=9)]
+    shuffled = random.Random(seed).sample(events, len(events))
+    for folder, order in (("in time", events), ("in any order", shuffled)):
+        for rank in range(2):
+            write(tmp_path / folder, f"rank{rank}.json", profile_of(rank, order))
+    in_time, in_any_order = (read_foreign(tmp_path / folder) for folder in ("in time", "in any order"))
+    assert in_time.digest() == in_any_order.digest()
+    assert reading_of(in_time).step_times_s == reading_of(in_any_order).step_times_s == pytest.approx((160e-6, 580e-6))
 
 
 def test_a_trace_of_a_profile_keeps_its_times_in_a_file(tmp_path):
