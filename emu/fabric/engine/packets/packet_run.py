@@ -236,12 +236,12 @@ def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
     reg, tasks, n_queues = engine.reg, engine.tasks, len(engine.queues)
     carried = column(engine.ports["carried"], np.float64)
     start, left, end = (column(tasks[name], np.int64) for name in ("start", "left", "end"))
-    kept = min(int(reg[N_PAUSES]), LOGGED_PAUSES)
+    kept, n_samples = min(int(reg[N_PAUSES]), LOGGED_PAUSES), int(reg[N_SAMPLES])
     return PacketRun(
         timeline=Timeline(start, left, end, carried, "packets"),
         lanes=engine.rules.n_lanes,
         sample_fs=int(reg[SAMPLE_FS]),
-        queue_bytes=engine.samples[: int(reg[N_SAMPLES]) * n_queues].reshape(-1, n_queues),
+        queue_bytes=engine.samples[: n_samples * n_queues].reshape(n_samples, n_queues),
         paused_fs=column(engine.queues["paused_for"], np.int64),
         pauses=engine.pause_log[: 4 * kept].reshape(-1, 4),
         n_pauses=int(reg[N_PAUSES]),

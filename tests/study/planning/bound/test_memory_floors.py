@@ -43,7 +43,7 @@ def test_megatron_keeps_what_the_forwards_before_the_first_backward_keep_and_all
 def test_a_floor_looks_no_further_for_more_microbatches(passes, monkeypatch):
     """Else a floor of a plan with thousands of microbatches would take as long as its step is long."""
     taken = []
-    monkeypatch.setattr(memory_floors, "turns", lambda *args: map(lambda turn: (taken.append(turn), turn)[1], turns(*args)))
+    monkeypatch.setattr(memory_floors, "turns", lambda *args: ((taken.append(turn), turn)[1] for turn in turns(*args)))
     floor(Stack(MEGATRON), "pp=4,vp=2,microbatch=1", passes)
     first = 2 * (4 - 1) + 4 * (2 - 1) + 1  # forwards before the first backward of place 0 (Megatron's interleaved schedule)
     assert len(taken) == (first + 1) + first + 8 * 4 * 2  # for the first moment until a backward comes; for the second a window
