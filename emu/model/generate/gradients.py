@@ -132,7 +132,7 @@ class GradientBuckets(WholeGradients):
             tape: The tape of the rank.
             pass_: The number of the pass whose backward has ended, from 0 on.
         """
-        if pass_ < self.last or self.part is None:
+        if self.part is None:  # only gradients of the last pass are put into buckets
             return
         tape.join(*self.requests)
         tape.compute(gradient_work(self.part.stack.precision, 2 * self.total))
