@@ -48,7 +48,10 @@ def reduce_scatter(dims: Dims) -> Schedule:
 
 @collective("all_gather", "hyperx-direct", claim=_HALF, shapes=grids)
 def all_gather(dims: Dims) -> Schedule:
-    """Send, in each part, all that a rank has to every other rank of its line, one dimension after another."""
+    """Send all blocks that a rank has to every other rank of its line, one dimension after another.
+
+    A block is cut into as many parts as there are dimensions. Each part begins with another dimension, so that all are busy.
+    """
     n, n_dims = prod(dims), len(dims)
     place = np.arange(n).reshape(dims)
     order = [[(c + k) % n_dims for k in reversed(range(n_dims))] for c in range(n_dims)]

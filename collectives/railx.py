@@ -64,7 +64,10 @@ def _row(dims: Dims) -> Fraction:
 
 
 def _local_steps(dims: Dims) -> int:
-    """Return the number of rounds in which the chips of one node pass blocks on to one another."""
+    """Return the number of rounds in which the chips of one node pass blocks on to one another in one half of an all_reduce.
+
+    A node is a ring of G chips (dims p, p, G: G - 1 rounds), or a mesh of m x m chips (dims p, p, m, m: 2 (m - 1) rounds).
+    """
     return dims[2] - 1 if len(dims) == 3 else 2 * (dims[2] - 1)
 
 

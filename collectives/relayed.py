@@ -107,7 +107,15 @@ _MULTIPATH = Claim("link", alpha=lambda _: 2, beta=lambda dims: Fraction(1, dims
 
 
 def _straight(m: int, part: int) -> Iterator[Sends]:
-    """Yield rank 0's sends to each neighbour of a dimension: one part of its line's items, and all of its own."""
+    """Yield the items that rank 0 of an m x m mesh sends to each neighbour along one dimension, in two sets.
+
+    The first set is one part of every item whose sink is in the line across, through that neighbour. The second is the other
+    part of the item for the neighbour itself, so that this item goes whole.
+
+    Args:
+        m: The side of the mesh.
+        part: The part that goes along this dimension first: 0 along columns, 1 along rows.
+    """
     along, across = (m, 1) if part == 0 else (1, m)
     near = np.arange(1, m) * along
     line = near[:, None] + np.arange(m) * across
@@ -116,7 +124,12 @@ def _straight(m: int, part: int) -> Iterator[Sends]:
 
 
 def _round_the_corner(m: int, part: int) -> Sends:
-    """Return rank 0's sends to the other dimension's neighbours: one part of its line's items for each."""
+    """Return the sends of rank 0 to its neighbours across: one part of the items that came along its line.
+
+    Args:
+        m: The side of the mesh.
+        part: The part that came along this dimension: 0 along columns, 1 along rows.
+    """
     along, across = (m, 1) if part == 0 else (1, m)
     s, d = np.arange(1, m)[:, None] * along, np.arange(1, m) * across
     return Sends(0, d, (s * m * m + d) * 2 + part)

@@ -61,7 +61,7 @@ def note_caller() -> None:
 
 
 def spec_beside(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Return the import specification of a package that was installed together with Emu; None if there is none."""
+    """Return the import specification of a package in the folder where Emu itself is installed; None if it is not there."""
     return importlib.machinery.PathFinder.find_spec(name, [str(_EMU.parent)])
 
 

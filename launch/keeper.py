@@ -121,11 +121,14 @@ def keep() -> None:
 
 
 def _begin(words: int, hears: int) -> None:
-    """Start reporting signals to the parent: each one as it arrives, and a fatal one with its line of code.
+    """Let this process, a child that has just begun, report signals to its parent.
+
+    Python writes the number of each signal to a pipe as it arrives. A fatal signal, such as a segmentation fault, is written to
+    a file with the line of code that ran.
 
     Args:
-        words: The descriptor of the file to which the fatal signal is written.
-        hears: The descriptor of the pipe to which each signal is written.
+        words: The descriptor of the file for the fatal signal.
+        hears: The descriptor of the end of the pipe to which the numbers of signals are written.
     """
     signal.set_wakeup_fd(hears, warn_on_full_buffer=False)
     # It is imported here, because its own imports would take time in the first process.
@@ -166,7 +169,10 @@ def _has_come(number: int, heard: int) -> bool:
 
 
 def _end(status: int, words: int) -> None:
-    """End the processes that the child has left, then end this process in the same way as the child ended.
+    """End the processes that the child has left, then end this process as the child ended.
+
+    If a signal ended the child, this process sends itself that signal. After a crash, such as a segmentation fault, it reports
+    the crash instead and exits with the code of a failure.
 
     Args:
         status: The exit status of the child, as `os.waitpid` gives it.

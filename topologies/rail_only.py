@@ -108,7 +108,10 @@ def rail_only(
 
 
 def _shifts(rows: int, columns: int) -> list[I64]:
-    """Return two symmetries [nodes]: every row goes to the next; every column goes to the next."""
+    """Return two symmetries, each [nodes] the node to which a node goes: one moves every row to the next, one every column.
+
+    The last row goes to the first, and so does the last column. Switches go with their row or column.
+    """
     grid = (rows, columns)
     return [shift((grid, 0), ((rows,), 0), ((columns,), None)), shift((grid, 1), ((rows,), None), ((columns,), 0))]
 

@@ -69,7 +69,7 @@ class _Cluster(NamedTuple):
 
     @property
     def switches(self) -> int:
-        """The number of switches: those of NVLink, of rails and of spines."""
+        """The number of switches: one NVLink switch for each server, the switches of the rails, and the spines above them."""
         return self.nodes + self.rails + self.above
 
     @property

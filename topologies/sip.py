@@ -89,7 +89,14 @@ def sip_ring(
 
 
 def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) -> tuple[str, ...]:
-    """Return sentences on the assumptions of the topology."""
+    """Return sentences on the assumptions of the topology.
+
+    Args:
+        rings: The number of rings.
+        bandwidth: Bytes per second that leave a GPU within its ring.
+        dcn: Bytes per second of a GPU into the datacentre network.
+        latency: Ticks of a hop.
+    """
     joined = (
         f"the datacentre network is one switch that never blocks, {format_bandwidth(dcn)} a GPU; "
         "messages between rings take it, those within a ring do not"

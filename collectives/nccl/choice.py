@@ -87,7 +87,12 @@ def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
 
 
 def _rate(rates: Rates, on: ChannelGraphs) -> float:
-    """Return the rate that applies to a group's number of servers: one, two, or more."""
+    """Return the rate for the number of servers of a group.
+
+    Args:
+        rates: The rates for one server, for two, and for more.
+        on: The channels of the group.
+    """
     return rates[min(on.servers - 1, 2)]
 
 

@@ -55,9 +55,12 @@ class ChannelGraphs:
 
 
 def graphs_of(around: GroupNetwork) -> ChannelGraphs:
-    """Return the channels that NCCL's search finds for a group.
+    """Return the ring, the trees and the NVLink SHARP channels that NCCL's search finds for a group.
 
-    If a server's links are no faster than its NICs, its ranks count as servers of their own.
+    If a server's links are no faster than its NICs, each rank counts as a server of its own.
+
+    Args:
+        around: The servers, links and NICs that join the ranks of the group.
     """
     apart = around.hosts == 1 and around.within_Bps <= FASTEST_NIC
     servers, each = (around.ranks, 1) if apart else (around.hosts, max(1, around.ranks // around.hosts))

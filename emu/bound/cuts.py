@@ -44,7 +44,10 @@ def reverse_cut(cut: NetworkCut) -> NetworkCut:
 
 
 def cut_from(net: Network, source: int) -> NetworkCut:
-    """Return the minimum cut between the source and any other rank; the set with the source has one block to send."""
+    """Return the cut that limits a broadcast: among the minimum cuts between the source and each other rank, the slowest.
+
+    One block must leave the set of nodes around the source.
+    """
     nodes = np.arange(net.n_nodes)
     return largest_cut([least_cut(net, nodes == source, nodes == rank) for rank in net.ranks if rank != source])
 

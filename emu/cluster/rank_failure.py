@@ -208,7 +208,12 @@ def death_in_words(fatal: FatalSignal | None, doing: Mapping[int, str], others: 
 
 
 def own_death_in_words(name: str, words: str) -> str:
-    """Return a sentence on the end of a process that ran ranks as threads: the signal, and its last words."""
+    """Return a sentence on the end of a process that ran ranks as threads.
+
+    Args:
+        name: The name of the signal that ended the process.
+        words: The text that the process wrote as it died, with the signal, the ranks and their lines of code; it may be empty.
+    """
     fatal = parse_last_words(words) or FatalSignal(name)
     ranks = {int(rank): "" for rank, _ in _RANK.findall(words)}
     return death_in_words(fatal, ranks) if ranks else f"the process of the command was ended by {fatal.name}"

@@ -279,7 +279,7 @@ def _new_group() -> Callable[..., Any]:
 
 
 def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Block until all ranks have called it; unlike PyTorch's own function, it works with any backend."""
+    """Block until all ranks of a group have called it; it works with any backend, and `timeout` has no effect."""
     of: Any = group or distributed_c10d._get_default_group()
     of.monitored_barrier(timeout, wait_all_ranks)
 

@@ -59,7 +59,7 @@ def dims_of(shape: Shape) -> tuple[int, ...]:
 
 
 def show_shape(shape: Shape) -> str:
-    """Return a shape as text: `16`, `4x4`, or `4x4:0-7` for the first eight places of a grid."""
+    """Return a shape as text: `16`, `4x4`, or `4x4:0-7` for the first eight positions of a 4x4 grid."""
     dims = "x".join(map(str, dims_of(shape)))
     return f"{dims}:{_ranges(shape.members)}" if isinstance(shape, PartialGrid) else dims
 
@@ -140,7 +140,10 @@ def cubes(n: int) -> Iterator[tuple[int, ...]]:
 
 
 def _factorisations(n: int, most: int) -> Iterator[tuple[int, ...]]:
-    """Yield the ordered factorisations of n into at most `most` factors of 2 or more."""
+    """Yield the ordered factorisations of n into at most `most` factors of 2 or more.
+
+    The first one is (n,), even for n = 1.
+    """
     yield (n,)
     small = [d for d in range(2, isqrt(n) + 1) if n % d == 0] if most > 1 else []
     for first in sorted({*small, *(n // d for d in small)}):

@@ -20,7 +20,10 @@ from emu.units import seconds
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Timeline:
-    """The result of `run`: times in ticks, from which seconds are derived."""
+    """The times of all tasks of a graph that was run, in ticks, and the bytes that each link carried.
+
+    `how` is the method of the engine that was used.
+    """
 
     start_fs: I64  # [V] when the task started
     left_fs: I64  # [V] when its last byte had left

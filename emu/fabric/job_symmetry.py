@@ -196,7 +196,7 @@ def _length(node: I64, first: int) -> int:
 
 
 def _power(permutation: I64, k: int) -> I64:
-    """Return the k-th power of a permutation."""
+    """Return a permutation applied k times; the identity for k = 0."""
     found, square = permutation if k % 2 else np.arange(len(permutation)), permutation
     while k := k // 2:
         square = square[square]

@@ -245,7 +245,10 @@ def store_rows(job: FabricJob) -> Schedule:
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _expanded(schedule: Schedule) -> Schedule:
-    """Return the schedule with every row stored; the result is cached together with its classes."""
+    """Return the schedule with every row stored. The result is cached.
+
+    The classes of tasks, which are computed once for each schedule object, are kept with it.
+    """
     return schedule.expand()
 
 
@@ -264,7 +267,10 @@ def _rows_needed(job: FabricJob, nodes: I64) -> Schedule:
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
-    """Return `on_grid(schedule, dims)`, cached together with its classes."""
+    """Return `on_grid(schedule, dims)`: the schedule with the translations of a grid. The result is cached.
+
+    The classes of tasks, which are computed once for each schedule object, are kept with it.
+    """
     return on_grid(schedule, dims)
 
 

@@ -39,7 +39,7 @@ class RoutedRows(NamedTuple):
 
     @property
     def here(self) -> int:
-        """The number of rows that the rank's experts process."""
+        """The number of token rows that come to this rank's experts from all ranks, all experts together."""
         return sum(self.shares)
 
     @property

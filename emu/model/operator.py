@@ -106,7 +106,7 @@ class Passes:
         return self.backward_input + self.backward_weight
 
     def each(self, change: Callable[[Amount], Amount]) -> "Passes":
-        """Return the passes with every amount changed."""
+        """Return a copy in which every amount (forward, gradients, and what is saved) is replaced by `change` of it."""
         return Passes(change(self.forward), change(self.backward_input), change(self.backward_weight), change(self.saved))
 
 
@@ -121,7 +121,10 @@ class RowSum:
 
     @property
     def amount(self) -> Amount:
-        """The memory traffic of the kernel: each row is read with its index, each token's sum is read and written."""
+        """The memory traffic of the kernel.
+
+        Each row is read once with its index of 8 bytes. The sum of each token is read and written once.
+        """
         return Amount(whole=(self.rows + 2 * self.tokens) * self.elements, fixed_bytes=8 * self.rows)
 
     @property

@@ -108,10 +108,12 @@ class PriceBook:
     sections: Mapping[str, Section]
 
     def of(self, topology: Topology) -> Section:
-        """Return the entries for a topology: its own sections, together with the section of every system.
+        """Return the prices for a topology.
+
+        They are those of its own sections and, for parts that these lack, those of the section of every system.
 
         Raises:
-            InputError: The book has no entry for it.
+            InputError: The book has none of these sections.
         """
         system, _, rest = topology.name.partition(":")
         named = ANY, system, f"{system}:{rest.partition(':')[0]}"

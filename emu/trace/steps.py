@@ -136,7 +136,12 @@ def _only(events: Events, wanted: Bool) -> Events:
 
 
 def _starts(of: I64, rows: int) -> I64:
-    """Return [rows + 1] the places where the entries of each row begin."""
+    """Return [rows + 1] where the entries of each row begin if all entries are sorted by row; the last value is their number.
+
+    Args:
+        of: The row of each entry.
+        rows: The number of rows.
+    """
     return np.concatenate(([0], np.cumsum(np.bincount(of, minlength=rows)))).astype(np.int64)
 
 

@@ -37,7 +37,12 @@ def _no_times() -> F64:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Events:
-    """The events of one role as columns, in the order of issue; an event is referred to by its row."""
+    """The events of one role as columns with one row an event, in the order of issue; an event is referred to by its row.
+
+    `step` is the training step, 0 before the first one. `instance` counts the calls on a group. `wait` has the rows of the
+    events that must have ended before an event starts: those of event i are `wait[wait_start[i] : wait_start[i + 1]]`. `split`
+    has the sizes of uneven blocks in the same form.
+    """
 
     step: I32  # [E] 0 is set-up
     kind: I16  # [E] a Kind

@@ -25,7 +25,12 @@ class Blind:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The fitted constants of one device."""
+    """The constants of one device that were fitted to published runs.
+
+    `constants` are fitted to all runs. `without` has, for each model, the constants that are fitted to the runs of all other
+    models. `blind` and `unseen` have the errors on models that a fit has not seen, by the kind of runs; a ratio of `unseen` is
+    the computed time over the measured one.
+    """
 
     models: tuple[str, ...]  # whose rows it was fitted on
     constants: Mapping[str, float]  # by all of them

@@ -24,7 +24,7 @@ class DeviceCalibration(Result[Calibration], files=(".toml",)):
 
     @property
     def device(self) -> Device:
-        """The device, for the other questions."""
+        """The calibrated device, as `emu.estimate` and the other questions take it."""
         return self.rows[0].device
 
     def text(self) -> str:

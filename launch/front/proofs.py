@@ -138,7 +138,7 @@ def verify(
 
 
 def _on_grid(chosen: list[Algorithm], grid: Grid) -> list[tuple[Algorithm, Shape]]:
-    """Return the algorithms that work on a grid, each with the grid as its shape.
+    """Return those of the chosen algorithms that accept a grid, each with the grid as its shape.
 
     Raises:
         InputError: there is none.

@@ -192,7 +192,13 @@ class Paper:
         return found
 
     def rows(self, place: str | None = None) -> Iterator[PaperRow]:
-        """Yield the rows of a place with their answers, which are computed one by one."""
+        """Yield the rows of the paper, or of one table, figure or section of it, each with Emu's answer.
+
+        An answer is computed when its row is asked for.
+
+        Args:
+            place: The table, figure or section, such as `table 4`; None: the whole paper.
+        """
         known: dict[str, Answer] = {}
         for target in self.of(place):
             for each in with_others([target]):

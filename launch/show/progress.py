@@ -142,7 +142,7 @@ class _ProgressLines:
                     self._say(f": {self._state()}" if self._state else self._so_far())
 
     def _so_far(self) -> str:
-        """Return the elapsed time as text; empty in the first four seconds."""
+        """Return the time since the display began, such as `: 12 s so far`; an empty text in the first four seconds."""
         took_s = time.monotonic() - self._began_s
         return "" if took_s < SILENCE_S else f": {took_s:.0f} s so far"
 

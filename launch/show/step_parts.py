@@ -77,7 +77,10 @@ def colours_of(axes: Sequence[str]) -> dict[str, str]:
 
 
 def step_parts(steps: Sequence[PartTimes]) -> list[StepPart]:
-    """Return the parts of several steps; parts below a thousandth of the longest step are left out."""
+    """Return the parts of steps for a bar chart, each with its seconds in every step.
+
+    Parts below a thousandth of the longest step are left out.
+    """
     exposed = [
         (f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))
         for axis, colour in colours_of(exposed_axes(steps)).items()

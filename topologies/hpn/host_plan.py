@@ -131,7 +131,7 @@ class HpnPlan:
 
     @property
     def tors(self) -> int:
-        """The number of ToRs of all segments."""
+        """The number of ToR switches (top of rack) of all segments of all pods, in both planes."""
         return self.segments * self.sets * 2
 
     @property
@@ -224,7 +224,7 @@ def hpn_invariants(plan: HpnPlan) -> Invariants:
 
 
 def _diameter(plan: HpnPlan) -> int:
-    """Return the number of links on a shortest path between the two GPUs farthest apart."""
+    """Return the number of links on a shortest path between the two GPUs farthest apart, as the settings imply it."""
     pods, segments, hosts, rails = plan.sizes
     if pods > 1:
         return 6

@@ -53,9 +53,10 @@ def bundles(plan: OcstrxPlan) -> I64:
 
 
 def blocked_distance(plan: OcstrxPlan) -> int:
-    """Return the distance of the two fibres, up and down, that share a bundle, so that a node can use only one; 0 if none.
+    """Return the distance, in nodes, at which a node can have a neighbour on only one side; 0 if there is none.
 
-    0 for none.
+    The fibres to the two nodes at this distance, one up and one down the line, belong to one bundle of transceivers, and a
+    bundle lights one of them. This is the largest distance, if k is odd.
     """
     return plan.reach[-1] if plan.k % 2 else 0
 

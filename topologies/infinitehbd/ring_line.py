@@ -126,7 +126,10 @@ def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topol
 
 
 def _passed(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
-    """Return the nodes that rings must bypass: those with a failed GPU, if any of them belongs to the job."""
+    """Return the nodes that rings must bypass: all with a failed GPU.
+
+    There are none if the job of `ranks` ranks runs on none of these nodes.
+    """
     failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
     return tuple(sorted(failed)) if failed & set((whole.place(ranks) // plan.gpus).tolist()) else ()
 

@@ -67,7 +67,12 @@ class RailGroup:
 
 
 class PlacedGroup(NamedTuple):
-    """A logical dimension in its place along X or Y."""
+    """A logical dimension of nodes with the columns of rails that it has along X or Y.
+
+    A column is the rails of one number in all rows (or columns) of nodes. `first` is the number of the first column of the
+    dimension, and `shift` is what one adds to a rail's number to get its column. `stride` is the stride of the dimension's
+    digit in a node's position.
+    """
 
     of: RailGroup
     first: int  # number of the first of its columns of rails

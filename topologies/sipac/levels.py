@@ -162,7 +162,17 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
 
 
 def _keep_lines(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
-    """Return, for each link, its earlier comb lines, as many as it still needs."""
+    """Return the comb lines (wavelengths) that links keep when their numbers of wavelengths change.
+
+    Each link keeps its first lines, up to the number that it needs now.
+
+    Args:
+        before: The lines that links have, sorted by the link.
+        wavelengths: [L] the number of wavelengths that each link needs now.
+
+    Returns:
+        Two lists of equal length: the link of each kept line, and the line.
+    """
     place = np.arange(len(before.link)) - np.searchsorted(before.link, before.link)
     stays = place < wavelengths[before.link]
     return before.link[stays].tolist(), before.line[stays].tolist()

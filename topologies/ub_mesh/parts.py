@@ -44,7 +44,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class RackSettings:
-    """The settings of a rack: its back-planes, and the widths of links."""
+    """The settings of a rack: the number of its back-planes, and the number of lanes of each kind of link.
+
+    `lanes` is the width of a link between two NPUs, `backup` that of a link from a switch of the rack to the backup NPU.
+    """
 
     planes: Count = 4  # back-planes
     lanes: Count = X4  # lanes of a link between two NPUs

@@ -79,7 +79,11 @@ class BufferSide:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SlotLayout:
-    """The sizes of slots, and the places of blocks in the buffers; a temp is a part of no block."""
+    """The number of elements of each slot, and where its block is in each rank's input and output.
+
+    A temp is a slot for intermediate values that belongs to no block; temps come after the K slots. `count` is in elements.
+    `in_region` is the offset, in elements, at which a slot is in most ranks' inputs, in most ranks' outputs, and in scratch.
+    """
 
     block: I64  # [K + temps] the block of each slot; B for a temp
     count: I64  # [K + temps] elements
@@ -216,15 +220,18 @@ class Cells:
         return rows
 
     def _refuse_nothing(self, rows: CellRows, unwritten: I64, alone: Bool) -> None:
-        """Raise an error if a row reads an empty slot or adds to an empty slot of a rank.
+        """Raise an error if a row reads a slot that is empty, or adds to a slot that is empty on a rank.
+
+        A helper may add to an empty slot, because it has no data at the start.
 
         Args:
             rows: The rows to check.
-            unwritten: The indices of rows that read a cell which no row has written yet.
-            alone: [rows] True for rows that add to an empty slot.
+            unwritten: The indices of rows that read a cell which no earlier row has written; it is empty unless the rank has
+                that slot from the start.
+            alone: [rows] True for rows that add to an empty cell.
 
         Raises:
-            ProofError: there is such a row.
+            ProofError: There is such a row.
         """
         n_ranks = self.schedule.n_ranks
         empty = unwritten[~self.layout.has(rows.src[unwritten], rows.slot[unwritten])]

@@ -347,7 +347,7 @@ def track(tensors: Iterable[Tensor]) -> None:
 
 
 def pause_counting() -> AbstractContextManager[None]:
-    """Return a context in which this thread counts nothing, for work that does not belong to a rank."""
+    """Return a context in which this thread counts no FLOPs and no bytes, for work that does not belong to a rank."""
     if _fake_mode():
         return suspend_counting()
     guard: AbstractContextManager[None] = torch._C._DisableTorchDispatch()

@@ -84,7 +84,7 @@ class Notes(NamedTuple):
         )
 
     def events(self) -> Events:
-        """Return the rows as columns."""
+        """Return the events that a rank has noted so far, one row an event, as columns."""
         columns = list(zip(*self.rows, strict=True)) or [()] * len(EventRow._fields)
         for ragged in (self.waits, self.splits):
             columns += [tuple(np.cumsum([0, *map(len, ragged)])), tuple(each for several in ragged for each in several)]

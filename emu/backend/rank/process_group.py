@@ -201,7 +201,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._submit(rank_requests.scatter, outputs[0], inputs, opts.rootRank, self._rank)
 
     def barrier(self, opts: Any = None) -> RequestWork:
-        """Start a barrier, whose work is done when all ranks have called it."""
+        """Start a barrier, whose work is done when all ranks of the group have called it."""
         return self._submit(rank_requests.barrier)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> RequestWork:

@@ -86,7 +86,7 @@ class RankStreams:
         return (*([stream.last] if stream.last >= 0 else []), *sorted(stream.joined))
 
     def done(self, request: int) -> StreamPosition:
-        """Return the position at which a request has ended."""
+        """Return the position in a stream at which a request of this rank has ended."""
         return self._requests[request]
 
     def now(self, stream: int) -> StreamPosition:

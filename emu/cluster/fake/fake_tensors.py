@@ -131,7 +131,10 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return not _has_fractions(dtype)
 
     def _note_written(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Mark known numbers as unknown if an operator overwrites them with fake data."""
+        """Forget the known numbers of all tensors that an operator writes in place.
+
+        A fake tensor has a shape but no data; some have known numbers beside it.
+        """
         if not func._schema.is_mutable:
             return
         named = {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **kwargs}

@@ -217,7 +217,10 @@ class Pacer:
                 self._listeners.expected(asked.arrived[member], self._real_s(end_fs))
 
     def _apart(self, time_s: float) -> float:
-        """Return the time for the next call of `_step`: the given one, or slightly later if a rank is about to go on then."""
+        """Return the time at which `_step` is called next: `time_s` or slightly later.
+
+        It is later if a rank is about to continue at that time: both would compute at once, and the rank would be late.
+        """
         latest_s = time_s + _MOST_AFTER_S
         for end_s in sorted(self._real_s(end) for asked in self._under_way.values() for end in asked.expected_fs.values()):
             if abs(end_s - time_s) < _APART_S:

@@ -65,7 +65,7 @@ class RankClock:
         self._rests, self._check = rests, check
 
     def listeners(self) -> PaceListeners:
-        """Return the functions that a pacer calls with its reports; all but the report of a failure are ignored."""
+        """Return the functions that a pacer calls. Only the one for a failure does something: it stops all ranks that wait."""
         return PaceListeners(_nobody, _nobody, _nobody, self._rests.stop)
 
     def of_events(self) -> tuple[Callable[[], float], list[str]]:
@@ -246,9 +246,9 @@ class PacedClock(RankClock):
         self._near(key)
 
     def _prepare(self, held: _OpenRequest) -> None:
-        """Load the states of the rank of a request that is answered soon.
+        """Load the state of the rank whose request is answered next, if there is time before the answer is due.
 
-        Of several such ranks at one time, of the first alone.
+        If requests of several ranks are due at one time, the state of the first rank is loaded.
         """
         if held.due_s is not None and max(now_s(), self._prepared_until_s) < held.due_s - _EARLY_S:
             self._prepared_until_s = held.due_s

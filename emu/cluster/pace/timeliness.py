@@ -59,11 +59,11 @@ class TimelinessRecord:
         return TimelinessRecord, ()
 
     def message(self, took_s: float, late_s: float) -> None:
-        """Count an answer.
+        """Count one answer to a request: whether it came in time, and by how many seconds it was late.
 
         Args:
             took_s: The seconds from the request until its answer was due.
-            late_s: The seconds by which the answer came later.
+            late_s: The seconds from then until the answer came.
         """
         in_time = late_s <= max(_TOLERANCE * took_s, _LEAST_S)
         self.add((Lateness(1, int(in_time), late_s),))

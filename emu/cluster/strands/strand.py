@@ -74,7 +74,7 @@ class Wait:
 
     @property
     def key(self) -> object:
-        """The object that wakes the strand."""
+        """The object that others pass to wake this strand: `of` if it is set, else this wait itself."""
         return self if self.of is None else self.of
 
     def in_words(self, rank: int) -> str:

@@ -24,14 +24,16 @@ _MOMENT_S = 1e-3  # between two questions of a strand that asks again and again
 
 
 class Baton:
-    """The right to run, which strands get in the order in which they became ready.
+    """The right to run: one strand of the process has it, and hands it to the strand that became ready first.
 
-    A strand is *ready* if it waits for nothing but the baton. The baton *lies* if no strand has it. Its own time goes on a
-    little with each turn of the baton; while no strand is ready, it goes on to the time until which the next one rests.
+    A strand is *ready* if it waits for nothing but the baton. The baton *lies* if no strand has it. The baton has a clock of
+    its own: it advances a little at each turn. While no strand is ready, it jumps to the earliest time until which a strand
+    rests.
 
     Args:
         ranks: The ranks whose programs share it.
-        own: The states that are swapped.
+        own: The states of which each rank has its own, such as random generators; they are saved and loaded when the rank
+            changes.
         stuck: A function that is called when no strand is ready; it must make one ready, raise, or leave it to another thread.
         core: The processor of the strand with the baton, if that strand always runs until it hands the baton on.
     """
@@ -265,7 +267,7 @@ class Baton:
                 self._swap(rank)
 
     def rehearse(self) -> None:
-        """Save and load the state of the running rank, to have it in the processor's cache."""
+        """Save the state of the running rank and load it again, so that the processor's cache has it when an answer is due."""
         if len(self._states) > 1:
             self._load([each.save() for each in self._own])
 

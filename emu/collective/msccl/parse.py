@@ -37,7 +37,7 @@ class BufferLayout:
 
     @property
     def inputs(self) -> int:
-        """The number of chunks of an input buffer."""
+        """The number of chunks of each rank's input buffer: one block for an all_gather, all blocks for other operations."""
         return self.parts if self.operation == "all_gather" else self.chunks
 
     @property

@@ -181,7 +181,7 @@ def _number(*counts: int) -> Tasks:
 
 
 def _total(messages: MessageTable, tasks: Tasks) -> int:
-    """Return the number of all classes, messages included."""
+    """Return the number of classes of tasks: one for each message, and those of the delays, turns and joins."""
     return len(messages.src) + sum(map(len, tasks))
 
 

@@ -27,7 +27,11 @@ class RowTable(NamedTuple):
 
 
 class MessageTable(NamedTuple):
-    """The messages of a schedule, as columns [M]; a local row is a message without a route."""
+    """The messages of a schedule: one entry of each column for each of M messages. A local row is a message without a route.
+
+    Rows of one source, destination, channel and round form one message. `of_row` has the message of each row, `first` the first
+    row of each message, and `when` its round.
+    """
 
     of_row: I32  # [S] message of each row
     size_bytes: I64

@@ -66,7 +66,10 @@ class ContextAttention:
         yield self._moved(2 * self.queries * copied)
 
     def core(self) -> Iterator[Action]:
-        """Yield the actions of the forward without its last copy; recomputation runs these actions again."""
+        """Yield the actions of attention's forward except the copy of its output.
+
+        Recomputation runs these actions a second time.
+        """
         if self.share.plan.cp_comm == "all_gather":
             yield from [self.share.collective("all_gather", self._cp * self.keys, AXIS)._replace(prompt=True)] * 2
             yield self._moved(2 * (1 + self._cp) * self.keys)

@@ -154,7 +154,11 @@ class AveragedGradients(WholeGradients):
 
     @cached_property
     def gradients(self) -> list[tuple[Gradient, Part]]:
-        """The averaged gradients, each with its part, in the order of the model."""
+        """The gradients that are averaged over data parallelism, each with the part of the model that it belongs to.
+
+        They are in the order of the model. The gradients of experts that have token rows sent to them, and of weights that two
+        stages share, are not among them.
+        """
         of_parts = ((item, part) for part in self.parts for item in reversed(part.backward))
         found = ((item, part) for item, part in of_parts if isinstance(item, Gradient))
         return [(item, part) for item, part in found if not (item.travels or item.shared)]
@@ -195,10 +199,10 @@ class AveragedGradients(WholeGradients):
 
 
 class ExpertGradients:
-    """The handling of the gradients of one stage's experts to which token rows are sent.
+    """The computations and requests that reduce the gradients of one stage's experts to which token rows are sent.
 
-    Each block of experts is reduced once all its gradients are computed. Where backwards are split, autograd does not say when
-    that is, and all blocks are reduced at the end.
+    The gradients of a block of experts are reduced as soon as all of them are computed in the last pass. With split backwards,
+    autograd does not tell when this is; then all blocks are reduced at the end of the step.
     """
 
     def __init__(self, tape: Tape, plan: Plan, stage: int) -> None:

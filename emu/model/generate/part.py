@@ -114,7 +114,10 @@ class Part(Share):
 
     @cached_property
     def backward(self) -> tuple[Item, ...]:
-        """The items of the backward of one pass, in autograd's order: gradients of inputs and of parameters."""
+        """The computations, requests and gradients of one backward pass of this part, in autograd's order.
+
+        Recomputation is not among them.
+        """
         return tuple(item for item in self._split_backward if not isinstance(item, Computation) or item.later != REPEATED)
 
     @cached_property

@@ -191,9 +191,14 @@ _NUMBER, _END = 8, 4  # bytes of a count, of an index; and of where an expert's 
 
 
 def exchange(share: Share, path: str) -> Style:
-    """Return the style of a block of experts whose token rows are sent to the ranks of their experts.
+    """Return the computations and requests that a trace has around a block of experts whose token rows are sent between ranks.
 
-    The weights are no DTensors: each rank has those of its own experts. A rank that has all experts exchanges no rows.
+    Each rank has the weights of its own experts, as plain tensors and not as DTensors. A rank that has all experts exchanges no
+    rows.
+
+    Args:
+        share: The layer on this rank.
+        path: The name of the block in the model, which does not matter here.
     """
     assert share.routed is not None, "a block without routed rows exchanges none"
     sizes = (("ep", share.plan.ep), ("etp", share.plan.expert_tp))

@@ -52,7 +52,7 @@ class DecoderSizes:
 
     @property
     def first_std(self) -> float:
-        """The standard deviation of the initial weights."""
+        """The standard deviation of the normal distribution from which all weights are drawn at the start: 0.02."""
         return 0.02
 
     @property

@@ -31,7 +31,14 @@ class RotaryScaling:
 
 
 def rotation(tokens: int, dim: int, theta: float, stretch: RotaryScaling | None = None) -> tuple[Tensor, Tensor]:
-    """Return the cosines and sines [T, D/2] of the angles."""
+    """Return the cosines and sines of the angles of rotary embeddings, [T, D/2] each, for positions 0 to T - 1.
+
+    Args:
+        tokens: The number of positions, T.
+        dim: The size of a head, D; pair i of it turns by theta^(-2i/D) at each position.
+        theta: The base of the angles.
+        stretch: The scaling for longer contexts, as Llama 3.1 has it; None: none.
+    """
     speeds = theta ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     if stretch is not None:
         turns = stretch.context * speeds / (2 * math.pi)
@@ -65,7 +72,15 @@ class PositionedModule(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate adjacent pairs of x [..., D] by angles of a matching shape; a checkpoint of halves needs its rows permuted."""
+    """Rotate the adjacent pairs (x[2i], x[2i + 1]) of the last dimension, of size D, by angles.
+
+    A checkpoint that pairs x[i] with x[i + D/2] needs the rows of its projections permuted.
+
+    Args:
+        x: [..., D] the queries or keys.
+        cos: The cosines of the angles; they broadcast to [..., D/2].
+        sin: The sines of the angles; they broadcast to [..., D/2].
+    """
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # type: ignore[no-untyped-call]
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
 

@@ -156,7 +156,14 @@ def dispatch(chosen: Tensor, c: ExpertRouting, capacity: float = 0.0) -> Dispatc
 
 
 def combine(rows: Tensor, weights: Tensor, sent: DispatchedRows, tokens: int) -> Tensor:
-    """Return [N, hidden] the sum for each token of the experts' results [R, hidden], each times its weight of [N, K]."""
+    """Return [N, hidden] the sum of the experts' results of each token, each times its weight. Nothing is communicated.
+
+    Args:
+        rows: [R, hidden] the results of the experts, one row for each token and expert.
+        weights: [N, K] the weight of each of a token's K experts.
+        sent: The token and the expert choice of each row.
+        tokens: The number of tokens, N.
+    """
     weights = weights.flatten().index_select(0, sent.choices)
     if sent.filled is not None:
         weights = weights * sent.filled

@@ -29,7 +29,7 @@ def keep_in(table: ValueTable | None) -> None:
 
 
 def user_table() -> ValueTable:
-    """Return the table in the user's cache folder."""
+    """Return the table of chosen algorithms in the user's cache folder."""
     return ValueTable(user_folder() / "choices" / "choices.sqlite", _MOST, private=True)
 
 

@@ -174,7 +174,10 @@ class _Race:
         return plan.digest() if plan.n_rows <= _ALIKE else name
 
     def end_fs(self, name: str) -> float:
-        """Return the tick at which the last task of an algorithm ends; infinity if it cannot be timed."""
+        """Return the tick at which the collective ends if an algorithm serves it.
+
+        It is infinity if the schedule has too many rows to be timed, or if no route joins a pair.
+        """
         try:
             timeline = time_collective(_job(self.site, self.wanted, name, _schedule_of(self.site, self.wanted, name)))
         except (RowsError, TornError) as error:

@@ -228,13 +228,33 @@ class Faults(NamedTuple):
 
 
 def probable_faults(npus: int, node: int, rate: float, draws: int, seed: int) -> Faults:
-    """Return faults in which each node of `node` NPUs is faulty with probability `rate`, independently, without time."""
+    """Return random states of a machine: each node is faulty with one probability, independently of the others.
+
+    A state has no time and no duration.
+
+    Args:
+        npus: The number of NPUs.
+        node: The number of NPUs of a node.
+        rate: The probability.
+        draws: The number of states.
+        seed: The seed of the draws.
+    """
     words = f"each node of {node} NPUs is faulty with {100 * rate:.4g} %, by itself: {draws} draws, seed {seed}"
     return Faults(independent_states(rate, _nodes(npus, node), draws, seed), 0.0, (words,))
 
 
 def drawn_faults(npus: int, node: int, parts: tuple[PartLifetimes, ...], days: float, seed: int) -> Faults:
-    """Return faults of nodes and domains at random times of failure and repair; on day 0 everything works."""
+    """Return faults whose times are drawn at random: nodes, and domains of nodes that fail together, fail and are repaired.
+
+    On day 0 everything works.
+
+    Args:
+        npus: The number of NPUs.
+        node: The number of NPUs of a node.
+        parts: The mean times to failure and to repair of each kind of domain.
+        days: The length of the history.
+        seed: The seed of the draws.
+    """
     words = f"faults are drawn for {days:g} days, seed {seed}; on day 0 everything works"
     return _with_notes(renewals(parts, _nodes(npus, node), days, seed), (words,))
 

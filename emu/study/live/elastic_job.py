@@ -122,7 +122,17 @@ def _resumed(program: Program) -> Program:
 
 
 def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
-    """Return the plan for the remaining machine: the same if a spare NPU is left, else the one with the most dp that fits."""
+    """Return the plan on which a job continues: the one with the largest dp that fits what still works.
+
+    Args:
+        program: The job; dp is at most that of its plan.
+        topology: The machine without faults.
+        faults: All faults of the run.
+        step: The step from which on the plan is used.
+
+    Raises:
+        RunError: Not even dp = 1 finds room.
+    """
     now, plan, model = faults_at(faults, step), program.plan, find_model(program.model)
     told = ""
     for dp in range(plan.dp, 0, -1):

@@ -230,7 +230,7 @@ class _Rates:
 
 @dataclass(eq=False)
 class _Course:
-    """A job from its begin to the end of the account.
+    """The life of one job on a machine with faults, from its first second to `until_s`: it runs, waits, or repeats lost work.
 
     Work is in seconds that it takes without faults.
     """
@@ -258,7 +258,10 @@ class _Course:
     told: str = ""  # since then
 
     def go(self) -> None:
-        """Run to the end of the account."""
+        """Advance from event to event until `until_s`, and record the spans of time between them.
+
+        An event is a change of the machine, a checkpoint that is due, or the end of a wait.
+        """
         self.save_at_s = self.recourse.save_every_s
         while self.now_s < self.until_s:
             change_s = inf if self.history.next_fs == MAX_TICKS else seconds(self.history.next_fs)

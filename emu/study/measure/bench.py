@@ -51,7 +51,10 @@ def busbw_factor(operation: str, n: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRow:
-    """The result of one collective of one size on one topology; the base of timed and untimed rows."""
+    """One collective on one topology: its operation, algorithm, ranks and size. Rows with and without times have these columns.
+
+    `shape` is the grid that the algorithm was built for.
+    """
 
     topology: str
     operation: str

@@ -43,7 +43,11 @@ def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_rank
 
 
 def parts_text(memory: Mapping[str, int]) -> str:
-    """Return the parts of a rank's memory in words, the largest first; `memory` has the bytes of each part."""
+    """Return the contents of a rank's memory as text, the largest first, such as `weights 12 GiB, activations 3 GiB`.
+
+    Args:
+        memory: The bytes of each content, such as `weights`.
+    """
     largest_first = sorted(memory.items(), key=lambda part: -part[1])
     return ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)
 

@@ -166,7 +166,7 @@ def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> t
 
 
 def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
-    """Check that there is a path from each NPU to every other NPU; the error says whether relaying NPUs would help."""
+    """Check that there is a path from each NPU to every other one; if not, the error says whether `npus_relay` would help."""
     found = find_unjoined(ways, described.n_npus)
     if found is None:
         return

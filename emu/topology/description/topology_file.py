@@ -168,7 +168,11 @@ READERS: dict[str, Callable[[Path, str], TopologyDescription]] = {
 
 
 def is_file(text: str) -> bool:
-    """Return whether a text that names a topology names a file."""
+    """Return whether the text that names a topology names a file rather than a topology of the catalogue.
+
+    It does if it ends, before or after the first colon, in a suffix of such files, or if it has another suffix and a file of
+    that name exists.
+    """
     named = any(Path(word).suffix.lower() in READERS for word in (text, text.partition(":")[0]))
     return named or (Path(text).suffix != "" and Path(text).is_file())
 

@@ -277,7 +277,10 @@ class Device:
         return np.where([FLOAT_BYTES.get(name) == 1 for name in events.dtype], narrow, self.gemm_share)
 
     def _attention_share(self, events: Events, dtype: str) -> F64:
-        """Return [E] the share of peak that attention events reach, from the table if it has the kernel."""
+        """Return [E] the share of the device's peak FLOP/s that each attention event reaches.
+
+        It comes from the table of measured kernels; for kernels that the table lacks, it is `attention_efficiency`.
+        """
         found = np.zeros(len(events))
         if self.attention and np.isin(events.kernel, ATTENTIONS).any():
             ran = np.array([FLOAT_BYTES.get(timed_as(name, dtype), 0) for name in events.dtype])

@@ -18,7 +18,7 @@ class RunKind(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The kind as words in files and tables, such as `experts in FP8`."""
+        """The name of the kind in files and tables: `dense` or `experts`, with ` in FP8` if the products run in FP8."""
         return ("experts" if self.experts else "dense") + " in FP8" * self.fp8
 
 
@@ -39,7 +39,10 @@ class StepError(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The runs that the error rests on, in words."""
+        """A phrase that names the published runs from which the error of an estimate is known.
+
+        It has the number of runs and of models, and the device.
+        """
         experts, fp8 = " with experts" * self.kind.experts, " in FP8" * self.kind.fp8
         of = f"{self.runs} published runs of {self.models} {'' if experts else 'dense '}model{'s' * (self.models > 1)}{experts}"
         which = "the worst error of" if self.covered == self.models else f"{self.covered} models are within, of"

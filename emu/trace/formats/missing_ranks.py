@@ -57,7 +57,11 @@ def _members(
 
 
 class _KnownGroups:
-    """The groups that are known so far, by member rank, label and size."""
+    """The groups of ranks that are known from profiles, to which the groups of ranks without a profile are added.
+
+    They are found by a member, the label and the size. `like` returns the group of one rank that corresponds to a group of
+    another rank.
+    """
 
     def __init__(self, groups: Mapping[int, Sequence[RankGroup]]) -> None:
         self._of: defaultdict[tuple[int, str, int], set[RankGroup]] = defaultdict(set)

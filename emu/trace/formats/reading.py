@@ -33,7 +33,7 @@ class Reading:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Sentences on what was read, and what was not."""
+        """Sentences on a profile: how many ranks, steps, computations and collectives were read, and what was left out."""
         on = f" on {', '.join(self.devices)}" if self.devices else ""
         streams = f"{self.streams} stream{'s' * (self.streams != 1)}"
         steps = f", {len(self.step_times_s)} step{'s' * (len(self.step_times_s) != 1)}" if self.step_times_s else ""

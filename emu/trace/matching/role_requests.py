@@ -93,7 +93,11 @@ class MatchedCalls(NamedTuple):
 
 
 class RequestColumns(NamedTuple):
-    """The requests of one role, as columns [C]."""
+    """The requests of one role: one entry of each column for each of C requests.
+
+    `row` is the row of the event. `root` is the root of a rooted operation or the peer of a message. `instance` counts the
+    calls on a group. `setup` is 1 before the first step. `n_splits` is the number of uneven blocks, 0 if all are even.
+    """
 
     row: I64  # among the events of the role
     kind: I64

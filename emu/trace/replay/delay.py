@@ -35,7 +35,10 @@ class Delay:
 
     @property
     def message_number(self) -> I64:
-        """[V] the index among the O groups of each task of the piece; the number of a join has no meaning."""
+        """[V] for each message of the collective, the number of its group's class.
+
+        Groups of a class leave at the same time. The number of a join has no meaning.
+        """
         return np.asarray(self.number[self.piece.graph.owner])
 
     def add(self, builder: Builder) -> tuple[I64, I64]:

@@ -22,7 +22,11 @@ from emu.units import TICKS_PER_S
 
 
 class CallTimes(NamedTuple):
-    """The times of equal calls, in seconds: medians over the calls."""
+    """The times of equal collective calls as they were measured; the seconds are medians over the calls.
+
+    `time_s` is how long the last member to arrive stayed, `apart_s` how much later it started than the first one. `last_rank`
+    is the rank that most often came last.
+    """
 
     time_s: float  # of the communication: how long the member stayed that came last
     apart_s: float | None  # between the first start and the last one; None: one member alone was measured

@@ -181,10 +181,16 @@ def _with_checks(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _exit_code(result: object) -> int:
-    """Return the exit code of a command that could not write all files: its own if not 0, else that of a write error.
+    """Report the files that a command could not write, and return its exit code.
+
+    The code is that of the command if it is not 0, else that of a write error. It is returned only if there is nothing to
+    report: stdout was a pipe that its reader has closed. Otherwise it is the code of the error that is raised.
+
+    Args:
+        result: The value that the command returned: its exit code, or something else.
 
     Raises:
-        WriteError: naming the files that could not be written.
+        WriteError: A file could not be written; the error names all such files.
     """
     code = result if isinstance(result, int) and result else WriteError.exit_code
     if told := "; ".join(filter(None, _failures())):

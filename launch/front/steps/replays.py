@@ -130,7 +130,7 @@ def replay(
 
 
 def _placed(ranks: int, timing: TraceTiming) -> int:
-    """Return the number of ranks after the check that the largest topology has as many NPUs."""
+    """Check that the largest topology has as many NPUs as the trace has ranks, and return the number of ranks."""
     most = max(machine.n_npus for machine in timing.machines)
     if ranks > most:
         raise must_be("replay", "ranks", f"at most {most}, the NPUs of the largest topology", ranks)

@@ -160,7 +160,7 @@ def _recalled(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> Pla
 
 
 def _at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
-    """Return the request for the plans at a point of a sweep, and the name in the cache of the fastest plan there."""
+    """Return the search for plans at a point of a sweep, and the key under which its fastest plan is cached."""
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
     asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)

@@ -48,7 +48,10 @@ def common_value(values: Iterable[float]) -> float:
 
 
 def ports() -> str:
-    """Return "L" if a CU has one port for each level and its farthest CU is L links away; else both numbers."""
+    """Return "L" if a computing unit (CU) has one port for each of the L levels and its farthest CU is L links away.
+
+    Otherwise the text has both numbers.
+    """
     topology = build_once("sipac:r=16,L=2")
     links, others = topology.links, np.arange(1, topology.n_npus)
     found = common_value(len(np.unique(links.dimension[links.src == cu])) for cu in range(topology.n_npus))

@@ -68,7 +68,7 @@ def _words() -> tuple[str, ...]:
 
 
 def _goodput(*jobs: JobThroughput) -> str:
-    """Return the goodput of jobs with one ToR and with two in words."""
+    """Return the goodputs of two jobs as text: one whose hosts have one ToR switch, one whose hosts have two."""
     one, two = (f"{job.goodput:.3f}" for job in jobs)
     return f"goodput of {_UNTIL_S:g} s: {one} with one ToR, {two} with two"
 

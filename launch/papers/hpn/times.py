@@ -99,7 +99,10 @@ def _four_tasks() -> Answer:
 
 @cache
 def dual_plane() -> Mapping[int, float]:
-    """Return the gain in per cent of an all_reduce of 4 GiB from two planes, by the number of GPUs (HPN figure 19)."""
+    """Return by how many per cent two planes are faster than one Clos network in an all_reduce of 4 GiB, by the number of GPUs.
+
+    This is figure 19 of HPN. The hosts of the job are in a random order.
+    """
 
     def seconds(order: I64, word: str) -> float:
         shape = (len(order), _GPUS)

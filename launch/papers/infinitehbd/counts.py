@@ -159,7 +159,10 @@ def _exchange_time(target: Target) -> float:
 
 
 def _exchange_bytes(target: Target) -> float:
-    """Return the bytes that rank 0 sends in the busiest round of Binary Exchange, in the unit of the row's `m`."""
+    """Return the size of all messages that rank 0 sends in the busiest round of Binary Exchange.
+
+    It is the number of these messages times the size of a message, `m` of the row, in the unit in which the row has it.
+    """
     return float(target.number("m") * max(_messages_of_rank_0(target.number("p"))))
 
 

@@ -102,7 +102,7 @@ def _cubes(paper: Any, target: Target) -> Answer:
 
 
 def _rings(paper: Any, target: Target) -> Answer:
-    """Return whether the waste of SiP-Ring grows with TP."""
+    """Return whether the waste of SiP-Ring, the machine of fixed rings, grows with each larger TP."""
     found = [*_by_tp("SiP-Ring").values()]
     told = f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %"
     return Answer(told, _waste_texts(("SiP-Ring",)), holds=all(a < b for a, b in pairwise(found)))

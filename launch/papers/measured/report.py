@@ -44,7 +44,7 @@ class RunRequest:
 
     @property
     def model(self) -> str:
-        """The name of the model; a fit leaves out all runs of one model together."""
+        """The name of the model of the measured run; a fit leaves out all runs of one model together."""
         return self.run.model or self.run.id
 
     @property

@@ -228,7 +228,7 @@ def _falls() -> Answer:
 
 
 def _larger() -> Answer:
-    """Return whether availability falls with the size of the system."""
+    """Return whether the availability of the system (in per cent) falls from 32x32 over 64x64 to 128x128 nodes."""
     every = [availability(side, 0.001) for side in (32, 64, 128)]
     words = ", ".join(f"{side}x{side} {found:.1f} %" for side, found in zip((32, 64, 128), every, strict=True))
     return Answer(words, holds=every[0] > every[1] > every[2])

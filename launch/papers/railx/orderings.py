@@ -30,7 +30,10 @@ _ELEMENTS = 648 * 16 * 20000  # of the larger size, so that latencies do not cou
 
 
 def _byte_s(axes: tuple[str, ...], operation: str, served: str) -> float:
-    """Return the seconds per additional byte of a request; see `_cases` for the arguments."""
+    """Return the seconds that Emu's time of a request grows by for each additional byte, from two sizes.
+
+    The arguments are those of `_cases`.
+    """
     short, long = (
         request_s(_WORD, _SHAPE, axes, Ask("axis", operation, times * _ELEMENTS, "bfloat16"), served) for times in (1, 2)
     )
@@ -47,14 +50,18 @@ def _hops(axes: tuple[str, ...], operation: str, served: str) -> float:
 def _cases(
     axes: tuple[str, ...], operation: str, served: str, byte: tuple[float, float], hops: int
 ) -> Callable[[], Iterator[FormulaCase]]:
-    """Return a function that yields a time of table 4 as cases of a formula.
+    """Return a function that compares one entry of table 4 with Emu's times of the same request.
+
+    The function yields the seconds for each additional byte and, if `hops` is not 0, the number of hops between nodes. Each
+    comes as a name, Emu's value, and the value by the table's formula.
 
     Args:
-        axes: The axes on which ranks of a group differ.
-        operation: The operation.
-        served: The algorithm.
-        byte: The ports' worth of a byte in the table, 1 / (2 n_e / m) for EP, and the share that is sent, which it rounds to 1.
-        hops: The hops between nodes that follow one another, such as C - 1.
+        axes: The axes of the plan on which the ranks of a group differ, such as `ep`.
+        operation: The operation of the request, such as `all_to_all`.
+        served: The name of the algorithm that serves it.
+        byte: Two factors: the time of a byte in the table, in units of a byte's time on one port, such as 1 / (2 n_e / m) for
+            EP; and the share of the bytes that is really sent, which the table rounds to 1.
+        hops: The number of hops between nodes that follow one another, such as C - 1.
     """
 
     def found() -> Iterator[FormulaCase]:

@@ -134,12 +134,26 @@ PAIRINGS = (("ep", "pp", "cp", "dp"), ("ep", "cp", "dp", "pp"), ("ep", "dp", "cp
 
 
 def _splits(ports: str) -> Iterable[tuple[int, int, int]]:
-    """Yield the ways to split rails: their total number, and those of the first axis along X and along Y."""
+    """Yield the splits of the rails of X and of Y among the two axes that share each of them.
+
+    Args:
+        ports: The ports of a chip, FINE or COARSE; these decide how many rails there are.
+
+    Yields:
+        The number of rails of X, equal to that of Y; the rails that the first axis of X has; the rails that the first axis of Y
+        has. The second axis has the others.
+    """
     return product((8,), (4, 6), (2, 4, 6)) if ports == FINE else product((4,), (2,), (1, 2, 3))
 
 
 def static_word(ports: str, pairing: tuple[str, ...], split: tuple[int, int, int]) -> str:
-    """Return the topology whose rails are split in a fixed way."""
+    """Return the topology, as text, whose rails are split in a fixed way.
+
+    Args:
+        ports: The ports of a chip, FINE or COARSE.
+        pairing: The four axes: two along X, two along Y.
+        split: An entry of `_splits`.
+    """
     a, b, c, d = (f"{axis}{getattr(_SMALL.shape, axis)}" for axis in pairing)
     rails, x, y = split
     return f"railx:mapped:{ports},x={a}@{x}+{b}@{rails - x},y={c}@{y}+{d}@{rails - y}"

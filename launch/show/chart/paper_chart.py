@@ -17,7 +17,7 @@ _MARKS, _MARKED = "osD^v<>ph*", 40
 
 
 def picture(figure: Figure | Sequence[Figure]) -> Picture:
-    """Return a picture of a figure of a paper; a sequence of figures is drawn as parts, two in a row."""
+    """Return a figure of a paper, drawn as a picture; several figures are drawn side by side, two in a row."""
     if not isinstance(figure, Figure):
         return _pictures(figure)
     drawn, axes = new_page(_WIDE_IN, _HIGH_IN, figure.title)

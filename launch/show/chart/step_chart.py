@@ -147,7 +147,10 @@ _WASTE_WIDE_IN, _WASTE_HIGH_IN = 11.0, 5.2
 
 
 def waste_figure(rows: Sequence[MachineWaste]) -> Figure:
-    """Return a chart of the NPUs that faults waste, with a line for each machine and size of groups."""
+    """Return a chart of the share of NPUs that faults waste, with a line for each machine and size of tensor-parallel groups.
+
+    The left half has the waste by day, the right half the share of the time in which the waste is at most so high.
+    """
     sizes = sorted({row.waste.group for row in rows})
     title = f"Share of all NPUs that work but find no group of TP-{' or TP-'.join(map(str, sizes))}"
     check_own_page("the waste")

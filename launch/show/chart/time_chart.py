@@ -77,7 +77,7 @@ def _timeline_scale(end_fs: int) -> tuple[float, str]:
 
 
 def _dress(axes: Axes, ranks: Sequence[str], unit: str, end: float) -> None:
-    """Label the bands with the ranks, and the lower axis with virtual time."""
+    """Label the horizontal bands with their ranks, and the lower axis with virtual time from 0 to `end` in this unit."""
     axes.set_ylim(len(ranks) - 0.5, -0.5)
     axes.set_yticks(np.arange(len(ranks)), ranks, fontsize=8)
     axes.set_xlabel(f"virtual time ({unit})")

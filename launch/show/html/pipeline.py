@@ -59,7 +59,7 @@ def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
 
 
 def _computes(lane: Lane) -> bool:
-    """Return whether a lane shows computation."""
+    """Return whether a lane of the timeline is a compute stream of a rank."""
     return lane.stream.startswith("compute")
 
 

@@ -154,7 +154,7 @@ def _equal_steps_text(step: Step) -> str:
 
 
 def _other_steps(step: Step) -> list[Fact]:
-    """Return facts on the times of other groups of steps."""
+    """Return a line for each group of steps of the job that have other events than the first group, with their times."""
     groups = [[step.step_times_s[number - 1] for number in group] for group in step.step_groups[1:]]
     if len(groups) > _GROUPS:
         groups[_GROUPS - 1 :] = [[time_s for times in groups[_GROUPS - 1 :] for time_s in times]]

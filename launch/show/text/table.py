@@ -26,11 +26,11 @@ class Column(Generic[R]):
 
 
 def figures(head: str, value: Callable[[R], V], show: Callable[[V], str] = str, unit: str = "") -> Column[R]:
-    """Return a column of figures, which a page sorts by their values.
+    """Return a column of numbers, which an HTML page sorts by their values rather than by their text.
 
     Args:
-        head: The head.
-        value: The value of a row.
+        head: The head of the column.
+        value: The function that gives the value of a row.
         show: The function that gives the text of a value.
         unit: The second line of the head.
     """

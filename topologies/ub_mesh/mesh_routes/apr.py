@@ -120,10 +120,11 @@ def _every_walk(known: MeshPaths) -> tuple[I64, I64]:
 
 @cache
 def mesh_paths(dims: tuple[int, ...], detours: int) -> MeshPaths:
-    """Return the paths of a mesh that share no link with an earlier path and have enough lanes everywhere.
+    """Return the paths between the nodes of a full mesh, as many as share no link with one another.
 
-    The shortest paths come first, and of these the ones that need the fewest lanes: along the last dimension, then the one
-    before it.
+    There are paths from node 0 to each node; those of other pairs are shifted. Only paths for which the virtual lanes suffice
+    at every node, whatever its position, are taken. The shortest paths come first. Among equally long ones, those that need the
+    fewest virtual lanes come first: a path along the last dimension, then along the one before it.
 
     Args:
         dims: The number of nodes of the full mesh along each dimension.

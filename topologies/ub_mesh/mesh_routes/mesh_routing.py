@@ -126,7 +126,7 @@ def _table(count: int, kinds: Sequence[tuple[Bool, Sequence[_Hop]]]) -> tuple[I6
 
 
 def _ends(plan: MeshPlan, npu: I64) -> _Ends:
-    """Return the rack, the board and the place of NPUs."""
+    """Return the rack of NPUs, the board in the rack, and the position on the board, each counted from 0."""
     y, x = plan.dims[-2:]
     return _Ends(npu // plan.rack, npu // x % y, npu % x)
 

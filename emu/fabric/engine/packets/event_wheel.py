@@ -134,6 +134,6 @@ def draw_number(e: PacketEngine, n: int) -> int:
 
 @compiled
 def kick(e: PacketEngine, link: int) -> None:
-    """Remember that a port may be able to send."""
+    """Add a link to the list of links whose ports are to be tried once the events of this tick are done."""
     e.kicked[e.reg[KICKS]] = link
     e.reg[KICKS] += 1

@@ -150,7 +150,7 @@ def _entries(graph: Graph, ways: Ways) -> dict[str, Any]:
 
 
 def _starts(n_tasks: int) -> dict[str, Any]:
-    """Return the heap of starts, empty."""
+    """Return the arrays of the engine's heap of tasks by their start, by name; the heap is empty and has room for all tasks."""
     return {
         "start_time": np.zeros(n_tasks, np.int64),
         "start_task": np.zeros(n_tasks, np.int32),

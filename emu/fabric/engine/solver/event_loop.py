@@ -212,7 +212,13 @@ def _leave(e: Engine, link: int, now: int) -> None:
 
 @compiled
 def _start(e: Engine, v: int, now: int) -> None:
-    """Start a message at a tick: its bytes begin to flow over its links, at a rate that is not solved yet."""
+    """Start a message: its bytes begin to flow over its links. Its rate is 0 until the solver has computed it.
+
+    Args:
+        e: The engine.
+        v: The task of the message.
+        now: The tick.
+    """
     f = e.tasks[v]
     f.state, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):

@@ -42,7 +42,7 @@ class MegatronLayer(Share):
         yield from ((kernel, self.parameters_of(kernel)) for kernel in self.kernels if self.parameters_of(kernel))
 
     def parameters_of(self, kernel: RankKernel) -> int:
-        """Return the number of a kernel's parameters.
+        """Return the number of a kernel's parameters on this rank.
 
         If a pipeline separates a tied embedding and head, each end has a copy of the table.
         """
@@ -172,9 +172,13 @@ class MegatronLayer(Share):
         return self.with_casts(kernel.operator, WEIGHT, [made, added], self._around(kernel))
 
     def _works(self, kernel: RankKernel, what: str) -> list[Computation]:
-        """Return the computations of the forward, or of the input gradients.
+        """Return the computations that one pass runs for a kernel: its products or copies, and the casts around them.
 
-        Those of the loss are over the rank's share of the vocabulary.
+        The computations of the loss are over the rank's share of the vocabulary.
+
+        Args:
+            kernel: The kernel.
+            what: The pass: FORWARD, INPUT (the gradient of the input) or WEIGHT (the gradient of the weight).
         """
         share = self.plan.tp if kernel.operator.kind == LOSS else 1
         works = [

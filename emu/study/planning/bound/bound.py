@@ -144,7 +144,11 @@ class Outline:
         return np.asarray(self.plan.passes * (sends_on * onward_s + sends_back * back_s) - most)
 
     def messages(self, least: LeastTimes) -> F64:
-        """Return [2, P, 2] the seconds until a message to the next or the previous place has left, and is delivered."""
+        """Return [2, P, 2] the least seconds of a message between neighbouring places of a pipeline of P places.
+
+        The first axis is the direction: to the next place, or to the previous one. The second is the sender. The third is the
+        seconds until the message has left, and until it is delivered.
+        """
         found = [least.messages(to, self.message_bytes) for to in (1, -1)]
         return np.array([[(each.left_s, each.there_s) for each in way] for way in found])
 

@@ -47,7 +47,10 @@ class Work(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A plan on one topology, with the order in which its axes are placed; or a plan that is not placed yet."""
+    """A plan on one topology, with the order in which its axes are placed on NPUs: the axis of neighbouring NPUs first.
+
+    A plan that is not placed yet has no axes, and may be for any topology (-1).
+    """
 
     topology: int  # its number among the topologies of the search; -1: any of them
     plan: Plan

@@ -109,7 +109,10 @@ def bodies_of(
 
 
 class _Body(NamedTuple):
-    """The message that stands for one request in the graph, and the tail after its sender has left."""
+    """One message that stands for a whole request in the graph of a composed step.
+
+    The sender is free once `size_bytes` have left it. A tail of bytes and ticks follows for which the receivers still wait.
+    """
 
     size_bytes: int
     alpha_fs: int  # ticks that do not depend on the bytes

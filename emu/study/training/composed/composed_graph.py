@@ -214,15 +214,17 @@ def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestM
 
 
 def _send(builder: EventBuilder, asked: PlaceRequests, ranks: I64, piece: LoweredSchedule, request: int, rows: I64) -> I64:
-    """Add the messages of k equal calls, for groups with one algorithm; return [k] the first task of each call.
+    """Add the messages of k calls of one distinct request, and return [k] the first task of each call.
+
+    A call runs on all groups of the request; this adds the messages of the G groups of P ranks that one algorithm serves.
 
     Args:
         builder: The builder of the graph.
-        asked: The requests.
+        asked: The requests of all places of the pipeline.
         ranks: [G, P] the ranks of the groups.
-        piece: Their messages.
-        request: The distinct request.
-        rows: [k, ends] the rows of the requests of each call.
+        piece: The messages of one call on these groups.
+        request: The number of the distinct request.
+        rows: [k, ends] the rows of the requests of each call, one for each place that takes part.
     """
     events, member = asked.event[rows], ranks.ravel()
     places = asked.place_of_event[events[0]]

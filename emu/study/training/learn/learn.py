@@ -77,10 +77,15 @@ def learn(program: Program, choice: Choice, run_on: RunOn = on_threads, referenc
 
 
 def check_first_step(loss: float, reference: float, error: float) -> None:
-    """Refuse a first step that differs from the reference.
+    """Check that the first step agrees with that of one process.
+
+    Args:
+        loss: The loss.
+        reference: The loss on one process.
+        error: The difference of the gradients, as `gradient_error` returns it.
 
     Raises:
-        RunError: The loss or a gradient is beyond the tolerance, or not a number.
+        RunError: The loss or a gradient differs by more than the tolerance, or is not a number.
     """
     if not abs(loss - reference) <= LOSS_TOLERANCE * abs(reference):  # so written, it refuses a NaN too
         raise RunError(f"train: the first loss is {loss:.7g}, but {reference:.7g} on one process; 1e-5 relative is allowed")

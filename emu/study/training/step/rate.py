@@ -97,7 +97,7 @@ def dtype_notes(trace: Trace, dtype: str) -> tuple[str, ...]:
 
 
 def _share(of: Products) -> str:
-    """Return the share of all FLOPs as text; empty if it is all of them."""
+    """Return, as text, the share of the FLOPs of a step that this dtype has; an empty text if it has all of them."""
     return "" if of.share == 1 else f" ({100 * of.share:.3g} % of the FLOPs)"
 
 

@@ -186,7 +186,7 @@ class TimedTrace:
         return group if self.place_requests is None else self.place_requests.members(number, group[0])
 
     def mean_over_ranks(self) -> MeanParts:
-        """Return the parts of the step as means over all ranks of the run."""
+        """Return the seconds of each part of the step, such as compute and idle time, as means over all ranks of the job."""
         return mean_parts(self.trace, self.replayed, self.timeline, self.report, self._standing)
 
     @property

@@ -113,7 +113,10 @@ class ServedFabric:
         return Option(name, choose)
 
     def served_by(self, asked: DistinctRequest, option: Option) -> Self:
-        """Return the fabric with an option set for an open request; groups that it does not fit keep their algorithm."""
+        """Return a copy of the fabric in which an option (an algorithm) serves an open request.
+
+        Groups that the option does not fit keep their algorithm.
+        """
         chooser = step_chooser(self.choice.chooser, {Coordinate.of(asked.of_group(0)): option})
         return replace(self, choice=replace(self.choice, chooser=chooser))
 

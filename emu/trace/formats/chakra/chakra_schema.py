@@ -95,7 +95,7 @@ def _typed_fields(fields: str) -> Iterator[dict[str, Any]]:
 
 
 def _value_fields() -> Iterator[dict[str, Any]]:
-    """Yield the description of each value that an attribute may have."""
+    """Yield the protobuf description of each value that an attribute of a Chakra node may have: a scalar or a list of them."""
     for i, scalar in enumerate(_SCALARS):
         yield _field(f"{scalar}_val", _FIRST_VALUE + 2 * i, scalar, repeated=False)
         yield _field(f"{scalar}_list", _FIRST_VALUE + 2 * i + 1, f"{scalar.title()}List", repeated=False)

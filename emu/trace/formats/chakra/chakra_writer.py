@@ -95,7 +95,7 @@ def _of_roles(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Ite
 
 
 class _RoleNodes:
-    """The nodes of a role in Chakra's form; the nodes of computations are equal on all ranks of the role."""
+    """The events of a role as Chakra nodes. Nodes of computations are encoded once for all ranks of the role."""
 
     def __init__(self, layout: TraceLayout, role: int) -> None:
         self._events, self._role = layout.trace.events[role], role

@@ -185,7 +185,15 @@ class KernelOrder:
         return self.events.compute(Head.of_work(launch.step, number, name), seen, waits, told)
 
     def _needed(self, launch: Launch, number: int, start: float) -> list[int]:
-        """Return the events of other streams that a kernel presumably waits for, if the profile does not state them."""
+        """Return the rows of kernels on other streams that a kernel presumably waits for.
+
+        There are none if the profile states the waits itself.
+
+        Args:
+            launch: The call that launched the kernel.
+            number: The number of the kernel's stream.
+            start: The time at which the kernel started, as the profile has it.
+        """
         if self._exact:
             return []
         called = launch.thread in self._waits_next

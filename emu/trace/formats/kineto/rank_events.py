@@ -99,11 +99,11 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
 
 
 def _no_collective(profile: RankProfile, works: int) -> InputError:
-    """Return the error of a profile without a request in its steps.
+    """Return the error for a profile whose steps have no collective and no message.
 
     Args:
         profile: The profile.
-        works: The number of its kernels, or of its operators.
+        works: The number of its kernels or, if it has none, of its operators.
     """
     told = f"profile: {profile.file!r} has no collective among the {works} kernels and operators of its steps"
     sent = sending_kernels(profile)

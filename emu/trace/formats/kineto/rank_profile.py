@@ -168,7 +168,10 @@ class _Reader:
                 self.args[self.number] = args
 
     def _operator_work(self, name: str, args: Mapping[str, Any]) -> int:
-        """Return the number of an operator's work in the table of works; -1 if the profile lacks its shapes."""
+        """Return the index, in the table of works, of the FLOPs and bytes of an operator; -1 if its shapes were not recorded.
+
+        Operators of equal name, shapes and dtypes have one entry.
+        """
         if not args.get("Input Dims"):
             return -1
         keys = ("Input Dims", "Input type", *(("Concrete Inputs",) if "attention" in name else ()))  # scalars differ often
