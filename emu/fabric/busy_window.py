@@ -35,7 +35,7 @@ class TimedGraph(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Window:
-    """A part of a graph between two ticks, as a graph that begins at 0."""
+    """The tasks of a graph that run between two ticks, as a graph of their own that begins at tick 0."""
 
     graph: Graph
     task: I64  # [W] the number of each task in the whole graph
@@ -46,7 +46,7 @@ class Window:
 
 
 class WindowError(InputError):
-    """The error that no window of a graph fits the budget."""
+    """The error that even the shortest window of a graph has more packets than the budget allows."""
 
 
 def busiest_request(source: TimedGraph) -> int | None:
@@ -75,12 +75,12 @@ def busiest_window(source: TimedGraph, network: PacketNetwork, most_hops: int = 
     """Return the window of the busiest request; None: nothing is sent.
 
     Args:
-        source: The graph and its times.
-        network: The packets.
-        most_hops: The budget: the most packets or cells with payload, each on each link.
+        source: The graph and its times in the fluid fabric.
+        network: The settings of the packet network, such as the payload of a packet.
+        most_hops: The budget: the most packets or cells with payload, each counted once for each link that it crosses.
 
     Raises:
-        WindowError: What starts at one moment is more than the budget.
+        WindowError: The messages that start at one tick alone are more than the budget.
     """
     request = busiest_request(source)
     if request is None:
@@ -107,23 +107,42 @@ def busiest_window(source: TimedGraph, network: PacketNetwork, most_hops: int = 
 
 
 def _rest(graph: Graph, timeline: Timeline, task: I64, since: int) -> I64:
-    """Return the bytes of some tasks that have not left before a tick, if each leaves evenly."""
+    """Return the bytes of tasks that have not yet left at a tick, if the bytes of each task leave at an even rate.
+
+    Args:
+        graph: The whole graph.
+        timeline: Its times.
+        task: [W] the numbers of the tasks.
+        since: The tick.
+    """
     start, left = timeline.start_fs[task], timeline.left_fs[task]
     share = np.clip((left - since) / np.maximum(left - start, 1), 0.0, 1.0)
     return column(np.where(start >= since, graph.size_bytes[task], np.ceil(graph.size_bytes[task] * share)), np.int64)
 
 
 def _units(size: I64, divisor: int, unit: int) -> I64:
-    """Return the packets or cells of messages whose sizes are divided."""
+    """Return the number of packets (or cells) of each message after its size is divided by `divisor`.
+
+    Args:
+        size: The bytes of each message.
+        divisor: The divisor.
+        unit: The payload of a packet or cell, in bytes.
+    """
     smaller = -(-size // divisor)
     return np.asarray(-(-smaller // unit))
 
 
 def _cut(size: I64, hops: I64, network: PacketNetwork, most_hops: int) -> tuple[int, int]:
-    """Return the payload of a cell (0: packets) and the divisor of sizes with which messages fit a budget.
+    """Return the payload of a cell in bytes (0: packets of the network) and the divisor of message sizes that fit a budget.
+
+    Args:
+        size: The bytes of each message.
+        hops: The number of links that each message crosses.
+        network: The settings of the packet network.
+        most_hops: The budget, as `busiest_window` has it.
 
     Raises:
-        WindowError: They do not.
+        WindowError: No cell and no divisor fits.
     """
     packet, largest = network.payload_bytes, int(size.max(initial=0))
     cells = [packet, *_cells(network, min(LARGEST_CELL, largest // LEAST_UNITS))]
@@ -148,12 +167,12 @@ def _cells(network: PacketNetwork, most_bytes: int) -> list[int]:
 
 
 def _graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
-    """Return the graph of some tasks of another, which begins at a tick of it.
+    """Return a graph of some tasks of a larger graph from a tick on; that tick is its tick 0.
 
     Args:
         source: The whole graph with its times.
-        task: [W] the tasks, with all that they wait for and that ends after the beginning.
-        size: [W] the bytes of each that are left.
+        task: [W] the tasks, with all tasks that they wait for and that end after the tick.
+        size: [W] the bytes of each task that have not left at the tick.
         since: The tick.
     """
     graph, timeline = source.graph, source.timeline
@@ -176,7 +195,14 @@ def _graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
 
 
 def _waits(source: TimedGraph, task: I64, under_way: Bool, since: int) -> tuple[I64, I32, Bool]:
-    """Return the predecessors of the tasks of a window, as a `Graph` has them: those that are not over before it begins."""
+    """Return the predecessors of the tasks of a window, as `Graph` has them, without those that are over before it begins.
+
+    Args:
+        source: The whole graph with its times.
+        task: [W] the tasks of the window.
+        under_way: [W] whether a task has started before the window; such a task waits for nothing.
+        since: The tick at which the window begins.
+    """
     graph = source.graph
     place = np.full(graph.n_tasks, -1)
     place[task] = np.arange(len(task))
@@ -189,7 +215,13 @@ def _waits(source: TimedGraph, task: I64, under_way: Bool, since: int) -> tuple[
 
 
 def late_starts(graph: Graph, seed: int, most_fs: int) -> Graph:
-    """Return a graph in which each task that waits for no other starts later, by a random time of at most so many ticks."""
+    """Return a graph in which each task without predecessors starts later, by a random time.
+
+    Args:
+        graph: The graph.
+        seed: The seed of the times.
+        most_fs: The longest time, in ticks.
+    """
     first = np.diff(graph.pred_start) == 0
     late = np.random.default_rng(seed).integers(most_fs + 1, size=graph.n_tasks)
     return replace(graph, ready_fs=column(graph.ready_fs + np.where(first, late, 0), np.int64))

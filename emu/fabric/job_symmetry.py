@@ -73,7 +73,7 @@ def _candidate_domain(
 
 
 class SymmetryPower(NamedTuple):
-    """A power of a declared symmetry of a topology."""
+    """A symmetry that a topology declares, applied a number of times."""
 
     which: int  # number of the declared symmetry
     k: int  # exponent
@@ -208,8 +208,8 @@ def _products(moves: tuple[Move, ...], lengths: list[int]) -> list[Move]:
     """Return some products of random powers of all moves; a fixed seed makes them the same in every run.
 
     Args:
-        moves: The moves.
-        lengths: The number of times after which each move brings the first rank back to its place.
+        moves: The symmetries, as images of nodes and links.
+        lengths: For each symmetry, the number of times after which it brings the first rank back to its own NPU.
     """
     random, products = np.random.default_rng(0), []
     for _ in range(_PRODUCTS):

@@ -38,7 +38,7 @@ class Rounds(NamedTuple):
 
     @property
     def apart(self) -> float:
-        """The largest error of the mean, as a share of the mean."""
+        """The largest possible error of `middle_fs`, as a share of it: half the distance of the two bounds."""
         return (self.most_fs - self.least_fs) / 2 / self.middle_fs if self.most_fs else 0.0
 
 

@@ -98,7 +98,7 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
 
 @compiled_making_arrays
 def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
-    """Return whether a link can carry flows at the given rates, computed with the solver's own arithmetic.
+    """Return whether a link can carry some flows at these rates, computed with the solver's own arithmetic.
 
     Args:
         capacity: The bandwidth of the link.
@@ -121,7 +121,7 @@ def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
 
 @compiled_making_arrays
 def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> bool:
-    """Return whether a link can carry its B messages at every instant; at equal ticks, messages leave before others start."""
+    """Return whether a link can carry its B messages at every instant; where one leaves as another starts, it leaves first."""
     rates = np.unique(rate)
     kind, flowing = np.searchsorted(rates, rate), np.zeros(len(rates), np.int64)
     by_start, by_left = np.argsort(start), np.argsort(left)

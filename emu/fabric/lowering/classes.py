@@ -51,7 +51,7 @@ class Joins(IntEnum):
 
 
 class Tasks(NamedTuple):
-    """The numbers of the classes that are not messages, by kind; they follow the messages in this order."""
+    """The numbers of the classes of tasks other than messages, kind after kind; the classes of messages come before them."""
 
     delays: I32  # [Q] or [0]: the send overhead of each message of a queue
     turns: I32  # turns of optical switches
@@ -84,7 +84,7 @@ class Classes(NamedTuple):
 
 
 def _ends(messages: MessageTable, of: I32) -> tuple[I64, I64, I64]:
-    """Return the source, destination and channel of given messages."""
+    """Return the sources, destinations and channels of the messages with the numbers `of`."""
     src, dst, channel = (column(c[of], np.int64) for c in (messages.src, messages.dst, messages.channel))
     return src, dst, channel
 
@@ -125,12 +125,12 @@ def classes_of(
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: len(found.pred) + len(found.messages.of_row) + 1), lock=Lock())
 def _of_any_size(schedule: Schedule, joins: Joins, delayed: bool) -> Classes:
-    """Return the classes of a schedule with no empty slot; except for message sizes, they hold for all sizes."""
+    """Return the classes of tasks of a schedule in which no slot is empty; all but the bytes of messages hold for any size."""
     return _classes(schedule, np.broadcast_to(np.int64(1), schedule.n_slots), joins, delayed, None)
 
 
 def _sizes(schedule: Schedule, slot_bytes: I64, messages: MessageTable) -> I64:
-    """Return [M] the bytes of messages if no slot is empty."""
+    """Return [M] the bytes of each message of a schedule in which no slot is empty."""
     sizes = slot_bytes if schedule.translate else np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)]))
     of_row = np.where(schedule.src == schedule.dst, 0, sizes[schedule.slot]).astype(np.int64)
     return column(np.add.reduceat(of_row, messages.first) if len(of_row) else of_row, np.int64)
@@ -172,10 +172,10 @@ def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> Switc
 
 
 def _number(*counts: int) -> Tasks:
-    """Return the numbers of the classes of each kind; each kind starts where the kind before ends.
+    """Return the numbers of the classes of each kind; those of a kind follow those of the kind before.
 
     Args:
-        *counts: The number of messages, then that of each further kind.
+        *counts: The number of messages, and then the numbers of delays, turns, entries and exits.
     """
     return Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(accumulate(counts))))
 

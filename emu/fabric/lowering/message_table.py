@@ -14,7 +14,7 @@ from emu.fabric.lowering.row_order import group_rows, mark_queues, meeting_place
 
 
 class RowTable(NamedTuple):
-    """The rows of a schedule that carry bytes, as columns [S]."""
+    """The rows of a schedule whose slots are not empty, as columns of S entries."""
 
     when: I32
     src: I32
@@ -99,7 +99,7 @@ def accesses_of(rows: RowTable, messages: MessageTable, n_slots: int, n_particip
 
 
 def _messages_at(messages: MessageTable, rows: I32) -> I32:
-    """Return the message of each given row."""
+    """Return the number of the message that each of these rows belongs to."""
     alone = len(messages.first) == len(messages.of_row)  # each row is a message of its own
     return column(rows if alone else take(messages.of_row, rows), np.int32)
 

@@ -146,7 +146,7 @@ class Rules(NamedTuple):
 
 
 class PacketEngine(NamedTuple):
-    """The arrays of the packet engine."""
+    """The arrays of the packet engine: tasks, ports, queues, packets, events, and the rules of the network."""
 
     packets: PACKETS  # [P]
     ports: PORTS  # [L]

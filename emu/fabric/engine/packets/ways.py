@@ -201,7 +201,7 @@ class _Table:
         return np.asarray((self.links.dst == to) | self.passes[self.links.dst])
 
     def _group(self, queues: I64) -> int:
-        """Return the number of a set of queues."""
+        """Return the number of a set of equal queues among which a packet chooses; a new set gets the next number."""
         key = queues.tobytes()
         if key not in self.groups:
             self.groups[key] = len(self.queues)

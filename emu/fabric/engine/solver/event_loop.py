@@ -88,7 +88,7 @@ def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
 
 @compiled_making_arrays
 def link_bytes(g: Columns, n_links: int) -> F64:
-    """Return [L] the bytes that each link carries."""
+    """Return [L] the bytes that each link carries: the sizes of all messages that cross it, as often as they do."""
     total = np.zeros(n_links)
     for v in range(len(g.size)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):
