@@ -47,7 +47,7 @@ def both_ways(cycles: I64) -> I64:
 
 
 def _order(F: Map) -> list[int]:
-    """Return the vertices of a cycle in the order in which F leads through them, from vertex 0 on."""
+    """Return the vertices of a cycle, from vertex 0 on, in the order in which map F leads from one to the next."""
     return list(accumulate(F[1:], lambda x, _: F[x], initial=0))
 
 
@@ -99,7 +99,7 @@ def _flip(F: list[Map], rng: Random) -> None:
 
 
 def _exchange_parts(P: Map, Q: Map, rng: Random) -> tuple[Map, Map]:
-    """Return P and Q, exchanged on each of their parts with probability 1/2."""
+    """Return P and Q with the images of each of their `_parts` exchanged with probability 1/2."""
     P_new, Q_new = P.copy(), Q.copy()
     for part in _parts(P, Q):
         if rng.random() < 0.5:

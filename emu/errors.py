@@ -60,7 +60,7 @@ def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> In
 
 
 def either(words: Iterable[str]) -> str:
-    """Return words in the form `a, b or c`."""
+    """Return words joined in the form `a, b or c`."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -72,7 +72,7 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def at_place(where: object, error: InputError) -> InputError:
-    """Return the error with a place, such as a file or a topology, at the beginning of its line.
+    """Return the error with the name of a file or a topology at the beginning of its line.
 
     A place that the line begins with already is left out.
     """

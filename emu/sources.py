@@ -31,7 +31,7 @@ _USERS: list[Path] = []  # files that have filed something, and modules that the
 
 
 def edition() -> int:
-    """Return a number that grows whenever a user's code has filed something."""
+    """Return a number that grows whenever a user's code has registered an entry."""
     return len(_USERS)
 
 
@@ -67,7 +67,7 @@ def spec_beside(name: str) -> importlib.machinery.ModuleSpec | None:
 
 @cache
 def _own() -> tuple[Path, ...]:
-    """Return Emu's folder, and those of the catalogue's packages."""
+    """Return Emu's own folder and those of the catalogue's packages."""
     specs = (spec_beside(point.value) for point in entry_points(group="emu.catalogue"))
     return _EMU, *sorted({Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None})
 
@@ -92,7 +92,7 @@ def users_digest() -> str:
 
 
 def take_users_digest(sent: str) -> None:
-    """Store the digest of the user's code that another process sent with its work; the files may be missing here."""
+    """Store the digest of the user's code that another process sent with its work; the files of the code may be missing."""
     _SENT[:] = [sent]
 
 
@@ -105,7 +105,7 @@ def user_modules() -> list[ModuleType]:
 
 
 def _of_parts(*parts: str) -> str:
-    """Return a digest of several texts."""
+    """Return one digest of several texts."""
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
         state.update(part.encode() + b"|")
@@ -114,14 +114,14 @@ def _of_parts(*parts: str) -> str:
 
 @cache
 def _of_folders(folders: tuple[Path, ...], suffix: str = "") -> str:
-    """Return a digest of all code in some folders."""
+    """Return one digest of all files with a suffix in some folders."""
     files = (path for folder in folders for path in folder.rglob(f"*{suffix}") if path.is_file())
     return _of_files(sorted(path for path in files if path.suffix not in _NO_CODE))
 
 
 @lru_cache(maxsize=1)
 def _of_users(edition: int) -> str:
-    """Return a digest of the user's files that have registered things, and of the files they import."""
+    """Return a digest of the user's files that have registered entries, and of the files that these import."""
     return _of_files(sorted(_with_imported(_USERS)))
 
 
@@ -138,7 +138,7 @@ def _of_files(files: Iterable[Path]) -> str:
 
 
 def _with_imported(files: Iterable[Path]) -> set[Path]:
-    """Return the given files and, repeatedly, the user's files that they import."""
+    """Return the files, the user's files that they import, and so on until no new file is found."""
     found, left = set[Path](), list(files)
     while left:
         path = left.pop()

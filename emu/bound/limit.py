@@ -162,7 +162,7 @@ def _exchange(search: _LimitSearch) -> Iterator[Term]:
 
 
 def _search_work(search: _LimitSearch) -> int:
-    """Return the number of arcs that searches visit if one rank of each kind (see `Symmetry`) starts one."""
+    """Return the number of arcs that the searches for cuts visit if one rank of each kind (see `Symmetry`) starts a search."""
     return len(search.alike.ranks) * len(search.net.src)
 
 

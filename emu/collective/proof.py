@@ -21,14 +21,14 @@ U64 = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFault:
-    """The place at which a schedule goes wrong."""
+    """The round, the participant and the slot at which a schedule goes wrong."""
 
     round: int  # for a value that is wrong at the end: the last round that writes it, else that carries its slot, else -1
     rank: int
     slot: int
 
     def said(self, n_ranks: int) -> str:
-        """Return the place of the fault as text: its round, its participant and its slot."""
+        """Return the fault as text: its round, its participant and its slot; participants from `n_ranks` on are helpers."""
         return f"round {self.round}: {_place(self.rank, self.slot, n_ranks)}"
 
 
@@ -101,7 +101,7 @@ def final_fault(schedule: Schedule, rank: int, slot: int) -> ScheduleFault:
 
 
 def check_shapes(schedule: Schedule, operation: Operation) -> None:
-    """Check that a schedule has the ranks of an operation, and slots that are parts of its blocks.
+    """Check that a schedule and an operation have the same ranks, and that its slots are equal numbers of parts of all blocks.
 
     Raises:
         ProofError: The ranks differ, or the slots are no multiple of the blocks.
@@ -153,12 +153,14 @@ class _State:
             self.held[target] = self._sum(self.held[target], value, row)
 
     def _fold(self, row: I64, target: I64, value: U64) -> None:
-        """Add values to cells in ascending rank of their senders; a cell's own value counts as sent by its own rank.
+        """Add the values of rows to cells, in ascending rank of the senders.
+
+        The value of a cell itself counts as sent by its own rank.
 
         Args:
             row: The rows that add.
             target: The cell that each row writes.
-            value: The contents that each row brings.
+            value: The contents that each row brings: its contributions and its hash.
         """
         cell, first = np.unique(target, return_index=True)
         own = self.held[cell, -1] != 0
@@ -264,11 +266,11 @@ class _State:
         return ProofError(f"proof: {fault.said(self.schedule.n_ranks)} sums {both}, it must have each once", fault)
 
     def _written(self, row: int) -> ScheduleFault:
-        """Return the place that a row writes (round, participant, slot), for an error."""
+        """Return the round, the receiver and the slot of a row, for an error."""
         return ScheduleFault(self.schedule.round_of(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
     def _named(self, slot: int, held: U64) -> str:
-        """Return in words the contributions that a cell holds.
+        """Return a phrase on the contributions that a cell holds.
 
         Args:
             slot: The index of the cell's slot within the batch.
@@ -286,7 +288,7 @@ class _State:
 
 
 def _place(rank: int, slot: int, n_ranks: int) -> str:
-    """Return a participant and a slot in words; participants from `n_ranks` on are helpers."""
+    """Return a phrase on a participant and a slot, such as `rank 3, slot 7`; participants from `n_ranks` on are helpers."""
     return f"{'rank' if rank < n_ranks else 'helper'} {rank}, slot {slot}"
 
 

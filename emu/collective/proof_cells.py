@@ -88,7 +88,7 @@ class _Cutter:
 
     @staticmethod
     def of(schedule: Schedule, operation: Operation) -> "_Cutter":
-        """Return the cutter of a schedule and its operation."""
+        """Return the object that cuts the slots of a schedule into batches of cells."""
         tied = schedule.slot[:0] if schedule.dst_slot is None else schedule.slot
         group = components(schedule.n_slots + len(schedule.temps), tied, schedule.written_slot[: len(tied)])
         order = np.argsort(group, kind="stable")

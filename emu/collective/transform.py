@@ -26,7 +26,7 @@ _SENT = ("src", "dst", "slot", "reduce", "channel")  # columns that every schedu
 
 
 def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
-    """Return a schedule with other rows, but with the same ranks, helpers, slots, parts and translations."""
+    """Return a schedule with these rounds, and with the ranks, helpers, slots, shares and translations of another schedule."""
     return Schedule.build(
         schedule.n_ranks,
         schedule.n_slots,
@@ -187,7 +187,7 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
 
 
 def _places(schedule: Schedule, k: int) -> I64:
-    """Return [S k] the old row of each new row when each message is divided into k parts."""
+    """Return [S k] the old row of each new row if each message is divided into k parts."""
     columns = (schedule.round_column(), schedule.src, schedule.dst, schedule.channel)
     begins = np.any([np.diff(c, prepend=-1) != 0 for c in columns], axis=0)
     first = np.flatnonzero(begins)
@@ -306,7 +306,9 @@ def _sorted_rows(schedule: Schedule, moved: I64) -> I64:
 
 
 def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:
-    """Return the part of a schedule, and of its operation, for slots whose first rank digit is 0; it proves the whole.
+    """Return the part of a schedule whose proof proves the whole, and its operation.
+
+    It has the slots whose first digit, a rank, is 0. Translations of the ranks map these slots onto all others.
 
     Raises:
         ProofError: The schedule has other ranks or blocks than the operation.

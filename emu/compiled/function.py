@@ -26,7 +26,7 @@ _AS_ANNOTATED = np.dtype(object)  # stands for the type that the annotation name
 
 
 class Numbers(NamedTuple):
-    """The kind of a parameter that is an array of numbers or records, or a single number (0 dimensions)."""
+    """The type of a parameter of compiled code that is an array of numbers or records, or a single number (0 dimensions)."""
 
     dtype: np.dtype[Any] = _AS_ANNOTATED
     written: bool = False  # whether the function writes to the array
@@ -43,7 +43,7 @@ I64_2D = Annotated[I64, Numbers(n_dims=2)]
 
 
 class Parts(NamedTuple):
-    """The kind of a tuple, or of a class of `NamedTuple`."""
+    """The type of a parameter of compiled code that is a tuple or a `NamedTuple`: the types of its entries."""
 
     parts: tuple["Kind", ...]
     made_by: type[tuple[Any, ...]]
@@ -62,7 +62,7 @@ def signatures_of(function: FunctionType) -> list[dict[str, Kind]]:
 
 
 def _alternatives(hint: Any) -> list[Kind]:
-    """Return the kinds that an annotation allows."""
+    """Return the types of argument that an annotation allows; a union has several."""
     return [*map(kind_of, get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
 
 

@@ -60,7 +60,7 @@ class Cutter:
         self.stage_count = 0
 
     def cut(self, moves: CellMoves, carry: Translations | None) -> list[StridedOperation]:
-        """Return the operations of some rounds' moves, in their order.
+        """Return the strided operations that do the moves of some rounds, in their order.
 
         Args:
             moves: The moves; those of rank 0 if there are translations.
@@ -90,7 +90,7 @@ class Cutter:
         return _Lines((np.repeat(step, rank.shape[1]), width.ravel()), tuple(ends))
 
     def _address(self, place: SlotPlace, rank: I64, slot: I64, stage: I64) -> I64:
-        """Return [moves * ranks] the addresses of places at every rank."""
+        """Return [moves * ranks] the memory addresses of slots at every rank, in elements."""
         at = self.layout.address(self.where, SlotPlace(place.region[:, None], place.offset[:, None]), rank, slot)
         staged = np.flatnonzero(place.region == STAGE)
         at[staged] += stage[place.offset[staged]] - place.offset[staged, None]
@@ -257,7 +257,7 @@ def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bo
 
 
 def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[CellRows]:
-    """Yield the rows of some rounds at a time."""
+    """Yield the rows of a schedule, several rounds at a time."""
     ends, most = cells.schedule.round_end, _AT_A_TIME // (carry.n_ranks if carry else 1)
     last = np.flatnonzero(np.diff((ends - 1) // max(1, most), append=-1))
     for low, high in pairwise((0, *ends[last].tolist())):
@@ -265,7 +265,7 @@ def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[CellRows]
 
 
 def _batches(rows: CellRows, cutter: Cutter, carry: Translations | None) -> list[StridedOperation]:
-    """Return the strided operations of some rounds none of whose rows crosses a wire."""
+    """Return the strided operations of some rounds in which no row goes to another process."""
     if carry is None or is_order_free(rows):
         return cutter.cut(moves_of(rows), carry)
     if (n_rows := len(rows.src) * carry.n_ranks) > MAX_ROWS:

@@ -93,7 +93,7 @@ def _within_rounds(rows: CellRows) -> tuple[I64, I64]:
 
 
 class WireMessage(NamedTuple):
-    """A message between a rank of this process and one of another process, as pieces of memory."""
+    """A message between a rank of this process and one of another process: the spans of memory that it reads or writes."""
 
     here: int  # the participant of this process
     peer: int  # the participant of another process
@@ -144,7 +144,7 @@ class Crossing:
         return sends, receives, rows.take(~leaving & ~lands), overwrites
 
     def _lands(self, rows: CellRows, read: I64) -> Bool:
-        """Return [rows] whether each row arrives in a message that can be written directly to its final place.
+        """Return [rows] whether the message of each row can be written directly to where its slot stays, without an inbox.
 
         Args:
             rows: The rows of a round.
@@ -162,7 +162,7 @@ class Crossing:
         return lands
 
     def _box(self, slot: I64) -> I64:
-        """Return offsets in the inbox, one after another."""
+        """Return the offsets at which slots lie in the inbox, one after another, in elements."""
         counts = self.layout.count[slot]
         self.inbox_counts[self._turn] = max(self.inbox_counts[self._turn], int(counts.sum()))
         return np.cumsum(counts) - counts

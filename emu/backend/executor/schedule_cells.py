@@ -24,16 +24,16 @@ MEMORY = 2**44  # an address is MEMORY times the number of its memory, plus the 
 
 
 class SlotPlace(NamedTuple):
-    """The places of slots: the region of each, and its offset in elements from the slot's usual start in this region.
+    """The memory of slots: the region (input, output, scratch, stage or inbox) of each slot, and its offset there.
 
-    The usual starts are in `SlotLayout.in_region`.
+    The offset is in elements, from the slot's usual start in the region, see `SlotLayout.in_region`.
     """
 
     region: I64
     offset: I64
 
     def take(self, index: I64 | Bool) -> "SlotPlace":
-        """Return the places that `index` selects."""
+        """Return the entries that `index` selects."""
         return SlotPlace(self.region[index], self.offset[index])
 
 
@@ -109,19 +109,19 @@ class SlotLayout:
         return len(self.count)
 
     def has(self, rank: I64, slot: I64) -> Bool:
-        """Return which (rank, slot) pairs hold something from the start."""
+        """Return, for each pair of a rank and a slot, whether the rank has data for the slot at the start."""
         return self.have.holds(rank, self.block[slot])
 
     def wants(self, rank: I64, slot: I64) -> Bool:
-        """Return which (rank, slot) pairs are part of an output."""
+        """Return, for each pair of a rank and a slot, whether the slot belongs to the rank's output."""
         return self.want.holds(rank, self.block[slot])
 
     def input_places(self, rank: I64, slot: I64) -> SlotPlace:
-        """Return the places of slots in the inputs of their ranks."""
+        """Return where slots lie in the inputs of their ranks."""
         return SlotPlace(np.full(len(rank), INPUT), self.have.offset(rank, self.block[slot]))
 
     def output_places(self, rank: I64, slot: I64) -> SlotPlace:
-        """Return the places of slots in the outputs of their ranks."""
+        """Return where slots lie in the outputs of their ranks."""
         return SlotPlace(np.full(len(rank), OUTPUT), self.want.offset(rank, self.block[slot]))
 
     def address(self, where: I64, place: SlotPlace, rank: I64, slot: I64) -> I64:
@@ -139,7 +139,7 @@ class SlotLayout:
 
 
 class CellRows(NamedTuple):
-    """Some rows of a schedule, with the memory of the cells that they read and write."""
+    """Rows of a schedule, with the memory of the cells (a slot of a participant) that each reads and writes."""
 
     round: I64
     src: I64
@@ -185,7 +185,7 @@ class Cells:
 
     @staticmethod
     def of(schedule: Schedule, operation: Operation, layout: SlotLayout, carry: Translations | None, here: Bool) -> "Cells":
-        """Return the cells of the participants of this process, or of rank 0 if translations carry its rows to the others."""
+        """Return the cells of this process's participants, or those of rank 0 if translations give the rows of the others."""
         counted = here if carry is None else np.arange(len(here)) == 0
         stay = _cells_to_copy(operation, schedule.n_slots // max(1, operation.n_blocks), counted)
         ends = ((schedule.src, schedule.slot), (schedule.dst, schedule.written_slot), stay)
@@ -248,7 +248,7 @@ class Cells:
             )
 
     def _places(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
-        """Return the memory at which cells are read: the final place once written, else the input."""
+        """Return the memory from which cells are read: where the slot stays once it is written, else the input."""
         given = self.layout.input_places(rank, slot)
         return SlotPlace(
             np.where(written, self.home.region[cell], INPUT), np.where(written, self.home.offset[cell], given.offset)
@@ -273,7 +273,7 @@ def _cells_to_copy(operation: Operation, parts: int, counted: Bool) -> tuple[I64
 def _homes(
     schedule: Schedule, layout: SlotLayout, carry: Translations | None, here: Bool, write: I64, n_cells: int
 ) -> tuple[SlotPlace, I64]:
-    """Return the final place of each cell that is written, and [P] the scratch elements of each participant."""
+    """Return where each written cell stays (output or scratch), and [P] the scratch elements of each participant."""
     dst, slot = schedule.dst.astype(np.int64), schedule.written_slot.astype(np.int64)
     home = SlotPlace(np.full(n_cells, OUTPUT), np.zeros(n_cells, np.int64))
     home.offset[write] = layout.output_places(dst, slot).offset

@@ -216,7 +216,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.mark(weights, WEIGHTS)
 
     def mark(self, tensors: Iterable[Tensor], part: int) -> None:
-        """Set the part of memory to which the storage of tensors belongs."""
+        """Set the part of memory, an index into PARTS such as weights, to which the storage of tensors belongs."""
         for local in chain.from_iterable(map(_local, tensors)):
             if local.layout == torch.strided:
                 self.memory.mark(local.untyped_storage(), part)
@@ -293,7 +293,7 @@ def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_TensorEnt
 
 
 def _by_name(kind: _Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operator by their names."""
+    """Return the arguments of an operator, positional ones too, by their names."""
     return {**dict(zip(kind.order, args, strict=False)), **kwargs}
 
 
@@ -340,7 +340,7 @@ def current_memory() -> Memory | None:
 
 
 def track(tensors: Iterable[Tensor]) -> None:
-    """Make the counting modes of this thread count tensors that were created while they were paused."""
+    """Count tensors of this thread that were created while its counting was paused."""
     for mode in _get_current_dispatch_mode_stack():
         if isinstance(mode, Count):
             mode.track(tensors)

@@ -190,13 +190,13 @@ def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -
 def all_to_all_single(
     output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], rank: int, n: int
 ) -> RankRequest:
-    """Return a request that cuts `given` along its first dim and exchanges the pieces.
+    """Return a request that cuts `given` along its first dim into a block for each rank and exchanges the blocks.
 
     Args:
-        output: The tensor that receives the pieces.
+        output: The tensor that receives the blocks.
         given: The tensor to cut.
-        output_splits: Rows from each rank; empty: even pieces.
-        input_splits: Rows to each rank; empty: even pieces.
+        output_splits: The number of rows from each rank; empty: equal blocks.
+        input_splits: The number of rows to each rank; empty: equal blocks.
         rank: The caller's rank in the group.
         n: The ranks of the group.
     """

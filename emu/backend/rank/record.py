@@ -78,7 +78,7 @@ class Recorder:
             self.tell(operator)
 
     def mark(self, name: str) -> None:
-        """Add a mark: a named moment between computations."""
+        """Record a mark: a moment with a name between the events of the rank."""
         self._compute(EventRow(self._step, Kind.MARK, self.streams.current, name, "", 0, 0, 0, *MOVES, -1, 0, 0, 0))
 
     def _compute(self, row: EventRow) -> None:

@@ -42,11 +42,11 @@ class BufferLayout:
 
     @property
     def outputs(self) -> int:
-        """The number of chunks of an output buffer."""
+        """The number of chunks of each rank's output buffer."""
         return self.parts if self.operation == "reduce_scatter" else self.chunks
 
     def input_slot(self, rank: int, chunk: int) -> int:
-        """Return the slot that a chunk of a rank's input holds."""
+        """Return the slot whose value a chunk of a rank's input buffer has at the start."""
         return chunk + rank * {"all_gather": self.parts, "all_to_all": self.chunks}.get(self.operation, 0)
 
     def output_slot(self, rank: int, chunk: int) -> int:
@@ -78,7 +78,7 @@ _WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})  # kinds that writ
 
 @dataclass(frozen=True, slots=True)
 class ProgramStep:
-    """One step of a threadblock of an MSCCL program."""
+    """One step of a threadblock of an MSCCL program: its kind, such as `s` (send), its chunks, and the step that it awaits."""
 
     place: str
     gpu: int
@@ -133,7 +133,7 @@ def _layout(root: ET.Element) -> BufferLayout:
 
 
 def _gpu_steps(layout: BufferLayout, rank: int, gpu: ET.Element) -> list[ProgramStep]:
-    """Return the steps of one GPU, by threadblock."""
+    """Return the steps of one GPU, one threadblock after another."""
     where = f"msccl: gpu {rank}"
     scratch = _number(gpu, "s_chunks", where, 0, _MOST_CHUNKS, default=0)
     sizes = {"i": layout.inputs, "o": layout.outputs, "s": scratch}

@@ -143,7 +143,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _LastAccesses:
-    """The last writes of a cell, and the reads since then."""
+    """The steps that last wrote a cell (a chunk of a rank), and the steps that have read it since then."""
 
     writes: list[int] = field(default_factory=list)
     adds: bool = False
@@ -234,12 +234,12 @@ class _Reader:
             self._fill(row, rank, slot, adds=False)
 
     def _hold(self, rank: int, spot: Spot, slot: int) -> None:
-        """Record that a chunk of a rank has its value in a slot."""
+        """Record that the value of a chunk is now in a slot of the schedule."""
         self.name[rank, spot] = slot
         self.held[rank, slot] += 1
 
     def _release(self, rank: int, spot: Spot) -> None:
-        """Record that a chunk no longer has its value in a slot."""
+        """Record that a chunk no longer has the value of its slot, because a step overwrites it."""
         if (rank, spot) in self.name:
             self.held[rank, self.name.pop((rank, spot))] -= 1
 
@@ -270,7 +270,7 @@ class _Reader:
         return row
 
     def _write(self, step: ProgramStep, row: int, target: Spot, *, adds: bool) -> None:
-        """Write the value of a row into a chunk."""
+        """Record that the value which a row brings is written into a chunk, or is added to it."""
         rank = step.gpu
         self.rows[row].place, self.rows[row].round = step.place, step.round
         if adds:
