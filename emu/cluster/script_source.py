@@ -35,12 +35,12 @@ class ScriptSource:
 
     @property
     def is_stdin(self) -> bool:
-        """True if it was read from standard input."""
+        """True if the script was read from standard input."""
         return str(self.file) == STDIN
 
     @property
     def name(self) -> str:
-        """The name in reports."""
+        """The name of the script in reports and messages."""
         return "standard input" if self.is_stdin else self.module or self.file.name
 
     @property

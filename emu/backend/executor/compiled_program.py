@@ -97,7 +97,7 @@ class Cutter:
         return at.ravel()
 
     def _stage(self, moves: CellMoves, width: I64) -> I64:
-        """Return [staged cells, ranks] the places in the stage at which sums grow, one after another within each round."""
+        """Return [staged cells, ranks] the addresses in the stage memory, in which sums grow, one cell after another."""
         staged = np.flatnonzero(moves.target.region == STAGE)
         _, first = np.unique(moves.target.offset[staged], return_index=True)
         size, now = width[staged[first]], moves.round[staged[first]]
@@ -251,7 +251,10 @@ def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64
 
 
 def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bool:
-    """Return whether the rows of rank 0 give those of all ranks by translation, and all buffers have one layout."""
+    """Return whether translations of rank 0's rows give the rows of all ranks.
+
+    The buffers of all ranks must have one layout, too.
+    """
     alike = layout.have.alike is not None and layout.want.alike is not None
     return bool(schedule.translate) and alike and block_translations(schedule, operation) is not None
 

@@ -19,7 +19,10 @@ _LAST = 2**31  # the phase of copies from the stage: after all others
 
 
 class CellMoves(NamedTuple):
-    """Single copies and additions; moves of a round are divided into phases, and those of one phase are independent."""
+    """Copies and additions of single slots between memories.
+
+    The moves of a round are divided into phases; those of one phase are independent.
+    """
 
     round: I64
     phase: I64

@@ -169,7 +169,10 @@ class CellRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cells:
-    """The cells of a schedule with every row stored, or with the rows of rank 0 and the translations that give the others."""
+    """The cells of a schedule, each a slot of a participant, and the rows that read and write them.
+
+    They are those of all participants, or those of rank 0 with the translations that give the others.
+    """
 
     schedule: Schedule
     layout: SlotLayout

@@ -185,7 +185,10 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> RequestWork:
-        """Start to exchange pieces of a tensor; without splits the pieces are even."""
+        """Start to exchange blocks of a tensor along its first dim: block r goes to rank r.
+
+        Without splits all blocks are equal.
+        """
         return self._submit(
             rank_requests.all_to_all_single, output, tensor, output_splits, input_splits, self._rank, self.size()
         )

@@ -309,7 +309,10 @@ def _tell(what: str, *of: object) -> None:
 
 
 def declare_equal_work(key: Hashable) -> None:
-    """Declare that all ranks with this key compute the same from now on, so that one of them is counted for all."""
+    """Declare that all ranks that pass this key compute the same from now on.
+
+    The work of one of them is counted for all.
+    """
     begin = getattr(_thread, "begin_equal", None)
     if begin is not None:
         begin(key)

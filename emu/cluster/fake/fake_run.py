@@ -59,7 +59,7 @@ def _exit_of(seen: Sequence[TracedRank]) -> RankExit | None:
 
 
 def _trace_rank(script: Script, n_ranks: int, rank: int) -> TracedRank:
-    """Return the events of one rank."""
+    """Run the script as one fake rank, and return the events of that rank."""
     made: list[FakeRanks] = []
 
     def make(own: Sequence[RankState]) -> FakeRanks:

@@ -18,7 +18,7 @@ from emu.trace.trace import Kind, Trace
 
 
 class MeshDim(NamedTuple):
-    """One dim of a mesh, or of groups that send messages."""
+    """One dim of a device mesh, or of the groups that send messages, with the coordinate of each rank along it."""
 
     mesh: int  # the number of its mesh
     name: str

@@ -92,7 +92,7 @@ class Node(threading.local):
 
 
 def is_npu(device: Any) -> bool:
-    """Return True if the name is that of a CUDA device."""
+    """Return whether a device, or its name, is a CUDA device, which here stands for an NPU."""
     if isinstance(device, str):
         return device == NAME or device.startswith(f"{NAME}:")
     return isinstance(device, torch.device) and device.type == NAME

@@ -169,7 +169,7 @@ def _type(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pin(tensor: Tensor, device: Any = None) -> Tensor:
-    """Return a copy on the host that a device could read."""
+    """Return a copy of a tensor in pinned memory, as if a device could read it directly."""
     if hasattr(tensor, _PINNED):
         return tensor
     with pause_counting():

@@ -70,7 +70,7 @@ class _PartialRequest:
 
 
 class Pacer:
-    """The fabric of one job, which takes the ranks' requests and answers them in time; its clock begins with the first request.
+    """The fabric of one job in real time: it takes the ranks' requests and answers each when its virtual time has passed.
 
     Args:
         pace: The fabric, and the speed of its time.
@@ -141,7 +141,7 @@ class Pacer:
 
         Args:
             queue: The key of the queue.
-            place: The place of a request in the queue whose sizes are now known.
+            place: The index of a request in the queue whose sizes are now known.
             what: The sizes of this request.
             since_fs: The tick before which no member enters.
         """
@@ -161,7 +161,7 @@ class Pacer:
             self._next[queue] += 1
 
     def _enter(self, asked: _PartialRequest, members: Sequence[int]) -> None:
-        """Let members enter a request that has begun."""
+        """Let some members of a request that has begun enter the fabric."""
         assert asked.number is not None
         for member in members:
             late_fs = self._traffic.enter(asked.number, member, asked.came_fs[member])
@@ -169,7 +169,7 @@ class Pacer:
         self._step()
 
     def _what(self, agreed: Agreement, call: RankRequest) -> BatchKey:
-        """Return the sizes, the algorithm and the communicator of a request."""
+        """Return the key under which the fabric times a request: its sizes, its algorithm and its communicator."""
         axis = self._traffic.communicator(Group(call.group.axis, call.group.ranks))
         name = dtype_name(call.dtype)
         item = item_as(call.dtype.itemsize, name, self._tempo.dtype)
@@ -181,7 +181,7 @@ class Pacer:
         return BatchKey(axis, agreed.served, of.name, of.n_ranks, of.root, agreed.size * item, agreed.size, blocks)
 
     def _real_s(self, virtual_fs: int) -> float:
-        """Return the time of this host at a tick."""
+        """Return the time by this host's clock, in seconds, at which a virtual tick falls."""
         return (self._began_s or 0.0) + self._tempo.real_s(virtual_fs)
 
     def _at_fs(self, at_s: float) -> int:
@@ -228,7 +228,7 @@ class Pacer:
         return time_s
 
     def _tell(self, moment: MachineMoment) -> None:
-        """Report a change of the machine to the ranks."""
+        """Report a change of the machine, such as a fault, to the ranks."""
         when = format_time(seconds(moment.time_fs))
         self._tempo.kept.met(f"{event} at {when}" for event in moment.events)
         self._listeners.slowed(moment.speed)
@@ -239,7 +239,7 @@ class Pacer:
             self._listeners.stop(RunError(f"at {when} of virtual time {why_stopped(moment.states, moment.stops)}"))
 
     def _answer(self, request: int, member: int, end_fs: int) -> None:
-        """Report that a member leaves a request."""
+        """Report that a member of a request has its answer and leaves the request at a tick."""
         asked = self._under_way[request]
         asked.expected_fs.pop(member, None)
         self._listeners.due(asked.arrived[member], self._real_s(end_fs), self._tempo.real_s(asked.late_fs))
@@ -248,7 +248,7 @@ class Pacer:
             del self._under_way[request]
 
     def _step_at(self, time_fs: int) -> Callable[[], None]:
-        """Return a function that does the step planned for a tick, unless an earlier step has replaced the plan."""
+        """Return a function that calls `_step` for a tick, unless an earlier call has planned another tick."""
 
         def step() -> None:
             with self._lock:

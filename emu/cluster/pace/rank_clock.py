@@ -37,7 +37,7 @@ _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one tha
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """A request of a rank that is not answered yet."""
+    """A request of a rank that has not been answered yet, with the time at which its answer is due."""
 
     rank: int
     asked_s: float
@@ -117,7 +117,7 @@ class RankClock:
         self._rests.answer(work, -math.inf)
 
     def block(self, work: RequestWork, rank: int, timeout: timedelta | None) -> None:
-        """Return once a request is done, or the run has failed."""
+        """Return once a request is done, or raise an error if the run has failed."""
         if not work.done:
             self._check(rank)
             self._rests.rest(this_strand().number, work)
@@ -196,7 +196,11 @@ class PacedClock(RankClock):
             sys.setswitchinterval(switch_s)
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Wait until the device of a rank has done its work from before `time_s`; return the time at which the rank goes on."""
+        """Wait until the device of a rank has ended its work from before `time_s`.
+
+        Returns:
+            The time at which the rank may continue.
+        """
         return self._devices.settle(rank, time_s)
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
@@ -204,7 +208,7 @@ class PacedClock(RankClock):
         self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Report a request to the fabric, with the key of its work in place of the work; do nothing if the coordinator has it.
+        """Report a request of a rank to the fabric; do nothing if the coordinator's process has the fabric.
 
         Args:
             arrival: The request with its rank.
@@ -255,7 +259,7 @@ class PacedClock(RankClock):
             self._rests.baton.prepare(held.rank)
 
     def _near(self, key: object) -> None:
-        """Answer a request that is due, or wake its rank shortly before; do nothing if its data have not been moved."""
+        """Answer a request whose answer is due, or wake its rank shortly before; do nothing if its data have not been moved."""
         held = self._held.get(key)
         if held is None or not held.carried or held.due_s is None or now_s() < held.due_s - _EARLY_S:
             return
@@ -328,7 +332,7 @@ class PacedClock(RankClock):
             self._sleeping -= 1
 
     def _rest_until(self, rank: int, time_s: float) -> None:
-        """Let other ranks run until a given host time."""
+        """Let other ranks run until a time of this host's clock."""
         if now_s() < time_s:
             self._rests.rest(this_strand().number, Wait("a time", comes=True), time_s)
 

@@ -77,7 +77,7 @@ class TimelinessRecord:
         self._met += events
 
     def add(self, each: Iterable[Lateness]) -> None:
-        """Add the lateness counts that other processes have sent."""
+        """Add the counts of answers and late answers that other processes have sent."""
         with self._lock:
             messages, in_time, worst_s, compute_s = zip(self.late, *each, strict=True)
             self.late = Lateness(sum(messages), sum(in_time), max(worst_s), sum(compute_s))
@@ -130,7 +130,7 @@ class Tempo:
         return virtual_fs / TICKS_PER_S * self.factor
 
     def virtual_fs(self, real_s: float) -> int:
-        """Return the number of ticks in some seconds of this host."""
+        """Return the virtual time, in ticks, that passes in some seconds of this host."""
         return int(real_s / self.factor * TICKS_PER_S)
 
 

@@ -65,7 +65,7 @@ class Baton:
         self.turns = 0  # how often it was handed on
 
     def start(self) -> None:
-        """Give the baton to the first rank."""
+        """Save the state of the process, and give the baton to the first rank."""
         self._before = [each.save() for each in self._own]
         self._states = {rank: [each.of(rank) for each in self._own] for rank in self._ranks.values()}
         self._hand_on()
@@ -96,7 +96,7 @@ class Baton:
         return self._ranks[strand]
 
     def has_others(self, rank: int) -> bool:
-        """Return whether a rank has other strands that take part in handing on the baton."""
+        """Return whether a rank has at least two strands that take the baton."""
         return len(self._ranks) > len(self._states) and sum(each not in self._outside for each in self.strands(rank)) > 1
 
     @property
@@ -120,7 +120,12 @@ class Baton:
         self._finished.set()
 
     def await_turn(self, strand: int, until_s: float | None = None) -> None:
-        """Block until the strand has the baton."""
+        """Block until the strand has the baton.
+
+        Args:
+            strand: The strand.
+            until_s: The time of this host's monotonic clock at which it checks whether its wait is over; None: never.
+        """
         gate = self._gates[strand]
         while not gate.acquire(timeout=-1 if until_s is None else max(0.0, until_s - time.monotonic())):
             until_s = self._ask_again(strand)
@@ -190,7 +195,10 @@ class Baton:
         self.await_turn(strand, due_s)
 
     def after(self, seconds: float) -> float:
-        """Return the baton's own time after some seconds, in whole milliseconds; smaller differences change no order."""
+        """Return the time of the baton's clock some seconds from now, in whole milliseconds.
+
+        Smaller differences must not change the order of strands.
+        """
         return round(self.now_s + math.ceil(seconds * 1e3) / 1e3, 3)
 
     def give_way(self, strand: int) -> None:
@@ -272,7 +280,7 @@ class Baton:
             self._load([each.save() for each in self._own])
 
     def look(self) -> None:
-        """Call `stuck` if no strand is ready and nothing can wake one."""
+        """Call `stuck` if nobody has the baton, no strand is ready, and no timer can make one ready."""
         with self.lock:
             if self._lies and not self._ready and not self.abandoned and not self.has_timers:
                 self._stuck()
@@ -294,7 +302,7 @@ class Baton:
                 self.look()
 
     def _forget(self, strand: int) -> None:
-        """Remove a strand, which may be ready or rest until a time if it was ended from outside."""
+        """Remove an ended strand from all lists: it may be ready or rest if it was ended from outside."""
         self._ready = deque(each for each in self._ready if each != strand)
         self._outside.discard(strand)
         self._due.discard(strand)
@@ -323,7 +331,7 @@ class Baton:
         self._open(self.running)
 
     def _swap(self, rank: int) -> None:
-        """Save the states of the rank that ran last, and load those of a rank."""
+        """Save the states of the rank that ran last, and load those of `rank`, if it is another rank."""
         if rank != self._holder:
             if self._holder in self._states:
                 self._states[self._holder] = [each.save() for each in self._own]
@@ -331,7 +339,7 @@ class Baton:
             self._holder = rank
 
     def _open(self, strand: int) -> None:
-        """Release a strand that blocks until it has the baton."""
+        """Let a strand continue that blocks until it has the baton."""
         with suppress(RuntimeError):  # it is open: whoever was to pass has not come yet, as the baton was abandoned
             self._gates[strand].release()
 

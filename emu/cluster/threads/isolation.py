@@ -73,7 +73,7 @@ _thread = threading.local()  # its `named`: the groups that C++ finds by name on
 
 
 class RankWorld(RankLocal):
-    """The process groups of each rank, in place of `torch.distributed.distributed_c10d._world`."""
+    """The process groups of each rank, as a replacement of `torch.distributed.distributed_c10d._world`."""
 
     @property
     def pg_config_info(self) -> Any:

@@ -154,7 +154,10 @@ def remembered_shapes(describe: Describe, specs: Any) -> Describe:
 
 
 def _whole(value: Any, specs: Any) -> object:
-    """Return a cache key for the parts of an argument that decide result shapes; 1, 1.0 and True have different keys."""
+    """Return a cache key for an argument, complete for the parts that decide result shapes.
+
+    1, 1.0 and True have different keys.
+    """
     if isinstance(value, specs.DTensorSpec):
         return value.tensor_meta, value.mesh.device_type
     if isinstance(value, (list, tuple)):
