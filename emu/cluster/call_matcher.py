@@ -42,7 +42,10 @@ class CallMatcher:
         self._messages: defaultdict[object, deque[ArrivedRequest]] = defaultdict(deque)
 
     def arrival(self, call: RankRequest, made: Hashable) -> ArrivedRequest:
-        """Return a rank's next request with its number in the order of the rank's requests on its group."""
+        """Return a rank's request with its number.
+
+        Numbers count the rank's requests on one group, or its messages on one channel.
+        """
         key = (channel_of(call), call.operation) if call.operation in MESSAGES else (call.group[:2], call.rank)
         self._made[key] += 1
         return ArrivedRequest(call, made, self._made[key] - 1)

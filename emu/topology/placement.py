@@ -89,7 +89,7 @@ def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]
 
 
 def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
-    """Return the switches on which helpers are placed: the first ones (at most `most`) that all ranks have a route to.
+    """Return the switches on which the helpers of a schedule are placed: the first ones that all ranks have a route to.
 
     If there are fewer than `most` of them, one switch for each of `most` equal runs of ranks is returned instead, if each run
     has one. If a topology says which of its switches add, only these count, and only for ranks that have a link to them.

@@ -32,7 +32,7 @@ class LinkImages:
 
     @staticmethod
     def of(links: Links, n_nodes: int) -> "LinkImages":
-        """Return the table that `links_by` needs: the links sorted by the two nodes that they join."""
+        """Return the table by which links are found from the two nodes that they join."""
         ends = links.src.astype(np.int64) * n_nodes + links.dst
         order = np.argsort(ends, kind="stable")
         return LinkImages(links, order, ends[order], turns(ends))

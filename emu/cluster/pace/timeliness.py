@@ -83,7 +83,12 @@ class TimelinessRecord:
             self.late = Lateness(sum(messages), sum(in_time), max(worst_s), sum(compute_s))
 
     def figures(self, pace: float, computes: bool) -> PaceFigures:
-        """Return the figures of the run, given its pace and whether computations were paced too."""
+        """Return what a report says of the pace: which shares of answers came in time, and how late others were.
+
+        Args:
+            pace: The seconds of this host for a second of virtual time.
+            computes: Whether computations were paced, too.
+        """
         late = self.late
         return PaceFigures(
             pace=pace,

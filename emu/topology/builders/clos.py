@@ -47,7 +47,7 @@ class Counts:
 
     @property
     def switches(self) -> int:
-        """The number of switches of all tiers."""
+        """The number of switches of all tiers together."""
         return sum(self.nodes[1:])
 
 
@@ -100,12 +100,15 @@ def clos(
 
 
 def _ways_up(tier: Tier) -> int:
-    """Return the number of ways that a message has at a tier: switches above, and cables up to them and down again."""
+    """Return the number of equal paths from one tier up to the next: a switch, a cable up, and a cable down again for each."""
     return tier.up * tier.parallel**2
 
 
 def _route_fields(tiers: tuple[Tier, ...], counts: Counts, route: str) -> dict[str, Any]:
-    """Return the fields of a topology that follow from how messages take equal ways; sprayed ones keep symmetries."""
+    """Return the fields of a topology that depend on how messages take equal paths.
+
+    Sprayed messages keep the symmetries of the network, those of one path each do not.
+    """
     parts = lcm(*(prod(t.up for t in tiers[: i + 1]) * t.parallel for i, t in enumerate(tiers)))
     number, way = partial(_count_ways, tiers, counts), partial(_way, tiers, counts)
     fields = routed(route, partial(_route, tiers, counts), number, way, parts, prod(map(_ways_up, tiers)))
@@ -124,7 +127,7 @@ def _shifts(tiers: tuple[Tier, ...], counts: Counts) -> list[I64]:
 
 
 def _count_ways(tiers: tuple[Tier, ...], counts: Counts, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair of NPUs."""
+    """Return [P] the number of equal shortest paths of each pair of NPUs."""
     found = np.ones_like(src)
     for level, tier in enumerate(tiers):
         found *= np.where(src // counts.block[level] != dst // counts.block[level], _ways_up(tier), 1)
@@ -179,7 +182,7 @@ def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) 
 
 
 def _way(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, way: I64) -> Routes:
-    """Return the route of each pair with the number `way` among its ways; consecutive ones part at the first tier."""
+    """Return the route of each pair along its path number `way`; paths of consecutive numbers part at the lowest tier."""
     picks = []
     for tier in tiers:
         way, pick = np.divmod(way, _ways_up(tier))

@@ -63,7 +63,7 @@ def _cable_count(described: TopologyDescription, links: Links) -> dict[str, int]
 
 
 def check_nodes(where: str, n_npus: int, n_nodes: int, dims: tuple[int, ...] = ()) -> None:
-    """Check the numbers of NPUs and nodes: at least one NPU, not too many nodes, and as many NPUs as `dims` has places.
+    """Check the numbers of NPUs and nodes: at least one NPU, not too many nodes, and as many NPUs as the grid `dims` has.
 
     Raises:
         InputError: One of these numbers is wrong.
@@ -99,7 +99,7 @@ def _check_rows(described: TopologyDescription) -> None:
 
 
 def _at(described: TopologyDescription, row: int) -> str:
-    """Return the beginning of a message about a row: the file and the entry."""
+    """Return the beginning of a message about a cable: the file and the entry from which its row comes."""
     return f"{described.where}, {described.entry(int(described.rows.entry[row]))}"
 
 
@@ -178,7 +178,7 @@ def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
 
 
 def _find_uneven_paths(described: TopologyDescription, each: Iterable[ShortestPaths], cost: I64 | None) -> tuple[str, ...]:
-    """Return a sentence on pairs of NPUs whose equally short paths have different rates; empty if there are none.
+    """Return a sentence on the pairs of NPUs whose equally short paths have different bandwidths; nothing if there are none.
 
     If there are several routers, the one with the most such pairs is used.
     """

@@ -131,7 +131,7 @@ def read_csv(path: Path, where: str) -> TopologyDescription:
 
 
 def _places(head: list[str], where: str) -> dict[str, int]:
-    """Return the index of each column."""
+    """Return the index of each column by its name, from the first line of a CSV file."""
     check_keys(filter(None, head), _NEEDED + _OPTIONAL, where)
     if len(set(head)) != len(head) or not set(_NEEDED) <= set(head):
         raise must_be(where, "the head", f"{','.join(_NEEDED)}, and count, tier and cost if you like", ",".join(head))

@@ -20,7 +20,7 @@ _MOST_COST = 2**16 - 1  # largest cost of a link, as in OSPF
 
 
 class RoutingSettings(NamedTuple):
-    """The settings of routing in a description of a topology."""
+    """The settings of a described topology by which messages are routed: the rule, the costs, and whether NPUs relay."""
 
     dims: tuple[int, ...] = ()
     by_dimension: bool = False

@@ -26,7 +26,7 @@ class Hosts:
 
 @cached_by_topology(1)
 def hosts_of(topology: Topology) -> Hosts:
-    """Return the hosts of a topology."""
+    """Return the hosts of a topology: the sets of NPUs that stay joined if each keeps only its fastest ports."""
     links, n = topology.links, topology.n_nodes
     ports = _ports(topology)
     fast = ports >= _AS_FAST * ports.max(axis=1, keepdims=True)

@@ -73,12 +73,12 @@ def flooded_notices(topology: Topology, cable: tuple[int, int], handling_fs: int
 
 
 def _told(topology: Topology, cable: tuple[int, int]) -> I64:
-    """Return the NPUs, beside the ends of the cable, whose paths change."""
+    """Return the NPUs, other than the ends of a cable, that must be told of its failure because their paths change."""
     return column(np.setdiff1d(hearers(topology, cable), cable), np.int64)
 
 
 def _without(topology: Topology, cable: tuple[int, int]) -> Topology:
-    """Return the topology without a cable."""
+    """Return the topology without both directions of a cable."""
     return remove_parts(topology, links=rows_of(topology, [(min(cable), max(cable))]))
 
 

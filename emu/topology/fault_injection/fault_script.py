@@ -50,7 +50,7 @@ def read_faults(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _of_file(name: str) -> list[str]:
-    """Return the texts of faults in a TOML file."""
+    """Return the texts of the faults that a TOML file has."""
     table = load_toml(Path(name), "fault", name)
     for key in table:
         if key != "faults":
@@ -163,7 +163,10 @@ def _rates(text: str) -> dict[str, float]:
 
 
 def _number(name: str, value: str, text: str) -> float:
-    """Return the value of one word of random faults: ticks for `every`, a whole number, or a share of 0 to 1."""
+    """Return the value of one setting of random faults.
+
+    `every` is in ticks, `repair`, `steps` and `seed` are whole numbers, and the others are shares from 0 to 1.
+    """
     if name == "every":
         every_fs = parse_time(value, f"fault: every of {text!r}")
         if not every_fs:
@@ -218,7 +221,7 @@ def _at_time(fault: Fault, every_fs: float, share: float) -> Fault:
 
 
 def _of_kind(kind: str, at: tuple[int, ...], step: int, rates: dict[str, float], draw: np.random.Generator) -> Fault:
-    """Return a random fault of a part that begins at a step.
+    """Return a random fault of a part (a link, a NIC or a rank) that begins at a step.
 
     The part fails, or is slow with a share that is drawn. The fault ends with a repair if the rates have one.
 

@@ -79,7 +79,7 @@ def by_dimension(
 
 
 def _axes(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> I64:
-    """Return [L] the dimension of each link."""
+    """Return [L] the dimension of the grid along which each link goes."""
     n_npus = int(np.prod(dims))
     low, high = _digit_ranges(links, dims, n_nodes)
     together = _clusters(links, n_npus, n_nodes)
