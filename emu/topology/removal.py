@@ -92,7 +92,10 @@ def _why(left: Links, n_nodes: int, dead: Bool, src: int, dst: int) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _DetourRouter:
-    """The router of a topology with failed parts, whose remaining links have new numbers."""
+    """The router of a topology with failed nodes or links.
+
+    A pair keeps its route if all links of it work; else it takes another one.
+    """
 
     topology: Topology  # the whole topology, before the faults
     detour: Router  # the router of shortest paths over what is left

@@ -164,7 +164,10 @@ def keeps_routes(topology: Topology, node: I64, link: I64, pairs: tuple[I64, I64
 
 
 def _more_pairs(n: int) -> tuple[I64, I64]:
-    """Return the sources and the destinations of pairs from many NPUs to few others; each destination costs a search."""
+    """Return the sources and the destinations of pairs from many NPUs to few.
+
+    Each destination costs a search for paths.
+    """
     few, some = spread(n, _TARGETS), spread(n, _SOURCES)
     src, dst = np.tile(some, len(few)), np.repeat(few, len(some))
     return src[src != dst], dst[src != dst]

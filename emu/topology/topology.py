@@ -254,7 +254,10 @@ class Topology:
 
     @property
     def parts(self) -> int:
-        """The equal parts into which a message is cut, so that each link carries a whole number of them; 1: it stays whole."""
+        """The number of equal parts into which each message is cut; 1: it is not cut.
+
+        It is so large that each link carries a whole number of parts.
+        """
         return 1 if self.spray is None else self.spray.parts
 
     @property

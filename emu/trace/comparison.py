@@ -149,7 +149,7 @@ def _works(a: CanonicalStep, b: CanonicalStep) -> Iterator[tuple[int, str]]:
 
 
 def _amounts(a: CanonicalStep, b: CanonicalStep, i: int, j: int) -> str:
-    """Return a sentence that says how two pieces of work differ beyond the tolerance; "" if they do not."""
+    """Return a sentence on how the FLOPs or bytes of two pieces of work differ beyond the tolerance; "" if they do not."""
     if a.flops[i] != b.flops[j]:
         return f"FLOPs {a.flops[i]:.0f}, but {b.flops[j]:.0f} in the second"
     for what in ("bytes", "count"):
@@ -188,7 +188,7 @@ def _columns(role: _Role) -> dict[Queue, I64]:
 
 
 def _pairs(a: CanonicalStep, b: CanonicalStep) -> list[tuple[int, int]]:
-    """Return the pairs of nodes that correspond, in the order in which `a` issued them."""
+    """Return the pairs of requests and pieces of work that correspond in both steps, in the order in which `a` issued them."""
     found = [(i, i) for i in range(min(len(a.requests), len(b.requests)))]
     for stream in np.unique(a.stream).tolist():
         ends = [len(of.requests) + np.flatnonzero(of.stream == stream) for of in (a, b)]
@@ -197,7 +197,12 @@ def _pairs(a: CanonicalStep, b: CanonicalStep) -> list[tuple[int, int]]:
 
 
 def _node(step: CanonicalStep, node: int) -> tuple[int, str]:
-    """Return the first event of a node, and its description."""
+    """Return the first event of a request or piece of work, and a text on it.
+
+    Args:
+        step: The step.
+        node: The index: requests come before pieces of work.
+    """
     work = node - len(step.requests)
     if work < 0:
         return step.requests[node].row, f"request {node} ({step.requests[node].name})"

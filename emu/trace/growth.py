@@ -122,7 +122,7 @@ class _Growth:
         return self._numbers(role, (Kind.COLLECTIVE,))
 
     def _numbers(self, role: int, kinds: Sequence[Kind]) -> list[int]:
-        """Return the numbers of the growing groups that a role's requests of the given kinds use."""
+        """Return the numbers of the growing groups on which a role has requests of the kinds `kinds`."""
         events, ranks = self._old.events[role], self._ranks_of(role)
         numbers = np.unique(events.group[np.isin(events.kind, kinds)]).tolist()
         return [n for n in numbers if any(self._old.group_of[rank][n] in self._grows for rank in ranks)]
@@ -173,10 +173,10 @@ class _Growth:
             raise InputError(f"replay: --ranks: {what} must divide into {more} equal shards; take fewer ranks{untold}")
 
     def _roots(self, events: Events, rows: I64, number: int, ranks: list[int]) -> I64:
-        """Return the root of each collective of one group: the place of the old root, in the first copy.
+        """Return the root of each collective of one group: the group rank of the old root, in the first copy of the ranks.
 
         Raises:
-            InputError: ranks of the role have it at different places.
+            InputError: Ranks of the role have the root at different positions of the group.
         """
         found = set()
         for group in {self._old.group_of[rank][number] for rank in ranks}:
@@ -188,7 +188,7 @@ class _Growth:
 
 
 def _tells(events: Events, row: int) -> bool:
-    """Return whether a collective belongs to set-up and has an equal part from each rank."""
+    """Return whether a collective belongs to set-up and moves data in equal blocks, one of each rank."""
     splits = events.split_start[row] < events.split_start[row + 1]
     return bool(events.step[row] == 0 and events.name[row] not in _WHOLE and not splits)
 

@@ -18,7 +18,7 @@ from emu.trace.trace import Events, Kind, Trace
 
 
 def computes(events: Events) -> Bool:
-    """Return [E] which events follow the program's order on their stream: computations, and the marks between them."""
+    """Return [E] whether each event is a computation or a mark between computations; these follow the order of their stream."""
     return np.asarray((events.kind == Kind.COMPUTE) | (events.kind == Kind.MARK))
 
 
@@ -111,7 +111,7 @@ def _work(events: Events, steps: int) -> Iterator[str]:
 
 
 def _word_numbers(words: tuple[str, ...]) -> I64:
-    """Return a number for each word; equal words have equal numbers."""
+    """Return a number for each text; equal texts have equal numbers."""
     number = {word: i for i, word in enumerate(dict.fromkeys(words))}
     return np.array([number[word] for word in words], dtype=np.int64)
 
@@ -159,5 +159,5 @@ def has_steps(trace: Trace) -> bool:
 
 
 def is_whole(trace: Trace) -> bool:
-    """Return whether the only step of the trace is the whole script."""
+    """Return whether the trace has one step only, which is the whole script rather than a training step."""
     return _WHOLE in trace.meta

@@ -22,7 +22,7 @@ PARTS = ("weights", "gradients", "optimizer_state", "activations")
 
 
 class Kind(IntEnum):
-    """The kind of an event."""
+    """The kind of an event: a computation, a collective, a send, a receive or a mark."""
 
     COMPUTE = 0  # an operator: FLOPs and bytes of memory traffic
     COLLECTIVE = 1  # a request on a group
@@ -115,7 +115,7 @@ class Trace:
         return f"<Trace of {self.n_ranks} ranks in {len(self.events)} roles: {events} events>"
 
     def _repr_html_(self) -> str:
-        """Return what it was recorded of, and the events and the memory of each role, for a notebook."""
+        """Return the command, the events and the memory of each role for a notebook, as HTML."""
         return html_of(self)
 
     @property
@@ -134,7 +134,7 @@ class Trace:
         return np.asarray(self.peak_by_part.sum(axis=1))
 
     def events_of(self, rank: int) -> Events:
-        """Return the events of the role that `rank` plays."""
+        """Return the events of a rank, which are those of its role."""
         return self.events[int(self.role_of_rank[rank])]
 
     def digest(self) -> str:

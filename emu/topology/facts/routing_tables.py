@@ -19,7 +19,10 @@ _MOST_LINKS = 62  # out of an NPU: a bit for each
 
 
 class TableSize(NamedTuple):
-    """The number of entries of an NPU's routing table, without and with the merging of ranges."""
+    """The number of entries of an NPU's routing table.
+
+    `flat` has one entry for each other NPU, `structured` one for each segment of NPUs that are reached by the same links.
+    """
 
     flat: int  # an entry for each other NPU
     structured: int  # an entry for each segment to which the NPU sends by the same links; the order of digits with fewest

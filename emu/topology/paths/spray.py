@@ -28,7 +28,10 @@ _SPARE_PARTS = 2**20  # the most for numbers of ways that no sample has shown: s
 
 
 class Crossings(NamedTuple):
-    """The links that the messages of each pair cross, on one path or on several, with the share of the message on each."""
+    """The links that the messages of each pair cross, on one path or on several.
+
+    `weight` is the number of parts of a message on each link.
+    """
 
     start: I64  # [P + 1] where the hops of each pair begin
     link: I32  # [H] each link of a pair once

@@ -66,7 +66,7 @@ class MeasuredKernel(NamedTuple):
 
     @property
     def moved(self) -> int:
-        """Bytes."""
+        """The bytes of memory that one call of the kernel reads and writes."""
         if self.bytes or self.kernel != Kernel.PRODUCT:
             return self.bytes
         width = FLOAT_BYTES["float32" if self.dtype == TF32 else self.dtype]
@@ -87,7 +87,7 @@ def events_of(rows: Sequence[MeasuredKernel]) -> Events:
 
 
 class Basis(IntEnum):
-    """The basis of a computation's time."""
+    """The source of a computation's time: a measured kernel, kernels near it, or a model of the device."""
 
     MODEL = 0  # the device's model alone
     NEAR = 1  # the model, corrected by what measured kernels of other sizes took
@@ -140,7 +140,7 @@ def _dtypes(measured: Sequence[MeasuredKernel], kernel: Kernel) -> list[str]:
 
 
 class _Near:
-    """Events of one kind and dtype with the measured kernels like them; positions are logarithms of sizes."""
+    """Events of one kind and dtype with the measured kernels nearest to them in size; positions are logarithms of sizes."""
 
     def __init__(self, which: I64, rows: I64, measured: Sequence[MeasuredKernel], events: Events) -> None:
         self.which, self.rows = which, rows  # the events, and the numbers of the measured kernels
@@ -170,7 +170,7 @@ def _alike(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose
 
 
 def _sizes(events: Events, which: I64) -> F64:
-    """Return [E, D] the logarithms of the sizes of some events."""
+    """Return [E, D] the logarithms of the D sizes (such as m, n, k) of the events with the numbers `which`."""
     moved = np.where(events.kernel == Kernel.OTHER, events.bytes, 0)
     return _logs(np.stack([column[which] for column in (events.batch, events.m, events.n, events.k, moved)], axis=1))
 
@@ -180,6 +180,6 @@ def _logs(sizes: ArrayLike) -> F64:
 
 
 def _interpolated(near: _Near, ratios: F64) -> F64:
-    """Return [E] the ratio of each event."""
+    """Return [E] the ratio of measured to modelled time for each event, interpolated between the nearest measured kernels."""
     weights = np.where(near.met.any(axis=1, keepdims=True), near.met, 1 / np.maximum(near.square, _SAME))
     return np.asarray(np.exp(weights @ ratios / weights.sum(axis=1))[near.back])

@@ -50,7 +50,7 @@ class StepError(NamedTuple):
 
 
 def step_error(kind: RunKind, device: str, ratios: Mapping[str, Sequence[float]]) -> StepError:
-    """Return the error to expect of a step, from runs of its kind.
+    """Return the error within which nine of ten estimated steps of a kind are expected to be, from measured runs of that kind.
 
     The k-th smallest of m models' worst errors is taken, with k = ceil(0.9 (m + 1)); with fewer than nine models it is the
     worst. If models are exchangeable, all runs of one more model are within it with a probability of min(k, m) / (m + 1) or

@@ -14,7 +14,7 @@ _KEY = "reading"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The account of what was read of a trace of another program, and what was not."""
+    """The account of what was read of a trace that another program recorded, and of what was left out."""
 
     format: str
     ranks: int

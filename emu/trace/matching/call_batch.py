@@ -59,7 +59,7 @@ class CallTable(NamedTuple):
 
 
 def _whens(calls: Sequence[MatchedCalls]) -> list[I64]:
-    """Return [I], for each kind, the position of its calls in one common order of all kinds."""
+    """Return [I], for each kind of calls, the position of its I calls in one order that is common to all kinds."""
     tables = [np.ascontiguousarray(met.rows, ">u4") for met in calls]  # big-endian bytes compare like the numbers
     known = {(table.shape, table.tobytes()): table for table in tables}
     words = {key: table.view(f"V{4 * key[0][1]}").ravel().tolist() for key, table in known.items()}
@@ -95,7 +95,7 @@ def _members(table: CallTable, calls: Sequence[MatchedCalls]) -> tuple[I64, I64,
 
 
 class BatchKey(NamedTuple):
-    """The properties that all calls of a batch share."""
+    """What all calls of a batch have in common: the operation, the sizes, the algorithm and the communicator."""
 
     communicator: int
     served: AlgorithmOnDims | None  # the algorithm that serves the collective; None for messages
@@ -185,7 +185,7 @@ def _batches(table: CallTable, n_groups: int) -> I64:
 
 
 def _requests(table: CallTable, calls: Sequence[MatchedCalls], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
-    """Yield the place of the first call, and the request, for each different request for a collective."""
+    """Yield each different request for a collective, with the index of the first call that it belongs to."""
     together = np.flatnonzero(table.level < 0)
     first = Orbits.equal(table.number[together], table.ask[together]).in_order().first  # a group is of one kind
     for at in together[first].tolist():

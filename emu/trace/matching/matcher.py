@@ -101,7 +101,7 @@ class _GroupCollectives(NamedTuple):
         return list({id(each): each for each in self.each}.values())
 
     def _complete(self) -> bool:
-        """Return True if each member makes each call once."""
+        """Return whether each member of the group makes each call exactly once."""
         places = [who.place for who in self.groups.requesters]
         turn = self.each[0].instance
         same = all(np.array_equal(each.instance, turn) for each in self._different())
@@ -164,7 +164,7 @@ class _GroupCollectives(NamedTuple):
 
 
 def _places_of(values: I64, value: int) -> range:
-    """Return the places of a value among ascending values."""
+    """Return the range of indices at which a value stands in an ascending array."""
     return range(*np.searchsorted(values, (value, value + 1)).tolist())
 
 

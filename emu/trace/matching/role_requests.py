@@ -23,7 +23,7 @@ MESSAGE = "message"
 
 
 class Requester(NamedTuple):
-    """A rank that may make requests on a group."""
+    """A rank that may make requests on a group: its role, and its position in the group."""
 
     role: int
     numbers: tuple[int, ...]  # the numbers that the role gives the group
@@ -67,7 +67,7 @@ def _requesters(trace: Trace) -> list[list[tuple[Requester, int]]]:
 
 
 class CallSpec(NamedTuple):
-    """The operation, the root and the sizes of a call."""
+    """The operation, the root and the sizes that all requests of a call state."""
 
     name: str  # the operation, or MESSAGE
     root: int
@@ -123,7 +123,7 @@ class RequestColumns(NamedTuple):
 
 
 class RoleRequests(NamedTuple):
-    """The requests of all roles, and the words and split sizes to which they refer."""
+    """The requests of all roles as columns, with the texts and the split sizes to which the columns refer by index."""
 
     roles: list[RequestColumns]
     names: list[str]
@@ -160,7 +160,7 @@ def role_requests(roles: Sequence[Events], dtype: str) -> RoleRequests:
 
 
 def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColumns:
-    """Return the requests of one role as columns; `number` maps words to numbers and gets the new ones."""
+    """Return the requests of one role as columns; `number` has the index of each text, and gets the indices of new texts."""
     at = np.flatnonzero(~computes(events))
     rows = at.tolist()
     words = (events.name, events.dtype)
@@ -174,7 +174,7 @@ def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColum
 
 
 def _numbered(words: Sequence[str], number: dict[str, int]) -> I64:
-    """Return [C] the number of each word; `number` as in `_of_role`."""
+    """Return [C] the index of each text in `number`, which gets the indices of new texts."""
     for word in dict.fromkeys(words):
         number.setdefault(word, len(number))
     return np.fromiter(map(number.__getitem__, words), np.int64, len(words))

@@ -42,7 +42,11 @@ class Delay:
         return np.asarray(self.number[self.piece.graph.owner])
 
     def add(self, builder: Builder) -> tuple[I64, I64]:
-        """Add the delay to a graph; return [O] the tasks with which members enter and [O] the tasks with which they leave."""
+        """Add the delays of all O classes of groups to a graph.
+
+        Returns:
+            [O] the tasks by which members enter. [O] the tasks by which they leave.
+        """
         length = self.length_fs - self.head_fs
         if not self.head_fs:
             both = builder.tasks(length)
@@ -128,7 +132,7 @@ class Entries(NamedTuple):
 
     @staticmethod
     def of(event: I64, waiting: I64, pred: I64) -> "Entries":
-        """Return the entries of some events.
+        """Return the tasks for which members must wait before they enter delays, by event.
 
         Args:
             event: [Q] the events.
@@ -148,7 +152,7 @@ class Entries(NamedTuple):
 
 
 def staggered_instances(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
-    """Return the instances that some member entered before another; the columns are those of a `ReplayGraph`."""
+    """Return the numbers of the delays that some member entered before another; the columns are those of a `ReplayGraph`."""
     apart = entries.entry_times(timeline) < timeline.start_fs[begins[entries.event]]
     return set(instance[entries.event[apart]].tolist())
 
@@ -205,10 +209,10 @@ def _crossings(graph: Graph, timeline: Timeline, where: I64, crossed: Bool) -> I
 
 
 def _exclusive(where: I64, start: I64, end: I64, alone: I64) -> bool:
-    """Return True if no exclusive interval overlaps another interval at the same place.
+    """Return whether no interval that must be exclusive overlaps another interval on the same link.
 
     Args:
-        where: [any] the place of each interval.
+        where: [any] the link of each interval.
         start: [any] its start.
         end: [any] its end.
         alone: [any] 1 for an interval that must be exclusive.

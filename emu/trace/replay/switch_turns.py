@@ -88,5 +88,5 @@ def _needs(circuits: Circuits, laid: PlacedSchedule) -> tuple[I64, I64]:
 
 
 def _wide(of: I64, most: int) -> I64:
-    """Return columns with further ones of -1, up to a number of columns."""
+    """Return an array with columns of -1 appended, up to `most` columns."""
     return np.pad(of, ((0, 0), (0, most - of.shape[1])), constant_values=-1)

@@ -59,7 +59,12 @@ def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_
 
 
 def _carried(graph: Graph, part: F64) -> F64:
-    """Return the bytes that each link of a graph carries, if a part of each task's bytes counts: `part` [V], 0 to 1."""
+    """Return the bytes that each link of a graph carries if only a share of each task's bytes counts.
+
+    Args:
+        graph: The graph.
+        part: [V] the share of each task, from 0 to 1.
+    """
     crossing = (graph.size_bytes * part)[graph.hop_task] * graph.hop_weight
     return np.bincount(graph.hop_link, crossing, graph.n_links).astype(np.float64)
 
@@ -78,7 +83,7 @@ def _parts(start: I64, left: I64, low: int, high: int) -> F64:
 
 
 def _parts_of(delay: Delay, began: I64, low: int, high: int) -> F64:
-    """Return [V] the part of each task of a delay within a time window, summed over all starts of the delay."""
+    """Return [V] the share of each task of a delay that lies within a time window, summed over all starts of the delay."""
     ended, alone, number = began + delay.length_fs, delay.alone, delay.message_number
     whole = (began >= low) & (ended <= high)
     some = (began < high) & (ended > low) & ~whole
@@ -164,7 +169,7 @@ def time_division(
 
 
 class _Cut(NamedTuple):
-    """Spans cut at the moments when a rank begins another activity, with the activity in each piece."""
+    """Spans of time, cut at the moments when a rank begins another activity, with the activity during each."""
 
     pieces: Spans
     busy: Bool
@@ -172,12 +177,12 @@ class _Cut(NamedTuple):
     wait: I64  # the index in `waits` likewise
 
     def of(self, which: np.ndarray) -> Spans:
-        """Return the pieces that `which` selects."""
+        """Return the spans with the indices `which`."""
         return self.pieces.take(which)
 
 
 def _cut(doing: Activity, spans: Spans) -> _Cut:
-    """Return spans cut at the moments when a rank begins another activity, with the activity of each piece."""
+    """Return spans cut at the moments when a rank begins another activity, with the activity during each."""
     moments = np.unique(np.concatenate(joined(spans, doing.busy, doing.talks, doing.waits)))
     start, end = moments[:-1], moments[1:]
     inside = spans.holding(start) >= 0
@@ -188,7 +193,7 @@ def _cut(doing: Activity, spans: Spans) -> _Cut:
 
 
 def _by_name(cut: _Cut, which: I64, names: np.ndarray) -> Counter[str]:
-    """Return the ticks of each name, over all pieces.
+    """Return the ticks of each name, summed over all spans that have it.
 
     Args:
         cut: The pieces.

@@ -20,14 +20,14 @@ class ComputeBasis:
 
 
 def compute_basis(trace: Trace, device: Device, dtype: str, step: int, standing: I64) -> ComputeBasis | None:
-    """Return the sources of a step's computing time; None if no kernel was measured, or nothing is computed.
+    """Return the shares of a step's computing time by the source of kernel times; None if no kernel was measured or none runs.
 
     Args:
         trace: The trace.
         device: The device that times it.
-        dtype: What float32 is timed as.
+        dtype: The dtype that float32 is timed as.
         step: The number of the step.
-        standing: [N] how many ranks of the run each rank of the trace stands for.
+        standing: [N] the number of ranks of the job for which each rank of the trace stands.
     """
     if not device.measured or device.as_measured:
         return None

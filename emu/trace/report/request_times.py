@@ -88,7 +88,7 @@ def _met(replayed: ReplayGraph, coming: Arrivals, events: I64, left: I64) -> tup
 
 
 def _last(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
-    """Return when the last of the given requests came to each call, and the first request that came then.
+    """Return, for each call, the tick at which its last request came, and the first of the requests that came at that tick.
 
     Args:
         call: The call of each request.
@@ -104,7 +104,7 @@ def _last(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
 
 
 def _since(events: Events, ends: I32, timeline: Timeline) -> I64:
-    """Return [E] the tick since which a rank could stand still for each event.
+    """Return [E] the tick from which the rank may have stood still for each event.
 
     It is the end of the computation before the first one that waits for the event, or of the last computation of its step.
     """

@@ -105,7 +105,7 @@ def _size(ranks: int | None) -> str:
 
 
 def _plays(ranks: Mapping[int, RankRows], missing: Sequence[int], world: int) -> Plays:
-    """Return, for each rank, the rank whose events it has (itself if it has a file), and its own groups."""
+    """Return, for each rank, the number of the rank whose events it has (itself if it has a file), and its own groups."""
     found: dict[int, tuple[int, Sequence[RankGroup]]] = {rank: (rank, of.groups) for rank, of in ranks.items()}
     if missing:
         talking = {of.groups[row.group].ranks for of in ranks.values() for row in of.rows if row.kind in _MESSAGES}
@@ -202,7 +202,7 @@ def _measured(ranks: Sequence[RankRows]) -> tuple[float, ...]:
 
 
 def _of_roles(files: TraceFiles, known: dict[bytes, ChakraNode]) -> Trace:
-    """Return the trace of files of roles, by the map of ranks to them.
+    """Return the trace of files that Emu wrote, one for each role, with a map of the ranks to the roles.
 
     Raises:
         InputError: the map is not as Emu writes it, or the file of a role is missing.

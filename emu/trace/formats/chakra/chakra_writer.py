@@ -104,7 +104,7 @@ class _RoleNodes:
         self._exact = np.stack([getattr(self._events, name) for name in COLUMNS], axis=1).astype(np.int64).tolist()
 
     def about(self, layout: TraceLayout, rank: int, names: tuple[str, ...], groups: tuple[int, ...]) -> RankAbout:
-        """Return what the metadata of a rank's file say."""
+        """Return the entries of the metadata of a rank's file."""
         trace = layout.trace
         axes, peak = tuple(trace.groups[group].axis for group in groups), tuple(trace.peak_by_part[self._role].tolist())
         meta = tuple(entry for entry in trace.meta if rank == 0 or entry[0] == COMMAND)  # others are long
@@ -173,14 +173,14 @@ class _RoleNodes:
 
     @staticmethod
     def _with_words(node: Any, words: Mapping[str, int]) -> Any:
-        """Return the node with attributes of 32 bits, as feeders take the ends of messages."""
+        """Return the node with 32-bit integer attributes, in which Chakra's feeders look for the ends of messages."""
         for name, value in words.items():
             node.attr.add(name=name, int32_val=value)
         return node
 
 
 def _framed(message: Any) -> bytes:
-    """Return the bytes of a message behind its length."""
+    """Return the bytes of a protobuf message, with their length in front."""
     from google.protobuf import proto
 
     stream = BytesIO()

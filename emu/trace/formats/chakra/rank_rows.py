@@ -34,7 +34,7 @@ _MOST_TAG = 2**31 - 1
 
 
 class RankRows(NamedTuple):
-    """The events of a rank."""
+    """The events that were read from one rank's file, and the groups that they name."""
 
     file: NodeFile
     about: RankAbout | None  # None: another program wrote the file
@@ -60,7 +60,7 @@ class JobRanks:
 
         Args:
             name: The name of the group.
-            told: The groups that the nodes of one file name.
+            told: The groups, by name, that the nodes of one file themselves state.
 
         Raises:
             ValueError: no file names the group.
@@ -142,7 +142,7 @@ class _Rows:
     host_operators: int = 0
 
     def row(self, node: ChakraNode, row_of: Mapping[int, int]) -> NodeEvent:
-        """Return the event of a node; its stream is a word and a number.
+        """Return the event that a node stands for.
 
         Raises:
             ValueError: the node lacks what its type needs.

@@ -39,7 +39,7 @@ _MESSAGES = ("c10d::send", "c10d::recv")
 
 
 def collective_rows(profile: RankProfile) -> I64:
-    """Return the rows of the kernels that communicate."""
+    """Return the rows of the kernels that communicate, such as those of NCCL."""
     named = [n for n, name in enumerate(profile.names) if name.lower().startswith(_NCCL)]
     rows = np.isin(profile.kernels.name, named)
     for row in np.flatnonzero(~rows).tolist() if not named else ():

@@ -155,9 +155,9 @@ def _kind(name: str) -> tuple[bool, bool]:
 
 
 def _given(asked: ProfiledRequest, size: int) -> int:
-    """Return the elements that gloo states of a request in a group of this size.
+    """Return the number of elements that gloo states for a request in a group of `size` ranks.
 
-    They are those that the rank gives; of a scatter, those that it gets.
+    They are those that the rank gives; for a scatter, those that it gets.
     """
     return asked.elements // size if asked.operation in ("all_gather", "gather", "scatter") else asked.elements
 

@@ -65,7 +65,7 @@ class _Window:
         self._file, self._text, self._at = file, "", 0
 
     def _more(self) -> bool:
-        """Read on; return False at the end of the file."""
+        """Read the next part of the file into the window; return False at the end of the file."""
         chunk = self._file.read(_CHUNK)
         self._text, self._at = self._text[self._at :] + chunk, 0
         return bool(chunk)

@@ -43,7 +43,7 @@ class Launch(NamedTuple):
 
 @dataclass(eq=False)
 class _Stream:
-    """A stream with the events that were added to it so far."""
+    """A stream with the rows and the end times of the kernels that were added to it so far."""
 
     rows: list[int] = field(default_factory=list)  # events
     ends: list[float] = field(default_factory=list)  # when each ended in the profile; no event ends before an earlier one
@@ -121,12 +121,12 @@ class KernelOrder:
             self._streams[on].pending.append(self._event_of(told))
 
     def _number(self, told: Mapping[str, object], key: str) -> int:
-        """Return the number of the stream that a wait names; -1 if the profile has no such stream."""
+        """Return the number of the stream that an argument (`key`) of a wait names; -1 if the profile has no such stream."""
         wanted = told.get("device", 0), told.get(key)
         return next((n for n, stream in enumerate(self._profile.streams) if stream == wanted), -1)
 
     def _event_of(self, told: Mapping[str, object]) -> int:
-        """Return the row of the kernel that a CUDA event stands for; -1 if it was recorded before the profile."""
+        """Return the row of the kernel after which a CUDA event was recorded; -1 if that was before the profile."""
         recorded = self._recorded.get(int(str(told.get("wait_on_cuda_event_record_corr_id", -1))), {})
         return recorded.get(self._number(told, "wait_on_stream"), -1)
 

@@ -158,7 +158,7 @@ def _moved(shape: Shape) -> int:
 
 
 def work_of_kernel(name: str, args: Mapping[str, Any]) -> KernelWork | None:
-    """Return the work that a kernel itself states (in Emu's own profiles), or that of a copy or fill on the device.
+    """Return the FLOPs and bytes that a kernel itself states (in Emu's own profiles), or those of a copy or fill on the device.
 
     None if it states none. A copy from or to the host takes the time of its bus, which no model of a device has.
 

@@ -179,7 +179,7 @@ def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
 
 
 def _notes(profile: RankProfile) -> list[str]:
-    """Return sentences on what was assumed of a profile."""
+    """Return sentences on what was assumed when a profile was read."""
     told = [profile.args.get(int(profile.kernels.event[row]), {}) for row in collective_rows(profile).tolist()]
     unnamed = sum(NAMED not in args for args in told)
     whole = f"the groups of {unnamed} collectives are not in the profile: they are taken to be all {profile.world} ranks"

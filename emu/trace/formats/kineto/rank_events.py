@@ -32,7 +32,7 @@ class RankWork(NamedTuple):
 
     @property
     def steps(self) -> set[int]:
-        """The steps in which the rank does anything."""
+        """The numbers of the steps in which the rank has an event."""
         return set(self.step.tolist()) - {-1}
 
 

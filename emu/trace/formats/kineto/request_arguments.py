@@ -45,12 +45,12 @@ def kernel_name(events: Events, row: int) -> str:
 
 
 def request_arguments(events: Events, row: int, dtype: str, number: int, group: Group) -> dict[str, Any]:
-    """Return what PyTorch writes to NCCL's kernel.
+    """Return the arguments that PyTorch's profiler writes to an NCCL kernel: operation, elements, dtype, group and ranks.
 
     Args:
         events: The events of a role.
-        row: The request.
-        dtype: What float32 is timed as.
+        row: The row of the request.
+        dtype: The dtype that float32 is timed as.
         number: The number of its group among all of the job.
         group: The group.
     """
@@ -76,7 +76,7 @@ def request_arguments(events: Events, row: int, dtype: str, number: int, group: 
 
 
 def _asked(events: Events, row: int) -> str:
-    """Return the operation of PyTorch that stands for a request."""
+    """Return PyTorch's name of the operation of a request, such as `allreduce`."""
     return _ASKED_AS.get(events.name[row], events.name[row])
 
 
