@@ -50,7 +50,7 @@ class RoutedRows(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerOnRank:
-    """An embedding, a layer of one kind, or a head, as the share that one rank computes and stores."""
+    """A part of a model (an embedding, a layer of one kind, or a head), as the share that one rank computes and stores."""
 
     model: Model
     plan: Plan
@@ -127,7 +127,7 @@ class LayerOnRank:
         return outputs_kept(self.operators) if self.plan.recompute == OPS else frozenset()
 
     def passes(self, operator: ModelOperator) -> Passes:
-        """Return what the software moves in each pass of an operator of the layer."""
+        """Return the FLOPs and the memory traffic of each pass of an operator, as the software's kernels have them."""
         return passes_of(operator, self.stack, layer=self.is_layer)
 
     def travels(self, operator: ModelOperator) -> bool:
@@ -171,7 +171,7 @@ RoutedOf = Callable[[int, int], RoutedRows | None]  # of a layer of the model an
 
 
 def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list[tuple[I64, RoutedOf]]:
-    """Return sets of ranks at a place of their pipelines that exchange equal token rows, with these rows.
+    """Return sets of ranks at one place of a pipeline that exchange equal numbers of token rows, with these numbers.
 
     Ranks are numbers in their stage.
 
@@ -200,7 +200,13 @@ def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list
 
 
 def rows_by_kind(rows: Callable[[Plan, Model, str], RoutedRows | None], plan: Plan, model: Model) -> RoutedOf:
-    """Return the rows of each layer and pass, given a function of the rows of a layer of a kind."""
+    """Return a function that gives the token rows of a layer and pass, if all layers of a kind have equal rows.
+
+    Args:
+        rows: The function that gives the rows of a kind of layers.
+        plan: The plan.
+        model: The model.
+    """
     by_kind = {kind: rows(plan, model, kind) for kind in set(model.kinds)}
     return lambda layer, _: by_kind[model.kinds[layer]]
 

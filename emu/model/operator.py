@@ -34,7 +34,7 @@ class Tokens:
 
     @property
     def keys(self) -> int:
-        """The number of keys of one sequence."""
+        """The number of keys that attention sees for one sequence."""
         return self.context or self.length
 
 
@@ -78,22 +78,25 @@ class Amount:
         )
 
     def times(self, n: int) -> "Amount":
-        """Return the amount of n such operators."""
+        """Return this amount multiplied by n."""
         return Amount(n * self.flops, n * self.whole, n * self.cut, n * self.parameters, n * self.fixed_bytes)
 
     @property
     def elements(self) -> int:
-        """The elements of activations and parameters."""
+        """The elements of activations and parameters that are read and written."""
         return self.whole + self.cut + self.parameters
 
     def bytes(self, activation: int = 4, parameter: int = 4) -> int:
-        """Return the bytes, given those of an element of activations and of parameters."""
+        """Return the bytes of memory traffic, given the bytes of an element of activations and of one of parameters."""
         return activation * (self.whole + self.cut) + parameter * self.parameters + self.fixed_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The amounts of the passes through one operator, and the amount kept between them."""
+    """The FLOPs and memory traffic of each pass through one operator: the forward, and the gradients of its input and weight.
+
+    `saved` is what the forward keeps for the backward.
+    """
 
     forward: Amount = Amount()
     backward_input: Amount = Amount()  # the gradients of what came in
@@ -176,7 +179,7 @@ class ModelOperator:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The elements of each of its tensors."""
+        """The number of elements of each of the operator's parameter tensors."""
         return (self.parameters // self.tensors,) * self.tensors if self.parameters else ()
 
     @property
@@ -252,7 +255,7 @@ def _shared(operator: ModelOperator, n: int, tokens: tuple[int, int] = (1, 1), h
 
 
 def _product_of(operator: ModelOperator, n: int, up: int, down: int) -> tuple[int, int, int] | None:
-    """Return the shape of its product on a rank."""
+    """Return the shape (m, n, k) of the operator's matrix product on one of n ranks; None if it has none."""
     if operator.shape is None:
         return None
     m, columns, rows = operator.shape

@@ -41,7 +41,7 @@ class ContextAttention:
 
     @property
     def _width(self) -> int:
-        """The number of elements of one query of one head."""
+        """The number of elements that one query has in one head."""
         return self.operator.eager.forward.flops // (4 * self.rows * self.share.tokens.length)
 
     @property
@@ -180,7 +180,10 @@ class ContextAttention:
         return self.operator.shape_of(FORWARD)
 
     def _named(self, amount: Amount, shape: Shape) -> Action:
-        """Return a computation of attention, whose log-sum-exps are float32 whatever the dtype of activations is."""
+        """Return a computation of attention under the name of its kernel.
+
+        Its log-sum-exps are float32 whatever the dtype of activations is.
+        """
         work = self.share.work(self.operator.name, amount, self.share.stack.precision.activation, shape)
         same = self.share.stack.precision.activation == "float32"
         return work._replace(elements=work.elements + same * (amount.fixed_bytes // 4))

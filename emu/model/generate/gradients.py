@@ -45,7 +45,7 @@ class WholeGradients:
     """
 
     def state(self, at: int) -> Hashable:
-        """Return the state between two passes, with events counted from event `at`; whole gradients have none."""
+        """Return what a handling must remember between two passes, with events counted from event `at`; here nothing."""
         return ()
 
     def restore(self, state: Any, at: int) -> None:
@@ -110,7 +110,7 @@ class GradientBuckets(WholeGradients):
         return sum(o.parameters for part in self.parts for o in part.operators if not part.travels(o))
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to those of the passes before.
+        """Add a gradient to the gradient that earlier passes have summed.
 
         In the last pass, also add it to its bucket, and reduce a full bucket.
         """
@@ -164,7 +164,7 @@ class AveragedGradients(WholeGradients):
         return [(item, part) for item, part in found if not (item.travels or item.shared)]
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to the accumulated gradient of earlier passes, before it is cut to the rank's own part."""
+        """Add a gradient to the sum of earlier passes, before it is cut to the share of this rank."""
         super().handle(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
 
     def end(self, tape: Tape, pass_: int) -> None:
@@ -189,7 +189,7 @@ class AveragedGradients(WholeGradients):
             self.tape.compute(gradient_work(part.stack.precision, 2 * elements))
 
     def _buckets(self) -> Iterable[tuple[int, Part]]:
-        """Yield the number of elements of each bucket, and one of its parts, which gives the precision of the gradients."""
+        """Yield the number of elements of each bucket, and a part of the model in it, whose precision the bucket has."""
         filled = 0
         for number, (gradient, part) in enumerate(reversed(self.gradients), 1):
             filled += gradient.elements
@@ -213,7 +213,7 @@ class ExpertGradients:
         self.asked: dict[int, tuple[int, ...]] = {}  # by place, the request that adds them up, if another rank has a copy
 
     def handle(self, gradient: Gradient, part: Part, place: int, pass_: int) -> None:
-        """Add a gradient to those of the passes before.
+        """Add a gradient to the gradient that earlier passes have summed.
 
         In the last pass, its block of experts is reduced once all gradients of the block are computed.
 

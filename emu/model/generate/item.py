@@ -85,7 +85,7 @@ def is_later(item: Item) -> bool:
 
 
 def held_last(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
-    """Return the items with their last request held: it is awaited only at the moment `what`.
+    """Return the actions with their last request held: the rank waits for it only at the moment `what`.
 
     A request that must be awaited at once (`prompt`) is not held.
     """
@@ -140,7 +140,7 @@ class Share(LayerOnRank):
         return (self.copied("own tokens", self.elements // self.plan.tp),)
 
     def collective(self, operation: str, elements: int, axis: str = "tp", splits: tuple[int, ...] = ()) -> Ask:
-        """Return a request for a collective of activations."""
+        """Return a request for a collective of activations over the groups of an axis."""
         return Ask(axis, operation, elements, self.stack.precision.activation, splits=splits)
 
     def gathered(self) -> tuple[Action, ...]:
@@ -169,7 +169,7 @@ class Share(LayerOnRank):
 
         Args:
             operator: The operator on the rank.
-            what: The pass.
+            what: The pass: FORWARD, INPUT or WEIGHT.
             works: The computations of the pass, of which the first is the product.
             around: The position of the operator among its neighbours.
         """

@@ -79,7 +79,7 @@ class Part(Share):
 
     @cached_property
     def _inner(self) -> tuple[int, int]:
-        """The numbers of the first and last expert operator whose weights are sharded separately; (-1, -1) if there is none."""
+        """The indices of the first and last expert operator whose weights are sharded separately; (-1, -1) if there is none."""
         apart = [i for i, o in enumerate(self.operators) if self.plan.shards_weights and self.travels(o)]
         return min(apart, default=-1), max(apart, default=-1)
 
@@ -140,7 +140,7 @@ class Part(Share):
 
     @cached_property
     def _split_backward(self) -> tuple[Item, ...]:
-        """The items of a whole backward in autograd's order, including those that only a split backward has."""
+        """The actions and gradients of a backward in autograd's order, with those that only a split backward has."""
         items: list[Item] = []
         for i in _backwards(self.operators):
             found = [item for item in self._backward(i) if not isinstance(item, Computation) or item.bytes]
@@ -151,7 +151,7 @@ class Part(Share):
         return tuple(items)
 
     def _backward(self, i: int) -> Iterable[Item]:
-        """Yield the items of the backward of one operator."""
+        """Yield the actions and gradients of the backward of operator number `i`."""
         operator = self.operators[i]
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
         yield from self._then_again(arrived) if i == self._again_at else arrived
@@ -178,7 +178,7 @@ class Part(Share):
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
     def _parted(self, operator: ModelOperator) -> tuple[Amount, Amount, Amount]:
-        """Return the amounts of three pieces of an operator's backward, in their order.
+        """Return the amounts of three stretches of an operator's backward, in their order.
 
         These are input gradients that come before the weight gradient, the weight gradient, and the remaining input gradients.
         A norm without a kernel of its own first multiplies the gradient by the weight, and by the scaled input.
@@ -221,7 +221,7 @@ class Part(Share):
 
     @cached_property
     def _again(self) -> int:
-        """The number of the last operator that saved anything, before which the repeated forward ends; -1 if there is none.
+        """The index of the last operator that saved anything, before which recomputation ends; -1 if there is none.
 
         The operator itself need not run again, because it saves its input: checkpoints stop before it.
         """
@@ -231,7 +231,7 @@ class Part(Share):
 
     @property
     def _again_at(self) -> int:
-        """The number of the operator before whose backward the forward is run again.
+        """The index of the operator before whose backward recomputation begins.
 
         A product counts together with its bias.
         """
@@ -265,7 +265,7 @@ class Part(Share):
 
     @cached_property
     def _ends_of(self) -> dict[str, tuple[int, int]]:
-        """The numbers of the first and last operator of each module with a style; -1 if the module has no operators."""
+        """The indices of the first and last operator of each module with a style; -1 if the module has no operators."""
         within = {path: [*self.within(path)] for path in self.styles}
         return {path: (min(own, default=-1), max(own, default=-1)) for path, own in within.items()}
 
@@ -277,7 +277,7 @@ class Part(Share):
 
     @cached_property
     def styles(self) -> dict[str, Style]:
-        """The styles of modules by their paths in the part, shorter paths first."""
+        """The styles of modules, by the paths of the modules in this part of the model, shorter paths first."""
         here = _LAYER if self.is_layer else ""
         paths = {path.removeprefix(here): name for path, name in self._shards.items() if path.startswith(_LAYER) == bool(here)}
         known = {o.name for o in self.operators}

@@ -80,7 +80,7 @@ def _divided(share: Share, path: str) -> tuple[Action, ...]:
 
 
 def _vocabulary(share: Share, path: str) -> Style:
-    """Return the style of an embedding table whose output is summed over tp in the way of the outputs of blocks."""
+    """Return the style of an embedding table of which each rank has some rows; its output is summed over tp."""
     words = _words(share, path)
     return words._replace(leave=(*words.leave[:-1], *share.reduced()), leave_backward=share.gathered() if share.plan.sp else ())
 

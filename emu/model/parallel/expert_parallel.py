@@ -34,7 +34,7 @@ from emu.model.plan.plan import Plan
 
 
 def shard_experts(module: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
-    """Keep only this rank's part of every expert's weights, and make the module send token rows, in place.
+    """Keep only this rank's share of the experts' weights, and make the module send token rows to their experts, in place.
 
     Args:
         module: A module with whole weights, equal on every rank, so that none is sent.

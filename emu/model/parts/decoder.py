@@ -211,7 +211,7 @@ def block_model(name: str, c: Any, divides: Mapping[str, int], styles: Mapping[s
 
 
 def _build(c: Any, tokens: int, *, tied: bool) -> Decoder:
-    """Return the module with its first weights."""
+    """Return the module with its initial weights."""
 
     def norm() -> nn.Module:
         return NORMS[c.norm][0](c.hidden, c.norm_eps)

@@ -102,14 +102,16 @@ def angles_bytes(tokens: Tokens, turned: int) -> int:
 def rotation_operators(
     name: str, tokens: Tokens, heads: int, dim: int, turned: int = 0, *, cut: bool = True
 ) -> tuple[ModelOperator, ...]:
-    """Return the operators of the rotation of queries or keys: the rotation, and a copy if only a part of each head is rotated.
+    """Return the operators of the rotation of queries or keys.
+
+    They are the rotation, and a copy if only some elements of each head are rotated.
 
     Args:
         name: The name of the operators.
         tokens: The tokens of this rank.
         heads: The heads of queries or keys.
         dim: The elements of a head.
-        turned: The rotated elements of a head; 0: all.
+        turned: The number of rotated elements of a head; 0: all.
         cut: True if tensor parallelism shards the heads.
     """
     turned = turned or dim
@@ -121,7 +123,7 @@ def rotation_operators(
 
 
 class LearnedEmbedding(PositionedModule):
-    """An embedding with a row for each word and a row for each position."""
+    """An embedding with a row for each entry of the vocabulary and a row for each position."""
 
     numbers: Tensor
     tables = ("numbers",)

@@ -17,7 +17,7 @@ from emu.errors import must_be
 
 @dataclass(frozen=True, slots=True)
 class ExpertRouting:
-    """The rules by which tokens are routed to experts."""
+    """The rules by which a router chooses the experts of each token and weighs their results."""
 
     experts: int
     top_k: int
@@ -119,7 +119,7 @@ def set_balance(module: nn.Module, times: float) -> None:
 
 
 class DispatchedRows(NamedTuple):
-    """The rows of tokens in the order of their experts."""
+    """The rows of tokens in the order of their experts, one for each token and chosen expert."""
 
     tokens: Tensor  # [R] the token of each row
     choices: Tensor  # [R] the choice, of N * K, of each row

@@ -68,7 +68,10 @@ class MegatronLayer(Share):
         return "+".join(plan.copy_axes) or "dp"
 
     def buffer(self, kernel: RankKernel) -> tuple[str, str]:
-        """Return the kind of buffer for a kernel's gradients: its axis, and the dtype in which weights are gathered."""
+        """Return the kind of buffer for a kernel's gradients.
+
+        It is the axis over which they are summed, and the dtype in which weights are gathered.
+        """
         narrow = self._is_narrow(kernel) and self.stack.narrow_gather
         return self.axis(kernel), narrow or self.stack.precision.weight
 
@@ -224,7 +227,7 @@ def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:
 
 
 def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Computation], tp: int) -> None:
-    """Write a product that is computed in pieces and overlaps with the gather of its rows and the scatter of its sums.
+    """Write a product that is cut into pieces, so that the gather of its rows and the scatter of its sums overlap with it.
 
     A gather runs during all pieces, because the rank's own rows are there at once. A scatter of one piece runs during the
     product of the next, so that only the last one is awaited. Source: Transformer Engine, comm_gemm_overlap.cpp (ring exchange,

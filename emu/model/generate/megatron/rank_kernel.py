@@ -115,7 +115,10 @@ def _stay(share: Share) -> bool:
 
 
 class RankKernel(NamedTuple):
-    """One kernel of a rank: its operator, the work of its passes, and its place in the tensor-parallel region."""
+    """One kernel of a rank: its operator, and the work of its passes.
+
+    It also says whether the kernel reads from or writes to outside the region that tensor parallelism cuts.
+    """
 
     operator: ModelOperator
     passes: Passes
@@ -126,10 +129,10 @@ class RankKernel(NamedTuple):
 
 
 def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = False) -> tuple[RankKernel, ...]:
-    """Return the kernels of a part, in the order of the forward.
+    """Return the kernels of a part of the model on a rank, in the order of the forward.
 
     Args:
-        operators: The operators of the part.
+        operators: The operators of the part of the model on the rank.
         stack: The software whose kernels run.
         alike: Whether the ranks of tensor parallelism have the same tokens, so that a block of experts is also a region that
             tensor parallelism cuts.
