@@ -69,7 +69,7 @@ def calibrate(device: str, found: Sequence[Probe], ran: Sequence[LayerStep] = ()
 
 
 def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Device:
-    """Return the device whose times are nearest to the measured ones.
+    """Return a device that predicts the measured times of probes as well as possible.
 
     Peaks are the fastest product of a dtype, the bandwidth is that of the fastest copy, and shares are of these.
 

@@ -39,7 +39,7 @@ _LANES = re.compile(r"(?<=x)\d+(?![\d.])")
 
 
 class Price(NamedTuple):
-    """The price and the power of one part."""
+    """The price in dollars and the power in watts of one network part, such as a switch."""
 
     dollars: float
     watts: float
@@ -47,21 +47,21 @@ class Price(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartPrice:
-    """The price and the power of a part by the sources of a book, from the lowest to the highest."""
+    """The price and the power of a network part: the lowest and the highest that the sources of a book have."""
 
     low: Price
     high: Price
     source: str = ""  # "": that of the book
 
     def times(self, lanes: int) -> "PartPrice":
-        """Return the price of a part with `lanes` lanes."""
+        """Return the price and power of a link with `lanes` lanes, if this is that of one lane."""
         low, high = (Price(each.dollars * lanes, each.watts * lanes) for each in (self.low, self.high))
         return PartPrice(low, high, self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The entries of a book for one system, or for all."""
+    """The prices of a book for one kind of system, or for every system."""
 
     parts: Mapping[str, PartPrice]
     free: tuple[str, ...]  # patterns, as of file names
@@ -69,7 +69,7 @@ class Section:
     unpriced: Mapping[str, str]  # why parts have no price, by their patterns
 
     def price(self, part: str) -> PartPrice | None:
-        """Return the price of a part; the price of a link such as `link x4` follows from that of `link x*` per lane."""
+        """Return the price of a network part; None if it has none. That of `link x4` is four times that of `link x*`."""
         own = self.parts.get(part)
         if own is not None:
             return own
@@ -80,7 +80,7 @@ class Section:
         return None
 
     def is_free(self, part: str) -> bool:
-        """Return whether a part costs nothing; an own price or an entry in `unpriced` overrides this."""
+        """Return whether a network part counts as free; a price of its own or an entry in `unpriced` overrides this."""
         is_named = self.price(part) is not None or bool(self.why_unpriced(part))
         return not is_named and any(fnmatchcase(part, pattern) for pattern in self.free)
 
@@ -224,7 +224,7 @@ class Cost:
 
     @property
     def watts_per_npu(self) -> float:
-        """Watts of the network for each NPU."""
+        """The power of the network, in watts, divided by the number of NPUs."""
         return self.watts / self.npus
 
     @property
@@ -335,7 +335,7 @@ class OwnershipTerms:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipCost:
-    """The cost of a machine: its network and its NPUs."""
+    """The cost of owning a machine: the price and the power of its network and of its NPUs."""
 
     capex_dollars: float
     opex_dollars: float  # energy of all parts at full power
@@ -346,7 +346,7 @@ class OwnershipCost:
         return self.capex_dollars + self.opex_dollars
 
     def per_second_and_dollar(self, amount_per_s: float, share: float = 1.0) -> float:
-        """Return performance over TCO, such as tokens/s for each dollar of a job's share of the machine."""
+        """Return performance for each dollar of TCO, such as tokens per second, for a job on a share of the machine."""
         return amount_per_s / (self.tco_dollars * share)
 
 

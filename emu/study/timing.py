@@ -32,7 +32,7 @@ from emu.units import TICKS_PER_S
 
 
 class CollectiveJob(NamedTuple):
-    """A collective to be timed."""
+    """A collective to be timed: its schedule, sizes, topology, and the NPUs of its ranks."""
 
     op: Operation
     plan: Schedule
@@ -175,7 +175,7 @@ def _busiest_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> f
 
 
 def _channels(plan: Schedule) -> int:
-    """Return a number above all channels of a schedule."""
+    """Return a number above all channels that a schedule uses."""
     return int(plan.channel.max(initial=0)) + 1
 
 

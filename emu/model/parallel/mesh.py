@@ -14,7 +14,10 @@ from emu.model.plan.plan import EXPERT_AXES, REPLICATE, SHARD, Plan
 
 
 class ParameterPart(NamedTuple):
-    """The block of a whole parameter that a rank holds: its offsets and its shape."""
+    """The block of a whole parameter that a rank holds: its range in each dimension.
+
+    `axes` are the mesh axes along which ranks hold different blocks.
+    """
 
     part: tuple[tuple[int, int], ...]  # start and end in each dimension
     axes: tuple[str, ...] = ()  # the mesh axes along which ranks hold different parts

@@ -35,7 +35,7 @@ def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _
 
 
 def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> tuple[str, Plan] | None:
-    """Return an axis with a smaller size for at most `most` ranks, and the plan with that size; None if there is none."""
+    """Return `axis`, and the plan with the largest size of it that fits at most `most` ranks; None if no size fits."""
     others = plan.world // getattr(plan, axis)
     for size in range(most // others, 0, -1):
         changed: dict[str, Any] = {axis: size}

@@ -34,7 +34,7 @@ def user_table() -> ValueTable:
 
 
 def recall_entry(topology: Topology, key: str) -> Any:
-    """Return the cache entry of a fabric under a key, which is a digest of all other inputs; None if there is none."""
+    """Return the cache entry of a topology under a key, which is a digest of all other inputs; None if there is none."""
     for table in _TABLES:
         try:
             return table.read(_whole_key(topology, key))

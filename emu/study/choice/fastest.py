@@ -101,7 +101,7 @@ def bounds(site: Site, wanted: Requirement) -> Iterator[Entrant]:
 
 
 def _race(site: Site, wanted: Requirement) -> Selection:
-    """Return the fastest algorithm by a race of all that fit."""
+    """Return the fastest algorithm, found by timing all that fit the group, the most promising first."""
     race, best, end = _Race(site, wanted), "", np.inf
     entrants = race.entrants()
     while entrants:
@@ -135,7 +135,7 @@ class _Race:
         self.found = {each.name: each for each in fitting_algorithms(self.wanted.operation, self.site)}
 
     def entrants(self) -> list[Entrant]:
-        """Return a heap of all algorithms, bounded by their claims."""
+        """Return all algorithms that fit as a heap, ordered by the least time that their claims allow."""
         entrants = [Entrant(False, self.claimed_fs(name), name, False) for name in self.found]
         heapify(entrants)
         return entrants

@@ -48,7 +48,7 @@ class FaultLog:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MachineStates:
-    """The states of a machine, from one change to the next."""
+    """The states of a machine one after another: in each, which units are faulty, and how long it lasts."""
 
     share: F64  # [E] of the time; they sum to 1
     faulty: Bool  # [E, U]
@@ -132,7 +132,7 @@ DAYS_PER_YEAR = 365.0
 
 @dataclass(frozen=True, slots=True)
 class PartLifetimes:
-    """Parts that fail and are repaired after exponentially distributed times; a part is a run of consecutive units."""
+    """Runs of consecutive units (such as nodes) that fail together, with the means of their times to failure and to repair."""
 
     mtbf_days: float  # from a repair to the next failure
     mttr_days: float
@@ -147,7 +147,7 @@ class PartLifetimes:
 
 
 def renewals(parts: tuple[PartLifetimes, ...], units: int, days: float, seed: int) -> FaultLog:
-    """Return a log of the units of a machine whose parts all work on day 0.
+    """Return a random log of a machine whose units all work on day 0, and then fail and are repaired again and again.
 
     Args:
         parts: The kinds of parts; each kind covers all units, and the last part of a kind may be smaller.
@@ -220,7 +220,7 @@ def divide_hosts(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
 
 
 class Faults(NamedTuple):
-    """The faults of the nodes of a machine."""
+    """The faults of the nodes of a machine: their states over time, or sampled states, with notes for the report."""
 
     states: MachineStates
     per_day: float  # faults of all nodes that begin in a day; 0: they have no times
@@ -294,7 +294,7 @@ class LoggedFaults:
         return _with_notes(found, self._notes(each, wanted, rate))
 
     def _placed(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
-        """Return the log of the machine's nodes."""
+        """Return the log with its faulty units assigned to the nodes of this machine."""
         nodes = divide_hosts(self.log, each, rate, self.seed)
         place = np.full(self.log.units, self.log.units)
         place[np.random.default_rng(self.seed).permutation(self.log.units)[:wanted]] = np.arange(wanted)

@@ -20,7 +20,7 @@ _CHUNK = 2**24  # bytes of states that are looked at together
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine of several copies of a topology; a group stays within a copy."""
+    """A machine of several equal copies of a topology; the NPUs of a group belong to one copy."""
 
     topology: Topology
     copies: int
@@ -103,7 +103,7 @@ class Waste:
         return float(self.wasted[self._at(self.wasted, quantile)])
 
     def _at(self, values: F64 | I64, quantile: float) -> int:
-        """Return the index of the state at a quantile of the values, weighted by each state's share of the time."""
+        """Return the index of the state at a quantile of the values, each weighted by the time that its state lasts."""
         order = np.argsort(values)
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
         return int(order[min(at, len(order) - 1)])
@@ -213,7 +213,12 @@ def optimal_restarts(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Re
 
 
 def _interval(delta: float, mtbf: float) -> float:
-    """Return Daly's optimal interval of checkpoints."""
+    """Return the best time between checkpoints by Daly's formula.
+
+    Args:
+        delta: The time that a checkpoint takes.
+        mtbf: The mean time between failures, in the same unit.
+    """
     if delta >= 2 * mtbf:
         return mtbf
     x = sqrt(delta / (2 * mtbf))

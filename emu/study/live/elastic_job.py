@@ -57,7 +57,7 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class ElasticJob:
-    """The result of an elastic job that has finished: all its legs in order, and what it learned."""
+    """The result of an elastic job that has finished: its legs in order, and the losses of all steps."""
 
     legs: tuple[Leg, ...]
     learned: LearningResult  # with the trace of the last leg
@@ -195,7 +195,7 @@ _TimedOn = Callable[[Plan, tuple[Fault, ...]], tuple[str, float]]
 
 
 def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], timed: _TimedOn) -> list[LiveStep]:
-    """Return the steps of a leg."""
+    """Return the timed steps of a leg up to step `end`."""
     found = list[LiveStep]()
     before = faults_at(faults, leg.since - 1 if leg.since > leg.first else leg.first)
     for step in range(leg.first + 1, end + 1):
@@ -211,7 +211,7 @@ def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], tim
 
 
 def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topology, faults: Sequence[Fault]) -> Recovery:
-    """Return the recovery between two legs."""
+    """Return the recovery between two legs: what was lost, and what it took to continue."""
     at = leg.lost.step if leg.lost else following.first + 1
     now, before = faults_at(faults, at), faults_at(faults, at - 1)
     mended_s = seconds(repair_action(topology, before, now, following.plan.world)[0])

@@ -68,7 +68,7 @@ class Recourse:
 
     @property
     def patience_s(self) -> float:
-        """The seconds from a message that finds no way to the end of the job."""
+        """The seconds that the job waits after a message has found no path, before it ends."""
         return (self.resends + 1) * self.resend_s
 
     @property
@@ -209,7 +209,7 @@ class _Rates:
         return self.whole_s / whole_s
 
     def _does_without(self, moment: MachineMoment, failed: Bool, whole_s: float) -> bool:
-        """Return whether steps take as long as before even if the failed links carry almost nothing."""
+        """Return whether steps take as long as before although the failed links carry almost nothing."""
         try:
             trickle_s = self._step_s(moment, column(np.where(failed, _TRICKLE, moment.share), np.float64))
         except InputError:  # beyond Emu's clock
@@ -286,7 +286,7 @@ class _Course:
         self.now_s, self.events, self.told = at_s, [], ""
 
     def _meet(self) -> None:
-        """Advance to the next change of the machine, and apply it."""
+        """Apply the next change of the machine to the job."""
         moment = self.history.turn()
         self.events += moment.events
         self.why = moment.stops
@@ -312,7 +312,7 @@ class _Course:
             self.state, self.wake_s = DOWN, inf
 
     def _wait(self) -> None:
-        """Set when a job that waits runs again, or ends."""
+        """Let the job wait, and set the time at which it runs again or ends."""
         self.no_way = self.no_way or bool(self.why)
         if self.why and not self.recourse.resends:
             self._end(self.why)
@@ -337,7 +337,7 @@ class _Course:
             self._run()
 
     def _run(self) -> None:
-        """Run again, after a checkpoint, a halt or a start."""
+        """Let the job run again, after a checkpoint, a halt or a start."""
         if self.state == SAVES:
             self.saved_s = self.done_s
         if self.state != WAITS:

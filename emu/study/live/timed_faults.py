@@ -43,7 +43,7 @@ def ends_fs(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
 
 
 class RunningSteps:
-    """Steps under way on a machine, from moment to moment.
+    """Steps of a recorded job on a machine that changes while they run: each is timed across the changes.
 
     Args:
         steps: The recorded steps on the whole machine.

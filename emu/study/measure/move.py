@@ -114,7 +114,7 @@ class Payload:
         return torch.view_as_complex(held) if self.sequence.is_complex() else held
 
     def _folded(self, exact: Tensor, fold: Fold) -> Tensor:
-        """Return the reduction of all blocks, laid end to end."""
+        """Return all blocks, one after another, each reduced over the ranks that have it."""
         n, holders = self.operation.n_ranks, self.operation.holders
         if len(self.operation.have) == n * self.operation.n_blocks:  # every rank has all of them
             return _over_windows(exact, n, fold)[: len(self.inputs[0])]
@@ -137,7 +137,7 @@ def _over_windows(exact: Tensor, n: int, fold: Fold) -> Tensor:
 
 
 def _cutter(whole: Tensor) -> Callable[[I64, I64], Tensor]:
-    """Return a function that concatenates pieces of a tensor, given their starts and sizes.
+    """Return a function that cuts blocks, given their starts and sizes, out of a tensor and joins them.
 
     The result is a view where the pieces lie at a constant stride; else the last result is reused for equal pieces.
     """

@@ -80,7 +80,7 @@ class PlacedBench:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Case:
-    """One algorithm of a placed bench, with its schedule."""
+    """One algorithm of a bench with its schedule; it makes a collective to be timed for each size."""
 
     asked: PlacedBench
     algorithm: str
@@ -91,7 +91,7 @@ class Case:
     chosen: str = ""  # by a library, in its own words
 
     def job(self, size: int) -> CollectiveJob:
-        """Return the job to time for a size in bytes."""
+        """Return the collective to be timed for a buffer of `size` bytes."""
         asked, op = self.asked, self.asked.operation
         where, overhead_fs = asked.site, asked.request.send_overhead_fs
         name = f"{op.name} {self.algorithm}"

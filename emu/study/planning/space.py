@@ -52,13 +52,13 @@ class Space:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Settings of plans, and placements, that are not searched, in words for the reader."""
+        """Sentences for the user on the settings of plans, and the placements, that are not searched."""
         words = {word: told for word, told in _LEFT_OUT.items() if self.model.experts or word not in _OF_EXPERTS}
         told = [told for word, told in words.items() if word not in self.given]
         return (*told, f"all but {PLACEMENTS} of the {factorial(len(AXES))} placements of {len(AXES)} axes")
 
     def _of(self, name: str, every: Sequence[Any]) -> Sequence[Any]:
-        """Return the values of a setting to search: the given value, or else all of `every`."""
+        """Return the values of setting `name` to search: the value that the user gave, or else all of `every`."""
         return [self.given[name]] if name in self.given else every
 
     def _of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:

@@ -98,7 +98,7 @@ class StepNearDevice:
         return self.step_s - self.with_s + self.path_s(device)
 
     def path_s(self, device: Device) -> float:
-        """Return the seconds of computation on the critical path."""
+        """Return the seconds of computation on the critical path of the step with a device."""
         return sum(share * self.computed_s(device, role) for role, share in enumerate(self.on_path) if share > 0)
 
     def computed_s(self, device: Device, role: int) -> float:
@@ -113,7 +113,7 @@ class StepNearDevice:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ladder:
-    """Measured steps of one model with one plan on several numbers of NPUs."""
+    """Measured steps of one model with one plan that differ in the number of NPUs alone."""
 
     model: Hashable
     near: Sequence[StepNearDevice]  # each step as a function of the device
@@ -127,7 +127,7 @@ class Ladder:
 
 @dataclass(frozen=True, eq=False)
 class DeviceFit:
-    """Measured steps of one device, and the constants to fit to them."""
+    """The measured steps of one device, and the fit of the device's constants to them."""
 
     device: Device
     constants: Sequence[Constant]

@@ -53,7 +53,7 @@ def parts_text(memory: Mapping[str, int]) -> str:
 
 
 def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
-    """Return the words of an error that propose the nearest plan that fits.
+    """Return the phrase of an error that proposes the nearest plan that fits the memory.
 
     Args:
         model: The model.

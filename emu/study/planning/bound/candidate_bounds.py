@@ -54,7 +54,7 @@ class QuickBounds:
         return self._step_s(plan, plan.pass_batch * forward, plan.pass_batch * backward)
 
     def seconds(self, plan: Plan) -> float:
-        """Return a better bound of a plan's step, in seconds, by the time of its own passes."""
+        """Return a lower bound of a plan's step in seconds, from the time of a forward and a backward of its microbatches."""
         return self._step_s(plan, *self._own_pass_s(plan))
 
     @kept_by(lambda self, plan: (*plan.layer_settings, plan.recompute, *self.paths.pass_settings(plan)))
@@ -119,13 +119,13 @@ class QuickBounds:
 
 
 def _before(counts: F64) -> F64:
-    """Return [P] the sums of the values before each place."""
+    """Return [P] for each place of a pipeline the sum of the values of all places before it."""
     return np.concatenate(([0.0], np.cumsum(counts)[:-1]))
 
 
 @dataclass(eq=False)
 class CandidateBounds:
-    """The bounds of the candidates of one search."""
+    """The lower bounds of step times for all candidates of one search, which get tighter as requests are timed."""
 
     paths: TapePaths
     topologies: Sequence[Topology]  # as the software has them
@@ -173,7 +173,7 @@ class CandidateBounds:
         return _longest_s(self.paths.reductions(there.plan, last=False), there)
 
     def _where(self, candidate: Candidate) -> PlacedGroups:
-        """Return the groups of a candidate in its placement."""
+        """Return the groups of each axis of a candidate, on the NPUs of its placement."""
         number, plan, axes = candidate
         key = (number, *plan.sizes.values(), axes)
         if key not in self._groups:
@@ -187,7 +187,7 @@ class CandidateBounds:
         return PortLeastTimes(self._rates[candidate.topology], candidate.plan, self._where(candidate))
 
     def _there(self, candidate: Candidate) -> PlacedLeastTimes:
-        """Return the least times of a candidate's requests in its placement, as far as they are known."""
+        """Return the least times of a candidate's requests on the NPUs of its placement, as far as they are known."""
         number, plan, _ = candidate
         return PlacedLeastTimes(self._rates[number], plan, self._where(candidate), self._known[number], self.axes)
 

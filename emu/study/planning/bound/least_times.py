@@ -54,7 +54,7 @@ class LeastTimes:
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """Sizes of the plan's axes."""
+        """The size of each axis of the plan, by its name."""
         return self.plan.sizes
 
     def place_key(self, place: int) -> Hashable:
@@ -66,7 +66,7 @@ class LeastTimes:
         return self.rates, tuple(ranks_of(self.sizes, axis) for axis in axes)
 
     def collective(self, place: int, ask: Ask) -> LeastTime:
-        """Return the least time of a collective of all ranks at a place, or of a message to the next member of each group."""
+        """Return the least time of a collective of the ranks at one place of a pipeline."""
         ring, item = ask.operation == MESSAGE or goes_round(ask.splits), item_bytes(ask.dtype)
         rates = self.rates_of(place, ask.axis, ring=ring)
         if ring:
@@ -85,7 +85,7 @@ class LeastTimes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Groups:
-    """Groups of NPUs whose ranks make one request at one time."""
+    """Groups of NPUs that make one request at the same time."""
 
     npus: I64  # [G, N] the NPUs that stand for all equal ones by symmetry
     choosing: I64  # [.., N] NPUs of the groups that choose the algorithm
@@ -152,7 +152,7 @@ class PlacedGroups:
 
     @kept_by(lambda _, *asked: asked)
     def names(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the names of the groups of several axes at a place; equal groups have equal names."""
+        """Return a key of the groups of several axes at a place; groups with equal times have equal keys."""
         return tuple(self.at(place, axis).name for axis in axes)
 
     def _own(self, place: int, axis: str) -> I64:
@@ -247,7 +247,10 @@ def least_request_time(request: BoundedRequest, topology: Topology, algorithms: 
 
 @dataclass(frozen=True, eq=False)
 class _Fabric(ServedFabric):
-    """A fabric that computes the least time of a request for a rank, instead of the whole time of the request."""
+    """A topology on which the least time of a request for one rank is computed.
+
+    It is used instead of one that computes the time until all ranks are done.
+    """
 
     rates: Rates  # the largest rates of a member for messages within its group
 
@@ -311,7 +314,7 @@ def _least(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
 
 
 def _served(parts: Sequence[RequestPart]) -> tuple[BatchKey, ...]:
-    """Return a key that is equal for parts with equal messages."""
+    """Return a key that is equal for requests whose algorithms send equal messages."""
     return tuple(part.what for part in parts)
 
 

@@ -30,10 +30,10 @@ class OverlappedRequests(NamedTuple):
 
 @dataclass(eq=False)
 class MegatronPaths(TapePaths):
-    """The paths of plans by Megatron-LM."""
+    """The paths of plans whose software is Megatron-LM: the longest chains of computations and requests in each pass."""
 
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes; all backwards are alike."""
+        """Return the paths through the passes of one part of the model; all its backwards are alike."""
         layer = MegatronLayer(self.model, plan, self.stack, name)
         forward, backward = Tape(self.dtype), Tape(self.dtype)
         layer.forward(forward)

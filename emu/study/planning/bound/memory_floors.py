@@ -25,7 +25,7 @@ _WINDOW = 8  # turns of each stage of all places, after the first backward, amon
 
 
 class _PartBytes(NamedTuple):
-    """The size of a part of the model on a rank."""
+    """The bytes that one part of the model needs on a rank: its weights and states, and what a forward keeps."""
 
     kept: int  # bytes that a forward keeps
     parameters: int
@@ -34,7 +34,7 @@ class _PartBytes(NamedTuple):
 
 
 class _PartCount(NamedTuple):
-    """How often a part of the model is on place 0, and how many of its forwards still wait for their backwards."""
+    """The number of copies of a part of the model at place 0, and of their forwards that still wait for their backwards."""
 
     name: str
     times: int
@@ -75,7 +75,7 @@ class MemoryFloors:
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes, plan.shards_weights))
     def _of_place(self, plan: Plan) -> Sequence[_PartCount]:
-        """Return the parts of place 0."""
+        """Return the parts of the model that the ranks at place 0 have, with their numbers."""
         stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
         every = sum(stages, Counter())
         found = _forwards_ahead(plan)
@@ -89,7 +89,7 @@ class MemoryFloors:
         lambda _, plan, name: (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1, plan.shards_weights)
     )
     def _piece(self, plan: Plan, name: str) -> _PartBytes:
-        """Return the size of a part, one of the names of `part_names`."""
+        """Return the bytes of a part of the model, one of the names of `part_names`."""
         routed = (
             about_even(plan, self.model, name) if name in self.model.kinds and not self.stack.software.adds_gradients else None
         )

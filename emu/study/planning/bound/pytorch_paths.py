@@ -23,7 +23,7 @@ _LATER = 2  # the number of a pass that is neither the first nor the last
 
 @dataclass(eq=False)
 class PytorchPaths(TapePaths):
-    """The paths of plans by PyTorch's own pieces."""
+    """The paths of plans whose software is PyTorch: the longest chains of computations and requests in each pass."""
 
     reduces: ClassVar[bool] = True
 
@@ -32,7 +32,7 @@ class PytorchPaths(TapePaths):
         return plan.shards_weights, plan.splits, plan.passes == 1
 
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes."""
+        """Return the paths through the passes of one part of the model."""
         [(_, routed), *_] = classes(plan, self.model, 0, None)
         rows = routed(self.model.kinds.index(name), 0) if name in self.model.kinds else None
         part, tapes = Part(self.model, plan, self.stack, name, rows), [Tape(self.dtype) for _ in range(3)]

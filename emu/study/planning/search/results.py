@@ -152,7 +152,7 @@ Progress = Callable[[str, int | None, Callable[[], str] | None], AbstractContext
 
 
 def _hidden(told: str = "") -> None:
-    """Show nothing: the progress of a search that nobody watches."""
+    """Do nothing with a text on the progress of a search that nobody watches."""
 
 
 def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> AbstractContextManager[Advance]:

@@ -143,7 +143,7 @@ class Search:
 
     @property
     def _most(self) -> Work:
-        """The most work of the search."""
+        """The limits of the work of the search."""
         return _ALL if self.of.request.prove_all else MOST
 
     def _goes_on(self) -> bool:
@@ -181,7 +181,7 @@ class Search:
         return f"{self.state.text()}; {done}; {left:,} plans left that may be among the best {self.of.request.best}"
 
     def _tries(self) -> bool:
-        """Return whether it is time to time some promising plans before more bounds are computed."""
+        """Return whether some promising plans are to be timed now, before more bounds are computed."""
         return self.ladder.requests + self.ladder.generated >= self.tries_at
 
     def _try_promising(self) -> None:
@@ -230,7 +230,7 @@ class Search:
         self.state.save([*self.plans.known()])
 
     def _look_at(self, entries: Sequence[Entry]) -> None:
-        """Start timing the first entry if it is ready, else compute tighter bounds of all entries."""
+        """Start timing the first entry if its bound is final, else compute tighter bounds of all entries."""
         if entries[0].kind == READY:
             self.under_way.extend(self._ask_for_step(entries[0]))
         else:
@@ -246,7 +246,7 @@ class Search:
         return [(ready.candidate, self.jobs.submit(StepJob(ready.candidate)))]
 
     def _reached(self, found: Sequence[Candidate]) -> bool:
-        """Return whether the plans to be proved are proved: no remaining plan can be faster than they are in full.
+        """Return whether the first rows of the table are proved: no remaining plan can be faster than they are as whole graphs.
 
         A step in full may take longer than the composed one. Then the search continues until its bound is above that time.
         """

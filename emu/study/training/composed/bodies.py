@@ -65,7 +65,7 @@ def busy_s(once: Sequence[IsolatedRequest], times: I64, n_links: int) -> F64:
 
 
 class Sharing(IntEnum):
-    """The share of its links that a request needs while it runs: NOTHING, that of its messages (FLOWS), or all."""
+    """How much of its links a request is assumed to need while it runs: nothing, what its messages need (FLOWS), or all."""
 
     NOTHING = 0  # of others: it lasts as long as alone, and each rank leaves it when ranks do on average
     FLOWS = 1  # as much as its messages keep a link busy
@@ -161,7 +161,7 @@ def _whole_body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64)
 
 
 def _on(links: I64, once: Sequence[IsolatedRequest], n_links: int) -> F64:
-    """Return [Q, S] the seconds that each request keeps each of `links` [S] busy."""
+    """Return [Q, S] the seconds for which each of Q requests keeps each of S links busy."""
     place = np.full(n_links, -1)
     place[links] = np.arange(len(links))
     found = np.zeros((len(once), len(links)))
@@ -172,15 +172,15 @@ def _on(links: I64, once: Sequence[IsolatedRequest], n_links: int) -> F64:
 
 
 def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_s: F64) -> I64:
-    """Return [S] representative links: one link for each set of links that the same kinds of requests cross.
+    """Return [S] representative links: one for each set of links that the same kinds of requests cross.
 
-    A link is left out if another has at least its load by every request. A kind counts twice if one of its requests continues
-    once ranks have left it, as the next of the kind may begin before its end.
+    A link is left out if another link has at least its load by every request. A kind counts twice if one of its requests
+    continues after ranks have left it, because the next of the kind may begin before its end.
 
     Args:
         once: [Q] the time of each request alone.
         kinds: [Q] the kind of each request.
-        total_s: [L] the seconds that each link needs for all requests of the step.
+        total_s: [L] the seconds for which all requests together keep each link busy.
     """
     n_kinds, by_kind = np.zeros(len(total_s), np.int64), dict[Hashable, list[IsolatedRequest]]()
     for each, kind in zip(once, kinds, strict=True):

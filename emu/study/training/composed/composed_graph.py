@@ -29,7 +29,7 @@ from emu.trace.steps import computes, queue_order, stated_order
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepFrame:
-    """The part of a step that does not depend on the choice of algorithms: computing times, and the order of events."""
+    """What the graph of a step has for every choice of algorithms: the times of computations, and the order of events."""
 
     place_requests: PlaceRequests
     timed: tuple[I64, ...]  # [P] the events of each place that compute
@@ -57,7 +57,10 @@ class StepFrame:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComposedGraph:
-    """A step as a graph, with the tasks of each event."""
+    """A step as a graph, with the tasks of each event.
+
+    An event has one task, which stands for all ranks of its place of the pipeline, or one for each of these ranks.
+    """
 
     place_requests: PlaceRequests
     graph: Graph
@@ -173,7 +176,7 @@ def _starts(asked: PlaceRequests, by_rank: Bool) -> I64:
 
 
 def _compute(builder: EventBuilder, frame: StepFrame) -> None:
-    """Add the computations of all places."""
+    """Add the computations of all places of the pipeline to the graph."""
     width = np.diff(builder.start)
     for place, (rows, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
         events = frame.place_requests.first_event[place] + rows

@@ -59,7 +59,7 @@ class IsolatedRequest(NamedTuple):
         return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0, apart_mean=0)
 
     def between(self, other: "IsolatedRequest", part: float) -> "IsolatedRequest":
-        """Return the interpolated time of a request whose size is between this one's (`part` 0) and another's (`part` 1)."""
+        """Return the time of a request of a size between two, interpolated: `part` 0 is this request, 1 the other."""
 
         def at(name: str) -> Any:
             return getattr(self, name) + part * (getattr(other, name) - getattr(self, name))
@@ -279,7 +279,7 @@ def _timed(
 
 
 def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
-    """Return several lowered schedules as one graph, in which they run at one time.
+    """Return several lowered schedules as one graph, in which all start at tick 0.
 
     Returns:
         The graph, the group of each participant, and the task with which each participant leaves.
@@ -296,7 +296,7 @@ def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
 
 
 def _once(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
-    """Return the time of a request from the times of its link clusters, which run at once, each on its own links.
+    """Return the time of a request from the times of its link clusters, which run at the same time on different links.
 
     Args:
         ran: The time of each cluster.

@@ -111,7 +111,7 @@ def check_norms(outcomes: Sequence[RankOutcome], reference: RankOutcome) -> None
 
 
 def _wholes(outcomes: Sequence[RankOutcome], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return whole weights by name, assembled from the parts on the ranks; NaN where no rank has a part.
+    """Return whole weights by name, put together from the blocks that the ranks have; NaN where no rank has a block.
 
     Args:
         outcomes: The results of the ranks.
@@ -151,7 +151,7 @@ def gradient_error(reference: RankOutcome, outcomes: Sequence[RankOutcome], step
 
 
 def _difference(name: str, whole: Tensor, outcomes: Sequence[RankOutcome], step: int) -> float:
-    """Return the largest |g - g_ref| of one parameter over the ranks that hold part of it."""
+    """Return the largest absolute difference between a rank's gradient of one parameter and that of one process."""
     differences = [0.0]
     for rank, outcome in enumerate(outcomes):
         if name not in outcome.held:

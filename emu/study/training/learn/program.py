@@ -119,11 +119,11 @@ class Program:
             return parallel.gradients()
 
     def _single(self) -> "Program":
-        """Return the program on one rank."""
+        """Return this program for a single rank with the whole batch."""
         return replace(self, plan=self.plan.alone(), lost=(), kept=None, first=0)
 
     def _alone(self) -> ParallelModel:
-        """Return the model on one rank."""
+        """Return the model that a single rank with the whole batch trains."""
         return single_rank_model(build_module(find_model(self.model), self.plan, self.seed), self.plan)
 
     def _train(

@@ -147,7 +147,7 @@ def shared_fields(value: object, cls: type[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimedTrace:
-    """A trace on a topology, with the times of all its tasks."""
+    """A trace on a topology, with the times of all its tasks; it makes the figures of the step."""
 
     trace: Trace
     topology: Topology
@@ -238,7 +238,7 @@ class TimedTrace:
         return found
 
     def _parts(self) -> dict[str, Any]:
-        """Return the parts of the step, by the numbers of the ranks of the run."""
+        """Return the parts of the step as fields of a `Step`, for the ranks of the job."""
         parts, asked = self.report.figures(), self.place_requests
         if asked is None:
             return parts
@@ -250,7 +250,7 @@ class TimedTrace:
         return {**parts, "rank": rank, "straggling_by_rank_s": by_rank}
 
     def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
-        """Return, by place, the axes on which the representative of `place` waits for it, the longest wait first."""
+        """Return the axes on which the representative of `place` waits for that of each other place, the longest wait first."""
         coming = Arrivals.of(self.replayed, self.timeline)
         asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
         waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
@@ -329,6 +329,6 @@ def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
 
 
 def _range(sizes: list[int]) -> str:
-    """Return sizes in bytes as a range in words."""
+    """Return a range of sizes in bytes as text, such as `4 B to 64 KiB`."""
     low, high = format_size(sizes[0]), format_size(sizes[-1])
     return low if low == high else f"{low} to {high}"

@@ -87,7 +87,7 @@ class Descent:
         return served, time_s
 
     def _descend(self, served: OptionByCoordinate) -> tuple[OptionByCoordinate, float]:
-        """Return the options where single moves end, and the time of the step there."""
+        """Return the options at which no single move makes the step shorter, and the seconds of the step with them."""
         time_s, exposed_s = self.time_of(served)
         order = sorted(self.options, key=lambda c: (-exposed_s.get(c.axis, 0.0), -self.weight_s[c], c))
         while moved := self._single_move(served, time_s, order):
@@ -120,7 +120,7 @@ class Descent:
         return [move for move in moves if move.costs_s < NEVER]
 
     def _other_options(self, served: OptionByCoordinate, coordinate: Coordinate) -> list[Option]:
-        """Return the options of a coordinate but the present one."""
+        """Return the options for a coordinate other than the one that it has now."""
         return [option for option in self.options[coordinate] if option.name != served[coordinate].name]
 
     def _helps(self, served: OptionByCoordinate, time_s: float) -> bool:
@@ -154,5 +154,5 @@ def _joint_moves(moves: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
 
 
 def _cost_s(moves: Sequence[Move]) -> float:
-    """Return the sum of what single moves cost, in seconds."""
+    """Return the sum of the seconds by which single moves make the step longer."""
     return sum(move.costs_s for move in moves)
