@@ -50,7 +50,7 @@ def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
 
 
 def _raise_stopped(number: int, frame: FrameType | None) -> None:
-    """Raise the error that ends the command."""
+    """Raise the error that ends the command after a signal such as SIGTERM."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if isinstance(STOPPED[-1], TerminationSignal):
         signal.alarm(_LONGEST_S)

@@ -24,7 +24,7 @@ _ATTENTION_OF = {"h800": "h100"}  # a device whose attention is as fast as that 
 
 
 def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
-    """Return a device with its constants from published kernels and runs, if there are any."""
+    """Return a device with the constants that were fitted to published kernels and runs, if there are any for it."""
     attention = attention_of(_ATTENTION_OF.get(device.name, device.name), device.peak_flops)
     values: dict[str, Any] = {"attention": attention, **kernel_constants(device.name)}
     like = LIKE.get(device.name, device.name)
@@ -38,7 +38,7 @@ def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
 
 
 def _of_500_w(h100: Device) -> Device:
-    """Return the H100 of torchtitan's runs, which has less power, another memory, and a clock of its own."""
+    """Return the H100 of torchtitan's runs: it is limited to 500 W, has another memory, and a clock of its own."""
     clock, run = read_clock("h100-500w")
     return replace(
         h100,

@@ -62,7 +62,7 @@ def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
 
 
 def read_clock(device: str, path: Path = CLOCK) -> tuple[float, str]:
-    """Return the clock of a device relative to that of a like device, and the name of the published run from which it follows.
+    """Return the clock of a device relative to that of the device whose kernels stand for its own, and a published run.
 
     Args:
         device: The device; its kernels were timed on a like device, and the clock is a share of that device's clock.

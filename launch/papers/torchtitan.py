@@ -145,7 +145,7 @@ def ready(run: TorchtitanRun) -> PreparedRow:
 
 
 def _with(clock: float) -> Device:
-    """Return the device with a clock, as a share of that of an H100.
+    """Return the H100 of the runs with a clock, as a share of that of an H100 at full power.
 
     Its memory is not checked, because the runs have taken place.
     """
@@ -163,7 +163,7 @@ def clock_of(runs: Sequence[PreparedRow]) -> float:
 
 
 def row_of(run: TorchtitanRun, prepared: PreparedEstimate, clock: float) -> TorchtitanComparison:
-    """Return a run with its estimate by a clock."""
+    """Return a run beside its estimate on a device with this clock."""
     step, model = prepared.estimate(_with(clock))[0], find_model(run.model)
     reserved = reserved_bytes(model, run.plan, run.stack)
     ours = run.plan.tokens / run.gpus / step.step_time_s
@@ -200,7 +200,7 @@ def pairs(rows: Sequence[TorchtitanComparison]) -> Iterator[Pair]:
 
 
 def _how(row: TorchtitanComparison) -> str:
-    """Return the settings of a run in words."""
+    """Return a text on the settings of a run."""
     return "FP8" if row.fp8 else "compiled" if row.compiled else "eager"
 
 

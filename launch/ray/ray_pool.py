@@ -69,7 +69,7 @@ def _options(*, joined: bool) -> RayOptions:
 
 
 class _RayTasks:
-    """The tasks of one work, as the process that submits them sees them.
+    """The tasks of one pool, as the process that submits them to Ray sees them.
 
     Args:
         process: The process in which Ray lives.
@@ -120,7 +120,7 @@ class _RayTasks:
             self._take(self._process.receive())
 
     def _take(self, ended: TaskResult) -> None:
-        """Process one result, and store the cached values that came with it."""
+        """Store the result of one task, and the cached values that came with it."""
         number, how, found, tries, self._lost_nodes = ended
         self._again += tries > 1
         if how == "done":

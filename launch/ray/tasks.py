@@ -40,7 +40,7 @@ Task = tuple[int, str, bytes]  # a job as Ray does it: its number, its name on R
 
 
 def _do(sent: list[Any], job: bytes) -> Any:
-    """Run a job in a Ray worker, which fetches the work once."""
+    """Run a job in a Ray worker; the worker fetches the function of the jobs once."""
     if not _WORK:
         _WORK.append(pickle.loads(ray.get(sent[0])))
     return _WORK[0](job)

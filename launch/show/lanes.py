@@ -35,7 +35,7 @@ class Lane(NamedTuple):
     end: I64
 
     def within(self, low: int, high: int) -> "Lane":
-        """Return the part of the lane between two ticks, with times counted from the first."""
+        """Return the spans of the lane between two ticks, with times counted from the first tick."""
         start, end = np.clip(self.start, low, high) - low, np.clip(self.end, low, high) - low
         kept = np.flatnonzero(end > start)
         return self._replace(names=tuple(self.names[i] for i in kept), start=start[kept], end=end[kept])

@@ -128,7 +128,7 @@ class _ProgressLines:
         self._next_s = self._first_s  # when a line is due
 
     def advance(self, known: str = "") -> None:
-        """Count one part as done, and log `known` if it is not empty."""
+        """Count one more job as done, and log `known`, a text on its result, if it is not empty."""
         with self._lock:
             self._done += 1
             if known and time.monotonic() >= self._first_s:
@@ -147,7 +147,7 @@ class _ProgressLines:
         return "" if took_s < SILENCE_S else f": {took_s:.0f} s so far"
 
     def _say(self, known: str) -> None:
-        """Log a line with the label, the count and the given text."""
+        """Log a line with the label, the number of jobs done, and the text `known`."""
         count = "" if self._total is None or not self._done else f": {self._done} of {self._total}"
         _log.info(self._label + count + known)
         self._next_s = time.monotonic() + SILENCE_S

@@ -25,7 +25,7 @@ MEANS_TOLD = "means over all ranks, which add up to the step"
 
 
 def means_of(step: ComparedStep) -> MeanParts:
-    """Return the parts of a step as means over ranks, for comparisons with other steps."""
+    """Return the seconds of the parts of a step as means over all ranks, by which steps are compared."""
     assert step.mean_over_ranks is not None, "with_means gives a step what tables of several need"
     return step.mean_over_ranks
 

@@ -60,7 +60,7 @@ class LiveStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What happened between a loss of ranks and the step from which the job went on: the plan, and the repeated steps."""
+    """The recovery from a loss of ranks: the step that the checkpoint has, the plan from then on, and the repeated steps."""
 
     step: int  # as which began it was lost
     lost: str

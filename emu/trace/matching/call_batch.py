@@ -95,7 +95,7 @@ def _members(table: CallTable, calls: Sequence[MatchedCalls]) -> tuple[I64, I64,
 
 
 class BatchKey(NamedTuple):
-    """What all calls of a batch have in common: the operation, the sizes, the algorithm and the communicator."""
+    """The key of a batch, equal for all its calls: the operation, the sizes, the algorithm and the communicator."""
 
     communicator: int
     served: AlgorithmOnDims | None  # the algorithm that serves the collective; None for messages

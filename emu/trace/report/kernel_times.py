@@ -13,7 +13,7 @@ from emu.trace.trace import Events, Kind, Trace
 
 
 class KernelKey(NamedTuple):
-    """What equal kernels have in common: the name, and the sizes or bytes."""
+    """The key of equal kernels: the name, and the sizes or bytes."""
 
     name: str
     dtype: str  # "": the profile does not tell the kernel's work

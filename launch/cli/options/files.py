@@ -59,7 +59,7 @@ class OutputFile(click.ParamType[Path]):
         self._endings, self._rows = endings, rows
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path."""
+        """Return the value of the option as a path."""
         return Path(value)
 
     def check(self, flag: str, path: Path) -> None:
@@ -164,7 +164,7 @@ def _failures() -> list[str]:
 
 
 def _with_checks(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the callback of a command with checks before it and write errors after it."""
+    """Return the callback of a command with checks of its output files before it, and a report of write errors after it."""
 
     @wraps(callback)
     def called(*given: Any, **options: Any) -> Any:
@@ -251,7 +251,10 @@ def _set_defaults(ctx: click.Context, param: click.Parameter, path: Path | None)
 
 
 def _names_of(param: click.Parameter) -> list[str]:
-    """Return the names of an option in a file: its long flags without `--`."""
+    """Return the names that an option has in a file of options: its long flags without `--`.
+
+    The option that names this file has none.
+    """
     own = isinstance(param, click.Option) and param.name != _CONFIG
     return [word.removeprefix("--") for word in param.opts if word.startswith("--")] if own else []
 
@@ -278,5 +281,5 @@ def _is_word(value: Any) -> bool:
 
 
 def _with_path(path: Path, error: InputError) -> InputError:
-    """Return the error with the path of the file before it."""
+    """Return the error with the path of the file of options at the beginning of its line."""
     return InputError(f"{path}: {error}")

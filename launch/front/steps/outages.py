@@ -121,7 +121,7 @@ class _Account:
     recourse: Recourse
 
     def on(self, topology: Topology) -> JobThroughput:
-        """Return the throughput on a topology."""
+        """Return the throughput of the job over time on a topology."""
         request = self.request.on(topology)
         plan = request.plan
         faults = faults_of(self.faults, topology, plan.world, 1, clock=True)

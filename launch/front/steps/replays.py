@@ -138,7 +138,7 @@ def _placed(ranks: int, timing: TraceTiming) -> int:
 
 
 def _with_origin(timing: TraceTiming, recorded: Trace, ran_on: TopologyLike, job: JobConditions) -> TraceTiming:
-    """Return the timing with the network of a profile put first.
+    """Return the timing with the network on which a profile was taken as the first topology.
 
     Raises:
         InputError: the network is unknown, the trace is no profile, or faults change its steps.

@@ -14,7 +14,7 @@ RADICES: Mapping[int, range] = {2: range(4, 42, 2), 3: range(4, 12, 2)}  # radic
 
 
 def component_sizes(topology: Topology, rows: Bool | slice = slice(None)) -> list[int]:
-    """Return the number of CUs in each connected part of a topology.
+    """Return the number of computing units (CUs) in each connected part of a topology.
 
     Args:
         topology: The topology.
@@ -27,7 +27,7 @@ def component_sizes(topology: Topology, rows: Bool | slice = slice(None)) -> lis
 
 
 def cus(word: str) -> int:
-    """Return the number of CUs that links join, over all connected parts."""
+    """Return the number of computing units (CUs) that have a link, in a topology that `word` names."""
     return sum(component_sizes(build_once(word)))
 
 
@@ -60,7 +60,7 @@ def ports() -> str:
 
 
 def neighbours(word: str) -> float:
-    """Return the number of neighbours that each CU has."""
+    """Return the number of neighbours that each computing unit has, in a topology that `word` names."""
     return common_value(np.bincount(build_once(word).links.src).tolist())
 
 

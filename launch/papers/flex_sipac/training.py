@@ -71,7 +71,7 @@ def vgg() -> list[int]:
 
 
 def bert() -> list[int]:
-    """Return the parameters of the parts of BERT-large: the embeddings, then attention and both products of 24 layers."""
+    """Return the numbers of parameters of BERT-large's embeddings, and of attention and both products of its 24 layers."""
     hidden, inner = 1024, 4096
     attention, (first, second) = 4 * (hidden * hidden + hidden), _dense(hidden, inner, hidden)
     return [(30522 + 512 + 2) * hidden, *[attention, first, second] * 24]
@@ -137,7 +137,7 @@ def by_skew(_: Any) -> Sequence[Figure]:
 
 
 def _told(times: Mapping[str, float]) -> str:
-    """Return times of systems in words."""
+    """Return the times of systems as text."""
     return ", ".join(f"{name} {1e6 * s:.1f} us" for name, s in times.items())
 
 

@@ -35,7 +35,7 @@ def single_tor() -> str:
 
 
 def down(steps: PaperSteps, word: str, down_s: float, switch: bool = False) -> JobThroughput:
-    """Return the job over time, on a topology in which the first link of the first NIC is down for some seconds from 10 s on.
+    """Return a job over time on a topology, in which the first link of the first NIC is down from 10 s on.
 
     Args:
         steps: The estimates of the paper's steps.
@@ -79,7 +79,10 @@ def _throughput_at(job: JobThroughput, time_s: float) -> float:
 
 
 def link_failure(paper: Any, _: object) -> Answer:
-    """Return whether a job with one ToR halts at once, goes on after a minute and not after two; two ToRs go on."""
+    """Return whether a link failure halts a job with one ToR at once, and a job with two ToRs never.
+
+    The job with one ToR must continue if the link is down for one minute, and end if it is down for two.
+    """
     minute, beyond = (down(paper.steps, single_tor(), down_s) for down_s in (_MINUTE_S, _BEYOND_S))
     dual = down(paper.steps, dual_tor(HOSTS), _MINUTE_S)
     halts = all(_throughput_at(job, _FAILS_S) == 0 and job.waiting_s >= _MINUTE_S for job in (minute, beyond))

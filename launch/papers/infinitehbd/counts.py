@@ -153,7 +153,7 @@ def _messages_of_rank_0(p: int) -> list[int]:
 
 
 def _exchange_time(target: Target) -> float:
-    """Return the time of Binary Exchange."""
+    """Return the time of Binary Exchange by its formula: for each round `ts`, and `tw m` for each message of rank 0."""
     m, ts, tw = (float(target.given[name]) for name in ("m", "ts", "tw"))
     return sum(ts + tw * m * sent for sent in _messages_of_rank_0(target.number("p")))
 
@@ -212,7 +212,7 @@ def gpu_rate(word: str) -> float:
 
 
 def parameters(model: str) -> int:
-    """Return the parameters of a model."""
+    """Return the number of parameters of a model."""
     return MODELS.find(model).parameters()
 
 

@@ -40,12 +40,12 @@ def _by_tp(system: str) -> dict[int, float]:
 
 
 def _percents(by_tp: Mapping[int, float]) -> str:
-    """Return the waste for each TP in words."""
+    """Return the waste for each TP as text, in per cent."""
     return ", ".join(f"TP-{tp} {100 * wasted:.2f} %" for tp, wasted in by_tp.items())
 
 
 def _waste_texts(systems: Iterable[str]) -> tuple[str, ...]:
-    """Return the waste of each system on the trace in words."""
+    """Return, for each system, a text on its waste over the fault trace at each TP."""
     return tuple(f"{system}: {_percents(_by_tp(system))}" for system in systems)
 
 
@@ -76,7 +76,7 @@ def _distance_of_k2_and_k3(paper: Any, target: Target) -> Answer:
 
 
 def _eleven(paper: Any, target: Target) -> Answer:
-    """Return whether NVL racks waste around 11 %."""
+    """Return whether racks of NVL waste around 11 % of their GPUs."""
     found = {(s, tp): _by_tp(s)[tp] for s in RACKS for tp in TPS[1:] if holds(s, tp)}
     low, high = _ELEVEN
     told = f"{100 * min(found.values()):.2f} to {100 * max(found.values()):.2f} %"
@@ -158,7 +158,7 @@ def wait_longest(found: Mapping[str, float], worst: Iterable[str]) -> bool:
 
 
 def _waits(paper: Any, target: Target) -> Answer:
-    """Return whether there is a size of job at which the systems of the paper wait longest at every TP."""
+    """Return whether, for some size of job, the systems that the paper names wait longest at every TP."""
     told, found = [f"all repairs take {production_log().mean_repair_days:.2f} days, the mean of the trace", _ABOVE], {}
     for tp, worst in _WORST.items():
         of = {scale: waiting_of_all(tp, scale) for scale in SCALES}

@@ -38,7 +38,7 @@ class PlacedStep(NamedTuple):
 
 
 def wiring(cluster: Cluster, taper: int) -> OcstrxPlan:
-    """Return the wiring of a cluster whose ToRs have links up."""
+    """Return the wiring of a cluster whose ToR switches have links to switches above them."""
     dims = 1, cluster.domain // cluster.tor, cluster.tor, cluster.gpus
     return OcstrxPlan("infinitehbd", dims, cluster.k, TP, OcstrxRates(latency=0), taper=taper)
 
@@ -93,13 +93,13 @@ _JOB = "405B with MHA as in table 2, by TP=32 x CP=2 x DP, on 1,024 GPUs (8 GPUs
 
 
 def _told(found: PlacedStep) -> str:
-    """Return a step and its bytes in words."""
+    """Return a text on a step and the bytes that it sends."""
     shares = f"{100 * found.crossing:.2f} % of all bytes leave ToRs, {100 * found.dcn:.2f} % are sent over the DCN"
     return f"{found.step_s:.2f} s, {shares}, {100 * found.edges:.0f} % of the edges of CP rings leave ToRs"
 
 
 def _share(way: str) -> AnswerFunction:
-    """Return a function that answers the share of all bytes of a step that leaves ToRs, in per cent."""
+    """Return a function that answers with the share, in per cent, of all bytes of a step that leaves ToRs."""
 
     def answer(paper: Any, target: Target) -> Answer:
         job, faults = (float(target.given[name]) / 100 for name in ("job", "faults"))

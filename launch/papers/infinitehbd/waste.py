@@ -70,7 +70,7 @@ def side_by_side(k: int, tp: int, seed: int) -> float:
 
 @cache
 def trace(seed: int, repair_days: float = 0.0) -> MachineStates:
-    """Return the states of the nodes over the production trace; the arguments are those of `on_trace`."""
+    """Return the states of a machine's nodes over the paper's production trace of faults."""
     log = production_log().lasting(repair_days) if repair_days else production_log()
     return LoggedFaults(NODE, seed, log, SOURCE, GPUS).of(NPUS).states
 
@@ -98,12 +98,12 @@ def faulty_quantile(quantile: float) -> float:
 
 @cache
 def mean_on_trace(system: str, tp: int) -> F64:
-    """Return [8] the mean waste for each order of the servers."""
+    """Return [8] the waste of a system, a mean over the time of the fault trace, for each of 8 random orders of the servers."""
     return np.array([on_trace(system, tp, seed).mean for seed in range(ORDERS)])
 
 
 def _mean(paper: Any, target: Target) -> Answer:
-    """Return the mean waste of a system over the trace."""
+    """Return the waste of a system, as the mean over the time of the fault trace."""
     system, tp = target.given["of"], target.number("tp")
     found = 100 * mean_on_trace(system, tp)
     drawn = f"the mean of {ORDERS} orders of the servers, from {found.min():.2f} to {found.max():.2f}"

@@ -196,7 +196,7 @@ def topology_of(run: Run, where: str) -> str:
 
 
 def stack_of(run: Run, name: str) -> Stack:
-    """Return the stack of a setting, in the precision of a run."""
+    """Return the stack that a setting names, in the precision of a run."""
     dtype, setting = PRECISIONS[run.precision], SETTINGS[name]
     narrow = f",{setting.fp8}" if run.precision == FP8 else ""
     return parse_stack(f"{setting.stack}{narrow},weight={dtype},activation={dtype}", STACKS)

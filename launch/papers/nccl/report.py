@@ -105,5 +105,5 @@ def cross_validated_rows(which: Sequence[tuple[int, float]]) -> list[SizeRow]:
 
 
 def stack_words(stack: Stack) -> str:
-    """Return a stack in the words of `--stack`."""
+    """Return a stack as the text that `--stack` takes."""
     return spell_stack(stack).partition(",")[2]

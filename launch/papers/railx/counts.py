@@ -62,7 +62,7 @@ def row_bound(word: str, m: int) -> float:
 
 
 def line_nodes(word: str, m: int) -> int:
-    """Return the number of nodes that rails along X join with the first node, directly or over others."""
+    """Return the number of nodes to which the first node is joined by rails along X, directly or over other nodes."""
     topology = build_once(word)
     row = topology.links.dimension == 1
     part = components(topology.n_npus // m**2, topology.links.src[row] // m**2, topology.links.dst[row] // m**2)
@@ -83,7 +83,7 @@ def _lemma() -> Answer:
 
 
 def _hops(word: str) -> tuple[int, int, int]:
-    """Return three figures over random pairs: the most hops inside nodes, the most between nodes, and the virtual channels.
+    """Return the most hops inside nodes and the most between nodes over random pairs, and the number of virtual channels.
 
     The number of virtual channels is 0 if routes can deadlock.
     """

@@ -90,12 +90,15 @@ _OF_TIMES = (
 
 
 def _time(*of: object) -> Answer:
-    """Return whether a time of table 4 is that of the request on the built rails; the arguments are those of `_cases`."""
+    """Return whether the time that table 4 prints for a request is Emu's on the built rails.
+
+    The arguments are those of `_cases`.
+    """
     return check_formula(_cases(*of)(), *_OF_TIMES)  # type: ignore[arg-type]
 
 
 def _pairing_text(ports: str) -> tuple[list[float], str]:
-    """Return the least seconds of each pairing, and a sentence of them."""
+    """Return the seconds of the fastest split for each pairing of axes, and a sentence on them."""
     found = [best_static(ports, pairing) for pairing in PAIRINGS]
     told = ", ".join(
         f"{a}+{b} and {c}+{d} {1e3 * s:.3f} ms ({word.partition('GB/s,')[2]})"

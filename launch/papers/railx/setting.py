@@ -32,7 +32,7 @@ _NAMES = ("pp", "dp", "ep", "cp", "tp")  # the slowest first
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers of ranks of five axes."""
+    """The sizes of five axes of parallelism."""
 
     tp: int = 4
     cp: int = 3

@@ -21,7 +21,7 @@ _LANE = 14e9  # bytes per second of a lane: 112 Gb/s, the topologies' default
 
 
 def tier(topology: Topology, word: str) -> Bool:
-    """Return [L] whether each link is of a tier whose name contains a word."""
+    """Return [L] whether each link belongs to a tier whose name contains `word`."""
     return np.isin(topology.links.dimension, [i for i, name in enumerate(topology.tiers) if word in name])
 
 

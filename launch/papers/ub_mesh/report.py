@@ -111,7 +111,7 @@ _DIGITS = 4  # decimals in which the rates of switches are equal
 
 
 def _share(paper: Any, target: Target) -> float:
-    """Return the share (per cent) of the bytes in table 1 that the given axes have together."""
+    """Return the share, in per cent, that the axes of a row have of all bytes in table 1."""
     volume = {each.id.split("-")[2]: paper.value(each) for each in paper.targets if each.id.endswith("-vol")}
     share: float = 100 * sum(volume[axis] for axis in target.given["axis"].split("+")) / sum(volume.values())
     return share

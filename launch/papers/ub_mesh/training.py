@@ -87,13 +87,13 @@ def _gain_others(paper: Any, _: object) -> Answer:
 
 
 def _gain_b(paper: Any, _: object) -> Answer:
-    """Return the mean gain of 1D-FM-B."""
+    """Return the mean gain of the rack design 1D-FM-B, in per cent."""
     found = _gains(paper, B)
     return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}",))
 
 
 def _by_rack(rack: str, seqs: Sequence[int], paper: Any, _: object) -> Answer:
-    """Return the performance of a rack."""
+    """Return the performance of one design of a rack relative to that of a Clos network."""
     return Answer(mean_relative(paper.steps, rack, seqs), ("the mean of all models",))
 
 
@@ -117,7 +117,7 @@ def losses(steps: UBMeshSteps, model: str, strategies: Iterable[str] = _STRATEGI
 
 
 def _loss(strategy: str, paper: Any, _: object) -> Answer:
-    """Return the loss of one strategy."""
+    """Return by how many per cent a step is slower with one strategy of routing than on a Clos network."""
     return Answer(losses(paper.steps, _GPT4, [strategy])[strategy], ("the mean of all sequences",))
 
 
@@ -172,7 +172,7 @@ _HOW = (
 
 
 def machine(npus: int) -> str:
-    """Return the part of a SuperPod, or the several SuperPods, with this number of NPUs."""
+    """Return, as text, the topology with this number of NPUs: a part of a SuperPod, or several SuperPods."""
     racks = npus // _RACK
     pods, in_pod = max(1, racks // _POD), min(racks, _POD)
     row = min(_ROW, in_pod)

@@ -165,7 +165,7 @@ def lines(
         title: The text above the chart.
         marks: The matplotlib mark of each name of the legend; empty: there is no legend.
         below: The name of the quantity along the lower axis.
-        places: The text of each place on the lower axis; empty: places are sizes.
+        places: The text at each position of the lower axis; empty: positions are sizes in bytes.
     """
     figure, axes = new_page(_WIDE_IN, max(_HIGH_IN, _REST_IN + len(drawn) * _APART_PT / 72), title)
     for line in drawn:

@@ -54,7 +54,7 @@ def pipeline(timed: TimedTrace) -> tuple[Block, Block]:
 
 
 def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
-    """Return the trace, the replay and the timeline of a timed trace."""
+    """Return the trace, the replay graph and the timeline of a timed trace."""
     return timed.trace, timed.replayed, timed.timeline
 
 
@@ -102,13 +102,13 @@ def _path(lanes: Sequence[Lane], total: int, top: float, high: float) -> str:
 
 
 def _box(start: int, end: int, total: int, top: float, high: float) -> str:
-    """Return the SVG path of one span."""
+    """Return the SVG path of the rectangle of one span, from tick `start` to tick `end` of `total`."""
     left, wide = round(_WIDE * start / total, 1), max(_LEAST, round(_WIDE * (end - start) / total, 1))
     return f"M{left:g} {top:.3g}h{wide:g}v{high:.3g}h-{wide:g}z"
 
 
 def _ticks(total: int) -> list[tuple[float, str]]:
-    """Return the ticks at round times from the beginning of the step: the place of each from 0 to 1, and its text."""
+    """Return the marks of a time axis at round times: the position of each from 0 to 1, and its text."""
     if not total:
         return []
     least_s = seconds(total) / _TICKS

@@ -71,7 +71,7 @@ def _equal_runs(steps: Sequence[LiveStep]) -> Iterator[list[LiveStep]]:
 
 
 def _row(alike: Iterable[LiveStep]) -> tuple[str, ...]:
-    """Return the cells of a run of equal steps."""
+    """Return the table cells of a run of consecutive equal steps."""
     steps = list(alike)
     first, last = steps[0], steps[-1]
     which = str(first.step) if first is last else f"{first.step}..{last.step}"
@@ -300,7 +300,7 @@ def _performance_columns(rows: Sequence[NetworkCost]) -> Sequence[Column[Network
 
 
 def _parts(row: NetworkCost) -> str:
-    """Return the bill of a network in words."""
+    """Return the bill of parts of a network as text."""
     both = (row.cost.parts, row.high.cost.parts if row.high else row.cost.parts)
 
     def ends(part: str, of: str) -> str:

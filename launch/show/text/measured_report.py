@@ -30,7 +30,7 @@ _HEAD = "| id | where | what | printed | ours | | class | basis | verdict |\n|--
 
 
 def score(rows: Iterable[PaperRow]) -> str:
-    """Return a line that counts the met rows, by what their answers follow from."""
+    """Return a line that counts the rows that are met, by whether their answers are computed, fitted or read off."""
     met, of, own = Counter[str](), Counter[str](), 0
     for row in rows:
         basis = "listed" if row.target.kind == "H" else row.basis

@@ -51,7 +51,7 @@ def _measured_parts(parts: MeasuredParts) -> list[Fact]:
 
 
 def _off(share: float) -> str:
-    """Return a difference in words, such as `0.8% less`."""
+    """Return a relative difference as text, such as `0.8% less`."""
     return f"{abs(share):.1%} {'more' if share > 0 else 'less'}"
 
 

@@ -25,7 +25,7 @@ _PARTS, _LEAST = 5, 0.005  # limit of the parts or ranks that are listed; the le
 
 
 def part_facts(step: Step) -> list[Fact]:
-    """Return where the time of the step, or of the whole script, went, and the times of other steps."""
+    """Return lines on how long each part of the step took, and on the times of other steps."""
     what, took = "whole script" if step.whole_script else "step", format_time(step.step_time_s)
     alike = ", as it has no training step" if step.whole_script else _equal_steps_text(step)
     whole = f"{took}{alike}; its parts are of rank {step.rank}, which ended last"
@@ -176,7 +176,7 @@ def path_text(step: Step) -> str:
 
 
 def _by_part(step: Step) -> str:
-    """Return the parts of the peak memory in words."""
+    """Return the peak memory of each part of memory, such as weights, as text."""
     parts = [f"{name.replace('_', ' ')} {format_size(size)}" for name, size in step.memory_by_part_bytes.items() if size]
     return f" ({', '.join(parts)})" if parts else ""
 
@@ -221,7 +221,7 @@ def _other_ranks_text(step: Step) -> str:
 
 
 def straggling_text(step: Step) -> str:
-    """Return a text on how long the rank waits for others of its stage, such as `1.2 ms, for rank 5 (1 ms)`."""
+    """Return a text on how long the rank waits for later ranks of its stage, such as `1.2 ms, for rank 5 (1 ms)`."""
     longest = sorted(step.straggling_by_rank_s.items(), key=lambda each: (-each[1], each[0]))
     each = [f"rank {rank} ({format_time(time_s)})" for rank, time_s in longest[:_PARTS]]
     more = [f"{len(longest) - _PARTS} more ranks"] if len(longest) > _PARTS else []

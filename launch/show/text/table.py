@@ -71,7 +71,7 @@ def _is_number(cell: str) -> bool:
 
 
 def span_text(words: Iterable[str]) -> str:
-    """Return the first and last of some figures as text, such as `8 to 64`; a single one if they are equal."""
+    """Return the first and the last of some numbers as text, such as `8 to 64`; one number if they are equal."""
     found = list(words)
     return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 

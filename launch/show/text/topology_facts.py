@@ -64,7 +64,7 @@ def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:
 
 
 def _channels(channels: Sequence[int]) -> str:
-    """Return the channels that take a route in words."""
+    """Return a phrase on the channels that take a route."""
     if not channels:
         return "as short, not taken"
     shown = " ".join(map(str, channels[:_MOST_CHANNELS]))
@@ -140,7 +140,7 @@ def _link_class(topology: Topology, dimension: int) -> LinkClass:
 
 
 def _wiring(size: int, ports: float) -> str:
-    """Return "ring" or "full mesh" by the number of ports of an NPU, "" for anything else."""
+    """Return "ring" or "full mesh", as the number of ports of an NPU along a dimension implies; "" for anything else."""
     if ports == 2:
         return "ring"
     return "full mesh" if ports == size - 1 else ""

@@ -53,7 +53,7 @@ ROUNDED = 1e-9  # share by which a bound is lowered, as times are rounded to tic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outline:
-    """What a plan's lower bound needs and its placement does not change: the paths through each stage and its messages."""
+    """The facts of a plan's lower bound that its placement does not change: the paths through each stage and its messages."""
 
     plan: Plan
     cut: StageCut

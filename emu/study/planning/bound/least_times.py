@@ -247,10 +247,7 @@ def least_request_time(request: BoundedRequest, topology: Topology, algorithms: 
 
 @dataclass(frozen=True, eq=False)
 class _Fabric(ServedFabric):
-    """A topology on which the least time of a request for one rank is computed.
-
-    It is used instead of one that computes the time until all ranks are done.
-    """
+    """A topology on which the least time of a request for one rank is computed, and not the time until all ranks are done."""
 
     rates: Rates  # the largest rates of a member for messages within its group
 

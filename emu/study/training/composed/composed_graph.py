@@ -29,7 +29,7 @@ from emu.trace.steps import computes, queue_order, stated_order
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepFrame:
-    """What the graph of a step has for every choice of algorithms: the times of computations, and the order of events."""
+    """The facts of a step that hold for every choice of algorithms: the times of computations, and the order of events."""
 
     place_requests: PlaceRequests
     timed: tuple[I64, ...]  # [P] the events of each place that compute
