@@ -24,7 +24,7 @@ from emu.collective.transform import concatenate
 
 
 def _q(p: int) -> int:
-    """Return the base-2 logarithm of p, rounded down."""
+    """Return log2(p), rounded down."""
     return p.bit_length() - 1
 
 

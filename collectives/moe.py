@@ -98,7 +98,7 @@ def _remote_share(n: int) -> Fraction:
 
 
 def _places(dims: Dims) -> tuple[I64, I64]:
-    """Return [m, T, k] the board and the place of the experts of each token, for a rank at each place of a board.
+    """Return [m, T, k] the board of each expert of each token and the position on it, for a rank at each of m positions.
 
     Boards are counted from the rank's own board.
     """
@@ -108,7 +108,7 @@ def _places(dims: Dims) -> tuple[I64, I64]:
 
 
 def _copies_between(dims: Dims) -> I64:
-    """Return [m, g] the number of copies that a rank at each place of a board sends to each board.
+    """Return [m, g] the number of copies that a rank at each of m positions of a board sends to each of g boards.
 
     Boards are counted from the rank's own, to which it sends none.
     """
@@ -120,7 +120,7 @@ def _copies_between(dims: Dims) -> I64:
 
 
 def _copies_inside(dims: Dims) -> I64:
-    """Return [m, m] the number of copies that each place of a board sends to each other place of the board.
+    """Return [m, m] the number of copies that each position of a board sends to each other position of the board.
 
     These are copies of the tokens of all ranks at its place.
     """
@@ -168,7 +168,7 @@ def flat_combine(n: int) -> Schedule:
 
 @collective("dispatch", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
 def hierarchical_dispatch(dims: Dims) -> Schedule:
-    """Send one copy of a token to each board with experts of it.
+    """Send one copy of a token to each board with experts of it, to the rank at the sender's position, which copies it on.
 
     There the rank at the sender's place copies it to the experts.
     """
@@ -177,5 +177,5 @@ def hierarchical_dispatch(dims: Dims) -> Schedule:
 
 @collective("combine", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
 def hierarchical_combine(dims: Dims) -> Schedule:
-    """Add the values of a token on each board at the token's place, and send each board's sum to the token's own rank."""
+    """Add the values of a token on each board, at the token's position, and send each board's sum to the token's own rank."""
     return hierarchical(operation("combine", prod(dims)), dims)

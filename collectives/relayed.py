@@ -41,7 +41,16 @@ _RING = Claim("channel", alpha=lambda n: n // 2, beta=_hops)
 
 
 def _items(dims: tuple[int, ...], i: int, s_i: int, d_i: I64) -> I64:
-    """Return the items (s, d) on rank 0 with given digits i of s and of d; rank 0 has d's earlier digits and s's later ones."""
+    """Return the items that rank 0 has on their way from s to d, with digit i of s and of d as given.
+
+    On rank 0 an item has d's digits before i (they are 0), and s's digits after i.
+
+    Args:
+        dims: The sizes of the dimensions.
+        i: The dimension along which items are passed on.
+        s_i: Digit i of the source s.
+        d_i: Digits i of the sinks d.
+    """
     after = prod(dims[i + 1 :])
     earlier = np.arange(prod(dims[:i])).reshape(-1, 1, 1) * dims[i]
     s, d = (earlier + s_i) * after, d_i.reshape(-1, 1) * after + np.arange(after)

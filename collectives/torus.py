@@ -35,7 +35,7 @@ def _rounds(dims: Dims) -> int:
 
 
 def _share(dims: Dims) -> Fraction:
-    """Return the share of the data that one port carries in one half of the all_reduce."""
+    """Return the share of the data that one port carries in a reduce_scatter or all_gather, one half of an all_reduce."""
     n = prod(dims)
     return Fraction(n - 1, n * 2 * len(dims))
 

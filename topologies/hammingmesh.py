@@ -61,7 +61,7 @@ class _Mesh(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The sizes of the numbering of chips."""
+        """The sizes of the dimensions over which chips are numbered: rows and columns of boards, and of chips on a board."""
         return self.rows, self.columns, self.side, self.side
 
     @property
@@ -71,7 +71,7 @@ class _Mesh(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        """The number of rows of chips of all boards."""
+        """The number of rows of chips of all boards together."""
         return self.rows * self.columns * self.side
 
 
@@ -90,7 +90,7 @@ def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
 
 
 def _way(boards: int, lines: int, radix: int) -> _LineDirection:
-    """Return the lines of a direction, each with one switch or a full fat tree of two tiers.
+    """Return the lines of switches in one direction: each line is one switch, or a full fat tree of two tiers.
 
     Half of a leaf's ports lead down; the spines have as many ports as there are ends.
     """
@@ -214,7 +214,7 @@ def _cables(mesh: _Mesh, planes: int, bandwidth: float, latencies: tuple[int, in
 
 
 def _leaf(way: _LineDirection, line: I64, board: I64) -> I64:
-    """Return the switch at the ends of a board on a line."""
+    """Return the switch to which the ends of a board are linked, on a line of one direction."""
     found: I64 = way.switch + line * way.leaves + board * way.leaves // way.boards
     return found
 
@@ -230,7 +230,7 @@ _End = tuple[I64, I64, I64, I64]  # of chips on one direction's lines: lane of t
 
 
 def _ends(mesh: _Mesh, chip: I64) -> tuple[_End, _End]:
-    """Return chips in the terms of X and of Y."""
+    """Return the position of chips along X and along Y: the line, the board and the place on the board."""
     big_row, big_column, row, column = np.unravel_index(chip, mesh.shape)
     board = big_row * mesh.columns + big_column
     x = board * mesh.side + row, big_row * mesh.side + row, big_column, column
@@ -277,7 +277,15 @@ def _edge(side: int, place: I64, coin: I64) -> tuple[I64, I64]:
 
 
 def _walk(way: _LineDirection, side: int, lane: I64, here: I64, there: I64) -> I64:
-    """Return [P, a - 1] the links over a board."""
+    """Return [P, a - 1] the links by which messages walk along a board; -1 for no link.
+
+    Args:
+        way: The direction.
+        side: The side of a board, a.
+        lane: [P] the row (or column) of chips of all boards.
+        here: [P] the position on the board where the walk begins.
+        there: [P] the position where it ends.
+    """
     step = np.arange(side - 1)
     up = (there > here)[:, None]
     cable = way.mesh + lane[:, None] * (side - 1) + here[:, None] + np.where(up, step, -1 - step)

@@ -140,12 +140,12 @@ def _route(columns: int, n: int, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _count_ways(columns: int, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair: two off row and column."""
+    """Return [P] the number of equal paths of each pair: two if its chips differ in row and column, else one."""
     return np.where((src // columns != dst // columns) & (src % columns != dst % columns), 2, 1)
 
 
 def _way(columns: int, n: int, src: I64, dst: I64, way: I64) -> Routes:
-    """Return routes along the row first where the number of the way is even, and along the column first where it is odd."""
+    """Return the routes of pairs along path number `way`: an even one goes along the row first, an odd one along the column."""
     down_first = way % 2 == 1
     here, there = src // columns, dst // columns
     corner = np.where(down_first, there * columns + src % columns, here * columns + dst % columns)

@@ -59,12 +59,12 @@ class _Cluster(NamedTuple):
 
     @property
     def rails(self) -> int:
-        """The number of switches that NICs are attached to."""
+        """The number of leaf switches, to which NICs are attached."""
         return 1 if self.network == "switch" else self.gpus
 
     @property
     def above(self) -> int:
-        """The number of spines."""
+        """The number of spine switches above the leaf switches."""
         return self.spines if self.network == "spine" else 0
 
     @property
@@ -156,14 +156,14 @@ def _route(cluster: _Cluster, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _count_ways(cluster: _Cluster, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair: as many as there are spines, if its messages cross one."""
+    """Return [P] the number of equal paths of each pair: the number of spines if its messages cross one, else 1."""
     gpus = cluster.gpus
     crosses = (src // gpus != dst // gpus) & (src % gpus != dst % gpus) & (cluster.network == "spine")
     return np.where(crosses, cluster.spines, 1)
 
 
 def _way(cluster: _Cluster, src: I64, dst: I64, way: I64) -> Routes:
-    """Return the routes of pairs over the spine that the number of the way gives, modulo all spines."""
+    """Return the routes of pairs over the spine with number `way`, modulo the number of spines."""
     n, gpus, spines = cluster.npus, cluster.gpus, cluster.spines
     inside = src // gpus == dst // gpus
     crosses = ~inside & (src % gpus != dst % gpus) & (cluster.network != "switch")

@@ -110,7 +110,7 @@ def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) ->
 
 
 def _ring_route(size: int, rings: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Return routes the shorter way round, or up to the network and down."""
+    """Return routes of pairs: the shorter way round a ring, or up to the datacentre network and down to another ring."""
     away, over = (dst - src) % size, src // size != dst // size
     down = (2 * away > size) | ((2 * away == size) & (key % 2 == 1))
     steps = np.where(over, 0, np.where(down, size - away, away))

@@ -146,7 +146,7 @@ class RayProcess:
             raise
 
     def _begin(self, address: str) -> str:
-        """Start or join the Ray, and return the address of this machine as Ray knows it; "" if there is no other machine."""
+        """Wait until Ray has started or is joined, and return this machine's address as Ray knows it; "" if it is alone."""
         said = str(self.receive()) if self._pipe.poll(_START_S) else f"Ray: no answer within {_START_S:g} s"
         if ": " not in said:
             return said

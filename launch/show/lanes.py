@@ -60,7 +60,7 @@ class RepresentativeRank(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The rank in words, such as `rank 8, stage 1 (8 alike)`."""
+        """The rank as text, with the number of equal ranks for which it stands, such as `rank 8, stage 1 (8 alike)`."""
         stage = "" if self.stage is None else f", stage {self.stage}"
         return f"rank {self.rank}{stage}" + (f" ({self.alike} alike)" if self.alike > 1 else "")
 

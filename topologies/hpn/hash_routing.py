@@ -56,13 +56,13 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def spray_of(plan: HpnPlan) -> Spray:
-    """Return the rule by which each message is split over all the ways of its pair."""
+    """Return the rule by which each message is split evenly over all equal paths of its pair."""
     most = 2 * prod(_radices(plan))
     return Spray(most, ways_by_number(partial(_count_ways, plan), partial(_way, plan)), most)
 
 
 def _radices(plan: HpnPlan) -> tuple[int, int, int, int]:
-    """Return the number of ways at a ToR, down from an Agg, up from an Agg, and from a Core; 1 where it has no choice."""
+    """Return how many equal links a message chooses from at a ToR, down from an Agg, up from an Agg, and from a Core."""
     if not plan.tier2:
         return (1, 1, 1, 1)
     cores = (plan.up, 1 if plan.fixed else plan.share) if plan.tier3 else (1, 1)
@@ -70,7 +70,7 @@ def _radices(plan: HpnPlan) -> tuple[int, int, int, int]:
 
 
 def _count_ways(plan: HpnPlan, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair: over both ports, and over the switches that its messages cross."""
+    """Return [P] the number of equal paths of each pair: over both ports of a NIC, and over all switches."""
     inside, mate = _relay(plan, src, dst)
     tor, goal = plan.tor_of(mate, 0), plan.tor_of(dst, 0)
     tor_ways, down_ways, agg_ways, core_ways = _radices(plan)
@@ -79,7 +79,7 @@ def _count_ways(plan: HpnPlan, src: I64, dst: I64) -> I64:
 
 
 def _way(plan: HpnPlan, src: I64, dst: I64, way: I64) -> Routes:
-    """Return the route of each pair with the number `way` among its ways; consecutive ones take the ports in turn."""
+    """Return the route of each pair along its path number `way`; paths of consecutive numbers take the two ports in turn."""
     rest, port = np.divmod(way, 2)
     digits = {}
     for where, count in zip((_TOR, _DOWN, _AGG, _CORE), _radices(plan), strict=True):

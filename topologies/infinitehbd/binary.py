@@ -113,7 +113,7 @@ class _Walk(NamedTuple):
         return column(ahead.ravel() % gpus, np.int64).reshape(ahead.shape)
 
     def links(self, gpus: int) -> I64:
-        """Return [P, R] the links of each message; -1 for no link."""
+        """Return [P, R] the links by which each of P messages walks over the R GPUs of a node; -1 for no link."""
         nth = np.arange(gpus)
         link = 2 * (self.node[:, None] * gpus + self.by(nth, gpus)) + ~self.up[:, None]
         return link_if(nth < self.hops[:, None], link)
@@ -137,7 +137,7 @@ class _HbdPaths(NamedTuple):
 
 
 def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _HbdPaths:
-    """Return the paths of messages.
+    """Return the paths of messages between GPUs over lit fibres.
 
     Of the two lanes of a bundle that is lit, a message takes the one with fewer GPUs on the way; within a node it goes the
     shorter way.

@@ -27,7 +27,7 @@ TIERS = ("copper", "loopback", "fibre", "DCN", "uplink of a ToR")
 
 
 def _ring_of(plan: OcstrxPlan, joined: int, place: I64) -> tuple[I64, I64]:
-    """Return the first place and the size of the ring of each place [P] in the order of the rings.
+    """Return, for each position [P] of the line, the first position and the size of its ring.
 
     The first `joined` places are on rings of t GPUs, each other place is on a ring of its node.
     """
@@ -121,7 +121,7 @@ def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedPart
 
 
 def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topology:
-    """Return the machine with rings activated around the given nodes; unchanged if there are none."""
+    """Return the machine with rings of light that bypass these nodes; unchanged if there are none."""
     return replace(light(nodes), name=f"{whole.name}, rings lit around node {'+'.join(map(str, nodes))}") if nodes else whole
 
 

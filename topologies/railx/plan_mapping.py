@@ -76,7 +76,7 @@ class MappedSystem:
 
     @property
     def turns(self) -> bool:
-        """True if dimensions share rails."""
+        """True if several dimensions share rails, so that optical switches turn between them."""
         return any(group.shares for group in (*self.system.x, *self.system.y))
 
     def place(self, _: int, faulty: I64) -> I64:
@@ -114,7 +114,7 @@ def _build(mapped: MappedSystem) -> Topology:
 
 
 def _counted(mapped: MappedSystem) -> list[str]:
-    """Return the axes in the order in which ranks count them."""
+    """Return the axes of parallelism in the order in which ranks count them."""
     return sorted((*mapped.axes[0], *mapped.axes[1]), key=AXES.index)
 
 

@@ -125,7 +125,7 @@ def _without_nodes(system: System, failed: I64) -> _Grid:
 
 
 def _chips(system: System, grid: _Grid) -> I64:
-    """Return the chips of a grid's nodes, by their numbers in the whole system."""
+    """Return the chips of the nodes of a smaller grid, by their numbers in the whole system."""
     nodes = (grid[0][:, None] * system.sizes[0] + grid[1]).ravel()
     return column(nodes[:, None] * system.m**2 + np.arange(system.m**2), np.int64)
 
@@ -180,7 +180,7 @@ def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _
 
 
 def _hit(system: System, whole: Topology, broken: FailedParts, ranks: int) -> bool:
-    """Return whether a node of the job has failed."""
+    """Return whether one of the failed nodes has a rank of the job."""
     chips = system.m**2
     return bool(np.isin(whole.place(ranks) // chips, column(broken.nodes, np.int64) // chips).any())
 

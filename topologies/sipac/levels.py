@@ -25,7 +25,7 @@ _MOST_LEVELS = 24  # largest number of levels: more have over 2**24 links, even 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The sizes of a SiPAC: ports, levels and wavelengths."""
+    """The sizes of a SiPAC: r ports of a switch, L levels, and w wavelengths of a computing unit (CU)."""
 
     name: str  # name of the topology, for messages
     r: int  # ports of a WSS: CUs that one WSS joins
@@ -34,7 +34,7 @@ class Levels:
 
     @property
     def npus(self) -> int:
-        """The number of CUs, N."""
+        """The number of computing units (CUs), N."""
         return int(self.r**self.L)
 
     @property
@@ -44,7 +44,7 @@ class Levels:
 
     @property
     def switches(self) -> int:
-        """The number of WSS of all levels, M."""
+        """The number of wavelength-selective switches (WSS) of all levels, M."""
         return int(self.L * self.r ** (self.L - 1))
 
     def check(self) -> None:
@@ -77,7 +77,7 @@ class Neighbours:
     turn: I64  # [E] turn in which a spare wavelength is given; a link and its reverse have the same
 
     def of(self, which: Bool) -> "Neighbours":
-        """Return those of the links for which `which` is true."""
+        """Return the links for which `which` is true."""
         return Neighbours(self.n, self.src[which], self.dst[which], self.turn[which])
 
     def sums(self, wavelengths: I64 | F64) -> tuple[F64, F64]:
@@ -104,7 +104,7 @@ def neighbours(levels: Levels) -> Neighbours:
 
 
 def _class(r: int, a: I64, b: I64) -> I64:
-    """Return the part of a WSS's full mesh that joins two ports.
+    """Return the number of the matching of ports in which a switch joins ports a and b.
 
     The parts are r - 1 perfect matchings, or (r - 1)/2 rings for odd r.
     """

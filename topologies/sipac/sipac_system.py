@@ -278,7 +278,7 @@ def _steered_around(now: Configuration, broken: FailedParts, ranks: int) -> tupl
 
 
 def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:
-    """Return whether a job can run on the given CUs: none has failed, and links join them.
+    """Return whether a job can run on these CUs: none has failed, and links join them all.
 
     Links that every CU keeps for all jobs are enough.
     """

@@ -231,7 +231,7 @@ def _f15_best() -> Answer:
 
 
 def _f15_large() -> Answer:
-    """Return the distance of the algorithms' times at the largest size, where it should be less than at the smallest."""
+    """Return the ratio of the slowest to the fastest algorithm at the largest size; it should be less than at the smallest."""
     spread, small = ([_spread(p, size) for p in SCALES if size in sizes_of(p)] for size in (LARGE, SMALL))
     told = f"slowest over fastest {', '.join(f'{s:.2f}' for s in spread)}"
     return Answer(told, (_figure_15_text(LARGE), *_OF_15), holds=max(spread) <= 1.3 < min(small))

@@ -77,7 +77,7 @@ class GroupedTopology:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _NpuGroups:
-    """The groups of the NPUs."""
+    """The groups into which the NPUs of a topology are put in a picture of a large topology."""
 
     group: I64  # [NPUs] group of each NPU
     shape: tuple[int, ...]  # dimensions of the groups
@@ -145,7 +145,7 @@ def _merged(
 
 
 def _each_of_tiers(topology: Topology, layer: I64, kind: np.ndarray) -> tuple[tuple[str, ...], ...]:
-    """Return the cables of each node of every layer in words; nothing unless the network is tiers of equal nodes.
+    """Return a text on the cables of each node of every layer; nothing unless the network is tiers of equal nodes.
 
     In such a network cables join neighbouring layers, and the nodes of a layer are of one kind with equally many cables.
     """

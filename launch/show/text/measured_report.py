@@ -30,7 +30,7 @@ _HEAD = "| id | where | what | printed | ours | | class | basis | verdict |\n|--
 
 
 def score(rows: Iterable[PaperRow]) -> str:
-    """Return a line that counts the rows that are met, by whether their answers are computed, fitted or read off."""
+    """Return a line that counts the rows that are met, by what their answers are based on."""
     met, of, own = Counter[str](), Counter[str](), 0
     for row in rows:
         basis = "listed" if row.target.kind == "H" else row.basis

@@ -140,7 +140,7 @@ _EXAMPLES = ("", "dims=2x4,lane_rate=50Gb/s", "dims=3x2,latency=1us")
 
 
 class _Tier(NamedTuple):
-    """The switches of one kind in a rack, and the NPUs on each."""
+    """The switches of one kind in a rack: their number, and the NPUs that each is linked to."""
 
     part: str  # name in the bill
     npus: I64  # [switches, NPUs]

@@ -28,7 +28,7 @@ _SOURCE = f"{SOURCE}, 6.2 and Figures 16 and 17"
 
 
 class _RackKind(NamedTuple):
-    """The switches and lanes of one kind of rack."""
+    """One kind of rack of a SuperPod: its switches, and the lanes of its NPUs to them."""
 
     name: str
     hrs: int  # lanes of an NPU to the rack's HRS

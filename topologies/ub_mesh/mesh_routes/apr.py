@@ -94,7 +94,7 @@ class MeshPaths:
         return self.start[apart], self.start[apart + 1] - self.start[apart]
 
     def walk(self, src: I64, way: I64) -> tuple[I64, I64]:
-        """Return [P, H + 1] the nodes of the paths with the numbers `way` from `src`, and [P, H] the virtual lane of each hop.
+        """Return [P, H + 1] the nodes on path number `way` from each `src`, and [P, H] the virtual lane of each hop.
 
         The last node of a path is repeated.
         """

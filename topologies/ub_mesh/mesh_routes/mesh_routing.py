@@ -46,7 +46,7 @@ _Hop = tuple[I64, I64]  # link of each pair, -1 where it takes none, and its vir
 
 
 class _RouteTables(NamedTuple):
-    """The tables from which a route is computed."""
+    """The tables from which the routes of a mesh are computed: its links, paths and switches by their positions."""
 
     plan: MeshPlan
     first: dict[str, int]  # the first cable of each kind
@@ -56,7 +56,7 @@ class _RouteTables(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """The position of one end of each pair."""
+    """The positions of one end of each pair: its rack, its board and its place on the board."""
 
     rack: I64  # number of the rack over all pods
     y: I64
@@ -64,7 +64,7 @@ class _Ends(NamedTuple):
 
 
 def _spray(known: _RouteTables) -> Spray:
-    """Return the rule by which each message is split over all the ways of its pair."""
+    """Return the rule by which each message is split evenly over all paths of its pair."""
     plan, inside = known.plan, np.diff(known.inside.start)
     between = np.zeros(1, np.int64) if known.ways is None else np.unique(np.append(np.diff(known.ways.start), 0))
     numbers = [*inside.tolist(), *_ways_out(known, between).tolist(), plan.planes * SPARES * plan.spines]
@@ -73,14 +73,14 @@ def _spray(known: _RouteTables) -> Spray:
 
 
 def _ways_out(known: _RouteTables, between: I64) -> I64:
-    """Return the number of ways of pairs in two racks of a SuperPod, from the number of paths over racks of the pod."""
+    """Return the number of paths of pairs in two racks, from the number of paths over racks of the pod."""
     over_hrs = known.plan.uplinks * (known.strategy.borrow | (between == 0))
     found: I64 = known.plan.planes * known.plan.dims[-1] * (between + over_hrs)
     return found
 
 
 def _count_ways(known: _RouteTables, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair of NPUs."""
+    """Return [P] the number of equal paths of each pair of NPUs."""
     plan, a, b = known.plan, _ends(known.plan, src), _ends(known.plan, dst)
     x, size, between = plan.dims[-1], plan.five[1] * plan.five[2], np.zeros_like(src)
     inside = known.inside.between(a.y * x + a.x, b.y * x + b.x)[1]
@@ -91,7 +91,7 @@ def _count_ways(known: _RouteTables, src: I64, dst: I64) -> I64:
 
 
 def _way(known: _RouteTables, src: I64, dst: I64, way: I64) -> Routes:
-    """Return the route of each pair with the number `way` among its ways."""
+    """Return the route of each pair along its path number `way`."""
     return _by_turn(known, _ends(known.plan, src), _ends(known.plan, dst), way, way)
 
 
@@ -102,7 +102,7 @@ def _route(known: _RouteTables, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _by_turn(known: _RouteTables, a: _Ends, b: _Ends, key: I64, turn: I64) -> Routes:
-    """Return the routes of pairs that take the paths of a rack by their key, and all others by their turn."""
+    """Return the routes of pairs: inside a rack the path that the key picks, else path number `turn`."""
     near, far = a.rack == b.rack, _far(known.plan, a, b)
     kinds = ((near, _rack_hops, key), (~near & ~far, _superpod_hops, turn), (far, _dcn_hops, turn))
     return lane_routes(
@@ -132,7 +132,7 @@ def _ends(plan: MeshPlan, npu: I64) -> _Ends:
 
 
 def _of(ends: _Ends, rows: Bool) -> _Ends:
-    """Return the ends of those pairs for which `rows` is true."""
+    """Return the positions of those pairs for which `rows` is true."""
     return _Ends(*(digit[rows] for digit in ends))
 
 
@@ -180,7 +180,7 @@ def _rack_hops(known: _RouteTables, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
 
 
 def _relay(known: _RouteTables, rack: I64, here: I64, there: I64) -> I64:
-    """Return [P] the link from an NPU of a rack to another NPU of its board, or to the NPU at its place on another board.
+    """Return [P] the link from an NPU to another NPU of its board, or to the NPU at the same position of another board.
 
     Args:
         known: The tables of the router.
@@ -210,7 +210,7 @@ def _superpod_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_
 
 
 def _climb(known: _RouteTables, end: _Ends, out: I64) -> tuple[I64, I64]:
-    """Return [P] the cables from an NPU to its board's LRS, and from there to an LRS that leads out."""
+    """Return [P] the cable from an NPU to its board's LRS, and [P] that from there to an LRS of the way out."""
     y, x = known.plan.dims[-2:]
     board = (end.rack * known.plan.planes + out // x) * y + end.y
     return known.first["up"] + board * x + end.x, known.first["inside"] + board * x + out % x
