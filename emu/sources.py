@@ -66,7 +66,7 @@ def spec_beside(name: str) -> importlib.machinery.ModuleSpec | None:
 
 
 @cache
-def _own() -> tuple[Path, ...]:
+def _own_folders() -> tuple[Path, ...]:
     """Return Emu's own folder and those of the catalogue's packages."""
     specs = (spec_beside(point.value) for point in entry_points(group="emu.catalogue"))
     return _EMU, *sorted({Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None})
@@ -78,17 +78,17 @@ def code_digest(*more: Path) -> str:
     Args:
         *more: Folders of which every file counts, data too.
     """
-    return _of_parts(product_digest(*more), users_digest())
+    return _digest_of_texts(product_digest(*more), users_digest())
 
 
 def product_digest(*more: Path) -> str:
     """Return a digest as `code_digest` does, without the code of users."""
-    return _of_parts(_version("numpy"), _of_folders(_own(), ".py"), _of_folders(more))
+    return _digest_of_texts(_version("numpy"), _digest_of_folders(_own_folders(), ".py"), _digest_of_folders(more))
 
 
 def users_digest() -> str:
     """Return a digest of the user's code, in this process or in the process that sent work to it."""
-    return _SENT[-1] if _SENT else _of_users(edition())
+    return _SENT[-1] if _SENT else _digest_of_user_files(edition())
 
 
 def take_users_digest(sent: str) -> None:
@@ -104,7 +104,7 @@ def user_modules() -> list[ModuleType]:
     return [each for each, path in found if path.name in names and path.resolve() in files]
 
 
-def _of_parts(*parts: str) -> str:
+def _digest_of_texts(*parts: str) -> str:
     """Return one digest of several texts."""
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
@@ -113,19 +113,19 @@ def _of_parts(*parts: str) -> str:
 
 
 @cache
-def _of_folders(folders: tuple[Path, ...], suffix: str = "") -> str:
+def _digest_of_folders(folders: tuple[Path, ...], suffix: str = "") -> str:
     """Return one digest of all files with a suffix in some folders."""
     files = (path for folder in folders for path in folder.rglob(f"*{suffix}") if path.is_file())
-    return _of_files(sorted(path for path in files if path.suffix not in _NO_CODE))
+    return _digest_of_files(sorted(path for path in files if path.suffix not in _NO_CODE))
 
 
 @lru_cache(maxsize=1)
-def _of_users(edition: int) -> str:
+def _digest_of_user_files(edition: int) -> str:
     """Return a digest of the user's files that have registered entries, and of the files that these import."""
-    return _of_files(sorted(_with_imported(_USERS)))
+    return _digest_of_files(sorted(_with_imported(_USERS)))
 
 
-def _of_files(files: Iterable[Path]) -> str:
+def _digest_of_files(files: Iterable[Path]) -> str:
     """Return a digest of the names and contents of files; an unreadable file makes the digest unique."""
     state = hashlib.blake2b(digest_size=16)
     for path in files:
@@ -180,7 +180,7 @@ def _modules(name: str, folders: Iterable[Path]) -> Iterator[Path]:
 
 def _is_users(path: Path) -> bool:
     """Return whether a file is the user's: not Python's, not installed, and not Emu's."""
-    return not is_installed(path) and not {*_own(), *_PYTHON} & {*path.resolve().parents}
+    return not is_installed(path) and not {*_own_folders(), *_PYTHON} & {*path.resolve().parents}
 
 
 def is_installed(path: Path) -> bool:

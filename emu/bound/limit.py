@@ -135,7 +135,7 @@ def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, Sym
 def _terms(search: _LimitSearch) -> Iterator[Term]:
     """Yield the lower bounds of a search: the best cut, and for some operations an exchange or the number of messages."""
     net, op, helpers = search.net, search.op, search.helpers
-    cut, by = _cut(search)
+    cut, by = _strongest_cut(search)
     yield Term(net.seconds(cut.ratio), crossing_fs(net, cut.inside, helpers=helpers), by)
     if op.name == ALL_PAIRS:
         yield from _exchange(search)
@@ -166,7 +166,7 @@ def _search_work(search: _LimitSearch) -> int:
     return len(search.alike.ranks) * len(search.net.src)
 
 
-def _cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
+def _strongest_cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
     """Return the cut that gives the strongest bound, and a name that says whether all sets were searched."""
     net, alike, op, effort = search.net, search.alike, search.op, search.effort
     if not search.affords(_flows(search)):

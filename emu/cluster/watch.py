@@ -77,7 +77,7 @@ class Watch:
     @contextmanager
     def runs(self) -> Iterator[None]:
         """Run the watching thread while the context lasts."""
-        thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        thread = threading.Thread(target=self._watch_turns, name="watch", daemon=True)
         thread.start()
         try:
             yield
@@ -85,7 +85,7 @@ class Watch:
             self._over.set()
             thread.join()
 
-    def _look(self) -> None:
+    def _watch_turns(self) -> None:
         while not self._over.wait(_LOOK_S):
             strand, turn = self._strands.running()
             now_s = time.monotonic()
@@ -95,7 +95,7 @@ class Watch:
             elif strand is None:
                 self._see_none(now_s - self._since_s)
             else:
-                self._see(strand, now_s)
+                self._check_turn(strand, now_s)
 
     def _see_none(self, for_s: float) -> None:
         story, is_for_ever = self._strands.lasts()
@@ -110,7 +110,7 @@ class Watch:
             self._said = True
             _log.info("%s", what)
 
-    def _see(self, strand: Strand, now_s: float) -> None:
+    def _check_turn(self, strand: Strand, now_s: float) -> None:
         spent = processor_time_s(strand.thread)
         if spent - self._spent_s > IDLE_S:
             self._spent_s, self._idle_s = spent, None

@@ -29,7 +29,7 @@ class ScheduleFault:
 
     def said(self, n_ranks: int) -> str:
         """Return the fault as text: its round, its participant and its slot; participants from `n_ranks` on are helpers."""
-        return f"round {self.round}: {_place(self.rank, self.slot, n_ranks)}"
+        return f"round {self.round}: {_slot_text(self.rank, self.slot, n_ranks)}"
 
 
 class ProofError(RunError):
@@ -204,8 +204,9 @@ class _State:
             slot, there = int(wanted.slot[at]), self.held[wanted.cell[at]]
             rank, name = int(wanted.rank[at]), int(self.piece.slots[slot])
             raise ProofError(
-                f"proof: at the end: {_place(rank, name, self.schedule.n_ranks)} holds {self._named(slot, there)}, it must be "
-                f"{self._named(slot, whole[slot])}",
+                f"proof: at the end: {_slot_text(rank, name, self.schedule.n_ranks)} holds "
+                f"{self._contributions_text(slot, there)}, it must be "
+                f"{self._contributions_text(slot, whole[slot])}",
                 final_fault(self.schedule, rank, name),
             )
 
@@ -223,7 +224,7 @@ class _State:
             at = int(other[0])
             rank, name = int(wanted.rank[at]), int(self.piece.slots[wanted.slot[at]])
             raise ProofError(
-                f"proof: at the end: {_place(rank, name, self.schedule.n_ranks)} was summed in another order than on rank "
+                f"proof: at the end: {_slot_text(rank, name, self.schedule.n_ranks)} was summed in another order than on rank "
                 f"{wanted.rank[first[at]]}; every rank must get the same bits in floating point",
                 final_fault(self.schedule, rank, name),
             )
@@ -262,14 +263,14 @@ class _State:
         """Return the error for a row after which a cell has a contribution twice."""
         fault = self._written(row)
         within = int(np.flatnonzero(self.piece.slots == fault.slot)[0])
-        both = f"{self._named(within, there)} and {self._named(within, added)}"
+        both = f"{self._contributions_text(within, there)} and {self._contributions_text(within, added)}"
         return ProofError(f"proof: {fault.said(self.schedule.n_ranks)} sums {both}, it must have each once", fault)
 
     def _written(self, row: int) -> ScheduleFault:
         """Return the round, the receiver and the slot of a row, for an error."""
         return ScheduleFault(self.schedule.round_of(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
-    def _named(self, slot: int, held: U64) -> str:
+    def _contributions_text(self, slot: int, held: U64) -> str:
         """Return a phrase on the contributions that a cell holds.
 
         Args:
@@ -287,7 +288,7 @@ class _State:
         return " and ".join(words)
 
 
-def _place(rank: int, slot: int, n_ranks: int) -> str:
+def _slot_text(rank: int, slot: int, n_ranks: int) -> str:
     """Return a phrase on a participant and a slot, such as `rank 3, slot 7`; participants from `n_ranks` on are helpers."""
     return f"{'rank' if rank < n_ranks else 'helper'} {rank}, slot {slot}"
 

@@ -91,22 +91,22 @@ def busiest_window(source: TimedGraph, network: PacketNetwork, most_hops: int = 
     since, until = int(timeline.start_fs[own].min()), int(timeline.end_fs[own].max())
     inside = np.flatnonzero((timeline.end_fs > since) & (timeline.start_fs < until))
     inside = inside[np.argsort(timeline.start_fs[inside], kind="stable")]
-    rest = _rest(graph, timeline, inside, since)
+    rest = _remaining_bytes(graph, timeline, inside, since)
     hops = all_hops[inside]
     start = np.maximum(timeline.start_fs[inside], since)
-    cell, divisor = _cut(np.where(start == since, rest, 0), hops, network, most_hops)
+    cell, divisor = _cell_and_divisor(np.where(start == since, rest, 0), hops, network, most_hops)
     unit = cell or network.payload_bytes
-    passed = np.cumsum(_units(rest, divisor, unit) * hops)
+    passed = np.cumsum(_packet_counts(rest, divisor, unit) * hops)
     ends = np.flatnonzero(np.append(start[1:] != start[:-1], True))  # of those that start at one tick, the last
     taken = int(ends[max(0, int(np.searchsorted(passed[ends], most_hops, side="right")) - 1)]) + 1
     every = float((graph.size_bytes * all_hops).sum())
-    made = _graph(source, inside[:taken], -(-rest[:taken] // divisor), since)
+    made = _window_graph(source, inside[:taken], -(-rest[:taken] // divisor), since)
     left = np.diff(made.hop_start)
     is_own = (source.request[inside[:taken]] == request) & (left > 0)
     return Window(made, inside[:taken], is_own, cell, divisor, float((made.size_bytes * left).sum()) / every)
 
 
-def _rest(graph: Graph, timeline: Timeline, task: I64, since: int) -> I64:
+def _remaining_bytes(graph: Graph, timeline: Timeline, task: I64, since: int) -> I64:
     """Return the bytes of tasks that have not yet left at a tick, if the bytes of each task leave at an even rate.
 
     Args:
@@ -120,7 +120,7 @@ def _rest(graph: Graph, timeline: Timeline, task: I64, since: int) -> I64:
     return column(np.where(start >= since, graph.size_bytes[task], np.ceil(graph.size_bytes[task] * share)), np.int64)
 
 
-def _units(size: I64, divisor: int, unit: int) -> I64:
+def _packet_counts(size: I64, divisor: int, unit: int) -> I64:
     """Return the number of packets (or cells) of each message after its size is divided by `divisor`.
 
     Args:
@@ -132,7 +132,7 @@ def _units(size: I64, divisor: int, unit: int) -> I64:
     return np.asarray(-(-smaller // unit))
 
 
-def _cut(size: I64, hops: I64, network: PacketNetwork, most_hops: int) -> tuple[int, int]:
+def _cell_and_divisor(size: I64, hops: I64, network: PacketNetwork, most_hops: int) -> tuple[int, int]:
     """Return the payload of a cell in bytes (0: packets of the network) and the divisor of message sizes that fit a budget.
 
     Args:
@@ -147,15 +147,15 @@ def _cut(size: I64, hops: I64, network: PacketNetwork, most_hops: int) -> tuple[
     packet, largest = network.payload_bytes, int(size.max(initial=0))
     cells = [packet, *_cells(network, min(LARGEST_CELL, largest // LEAST_UNITS))]
     for cell in cells:
-        needed = int((_units(size, 1, cell) * hops).sum())
+        needed = int((_packet_counts(size, 1, cell) * hops).sum())
         if needed <= most_hops:
             return cell * (cell > packet), 1
     divisor = -(-needed // most_hops)
     while divisor * LEAST_UNITS * cells[-1] <= largest:
-        if int((_units(size, divisor, cells[-1]) * hops).sum()) <= most_hops:
+        if int((_packet_counts(size, divisor, cells[-1]) * hops).sum()) <= most_hops:
             return cells[-1] * (cells[-1] > packet), divisor
         divisor += 1
-    packets = int((_units(size, 1, packet) * hops).sum())
+    packets = int((_packet_counts(size, 1, packet) * hops).sum())
     raise WindowError(f"messages that start at one moment have {packets} packet hops, more than the budget of {most_hops}")
 
 
@@ -166,7 +166,7 @@ def _cells(network: PacketNetwork, most_bytes: int) -> list[int]:
     return [cell for cell in cells if cell <= most_bytes and network.wire_bytes(cell) <= room]
 
 
-def _graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
+def _window_graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
     """Return a graph of some tasks of a larger graph from a tick on; that tick is its tick 0.
 
     Args:
@@ -180,7 +180,7 @@ def _graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
     gone = under_way & (size == 0)  # it has left, or has no bytes: what is left of it is a delay
     hops = np.where(gone, 0, np.diff(graph.hop_start)[task])
     hop = ramps(graph.hop_start[task], hops)
-    start, pred, early = _waits(source, task, under_way, since)
+    start, pred, early = _window_waits(source, task, under_way, since)
     return Graph(
         capacity_Bps=graph.capacity_Bps,
         size_bytes=column(size, np.int64),
@@ -194,7 +194,7 @@ def _graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
     )  # fmt: skip
 
 
-def _waits(source: TimedGraph, task: I64, under_way: Bool, since: int) -> tuple[I64, I32, Bool]:
+def _window_waits(source: TimedGraph, task: I64, under_way: Bool, since: int) -> tuple[I64, I32, Bool]:
     """Return the predecessors of the tasks of a window, as `Graph` has them, without those that are over before it begins.
 
     Args:

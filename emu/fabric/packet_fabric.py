@@ -126,9 +126,9 @@ def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
     cell = {"cell_bytes": parse_size(given["cell"], "cell")} if "cell" in given else {}
     run = {}
     if "seed" in given:
-        run["seed"] = _count(given["seed"], "seed", MOST_SEED)
+        run["seed"] = _parse_count(given["seed"], "seed", MOST_SEED)
     if "events" in given:
-        run["most_events"] = _count(given["events"], "events", MOST_EVENTS)
+        run["most_events"] = _parse_count(given["events"], "events", MOST_EVENTS)
     return PacketFabric(network_of(kind, **settings, **cell), **run)
 
 
@@ -201,13 +201,13 @@ def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
     if variant:
         raise must_be("", "--network", "a kind and settings, such as roce:route=in-turn", text)
     readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {name: (f"{name}_bytes", parse_size) for name in _SIZES}
-    readers |= {name: (name, _count) for name in _COUNTS} | {name: (name, _share) for name in _SHARES}
+    readers |= {name: (name, _parse_count) for name in _COUNTS} | {name: (name, _parse_share) for name in _SHARES}
     readers |= {name: (name, lambda word, _: word) for name in _WORDS} | {"switch": ("switch_fs", parse_time)}
     check_known_settings(f"--network {kind}", readers, given)
     return kind, {readers[name][0]: readers[name][1](value, name) for name, value in given.items()}
 
 
-def _count(text: str, name: str, most: int = 2**31 - 1) -> int:
+def _parse_count(text: str, name: str, most: int = 2**31 - 1) -> int:
     """Return the whole number from 0 to `most` that the text of a setting states."""
     if not text.isascii() or not text.isdigit():
         raise must_be("", name, "a whole number, 0 or more", text)
@@ -219,7 +219,7 @@ def _count(text: str, name: str, most: int = 2**31 - 1) -> int:
     return int(digits)
 
 
-def _share(text: str, name: str) -> float:
+def _parse_share(text: str, name: str) -> float:
     """Return the number, 0 or more, that the text of a setting states."""
     try:
         value = float(text)

@@ -196,7 +196,7 @@ def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list
     same: dict[tuple[RoutedRows, ...], list[int]] = {}
     for rank in range(plan.stage_ranks):
         same.setdefault(tuple(rows[rank] for rows in of.values()), []).append(rank)
-    return [(np.array(ranks), partial(_of_rank, of, ranks[0])) for ranks in same.values()]
+    return [(np.array(ranks), partial(_rows_of_rank, of, ranks[0])) for ranks in same.values()]
 
 
 def rows_by_kind(rows: Callable[[Plan, Model, str], RoutedRows | None], plan: Plan, model: Model) -> RoutedOf:
@@ -211,7 +211,7 @@ def rows_by_kind(rows: Callable[[Plan, Model, str], RoutedRows | None], plan: Pl
     return lambda layer, _: by_kind[model.kinds[layer]]
 
 
-def _of_rank(of: Mapping[tuple[int, int], list[RoutedRows]], rank: int, layer: int, pass_: int) -> RoutedRows | None:
+def _rows_of_rank(of: Mapping[tuple[int, int], list[RoutedRows]], rank: int, layer: int, pass_: int) -> RoutedRows | None:
     return of[layer, pass_][rank] if (layer, pass_) in of else None
 
 

@@ -107,7 +107,7 @@ class Model:
         again = 0
         for n, name, part in self.parts(Tokens(1, context=seq)):
             if name not in (EMBEDDING, HEAD) and recompute != "none":
-                again += n * sum(_forward_flops(o) for o in _again(part, recompute))
+                again += n * sum(_forward_flops(o) for o in _recomputed(part, recompute))
         return again
 
     def saved(self, tokens: Tokens, cut: Cut) -> Amount:
@@ -115,7 +115,7 @@ class Model:
         return sum((o.eager.saved.times(n) for n, o in self.operators(tokens, cut)), Amount())
 
 
-def _again(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]:
+def _recomputed(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]:
     """Return the operators of a layer that recomputation runs again in the backward."""
     if recompute == OPS:
         kept = outputs_kept(part)

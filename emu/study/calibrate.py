@@ -98,7 +98,7 @@ def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Devic
 
 def _best(found: Sequence[Probe], devices: Iterable[Device]) -> Device:
     """Return the device with the least error in the logarithm of times, summed over kernels; of equals, the first."""
-    events, first = _together(found)
+    events, first = _joined_events(found)
     took = np.array([p.time_s for p in found])
 
     def error(device: Device) -> float:
@@ -107,7 +107,7 @@ def _best(found: Sequence[Probe], devices: Iterable[Device]) -> Device:
     return min(devices, key=error)
 
 
-def _together(found: Sequence[Probe]) -> tuple[Events, I64]:
+def _joined_events(found: Sequence[Probe]) -> tuple[Events, I64]:
     """Return the kernels of all probes in one table of events, and the row at which each probe begins."""
     every = [p.events for p in found]
     n = np.cumsum([0, *map(len, every)])

@@ -155,7 +155,7 @@ def _section(given: Any, where: str) -> Section:
     for part, why in unpriced.items():
         if not isinstance(why, str):
             raise must_be(where, f"unpriced, {part!r}", "the reason, in quotes", why)
-    return Section(prices, tuple(_words(given, "free", where)), tuple(_words(given, "tiers", where)), unpriced)
+    return Section(prices, tuple(_list_of_names(given, "free", where)), tuple(_list_of_names(given, "tiers", where)), unpriced)
 
 
 def _table(given: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _table(given: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _words(given: Mapping[str, Any], key: str, where: str) -> list[str]:
+def _list_of_names(given: Mapping[str, Any], key: str, where: str) -> list[str]:
     """Return a list of names from a table."""
     found = given.get(key, [])
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
@@ -297,14 +297,14 @@ def cost(topology: Topology, book: PriceBook, *, across: bool = False, exchange:
         global_GBps=bisection(topology)[0] / max(1, topology.n_npus // 2) / 1e9 if across else None,
         exchange_GBps=exchange_rate(topology) / 1e9 if exchange else None,
         sources={part: price.source for part, price in paid.items() if price.source},
-        **_bought(topology, {part: price.low for part, price in paid.items()}),
+        **_cost_fields(topology, {part: price.low for part, price in paid.items()}),
     )
     if all(price.low == price.high for price in paid.values()):
         return low
-    return replace(low, high=replace(low, **_bought(topology, {part: price.high for part, price in paid.items()})))
+    return replace(low, high=replace(low, **_cost_fields(topology, {part: price.high for part, price in paid.items()})))
 
 
-def _bought(topology: Topology, prices: Mapping[str, Price]) -> dict[str, Any]:
+def _cost_fields(topology: Topology, prices: Mapping[str, Price]) -> dict[str, Any]:
     """Return the fields of a `Cost` that depend on what each part costs."""
     parts = {part: (topology.bill[part], price) for part, price in prices.items()}
     dollars, watts = (sum(count * getattr(price, name) for count, price in parts.values()) for name in Price._fields)

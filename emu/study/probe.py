@@ -112,10 +112,10 @@ class _OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with Count(seen.append):
             out = call(*args, **named)
         if seen:
-            self.found.append((seen[0], median(self._looks(lambda: call(*args, **named)))))
+            self.found.append((seen[0], median(self._seconds_of_calls(lambda: call(*args, **named)))))
         return out
 
-    def _looks(self, call: Callable[[], object]) -> list[float]:
+    def _seconds_of_calls(self, call: Callable[[], object]) -> list[float]:
         """Return the seconds of several calls of an operator, each with new memory for its result, as in a training step."""
         kept: list[object] = []
         found = []

@@ -295,13 +295,15 @@ def _messages(
     of_row = np.cumsum(new) - 1
     bytes_of = np.add.reduceat(sizes[slot], first) if len(first) else np.zeros(0)
     n, channels = plan.n_participants, _channels(plan)
-    alpha_fs, fs_per_byte = _ways((src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes)
+    alpha_fs, fs_per_byte = _latency_and_byte_time(
+        (src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes
+    )
     _, queue = distinct(((src * channels + channel) * 2 + inside)[first], n * channels * 2)
     reads, writes = src * len(sizes) + slot, dst * len(sizes) + written
     return of_row, reads, writes, round_of, (first, queue, bytes_of * fs_per_byte, alpha_fs)
 
 
-def _ways(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
+def _latency_and_byte_time(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
     """Return [M] the latency of each message in ticks, and [M] its ticks per byte; both are 0 within a rank.
 
     Args:

@@ -136,7 +136,7 @@ class Crossing:
             return (), (), rows, False
         coming, leaving = ~self.is_here[rows.src], ~self.is_here[rows.dst]
         sends = self._transfers(rows.take(leaving), rows.source.take(leaving), outgoing=True)
-        lands = self._lands(rows, rows.read[~coming])
+        lands = self._is_written_directly(rows, rows.read[~coming])
         boxed = coming & ~lands
         rows.source.region[boxed], rows.source.offset[boxed] = INBOXES[self._turn], self._box(rows.slot[boxed])
         into = SlotPlace(*(np.where(lands, *both) for both in zip(rows.home, rows.source, strict=True)))
@@ -146,7 +146,7 @@ class Crossing:
         self._written, self._turn = rows.write[~leaving], 1 - self._turn
         return sends, receives, rows.take(~leaving & ~lands), overwrites
 
-    def _lands(self, rows: CellRows, read: I64) -> Bool:
+    def _is_written_directly(self, rows: CellRows, read: I64) -> Bool:
         """Return [rows] whether the message of each row can be written directly to where its slot stays, without an inbox.
 
         Args:

@@ -65,13 +65,13 @@ class BufferSide:
         """Return which of the ranks hold which of the blocks, pair by pair."""
         if self.full:
             return (rank < self.full) & (block < self.n_blocks)
-        return self._at(rank, block)[1]
+        return self._index_of_pairs(rank, block)[1]
 
     def offset(self, rank: I64, block: I64) -> I64:
         """Return the offset of each block in its rank's buffer, in elements; 0 if all ranks share one layout."""
-        return np.zeros(len(rank), np.int64) if self.alike is not None else self.start[self._at(rank, block)[0]]
+        return np.zeros(len(rank), np.int64) if self.alike is not None else self.start[self._index_of_pairs(rank, block)[0]]
 
-    def _at(self, rank: I64, block: I64) -> tuple[I64, Bool]:
+    def _index_of_pairs(self, rank: I64, block: I64) -> tuple[I64, Bool]:
         key = rank * (self.n_blocks + 1) + block
         at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
         return at, self.key[at] == key if len(self.key) else np.zeros(len(key), np.bool_)
@@ -213,10 +213,10 @@ class Cells:
         src, dst, slot, written, channel = (c[at].astype(np.int64) for c in names)
         read, write, now = self.read[at], self.write[at], self.round[at].astype(np.int64)
         before, after = self.first[write] < now, self.first[read] < now
-        adds, own = s.reduce[at], self._places(write, before, dst, written)
+        adds, own = s.reduce[at], self._memory_read(write, before, dst, written)
         holds = before | self.layout.has(dst, written)
         own = SlotPlace(np.where(adds & holds, own.region, NOWHERE), own.offset)
-        source = self._places(read, after, src, slot)
+        source = self._memory_read(read, after, src, slot)
         home = SlotPlace(self.home.region[write], self.home.offset[write])
         rows = CellRows(now, src, dst, slot, written, channel, adds, read, write, source, own, home)
         self._refuse_nothing(rows, np.flatnonzero(~after & self.here[src]), adds & ~holds & self.here[dst])
@@ -250,7 +250,7 @@ class Cells:
                 self.name, ScheduleFault(int(rows.round[row]), int(rows.dst[row]), int(rows.written[row])), senders
             )
 
-    def _places(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
+    def _memory_read(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
         """Return the memory from which cells are read: where the slot stays once it is written, else the input."""
         given = self.layout.input_places(rank, slot)
         return SlotPlace(

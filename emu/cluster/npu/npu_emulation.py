@@ -109,7 +109,7 @@ _HERE = "_emu_on_npu"  # set on tensors that are on the NPU
 _PINNED = "_emu_pinned"
 
 
-def _to(original: Callable[..., Tensor], node: Node) -> Callable[..., Tensor]:
+def _tensor_to(original: Callable[..., Tensor], node: Node) -> Callable[..., Tensor]:
     @wraps(original)
     def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         device = args[0] if args else kwargs.get("device")
@@ -197,7 +197,7 @@ def emulate_npus(npu: Npu | None, n: int) -> Iterator[None]:
 
 def _npu_replacements(node: Node) -> Iterator[Replacement]:
     yield from device_argument_replacements(node)
-    yield Tensor, "to", _to(Tensor.to, node)
+    yield Tensor, "to", _tensor_to(Tensor.to, node)
     yield Tensor, "cpu", _cpu(Tensor.cpu)
     yield Tensor, "cuda", _cuda(node)
     yield Tensor, "type", _type(Tensor.type)

@@ -108,12 +108,12 @@ class Pacer:
             if call.operation in MESSAGES:  # these meet in another order than they come
                 self._came_fs[made] = now_fs
                 return
-            asked = self._asked(call.group[:2], arrival.instance, call.group.ranks)
+            asked = self._request_at(call.group[:2], arrival.instance, call.group.ranks)
             asked.arrived[call.rank], asked.came_fs[call.rank] = made, now_fs
             if asked.number is not None:
                 self._enter(asked, [call.rank])
             elif asked.what is None and _tells_all(call):
-                self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
+                self._begin(call.group[:2], arrival.instance, self._batch_key(agree(self._choice, [call], 0), call))
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
         """Process the agreed sizes of a call that all its members have made."""
@@ -123,16 +123,16 @@ class Pacer:
                 queue, place = first.group[:2], arrivals[0].instance
                 asked = self._queues[queue].get(place)
                 if asked is not None:  # else it has begun with the last of them, who told all
-                    self._begin(queue, place, self._what(agreed, first), asked.all_came_fs)
+                    self._begin(queue, place, self._batch_key(agreed, first), asked.all_came_fs)
                 return
             channel = channel_of(first)
             place = self._next[channel] + len(self._queues[channel])
-            asked = self._asked(channel, place, tuple(each.call.global_rank for each in arrivals))
+            asked = self._request_at(channel, place, tuple(each.call.global_rank for each in arrivals))
             asked.arrived = dict(enumerate(each.made for each in arrivals))
             asked.came_fs = {member: self._came_fs.pop(made) for member, made in asked.arrived.items()}
-            self._begin(channel, place, self._what(agreed, first), asked.all_came_fs)
+            self._begin(channel, place, self._batch_key(agreed, first), asked.all_came_fs)
 
-    def _asked(self, queue: object, place: int, ranks: tuple[int, ...]) -> _PartialRequest:
+    def _request_at(self, queue: object, place: int, ranks: tuple[int, ...]) -> _PartialRequest:
         """Return the request at a position of a queue; create it if no member has made it before."""
         return self._queues[queue].get(place) or self._queues[queue].setdefault(place, _PartialRequest(ranks))
 
@@ -168,7 +168,7 @@ class Pacer:
             asked.late_fs = max(asked.late_fs, late_fs)
         self._step()
 
-    def _what(self, agreed: Agreement, call: RankRequest) -> BatchKey:
+    def _batch_key(self, agreed: Agreement, call: RankRequest) -> BatchKey:
         """Return the key under which the fabric times a request: its sizes, its algorithm and its communicator."""
         axis = self._traffic.communicator(Group(call.group.axis, call.group.ranks))
         name = dtype_name(call.dtype)
@@ -200,7 +200,7 @@ class Pacer:
             self._expect()
             following = self._traffic.next_fs
             if following not in (NEVER, self._stepping):
-                self._alarm.at(self._apart(self._real_s(following)), self._step_at(following))
+                self._alarm.at(self._next_step_s(self._real_s(following)), self._step_at(following))
             self._stepping = following
 
     def _expect(self) -> None:
@@ -216,7 +216,7 @@ class Pacer:
                 asked.expected_fs[member] = end_fs
                 self._listeners.expected(asked.arrived[member], self._real_s(end_fs))
 
-    def _apart(self, time_s: float) -> float:
+    def _next_step_s(self, time_s: float) -> float:
         """Return the time at which `_step` is called next: `time_s` or slightly later.
 
         It is later if a rank is about to continue at that time: both would compute at once, and the rank would be late.

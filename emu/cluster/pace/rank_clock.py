@@ -231,7 +231,7 @@ class PacedClock(RankClock):
         held.due_s = time_s
         if time_s is not None:
             self.alarm.at(time_s - _READY_S, partial(self._prepare, held))
-            self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
+            self.alarm.at(time_s - _EARLY_S, partial(self._answer_or_wake, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
         """Set the host time at which a request is answered, and by how many seconds that is already late."""
@@ -247,7 +247,7 @@ class PacedClock(RankClock):
     def carried(self, key: object, work: "ref[RequestWork]") -> None:
         """Record that the data of a request have been moved, and answer the request if it is due."""
         self._held[key].carried = True
-        self._near(key)
+        self._answer_or_wake(key)
 
     def _prepare(self, held: _OpenRequest) -> None:
         """Load the state of the rank whose request is answered next, if there is time before the answer is due.
@@ -258,7 +258,7 @@ class PacedClock(RankClock):
             self._prepared_until_s = held.due_s
             self._rests.baton.prepare(held.rank)
 
-    def _near(self, key: object) -> None:
+    def _answer_or_wake(self, key: object) -> None:
         """Answer a request whose answer is due, or wake its rank shortly before; do nothing if its data have not been moved."""
         held = self._held.get(key)
         if held is None or not held.carried or held.due_s is None or now_s() < held.due_s - _EARLY_S:

@@ -106,7 +106,7 @@ class Traffic:
         self._whats[number] = what, tuple(ranks)
         rows = np.arange(piece.graph.n_tasks)
         self._of, self._row = np.append(self._of, np.full(len(rows), number)), np.append(self._row, rows)
-        self._state.admit(_after(piece.graph, first, *waiting), held=entry[list(members)])
+        self._state.admit(_graph_behind(piece.graph, first, *waiting), held=entry[list(members)])
         self._enter.update({(number, m): first + int(piece.entry[m]) for m in members})
         self._leave.update({(number, m): first + int(piece.exit[m]) for m in members})
         return number
@@ -227,7 +227,7 @@ class Traffic:
         return self._pieces[key]
 
 
-def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
+def _graph_behind(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
     """Return a graph that can be added to a state, in which some of its tasks also wait for tasks of that state.
 
     Args:

@@ -28,7 +28,7 @@ def one_step_linear(linear: Linear) -> Linear:
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
         if type(weight) is DTensor and type(x) is DTensor and bias is None and not hooked:
-            cut = _cut(x.placements, weight.placements, x.ndim) if x.device_mesh is weight.device_mesh else None
+            cut = _cut_placements(x.placements, weight.placements, x.ndim) if x.device_mesh is weight.device_mesh else None
             if cut is not None and x._local_tensor.is_contiguous():
                 return _Product.apply(x, weight, cut, linear)  # type: ignore[no-any-return,no-untyped-call]
         return linear(x, weight, bias)
@@ -36,7 +36,7 @@ def one_step_linear(linear: Linear) -> Linear:
     return product
 
 
-def _cut(x: Placements, weight: Placements, dims: int) -> Cut | None:
+def _cut_placements(x: Placements, weight: Placements, dims: int) -> Cut | None:
     """Return the DTensor placements of the output, of its gradient and of the input's gradient of a product with cut weights.
 
     With weights cut by columns each rank has the whole input. With weights cut by rows it has a share of the input, and the

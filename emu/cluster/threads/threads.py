@@ -272,7 +272,7 @@ class Threads(Ranks):
             announce_rank(rank)
             if not self._baton.abandoned:
                 try:
-                    results[rank] = self._whole(strand, program)
+                    results[rank] = self._run_to_end(strand, program)
                 except BaseException as error:
                     self._rests.fail(rank, error)
                     self._rests.explain(rank, error)
@@ -281,7 +281,7 @@ class Threads(Ranks):
                 self._beyond.end(rank)
             self._baton.leave(rank)
 
-    def _whole(self, strand: Strand, program: Callable[[int], T]) -> T:
+    def _run_to_end(self, strand: Strand, program: Callable[[int], T]) -> T:
         torch.set_num_threads(1)  # OpenMP keeps it a thread
         with self._recording.on(strand.rank) if self._recording else nullcontext():
             result = program(strand.rank)

@@ -26,7 +26,7 @@ def order_steps(steps: list[ProgramStep]) -> list[ProgramStep]:
         InputError: Sends and receives do not match, a step waits for a missing step or in a circle, or two steps race for a
             chunk.
     """
-    before = _before(steps)
+    before = _steps_before(steps)
     after: dict[int, list[int]] = defaultdict(list)
     for i, earlier in enumerate(before):
         for j in earlier:
@@ -45,7 +45,7 @@ def order_steps(steps: list[ProgramStep]) -> list[ProgramStep]:
     return [steps[i] for i in order]
 
 
-def _before(steps: list[ProgramStep]) -> list[list[int]]:
+def _steps_before(steps: list[ProgramStep]) -> list[list[int]]:
     """Return, for each step, the indices of the steps that it must follow."""
     number = {(s.gpu, s.block, s.index): i for i, s in enumerate(steps)}
     sent: dict[Lane, list[int]] = defaultdict(list)

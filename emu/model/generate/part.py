@@ -154,7 +154,7 @@ class Part(Share):
         """Yield the actions and gradients of the backward of operator number `i`."""
         operator = self.operators[i]
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
-        yield from self._then_again(arrived) if i == self._again_at else arrived
+        yield from self._then_again(arrived) if i == self._recompute_before else arrived
         if i == self._inner[1]:
             yield ENTER_BACKWARD
         if self.name == HEAD and operator.kind == SUM:  # of the gradients of a tied weight, once the second is there
@@ -162,7 +162,7 @@ class Part(Share):
         if operator.kind == ATTENTION:
             yield from self._attention(operator)
             return
-        early, weight, late = self._parted(operator)
+        early, weight, late = self._backward_stretches(operator)
         yield from self._cast(operator, INPUT, self._works(operator, INPUT, early))
         made = self.work(operator.name, weight, self.gradient_dtype, operator.shape_of(WEIGHT))
         yield from (work._replace(later=PARAMETER) for work in self._cast(operator, WEIGHT, [made]))
@@ -177,7 +177,7 @@ class Part(Share):
             yield LEAVE_BACKWARD
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
-    def _parted(self, operator: ModelOperator) -> tuple[Amount, Amount, Amount]:
+    def _backward_stretches(self, operator: ModelOperator) -> tuple[Amount, Amount, Amount]:
         """Return the amounts of three stretches of an operator's backward, in their order.
 
         These are input gradients that come before the weight gradient, the weight gradient, and the remaining input gradients.
@@ -212,15 +212,15 @@ class Part(Share):
     @cached_property
     def again(self) -> tuple[Action, ...]:
         """The actions of the forward that recomputation repeats before a backward."""
-        if self._again < 0:
+        if self._recompute_end < 0:
             return ()
-        operator = self.operators[self._again]
-        items = self._forward(self.operators[: self._again], ENTER_AGAIN, LEAVE_AGAIN, self.outputs_kept)
+        operator = self.operators[self._recompute_end]
+        items = self._forward(self.operators[: self._recompute_end], ENTER_AGAIN, LEAVE_AGAIN, self.outputs_kept)
         last = replace(operator, sum_of_rows=None)  # the sum comes after all that is kept
         return tuple(self._then(items, last, operator.until_saved) if operator.until_saved.elements else items)
 
     @cached_property
-    def _again(self) -> int:
+    def _recompute_end(self) -> int:
         """The index of the last operator that saved anything, before which recomputation ends; -1 if there is none.
 
         The operator itself need not run again, because it saves its input: checkpoints stop before it.
@@ -230,13 +230,17 @@ class Part(Share):
         return max(i for i, operator in enumerate(self.operators) if self.passes(operator).saved.bytes())
 
     @property
-    def _again_at(self) -> int:
+    def _recompute_before(self) -> int:
         """The index of the operator before whose backward recomputation begins.
 
         A product counts together with its bias.
         """
-        bias = self._again >= 0 and self._again + 1 < len(self.operators) and self.operators[self._again + 1].kind == BIAS
-        return self._again + bias
+        bias = (
+            self._recompute_end >= 0
+            and self._recompute_end + 1 < len(self.operators)
+            and self.operators[self._recompute_end + 1].kind == BIAS
+        )
+        return self._recompute_end + bias
 
     def _gradients(self, operator: ModelOperator) -> Iterable[Item]:
         """Yield the gradients of an operator's parameters.

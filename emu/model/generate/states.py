@@ -199,7 +199,7 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) -> N
         run(tape, (*(Ask(axis, "all_reduce", 1, "float32") for axis in axes), _ADDED))
     if plan.pp > 1:
         run(tape, (Ask("pp", "all_reduce", 1, "float32"),))
-    tape.compute(gradient_work(first.stack.precision, 2 * _own(parts, held)))
+    tape.compute(gradient_work(first.stack.precision, 2 * _held_elements(parts, held)))
 
 
 def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:
@@ -209,14 +209,14 @@ def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:
     return shared if operator.kind == BIAS and not operator.cut else (*shared, *part.style_of(operator.name).cuts)
 
 
-def _own(parts: tuple[Part, ...], held: StateShare) -> int:
+def _held_elements(parts: tuple[Part, ...], held: StateShare) -> int:
     """Return the number of elements of all parameters that this rank holds."""
     return sum(operator.tensors * own_size(part, operator, held) for part in parts for operator in part.operators)
 
 
 def optimize(tape: Tape, parts: tuple[Part, ...], held: StateShare) -> Tape:
     """Add the optimizer over all parameters of the rank, and return the tape."""
-    tape.compute(adamw(tape, parts[0], _own(parts, held)))
+    tape.compute(adamw(tape, parts[0], _held_elements(parts, held)))
     return tape
 
 

@@ -81,11 +81,11 @@ def _divided(share: Share, path: str) -> tuple[Action, ...]:
 
 def _vocabulary(share: Share, path: str) -> Style:
     """Return the style of an embedding table of which each rank has some rows; its output is summed over tp."""
-    words = _words(share, path)
+    words = _vocabulary_rows(share, path)
     return words._replace(leave=(*words.leave[:-1], *share.reduced()), leave_backward=share.gathered() if share.plan.sp else ())
 
 
-def _words(share: Share, path: str) -> Style:
+def _vocabulary_rows(share: Share, path: str) -> Style:
     """Return the style of an embedding table cut by rows, each of which belongs to one word of the vocabulary.
 
     A rank looks up words of other ranks as row 0, and then sets these rows of its output to 0. The backward makes the gradient
@@ -156,7 +156,7 @@ STYLES: Mapping[str, Callable[[Share, str], Style]] = {
     "rowwise": lambda share, path: _rowwise(share, path, share.reduced(), gathers=share.plan.sp),
     "shared": _shared,
     "vocabulary": _vocabulary,
-    "words": _words,
+    "words": _vocabulary_rows,
     # A module that every rank computes whole, and of which it then keeps its tokens.
     "spread": lambda share, _: _if_cut(share, Style(leave=share.own(), leave_backward=share.gathered(), holds=False)),
     "gathered": _gathered,

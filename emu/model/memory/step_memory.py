@@ -176,7 +176,7 @@ class BackwardMemory:
             self.ledger.change(activations=-self.late)
             self.late = 0
         stays, lives = self._gradient(layer, operator)
-        self.ledger.rise(stays, self._beside(layer, operator) - stays)
+        self.ledger.rise(stays, self._live_during(layer, operator) - stays)
         self.ledger.change(gradients=stays, activations=lives - saved)
         if self.last and layer.routed is not None and operator.experts and not self.stage.scatters:
             self.ledger.change(activations=layer.made_bytes(operator))  # in a bucket of the block, until the end of the step
@@ -191,7 +191,7 @@ class BackwardMemory:
         lives = self.first or tied or self._adds_late(layer, operator)
         return stays, layer.waits(operator) - stays if lives else 0
 
-    def _beside(self, layer: LayerMemory, operator: ModelOperator) -> int:
+    def _live_during(self, layer: LayerMemory, operator: ModelOperator) -> int:
         """Return the bytes that live while an operator's backward runs.
 
         A gradient of a whole table that is cut at once is among them.

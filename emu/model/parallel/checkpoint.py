@@ -77,7 +77,7 @@ def save_parts(folder: Path, parallel: ParallelModel, optimizer: Optimizer, shap
     Raises:
         WriteError: a rank cannot write its part.
     """
-    parts = dict(_parts(parallel, optimizer, shapes))
+    parts = dict(_blocks_of_rank(parallel, optimizer, shapes))
     try:
         save({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Save(parts))
     except CheckpointException as error:
@@ -106,7 +106,7 @@ def load_parts(folder: Path, parallel: ParallelModel, optimizer: Optimizer, shap
         optimizer: AdamW, with empty states.
         shapes: The shapes of the whole parameters, by name.
     """
-    parts = dict(_parts(parallel, optimizer, shapes))
+    parts = dict(_blocks_of_rank(parallel, optimizer, shapes))
     with torch.no_grad():
         load({name: part.tensor for name, part in parts.items()}, storage_reader=_Reader(folder), planner=_Load(parts))
 
@@ -142,7 +142,9 @@ class _Reader(FileSystemReader):
         return read_metadata(Path(self.path))
 
 
-def _parts(parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, _Part]]:
+def _blocks_of_rank(
+    parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]
+) -> Iterator[tuple[str, _Part]]:
     """Yield the name and this rank's block of each parameter and optimizer state; empty blocks are left out."""
     here = {parameter: states for parameter, _, states in parameter_states(optimizer)}
     for name, parameter in parallel.parameters.items():

@@ -286,14 +286,14 @@ class LoggedFaults:
             what = f"at most {self.log.units} hosts of {self.server} NPUs, those of the log"
             raise must_be("faults", "the machine", what, wanted, mend)
         rate = states_of_log(self.log).mean_faulty
-        found = self._placed(units, each, wanted, rate)
+        found = self._log_on_nodes(units, each, wanted, rate)
         if self.parts:
             both = found, renewals(self.parts, units, found.days, self.seed)
             columns = [np.concatenate([getattr(log, name) for log in both]) for name in ("unit", "start", "end")]
             found = FaultLog(units, found.days, *columns)
         return _with_notes(found, self._notes(each, wanted, rate))
 
-    def _placed(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
+    def _log_on_nodes(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
         """Return the log with its faulty units assigned to the nodes of this machine."""
         nodes = divide_hosts(self.log, each, rate, self.seed)
         place = np.full(self.log.units, self.log.units)

@@ -84,7 +84,7 @@ class Waste:
 
     def largest_job(self, quantile: float) -> int:
         """Return the NPUs of the largest job that has room for a share of the time."""
-        return int(self.usable[self._at(-self.usable, quantile)])
+        return int(self.usable[self._state_at_quantile(-self.usable, quantile)])
 
     def waiting(self, job: int) -> float:
         """Return the share of the time in which a job has no room, and waits for a repair (InfiniteHBD 6.2).
@@ -100,9 +100,9 @@ class Waste:
 
     def quantile(self, quantile: float) -> float:
         """Return the waste ratio that is not exceeded for a share of the time."""
-        return float(self.wasted[self._at(self.wasted, quantile)])
+        return float(self.wasted[self._state_at_quantile(self.wasted, quantile)])
 
-    def _at(self, values: F64 | I64, quantile: float) -> int:
+    def _state_at_quantile(self, values: F64 | I64, quantile: float) -> int:
         """Return the index of the state at a quantile of the values, each weighted by the time that its state lasts."""
         order = np.argsort(values)
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
@@ -169,13 +169,13 @@ def _radius(machine: Machine, group: int, units: int) -> int:
     whole = alike.usable(group, np.zeros((1, alike.npus), np.bool_))
     first = np.arange(0, alike.npus, each)
     left = [
-        alike.usable(group, _alone(at, each, alike.npus)).min()
+        alike.usable(group, _states_with_one_fault(at, each, alike.npus)).min()
         for at in np.array_split(first, -(-alike.npus * len(first) // _CHUNK))
     ]
     return int(whole[0] - min(left))
 
 
-def _alone(first: I64, each: int, npus: int) -> Bool:
+def _states_with_one_fault(first: I64, each: int, npus: int) -> Bool:
     """Return [E, N] states in each of which only the NPUs of one unit are faulty; `first` has the unit's first NPU."""
     return np.asarray(np.arange(npus) // each == first[:, None] // each)
 

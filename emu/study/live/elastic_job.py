@@ -85,7 +85,7 @@ def run_elastic(
     program = _begun(program)
     legs, reference, since = list[Leg](), program.reference(), program.first
     if goes_on:  # what failed before the checkpoint may have left less room
-        program = replace(program, plan=_remaining(program, topology, faults, since))
+        program = replace(program, plan=_plan_for_remaining(program, topology, faults, since))
     while True:
         ahead = job_ends(topology, faults, program.plan, program.steps, since)[:1]
         program = replace(program, lost=ahead)
@@ -101,7 +101,7 @@ def run_elastic(
             return ElasticJob((*legs, Leg(program.plan, program.first, since)), learned, program)
         legs.append(Leg(program.plan, program.first, since, loss, why))
         since = loss.step if loss else since
-        program = _resumed(replace(program, plan=_remaining(program, topology, faults, since)))
+        program = _resumed(replace(program, plan=_plan_for_remaining(program, topology, faults, since)))
 
 
 def _begun(program: Program) -> Program:
@@ -121,7 +121,7 @@ def _resumed(program: Program) -> Program:
     return replace(program, first=step, kept=replace(kept, before=loss))
 
 
-def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
+def _plan_for_remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
     """Return the plan on which a job continues: the one with the largest dp that fits what still works.
 
     Args:
@@ -173,7 +173,7 @@ def time_elastic(
     for leg, following in zip(done.legs, (*done.legs[1:], None), strict=True):
         end = leg.lost.step - 1 if leg.lost else done.final.steps if following is None else following.first
         begun = len(steps)
-        steps += _of_leg(leg, end, topology, faults, timed)
+        steps += _steps_of_leg(leg, end, topology, faults, timed)
         if following is not None:
             lost = steps[begun:][following.first - leg.first :]
             recoveries.append(_recovery(leg, following, lost, topology, faults))
@@ -194,7 +194,7 @@ ASSUMED = (
 _TimedOn = Callable[[Plan, tuple[Fault, ...]], tuple[str, float]]
 
 
-def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], timed: _TimedOn) -> list[LiveStep]:
+def _steps_of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], timed: _TimedOn) -> list[LiveStep]:
     """Return the timed steps of a leg up to step `end`."""
     found = list[LiveStep]()
     before = faults_at(faults, leg.since - 1 if leg.since > leg.first else leg.first)

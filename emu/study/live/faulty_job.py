@@ -194,7 +194,7 @@ def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int) 
         ranks: The ranks of the job.
         steps: The number of steps.
     """
-    found = _ends(faults, steps, 0, lambda now: machine_state(topology, now, ranks))
+    found = _losses_after(faults, steps, 0, lambda now: machine_state(topology, now, ranks))
     return tuple(loss for loss in found if loss.rank is not None)
 
 
@@ -208,7 +208,7 @@ def job_ends(topology: Topology, faults: Sequence[Fault], plan: Plan, steps: int
         steps: The number of steps.
         since: Only steps after this one count; the machine has room for the job then.
     """
-    return _ends(faults, steps, since, lambda now: check_room_for_job(topology, now, plan))
+    return _losses_after(faults, steps, since, lambda now: check_room_for_job(topology, now, plan))
 
 
 def check_room_for_job(topology: Topology, faults: Sequence[Fault], plan: Plan) -> MachineState:
@@ -227,7 +227,7 @@ def check_room_for_job(topology: Topology, faults: Sequence[Fault], plan: Plan) 
     return found
 
 
-def _ends(
+def _losses_after(
     faults: Sequence[Fault], steps: int, since: int, on: Callable[[Sequence[Fault]], MachineState]
 ) -> tuple[RankLoss, ...]:
     """Return the losses of ranks that faults cause in the steps after step `since`.

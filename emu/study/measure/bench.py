@@ -142,12 +142,12 @@ def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
     """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses."""
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
-    (name, dims), passed, told = _chosen(asked, size)
+    (name, dims), passed, told = _chosen_algorithm(asked, size)
     again = last is not None and (last.algorithm, last.dims, last.passed_over, last.chosen) == (name, dims, passed, told)
     return last if last is not None and again else replace(asked.case(name, dims), passed_over=passed, chosen=told)
 
 
-def _chosen(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
+def _chosen_algorithm(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
     """Return the algorithm for a size, the algorithms that were not tried, and a library's own text on its choice."""
     by, op = asked.request.algorithm, asked.operation
     if by == AUTO:
@@ -196,7 +196,7 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
     return BenchRow(
         **_named_case(case, size),
         **{name: getattr(request, name) for name in ("dtype", "reduce", "root")},
-        **_rates(case, size, request.launch_s + timeline.end_s),
+        **_time_fields(case, size, request.launch_s + timeline.end_s),
         **_bound_fields(case, size, timeline),
         **{name: getattr(case, name) for name in ("chosen", "passed_over")},
         wrong=wrong,
@@ -212,7 +212,7 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
     )
 
 
-def _rates(case: Case, size: int, time_s: float) -> dict[str, Any]:
+def _time_fields(case: Case, size: int, time_s: float) -> dict[str, Any]:
     """Return the fields of a row that follow from its time: the time, algbw and busbw."""
     algbw = size / time_s if time_s else 0.0
     factor = busbw_factor(case.asked.request.operation, case.asked.operation.n_ranks)

@@ -94,10 +94,10 @@ class Payload:
         if self.operation.holders > 1:
             return np.asarray(np.cumsum(self.block_counts) - self.block_counts)
         start = np.empty(self.operation.n_blocks, np.int64)
-        start[self.operation.have[:, 1]] = self._places()
+        start[self.operation.have[:, 1]] = self._block_starts()
         return start
 
-    def _places(self) -> I64:
+    def _block_starts(self) -> I64:
         """Return [H] the element of `sequence` at which each pair (rank, block) of `operation.have` begins."""
         rank, block = self.operation.have[:, 0].astype(np.int64), self.operation.have[:, 1]
         sizes = self.block_counts[block]
@@ -118,7 +118,7 @@ class Payload:
         n, holders = self.operation.n_ranks, self.operation.holders
         if len(self.operation.have) == n * self.operation.n_blocks:  # every rank has all of them
             return _over_windows(exact, n, fold)[: len(self.inputs[0])]
-        by_block = self._places()[np.argsort(self.operation.have[:, 1], kind="stable")].reshape(-1, holders)
+        by_block = self._block_starts()[np.argsort(self.operation.have[:, 1], kind="stable")].reshape(-1, holders)
         return fold_all(fold, (exact[torch.from_numpy(ramps(place, self.block_counts))] for place in by_block.T))
 
 

@@ -64,7 +64,7 @@ def prepare_search(request: PlanRequest, topologies: Sequence[Topology], device:
     model = find_model(request.model)
     model = replace(model, part=partial(_known_part, model.part))
     paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
-    axes, names = frozenset(axes_named(request.algorithms)), not {*map(_named, request.algorithms)} <= {*choosers()}
+    axes, names = frozenset(axes_named(request.algorithms)), not {*map(_algorithm_named, request.algorithms)} <= {*choosers()}
     bounds = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes, names)
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
     space, floors = _space(request, model, topologies), MemoryFloors(model, stack)
@@ -82,7 +82,7 @@ def _known_part(
     return part_of(part, tokens)
 
 
-def _named(word: str) -> str:
+def _algorithm_named(word: str) -> str:
     """Return the algorithm or the chooser that a value such as `all_reduce=ring` or `auto` names."""
     return word.rpartition("=")[2]
 

@@ -201,15 +201,15 @@ class DeviceFit:
         root = np.array([weight[self.models[row]] for row in rows]) ** -0.5
 
         def errors(values: F64) -> F64:
-            device = with_constants(self.device, self._named(values, 12))
+            device = with_constants(self.device, self._constants_by_name(values, 12))
             ratios = [near[row].estimated_s(device) / self.measured_s[row] for row in rows]
             return np.concatenate((np.log(ratios) * root, _OFF * (values - expected) / spread))
 
         limits = np.array([(c.low, c.high) for c in self.constants]).T
         expected, spread = (np.array([getattr(c, name) for c in self.constants]) for name in ("expected", "spread"))
-        return self._named(least_squares(errors, expected, bounds=limits, x_scale=spread, diff_step=1e-3).x)
+        return self._constants_by_name(least_squares(errors, expected, bounds=limits, x_scale=spread, diff_step=1e-3).x)
 
-    def _named(self, values: F64, digits: int = 4) -> dict[str, float]:
+    def _constants_by_name(self, values: F64, digits: int = 4) -> dict[str, float]:
         """Return the constants by name, from their values in order, rounded to this number of digits."""
         return {c.name: round(float(value), digits) for c, value in zip(self.constants, values, strict=True)}
 

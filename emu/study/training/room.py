@@ -38,7 +38,7 @@ def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_rank
         return memory
     raise InputError(
         f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
-        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; {_mend(model, plan, stack, has, most_ranks)}"
+        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; {_proposal_text(model, plan, stack, has, most_ranks)}"
     )
 
 
@@ -52,7 +52,7 @@ def parts_text(memory: Mapping[str, int]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)
 
 
-def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
+def _proposal_text(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
     """Return the phrase of an error that proposes the nearest plan that fits the memory.
 
     Args:
@@ -77,7 +77,7 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
     Changes are a smaller microbatch, states sharded further, sequence parallelism, more tp, more pp, and full recomputation,
     in this order. More tp or pp takes ranks from dp, where that divides, or takes more ranks.
     """
-    for _, _, values in sorted(_near(plan, most_ranks), key=lambda near: near[:2]):
+    for _, _, values in sorted(_smaller_plans(plan, most_ranks), key=lambda near: near[:2]):
         try:
             found = replace(plan, **values)
             check_fits(found, model, stack)
@@ -89,7 +89,7 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
     return None
 
 
-def _near(plan: Plan, most_ranks: int) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+def _smaller_plans(plan: Plan, most_ranks: int) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
     """Yield changes of a plan that need less memory: the number of changed settings, the ranks, and the new values."""
     smaller = sorted((d for d in divisors(plan.rank_batch) if d < plan.pass_batch), reverse=True)
     sharding = _SHARDING[_SHARDING.index(plan.sharding) :]

@@ -224,11 +224,11 @@ def _advance(engine: PacketEngine, most: int) -> int:
     try:
         return int(advance_packets(engine, most))
     except KeyboardInterrupt as stopped:
-        stopped.add_note(_how_far(engine))
+        stopped.add_note(_progress_text(engine))
         raise
 
 
-def _how_far(engine: PacketEngine) -> str:
+def _progress_text(engine: PacketEngine) -> str:
     """Return a phrase on how far a run has come: its virtual time and the tasks that have ended."""
     at = format_time(seconds(int(engine.reg[NOW])))
     return f"packets: {engine.reg[N_DONE]} of {len(engine.tasks)} tasks were over at {at}, after {engine.reg[N_EVENTS]} events"

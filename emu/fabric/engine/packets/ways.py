@@ -185,7 +185,7 @@ class _Table:
         """Add the states of the shortest paths to node `to`, and return the number of the first: the state of node 0."""
         n_nodes, base = len(self.passes), self.n_states
         away = _distances(self.links, self.passes, to)
-        nearer = np.flatnonzero((away[self.links.dst] + 1 == away[self.links.src]) & self._goes_on(to))
+        nearer = np.flatnonzero((away[self.links.dst] + 1 == away[self.links.src]) & self._may_continue(to))
         nearer = nearer[np.argsort(self.links.src[nearer], kind="stable")]
         bounds = np.searchsorted(self.links.src[nearer], np.arange(n_nodes + 1))
         queues, lists = nearer * self.n_lanes, bounds.tolist()
@@ -196,7 +196,7 @@ class _Table:
         self.n_states, self.n_next = base + n_nodes, self.n_next + len(nearer)
         return base
 
-    def _goes_on(self, to: int) -> Bool:
+    def _may_continue(self, to: int) -> Bool:
         """Return [L] whether a link ends at node `to`, or at a node that passes packets on."""
         return np.asarray((self.links.dst == to) | self.passes[self.links.dst])
 

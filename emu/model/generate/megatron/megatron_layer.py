@@ -117,7 +117,7 @@ class MegatronLayer(Share):
 
     def _forward(self, tape: Tape, kernel: RankKernel) -> None:
         """Write the forward of one kernel with its requests."""
-        works = self._works(kernel, FORWARD)
+        works = self._pass_works(kernel, FORWARD)
         if kernel.operator.experts:
             run(tape, row_counts(self) if kernel.receives else [])
             travel(tape, self, kernel.receives, kernel.returns, works)
@@ -147,7 +147,11 @@ class MegatronLayer(Share):
         if kernel.operator.kind == ATTENTION and plan.cp > 1:
             ContextKernels(self, kernel).backward(tape)
             return
-        works = cast_first(tape, self._works(kernel, INPUT)) if not kernel.operator.experts else self._works(kernel, INPUT)
+        works = (
+            cast_first(tape, self._pass_works(kernel, INPUT))
+            if not kernel.operator.experts
+            else self._pass_works(kernel, INPUT)
+        )
         arrived = [self._read(kernel)] if kernel.leaves and plan.sp else []
         again = [self._read(kernel)] if kernel.enters and plan.sp and not later else []
         given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
@@ -169,12 +173,12 @@ class MegatronLayer(Share):
         n = amount.parameters
         if kernel.operator.kind == PRODUCT and self.stack.accumulation == FUSED:
             added = self.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)
-            return self.with_casts(kernel.operator, WEIGHT, [added], self._around(kernel))
+            return self.with_casts(kernel.operator, WEIGHT, [added], self._neighbours_of(kernel))
         made = self.work(kernel.operator.name, amount, precision.weight, shape)
         added = moving("accumulated", precision.activation, (n, precision.weight), (2 * n, precision.gradient))
-        return self.with_casts(kernel.operator, WEIGHT, [made, added], self._around(kernel))
+        return self.with_casts(kernel.operator, WEIGHT, [made, added], self._neighbours_of(kernel))
 
-    def _works(self, kernel: RankKernel, what: str) -> list[Computation]:
+    def _pass_works(self, kernel: RankKernel, what: str) -> list[Computation]:
         """Return the computations that one pass runs for a kernel: its products or copies, and the casts around them.
 
         The computations of the loss are over the rank's share of the vocabulary.
@@ -188,13 +192,13 @@ class MegatronLayer(Share):
             self.work(kernel.operator.name, replace(amount, whole=amount.whole // share), self.stack.precision.weight, shape)
             for amount, shape in pieces_of(kernel.operator, self.stack, what, drops=self.plan.dropout > 0)
         ]
-        return self.with_casts(kernel.operator, what, works, self._around(kernel))
+        return self.with_casts(kernel.operator, what, works, self._neighbours_of(kernel))
 
     def _is_narrow(self, kernel: RankKernel) -> bool:
         """Return whether a kernel is a product in FP8."""
         return in_fp8(kernel.operator, self.stack, layer=self.is_layer)
 
-    def _around(self, kernel: RankKernel) -> ProductPlace:
+    def _neighbours_of(self, kernel: RankKernel) -> ProductPlace:
         """Return the neighbours of a product, which decide how many bytes its casts to FP8 move.
 
         Rows that are gathered are cast before; those of experts are cast as they arrive.

@@ -190,14 +190,14 @@ class ContextKernels:
     def forward(self, tape: Tape) -> None:
         """Write the forward of one pass on a tape."""
         if self.share.plan.cp_comm == "all_gather":
-            run(tape, (self._asked("all_gather"), self._whole(FORWARD)))
+            run(tape, (self._asked("all_gather"), self._over_all_keys(FORWARD)))
         else:
             self._round(tape, self.kernel.passes.forward, gradients=False)
 
     def backward(self, tape: Tape) -> None:
         """Write the backward of one pass on a tape."""
         if self.share.plan.cp_comm == "all_gather":
-            run(tape, (self._asked("all_gather"), self._whole(INPUT), self._asked("reduce_scatter")))
+            run(tape, (self._asked("all_gather"), self._over_all_keys(INPUT), self._asked("reduce_scatter")))
         else:
             self._round(tape, self.kernel.passes.backward_input, gradients=True)
 
@@ -244,7 +244,7 @@ class ContextKernels:
         operator = self.kernel.operator
         return operator.fused.forward.cut - operator.outputs.cut - queries
 
-    def _whole(self, what: str) -> Computation:
+    def _over_all_keys(self, what: str) -> Computation:
         """Return the attention between the rank's queries and the keys of all ranks."""
         plan, name = self.share.plan, self.kernel.operator.name
         tokens = replace(self.share.tokens, context=plan.seq)

@@ -90,9 +90,9 @@ class Outline:
         reduced = after + self._reduced_s(least, spans)
         if plan.pp > 1:
             sent, back = self.messages(least)
-            before = np.maximum(before, before[0] + _passed(spans[:-1, 0, 0] + sent[:-1, 1]))
+            before = np.maximum(before, before[0] + _arrival_times(spans[:-1, 0, 0] + sent[:-1, 1]))
             if not plan.splits:
-                after = np.maximum(after, _passed(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
+                after = np.maximum(after, _arrival_times(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
             works += self._sent_s(sent[:, 0], back[:, 0])
         return float((before + works + np.maximum(after, reduced)).max()) * (1 - ROUNDED)
 
@@ -155,7 +155,7 @@ class Outline:
         return np.array([[(each.left_s, each.there_s) for each in way] for way in found])
 
 
-def _passed(steps: F64) -> F64:
+def _arrival_times(steps: F64) -> F64:
     """Return [P] the time at which a value that is passed along the pipeline reaches each place.
 
     Args:

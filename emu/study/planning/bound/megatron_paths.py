@@ -97,9 +97,9 @@ class MegatronPaths(TapePaths):
     @kept_by(lambda _, plan, names, n: (*plan.layer_settings, *plan.sizes.values(), plan.sharding, plan.pp > 1, names, n == 0))
     def _overlapped(self, plan: Plan, names: tuple[str, ...], number: int) -> tuple[OverlappedRequests, ...]:
         """Return the overlapped requests of a stage with parts of these names."""
-        return tuple(self._aside(plan, buffer, names) for buffer in self.buffers_of_stage(plan, number))
+        return tuple(self._overlapped_of_buffer(plan, buffer, names) for buffer in self.buffers_of_stage(plan, number))
 
-    def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
+    def _overlapped_of_buffer(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
         """Return the overlapped requests of a buffer."""
         first = next(i for i, name in enumerate(names) if self.elements(plan, name).get(buffer.axis))
         asks, scattered, precision = buffer.ranks > 1, buffer.scattered, buffer.precision

@@ -54,9 +54,9 @@ class PytorchPaths(TapePaths):
 
     def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
         """Return [P] the paths of the requests beside the passes of each place; arguments as in `TapePaths.reductions`."""
-        return tuple(self._of_place(plan, place, last=last) for place in range(plan.pp))
+        return tuple(self._overlapped_at(plan, place, last=last) for place in range(plan.pp))
 
-    def _of_place(self, plan: Plan, place: int, *, last: bool) -> TapePath:
+    def _overlapped_at(self, plan: Plan, place: int, *, last: bool) -> TapePath:
         """Return the path of the requests beside the passes of one place; arguments as in `reductions`."""
         numbers = plan.stages_of(place * plan.stage_ranks)
         asks = tuple(self._reduced_by(plan, place, number, part_names(plan, self.model, number)) for number in numbers)

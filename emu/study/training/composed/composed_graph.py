@@ -100,10 +100,10 @@ class ComposedGraph:
             services: The algorithm of each request.
             told: The assumptions to report.
         """
-        rank = np.repeat(self._last(timeline), np.diff(self.place_requests.first_event))
-        return self._at(self.start[:-1] + np.where(self.by_rank, rank, 0), services, told)
+        rank = np.repeat(self._last_ranks(timeline), np.diff(self.place_requests.first_event))
+        return self._replay_of_tasks(self.start[:-1] + np.where(self.by_rank, rank, 0), services, told)
 
-    def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
+    def _replay_of_tasks(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
         """Return the step as a replay with one task for each event.
 
         `at` [X] is the index of that task in `begins` and `ends`.
@@ -118,9 +118,9 @@ class ComposedGraph:
 
     def event_name(self, task: int) -> str:
         """Return the name of the event that a task belongs to."""
-        return event_name(self.place_requests.trace, self._at(self.start[:-1]), task)
+        return event_name(self.place_requests.trace, self._replay_of_tasks(self.start[:-1]), task)
 
-    def _last(self, timeline: Timeline) -> I64:
+    def _last_ranks(self, timeline: Timeline) -> I64:
         """Return [P] the rank of each place that ends last; 0 if ranks have no tasks of their own."""
         width, first_event = np.diff(self.start), self.place_requests.first_event
         found = np.zeros(len(first_event) - 1, np.int64)
@@ -185,7 +185,7 @@ def _compute(builder: EventBuilder, frame: StepFrame) -> None:
         builder.compute(at, taken, place, np.repeat(rows, times))
 
 
-def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
+def _equal_calls(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
     """Yield sets of calls that can be added to the graph together: those of one distinct request by the same places.
 
     Args:
@@ -210,7 +210,7 @@ def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestM
     rows = np.flatnonzero(by_rank[asked.event])
     rows = rows[np.argsort(asked.call[rows], kind="stable")]
     first = np.empty(len(asked.request_of_call), np.int64)
-    for request, several in _alike(asked, rows):
+    for request, several in _equal_calls(asked, rows):
         parts = [_send(builder, asked, *part, request, several) for part in sending.of(request)]
         first[asked.call[several[:, 0]]] = parts[0]
     return first

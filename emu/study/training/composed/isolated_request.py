@@ -192,7 +192,7 @@ def time_isolated(
     else:
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
-        once = _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+        once = _request_time(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
     return once._replace(messages=message_count(laid))
 
 
@@ -209,13 +209,13 @@ def _time_clusters(
     new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
     if new:
         wanted, links = np.isin(cluster, list(new.values())), [found[i][1] for i in sorted(new.values())]
-        heavy = message_count(_only(laid, wanted)) > HEAVY
+        heavy = message_count(_with_groups(laid, wanted)) > HEAVY
         if heavy and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
             return bounded
         of_group = np.unique(cluster[wanted], return_inverse=True)[1]
-        timed = _timed(_only(laid, wanted), of_group, links, what, None, launch_fs)
+        timed = _timed(_with_groups(laid, wanted), of_group, links, what, None, launch_fs)
         known |= zip(sorted(new, key=lambda key: new[key]), timed, strict=True)
-    return _once([known[key] for key in keys], [link for _, link in found], what)
+    return _request_time([known[key] for key in keys], [link for _, link in found], what)
 
 
 def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, light: int, rounds: int) -> IsolatedRequest | None:
@@ -233,7 +233,7 @@ def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, lig
     return IsolatedRequest(launch_fs + round(known.middle_fs), 0, link, known.busy_s[link], known.flows, messages)
 
 
-def _only(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
+def _with_groups(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
     """Return the placed schedules with only those groups for which `wanted` is true.
 
     Groups are numbered schedule after schedule.
@@ -295,7 +295,7 @@ def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
     return builder.graph(), of_group, exits.astype(np.int64)
 
 
-def _once(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
+def _request_time(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
     """Return the time of a request from the times of its link clusters, which run at the same time on different links.
 
     Args:

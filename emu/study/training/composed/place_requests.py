@@ -85,7 +85,7 @@ def place_requests(representatives: Representatives) -> PlaceRequests:
         InputError: Some place lacks a request that its group makes, or a message goes between two ranks of one place.
     """
     places = [representatives.place_of_rank[axis.ranks] for axis in representatives.axes]
-    meets = [_together(of_axis, len(representatives.events)) for of_axis in places]
+    meets = [_first_of_meeting_places(of_axis, len(representatives.events)) for of_axis in places]
     asked, trace = role_requests(representatives.events, representatives.dtype), _trace(representatives, meets)
     each, ends = _columns(representatives, asked, places, meets)
     _check_rings(representatives, ends)
@@ -109,7 +109,7 @@ def place_requests(representatives: Representatives) -> PlaceRequests:
     return PlaceRequests(trace, *asks, representatives, times, axis_of_group, *of_events)
 
 
-def _together(places: I64, n_places: int) -> I64:
+def _first_of_meeting_places(places: I64, n_places: int) -> I64:
     """Return [P] the first of the places that share groups on an axis, given the places [groups, members] of its groups."""
     together = Orbits.equal(components(n_places, np.repeat(places[:, 0], places.shape[1]), places))
     return together.first[together.number]

@@ -85,7 +85,7 @@ def timed_dtypes_text(dtype: str, products: Sequence[Products], messages: Sequen
         messages: The dtypes of requests, as `messages_of` returns them.
     """
     how = {AS_RAN: "as it ran", "float32": "float32 without TF32"}.get(dtype, f"float32 as {dtype}")
-    each = [f"{p.dtype}, at a peak of {format_flops(p.peak_flops)}/s{_share(p)}" for p in products]
+    each = [f"{p.dtype}, at a peak of {format_flops(p.peak_flops)}/s{_share_text(p)}" for p in products]
     told = [f"products in {' and '.join(each)}"] * bool(each) + [f"messages in {', '.join(messages)}"] * bool(messages)
     return f"{how}: {'; '.join(told)}" if told else how
 
@@ -96,7 +96,7 @@ def dtype_notes(trace: Trace, dtype: str) -> tuple[str, ...]:
     return tuple(filter(None, (timed, MFU_ASSUMED * has_work(trace))))
 
 
-def _share(of: Products) -> str:
+def _share_text(of: Products) -> str:
     """Return, as text, the share of the FLOPs of a step that this dtype has; an empty text if it has all of them."""
     return "" if of.share == 1 else f" ({100 * of.share:.3g} % of the FLOPs)"
 

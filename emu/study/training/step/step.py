@@ -187,10 +187,10 @@ class TimedTrace:
 
     def mean_over_ranks(self) -> MeanParts:
         """Return the seconds of each part of the step, such as compute and idle time, as means over all ranks of the job."""
-        return mean_parts(self.trace, self.replayed, self.timeline, self.report, self._standing)
+        return mean_parts(self.trace, self.replayed, self.timeline, self.report, self._ranks_represented)
 
     @property
-    def _standing(self) -> I64:
+    def _ranks_represented(self) -> I64:
         """The number of ranks of the run that each rank of the trace stands for."""
         if self.place_requests is None:
             return np.ones(self.trace.n_ranks, np.int64)
@@ -209,7 +209,7 @@ class TimedTrace:
             **judged(self.trace, self.device, self.ranks, self.report.step_time_s, products),
             ranks=self.ranks,
             **self._parts(),
-            compute_basis=compute_basis(self.trace, self.device, self.dtype, self.report.step, self._standing),
+            compute_basis=compute_basis(self.trace, self.device, self.dtype, self.report.step, self._ranks_represented),
             critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, self.report),
             busiest_links=() if briefly else busiest(self.shares, self.topology),
             peak_memory_bytes=sum(most),

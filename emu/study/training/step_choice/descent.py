@@ -57,13 +57,13 @@ class Descent:
         if self.time_of(starts[0]).time_s <= self.floor_s:
             return starts[0], self.time_of(starts[0]).time_s
         by_time = sorted(starts, key=lambda start: self.time_of(start).time_s)
-        served, time_s = min(map(self._descend, (self._by_axis(by_time[0]), *by_time)), key=lambda each: each[1])
+        served, time_s = min(map(self._descend, (self._best_by_axis(by_time[0]), *by_time)), key=lambda each: each[1])
         while moved := self._joint_move(served, time_s):
             served, time_s = self._descend(moved)
         self.most = len(self.known) + len(self.options)
         return self._plainest(served, time_s)
 
-    def _by_axis(self, served: OptionByCoordinate) -> OptionByCoordinate:
+    def _best_by_axis(self, served: OptionByCoordinate) -> OptionByCoordinate:
         """Return the options after all coordinates of each axis were set to the one name that shortens the step most.
 
         The axis with the most exposed communication moves first. A coordinate that has no option of the name stays as it is.
