@@ -97,7 +97,7 @@ def _remote_share(n: int) -> Fraction:
     return Fraction(int(np.count_nonzero(offsets)), offsets.size)
 
 
-def _places(dims: Dims) -> tuple[I64, I64]:
+def _expert_positions(dims: Dims) -> tuple[I64, I64]:
     """Return [m, T, k] the board of each expert of each token and the position on it, for a rank at each of m positions.
 
     Boards are counted from the rank's own board.
@@ -112,7 +112,7 @@ def _copies_between(dims: Dims) -> I64:
 
     Boards are counted from the rank's own, to which it sends none.
     """
-    (g, m), (board, _) = dims, _places(dims)
+    (g, m), (board, _) = dims, _expert_positions(dims)
     goes = np.zeros((m, TOKENS, g), np.bool_)
     np.put_along_axis(goes, board, values=True, axis=2)
     goes[..., 0] = False
@@ -124,7 +124,7 @@ def _copies_inside(dims: Dims) -> I64:
 
     These are copies of the tokens of all ranks at its place.
     """
-    m, (_, place) = dims[1], _places(dims)
+    m, (_, place) = dims[1], _expert_positions(dims)
     counts = np.stack([np.bincount(each.ravel(), minlength=m) for each in place])
     np.fill_diagonal(counts, 0)
     return counts
@@ -143,7 +143,7 @@ def _is_between(dims: Dims, src: I64, dst: I64) -> I64:
 
 def _meet(dims: Dims) -> bool:
     """Return whether some tokens cross both a busiest link between boards and a busiest link within one."""
-    (between, inside), (board, place) = (_copies_between(dims), _copies_inside(dims)), _places(dims)
+    (between, inside), (board, place) = (_copies_between(dims), _copies_inside(dims)), _expert_positions(dims)
     p = np.arange(dims[1])[:, None, None]
     joined = (between[p, board] == between.max())[..., :, None] & (inside[p, place] == inside.max())[..., None, :]
     same = board[..., :, None] == board[..., None, :]

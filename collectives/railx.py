@@ -63,7 +63,7 @@ def _row(dims: Dims) -> Fraction:
     return Fraction(p + 1, p * p * 2 * _chips(dims))
 
 
-def _local_steps(dims: Dims) -> int:
+def _rounds_in_node(dims: Dims) -> int:
     """Return the number of rounds in which the chips of one node pass blocks on to one another in one half of an all_reduce.
 
     A node is a ring of G chips (dims p, p, G: G - 1 rounds), or a mesh of m x m chips (dims p, p, m, m: 2 (m - 1) rounds).
@@ -88,7 +88,7 @@ def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> 
     def of(halves: int) -> Claim:
         return Claim(
             "pair",
-            alpha=lambda dims: (halves * _local_steps(dims), halves * steps(dims)),
+            alpha=lambda dims: (halves * _rounds_in_node(dims), halves * steps(dims)),
             beta=lambda dims: (halves * _local(dims), halves * share(dims)),
             link_class=_link_class,
         )

@@ -115,7 +115,7 @@ def _squares(n: int) -> Iterator[tuple[int, ...]]:
 _MULTIPATH = Claim("link", alpha=lambda _: 2, beta=lambda dims: Fraction(1, dims[0]))
 
 
-def _straight(m: int, part: int) -> Iterator[Sends]:
+def _first_phase(m: int, part: int) -> Iterator[Sends]:
     """Yield the items that rank 0 of an m x m mesh sends to each neighbour along one dimension, in two sets.
 
     The first set is one part of every item whose sink is in the line across, through that neighbour. The second is the other
@@ -132,7 +132,7 @@ def _straight(m: int, part: int) -> Iterator[Sends]:
     yield Sends(0, near, near * 2 + 1 - part)
 
 
-def _round_the_corner(m: int, part: int) -> Sends:
+def _second_phase(m: int, part: int) -> Sends:
     """Return the sends of rank 0 to its neighbours across: one part of the items that came along its line.
 
     Args:
@@ -148,7 +148,7 @@ def _round_the_corner(m: int, part: int) -> Sends:
 def multipath(dims: tuple[int, ...]) -> Schedule:
     """Send half of an item along the column and half along the row; the ranks at the two corners send them on."""
     m, n = dims[0], dims[0] * dims[1]
-    phases = ([*_straight(m, 0), *_straight(m, 1)], [_round_the_corner(m, 0), _round_the_corner(m, 1)])
+    phases = ([*_first_phase(m, 0), *_first_phase(m, 1)], [_second_phase(m, 0), _second_phase(m, 1)])
     return Schedule.build(n, 2 * n * n, phases, translate=dims, slot_digits=2)
 
 

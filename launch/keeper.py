@@ -37,7 +37,7 @@ def listen() -> None:
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _raise_again
-    os.register_at_fork(before=_hold, after_in_parent=_let_come, after_in_child=_end_as_any_process)
+    os.register_at_fork(before=_block_signals, after_in_parent=_let_come, after_in_child=_end_as_any_process)
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
@@ -72,7 +72,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise STOPPED[-1]
 
 
-def _hold() -> None:
+def _block_signals() -> None:
     """Block the signals that end a command until a fork is complete."""
     _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
@@ -112,15 +112,15 @@ def keep() -> None:
         child = os.fork()
         if child:
             os.close(hears)
-            _end(_status(child, heard), words)
+            _end_like_child(_status(child, heard), words)
     os.close(heard)
     end_with_parent(signal.SIGTERM)
-    _begin(words, hears)
+    _begin_reporting(words, hears)
     if os.getppid() != parent:  # the parent was killed before this process asked for a signal
         sys.exit(128 + signal.SIGTERM)
 
 
-def _begin(words: int, hears: int) -> None:
+def _begin_reporting(words: int, hears: int) -> None:
     """Let this process, a child that has just begun, report signals to its parent.
 
     Python writes the number of each signal to a pipe as it arrives. A fatal signal, such as a segmentation fault, is written to
@@ -168,7 +168,7 @@ def _has_come(number: int, heard: int) -> bool:
     return False
 
 
-def _end(status: int, words: int) -> None:
+def _end_like_child(status: int, words: int) -> None:
     """End the processes that the child has left, then end this process as the child ended.
 
     If a signal ended the child, this process sends itself that signal. After a crash, such as a segmentation fault, it reports

@@ -80,7 +80,7 @@ def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
     check_sizes("hammingmesh", "boards", boards, 2, "two sizes, rows and columns, such as 4x4")
     rows, columns = boards
     lanes = rows * columns * side
-    x, y = _way(columns, rows * side, radix), _way(rows, columns * side, radix)
+    x, y = _lines_of_direction(columns, rows * side, radix), _lines_of_direction(rows, columns * side, radix)
     meshes, ends = lanes * (side - 1), 2 * lanes
     last = 2 * (meshes + ends)
     switch = lanes * side
@@ -89,7 +89,7 @@ def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
     return _Mesh(side, rows, columns, x, y)
 
 
-def _way(boards: int, lines: int, radix: int) -> _LineDirection:
+def _lines_of_direction(boards: int, lines: int, radix: int) -> _LineDirection:
     """Return the lines of switches in one direction: each line is one switch, or a full fat tree of two tiers.
 
     Half of a leaf's ports lead down; the spines have as many ports as there are ends.

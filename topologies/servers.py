@@ -117,7 +117,7 @@ def _build(cluster: _Cluster) -> Topology:
 
 def _route_fields(cluster: _Cluster) -> dict[str, Any]:
     """Return the fields of a topology that follow from how messages take the spines."""
-    number, way, most = partial(_count_ways, cluster), partial(_way, cluster), max(1, cluster.above)
+    number, way, most = partial(_count_paths, cluster), partial(_route_by_number, cluster), max(1, cluster.above)
     return routed(cluster.route, partial(_route, cluster), number, way, most, most)
 
 
@@ -152,17 +152,17 @@ def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
 
 def _route(cluster: _Cluster, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes: cable c of NVLink is GPU c's, cable N + c its NIC's, cable 2N + rail * spines + spine a rail's."""
-    return _way(cluster, src, dst, mix(src, dst, key))
+    return _route_by_number(cluster, src, dst, mix(src, dst, key))
 
 
-def _count_ways(cluster: _Cluster, src: I64, dst: I64) -> I64:
+def _count_paths(cluster: _Cluster, src: I64, dst: I64) -> I64:
     """Return [P] the number of equal paths of each pair: the number of spines if its messages cross one, else 1."""
     gpus = cluster.gpus
     crosses = (src // gpus != dst // gpus) & (src % gpus != dst % gpus) & (cluster.network == "spine")
     return np.where(crosses, cluster.spines, 1)
 
 
-def _way(cluster: _Cluster, src: I64, dst: I64, way: I64) -> Routes:
+def _route_by_number(cluster: _Cluster, src: I64, dst: I64, way: I64) -> Routes:
     """Return the routes of pairs over the spine with number `way`, modulo the number of spines."""
     n, gpus, spines = cluster.npus, cluster.gpus, cluster.spines
     inside = src // gpus == dst // gpus

@@ -100,14 +100,14 @@ def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
         most: The number of helpers.
     """
     nodes = column(ranks, np.int64)
-    found = _of_all(topology, nodes, most)
+    found = _switches_of_all(topology, nodes, most)
     if len(found) == most or most < 2 or len(nodes) % most:
         return found
-    runs = [_of_all(topology, run, 1) for run in nodes.reshape(most, -1)]
+    runs = [_switches_of_all(topology, run, 1) for run in nodes.reshape(most, -1)]
     return np.concatenate(runs) if all(map(len, runs)) else found
 
 
-def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
+def _switches_of_all(topology: Topology, nodes: I64, most: int) -> I64:
     """Return the first switches, at most `most`, that every rank has a route to."""
     if topology.adders is not None and len(nodes):
         return _adders_of_all(topology, topology.adders, nodes)[:most]

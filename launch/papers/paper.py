@@ -185,7 +185,7 @@ class Paper:
         Raises:
             InputError: The paper has no such row and no such figure.
         """
-        found = [target for target in self.targets if place is None or _is_in(place, target.table)]
+        found = [target for target in self.targets if place is None or _is_from(place, target.table)]
         if place is not None and not found and place.removeprefix("fig ") not in self.figures:
             known = ", ".join(map(place_text, self.places))
             raise must_be("repro", "a table or figure", f"one with rows ({known})", place_text(place))
@@ -276,7 +276,7 @@ def register(paper: Paper) -> Paper:
     return paper
 
 
-def _is_in(place: str, table: str) -> bool:
+def _is_from(place: str, table: str) -> bool:
     """Return whether a row is from a table, figure or section, or from a part of it, such as 17a of figure 17.
 
     Args:

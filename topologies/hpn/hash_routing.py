@@ -58,7 +58,7 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
 def spray_of(plan: HpnPlan) -> Spray:
     """Return the rule by which each message is split evenly over all equal paths of its pair."""
     most = 2 * prod(_radices(plan))
-    return Spray(most, ways_by_number(partial(_count_ways, plan), partial(_way, plan)), most)
+    return Spray(most, ways_by_number(partial(_count_paths, plan), partial(_route_by_number, plan)), most)
 
 
 def _radices(plan: HpnPlan) -> tuple[int, int, int, int]:
@@ -69,7 +69,7 @@ def _radices(plan: HpnPlan) -> tuple[int, int, int, int]:
     return (plan.uplinks, plan.parallel * (1 + (plan.joins == "all")), *cores)
 
 
-def _count_ways(plan: HpnPlan, src: I64, dst: I64) -> I64:
+def _count_paths(plan: HpnPlan, src: I64, dst: I64) -> I64:
     """Return [P] the number of equal paths of each pair: over both ports of a NIC, and over all switches."""
     inside, mate = _relay(plan, src, dst)
     tor, goal = plan.tor_of(mate, 0), plan.tor_of(dst, 0)
@@ -78,7 +78,7 @@ def _count_ways(plan: HpnPlan, src: I64, dst: I64) -> I64:
     return np.where(inside, 1, 2 * np.where(tor != goal, tor_ways * down_ways * above, 1))
 
 
-def _way(plan: HpnPlan, src: I64, dst: I64, way: I64) -> Routes:
+def _route_by_number(plan: HpnPlan, src: I64, dst: I64, way: I64) -> Routes:
     """Return the route of each pair along its path number `way`; paths of consecutive numbers take the two ports in turn."""
     rest, port = np.divmod(way, 2)
     digits = {}

@@ -107,7 +107,7 @@ def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedPart
 
     The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
     """
-    now, before = (_passed(plan, whole, each, ranks) for each in (broken, was))
+    now, before = (_nodes_to_bypass(plan, whole, each, ranks) for each in (broken, was))
     rings, were = (_lit_around(light, whole, passed) for passed in (now, before))
     if now:
         nodes = [n for n in broken.nodes if n >= plan.npus]
@@ -125,7 +125,7 @@ def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topol
     return replace(light(nodes), name=f"{whole.name}, rings lit around node {'+'.join(map(str, nodes))}") if nodes else whole
 
 
-def _passed(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
+def _nodes_to_bypass(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
     """Return the nodes that rings must bypass: all with a failed GPU.
 
     There are none if the job of `ranks` ranks runs on none of these nodes.

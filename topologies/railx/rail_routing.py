@@ -34,7 +34,7 @@ class _Walk:
         self.flow = take_turns(key, *apart, *self.chip, *self.to_chip)  # picks one of equally near rails
         self.taken: list[tuple[I64, I64, I64]] = []  # pair, link, VC
 
-    def _take(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
+    def _add_links(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
         """Add links to the routes of some messages.
 
         Args:
@@ -57,7 +57,7 @@ class _Walk:
             down = there < here
             x, y = (here - down, self.chip[1][who]) if axis == 0 else (self.chip[0][who], here - down)
             cable = (node * m + y) * (m - 1) + x if axis == 0 else cables + node * m * (m - 1) + y * m + x
-            self._take(who, 2 * cable + down, np.where(down, -2 * stride, 2 * stride), abs(there - here), virtual)
+            self._add_links(who, 2 * cable + down, np.where(down, -2 * stride, 2 * stride), abs(there - here), virtual)
             self.chip[axis][who] = there
 
     def cross(self, who: I64, axis: int, place: I64, port: tuple[I64, I64], virtual: tuple[int, int]) -> None:
@@ -78,7 +78,7 @@ class _Walk:
         line = self.node[1 - axis][who]
         node = line * system.sizes[0] + plus_end if axis == 0 else plus_end * system.sizes[0] + line
         cable = 2 * system.mesh_cables + axis * system.nodes * len(rails[0]) + node * len(rails[axis]) + rail
-        self._take(who, 2 * cable + minus, np.zeros_like(who), np.ones_like(who), virtual[1])
+        self._add_links(who, 2 * cable + minus, np.zeros_like(who), np.ones_like(who), virtual[1])
         self.node[axis][who] = place
         self.chip[axis][who] = system.m - 1 - edge
 

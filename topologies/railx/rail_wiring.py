@@ -124,7 +124,7 @@ class System:
     @property
     def placed(self) -> tuple[tuple[PlacedGroup, ...], tuple[PlacedGroup, ...]]:
         """The logical dimensions along X and along Y, with the columns of rails that each has."""
-        return _placed(self.x), _placed(self.y)
+        return _placed_groups(self.x), _placed_groups(self.y)
 
     @property
     def rails(self) -> tuple[I64, I64]:
@@ -166,7 +166,7 @@ class System:
         return 2 * self.mesh_cables + self.nodes * sum(map(len, self.rails))
 
 
-def _placed(groups: Sequence[RailGroup]) -> tuple[PlacedGroup, ...]:
+def _placed_groups(groups: Sequence[RailGroup]) -> tuple[PlacedGroup, ...]:
     """Return logical dimensions with their columns of rails, one after another unless dimensions share rails."""
     found, column, rail = [], 0, 0
     for group, stride in zip(groups, strides(groups), strict=True):
@@ -281,10 +281,10 @@ def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
     across = system.rails[axis] // system.n
     a = chip_at(system, axis, line, place, system.m - 1, across)
     b = chip_at(system, axis, line, there, 0, across)
-    return _by_node(system, axis, a, there.shape), _by_node(system, axis, b, there.shape)
+    return _rows_by_node(system, axis, a, there.shape), _rows_by_node(system, axis, b, there.shape)
 
 
-def _by_node(system: System, axis: int, chips: I64, shape: tuple[int, ...]) -> I64:
+def _rows_by_node(system: System, axis: int, chips: I64, shape: tuple[int, ...]) -> I64:
     """Return an array [lines, places, r] as [nodes, r], with one row for each node, row by row of the grid."""
     whole = np.broadcast_to(chips, shape)
     return (whole if axis == 0 else whole.transpose(1, 0, 2)).reshape(system.nodes, shape[2])

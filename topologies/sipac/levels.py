@@ -82,9 +82,9 @@ class Neighbours:
 
     def sums(self, wavelengths: I64 | F64) -> tuple[F64, F64]:
         """Return [N] the number of wavelengths that each CU sends, and [N] the number that it receives."""
-        return self._sum(self.src, wavelengths), self._sum(self.dst, wavelengths)
+        return self._sums_at_end(self.src, wavelengths), self._sums_at_end(self.dst, wavelengths)
 
-    def _sum(self, end: I64, wavelengths: I64 | F64) -> F64:
+    def _sums_at_end(self, end: I64, wavelengths: I64 | F64) -> F64:
         """Return [N] the sums of wavelengths at one end of the links."""
         return column(np.bincount(end, wavelengths, self.n), np.float64)
 
@@ -150,7 +150,7 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
         raise must_be("comb lines", "wavelengths in and out of a CU", f"at most {w}", most)
     combs = _Combs(near, w)
     left = wavelengths.copy()
-    for link, line in zip(*_keep_lines(before, wavelengths), strict=True) if before else ():
+    for link, line in zip(*_kept_lines(before, wavelengths), strict=True) if before else ():
         combs.put(link, line)
         left[link] -= 1
     for link in np.repeat(np.arange(len(left)), left).tolist():
@@ -161,7 +161,7 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
     return Lines(column(held[cu, at][order], np.int64), column(at[order], np.int64))
 
 
-def _keep_lines(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
+def _kept_lines(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
     """Return the comb lines (wavelengths) that links keep when their numbers of wavelengths change.
 
     Each link keeps its first lines, up to the number that it needs now.

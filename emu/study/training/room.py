@@ -38,7 +38,8 @@ def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_rank
         return memory
     raise InputError(
         f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
-        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; {_proposal_text(model, plan, stack, has, most_ranks)}"
+        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; "
+        f"{_proposal_text(model, plan, stack, has, most_ranks)}"
     )
 
 

@@ -99,7 +99,7 @@ def clos(
     )
 
 
-def _ways_up(tier: Tier) -> int:
+def _paths_up(tier: Tier) -> int:
     """Return the number of equal paths from one tier up to the next: a switch, a cable up, and a cable down again for each."""
     return tier.up * tier.parallel**2
 
@@ -110,8 +110,8 @@ def _route_fields(tiers: tuple[Tier, ...], counts: Counts, route: str) -> dict[s
     Sprayed messages keep the symmetries of the network, those of one path each do not.
     """
     parts = lcm(*(prod(t.up for t in tiers[: i + 1]) * t.parallel for i, t in enumerate(tiers)))
-    number, way = partial(_count_ways, tiers, counts), partial(_way, tiers, counts)
-    fields = routed(route, partial(_route, tiers, counts), number, way, parts, prod(map(_ways_up, tiers)))
+    number, way = partial(_count_ways, tiers, counts), partial(_route_by_number, tiers, counts)
+    fields = routed(route, partial(_route, tiers, counts), number, way, parts, prod(map(_paths_up, tiers)))
     return fields | ({"symmetry": partial(_shifts, tiers, counts)} if route == "spray" else {})
 
 
@@ -130,7 +130,7 @@ def _count_ways(tiers: tuple[Tier, ...], counts: Counts, src: I64, dst: I64) -> 
     """Return [P] the number of equal shortest paths of each pair of NPUs."""
     found = np.ones_like(src)
     for level, tier in enumerate(tiers):
-        found *= np.where(src // counts.block[level] != dst // counts.block[level], _ways_up(tier), 1)
+        found *= np.where(src // counts.block[level] != dst // counts.block[level], _paths_up(tier), 1)
     return found
 
 
@@ -181,11 +181,11 @@ def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) 
     return _climb(tiers, counts, src, dst, [mix(flow, np.full_like(src, level)) for level in range(len(tiers))])
 
 
-def _way(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, way: I64) -> Routes:
+def _route_by_number(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, way: I64) -> Routes:
     """Return the route of each pair along its path number `way`; paths of consecutive numbers part at the lowest tier."""
     picks = []
     for tier in tiers:
-        way, pick = np.divmod(way, _ways_up(tier))
+        way, pick = np.divmod(way, _paths_up(tier))
         picks.append(pick)
     return _climb(tiers, counts, src, dst, picks)
 

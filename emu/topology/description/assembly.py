@@ -82,7 +82,7 @@ def _check_rows(described: TopologyDescription) -> None:
     check_link_count(described.where, int(rows.count.sum()) * (1 if described.one_way else 2))
     own = np.flatnonzero(rows.a == rows.b)
     if len(own):
-        where, node = _at(described, int(own[0])), described.node(int(rows.a[own[0]]))
+        where, node = _entry_text(described, int(own[0])), described.node(int(rows.a[own[0]]))
         raise InputError(f"{where}: a link must join two nodes, got {node} twice")
     if described.repeats or not len(rows.a):
         return
@@ -93,12 +93,12 @@ def _check_rows(described: TopologyDescription) -> None:
         place = int(np.argmax(same))
         first, again = (int(order[p]) for p in (place, place + 1))
         ends = f"{described.node(int(rows.a[again]))} to {described.node(int(rows.b[again]))}"
-        where, before = _at(described, again), described.entry(int(rows.entry[first]))
+        where, before = _entry_text(described, again), described.entry(int(rows.entry[first]))
         mend = "for parallel cables give count"
         raise InputError(f"{where}: a link must be written once, got {ends} again, which is in {before}; {mend}")
 
 
-def _at(described: TopologyDescription, row: int) -> str:
+def _entry_text(described: TopologyDescription, row: int) -> str:
     """Return the beginning of a message about a cable: the file and the entry from which its row comes."""
     return f"{described.where}, {described.entry(int(described.rows.entry[row]))}"
 

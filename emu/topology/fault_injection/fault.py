@@ -149,7 +149,7 @@ def nic_of(topology: Topology, npu: int) -> tuple[tuple[int, int], ...]:
     links = topology.links
     out = np.flatnonzero((links.src == npu) & (links.dst >= topology.n_npus))
     if not len(out):
-        near = ", ".join(f"link {npu}-{node}" for node in _near(topology, npu)[:1].tolist())
+        near = ", ".join(f"link {npu}-{node}" for node in _neighbours(topology, npu)[:1].tolist())
         mend = f"name a link of it, such as {near}" if near else "name another"
         raise InputError(f"fault: NPU {npu} of {topology.name} has no NIC, as no switch joins it; {mend}")
     far = out[links.dimension[out] == links.dimension[out].max()]
@@ -222,7 +222,7 @@ def _check_link(fault: Fault, topology: Topology) -> None:
     a, b = fault.at
     for node in fault.at:
         _check_range(fault, topology, node, 0, topology.n_nodes, "a node")
-    near = _near(topology, a)
+    near = _neighbours(topology, a)
     if b in near:
         return
     if not len(near):
@@ -249,7 +249,7 @@ def _check_range(fault: Fault, topology: Topology, number: int, low: int, end: i
         raise must_be("fault", f"{what} of {str(fault)!r}", f"{low}..{end - 1} of {of}", number, f"take {nearest}, the nearest")
 
 
-def _near(topology: Topology, node: int) -> I64:
+def _neighbours(topology: Topology, node: int) -> I64:
     """Return the nodes that a node has a link to, or from."""
     links = topology.links
     return column(np.unique(np.concatenate((links.dst[links.src == node], links.src[links.dst == node]))), np.int64)

@@ -35,9 +35,9 @@ def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tu
         of: [nodes of left] the node of the whole machine that each node is.
         ranks: The number of ranks of the job.
     """
-    part, placed = _parts(left, ranks)
+    part, placed = _components(left, ranks)
     own = np.unique(part[placed])
-    if len(own) == 1 or len(np.unique(np.take(*_parts(topology, ranks)))) > 1:
+    if len(own) == 1 or len(np.unique(np.take(*_components(topology, ranks)))) > 1:
         return ()
     npus, nodes = (np.bincount(part[:count], minlength=left.n_nodes)[own] for count in (left.n_npus, left.n_nodes))
     largest = own[np.lexsort((own, -nodes, -npus))[0]]
@@ -51,7 +51,7 @@ def isolation_words(topology: Topology, npus: Sequence[int]) -> str:
     return f"{what} {are} cut off, as no links join {them} to the others"
 
 
-def _parts(topology: Topology, ranks: int) -> tuple[I64, I64]:
+def _components(topology: Topology, ranks: int) -> tuple[I64, I64]:
     """Return, for each node, the number of the connected component that it is in, and the NPU of each rank."""
     return components(topology.n_nodes, topology.links.src, topology.links.dst), topology.place(ranks)
 

@@ -68,7 +68,7 @@ def _chunks(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> I
     size, total = max(1, _TOGETHER // spray.most), 0
     for first in range(0, len(src), size):
         some = slice(first, first + size)
-        counts, ways = _ways(topology, spray, src[some], dst[some], key[some])
+        counts, ways = _equal_paths(topology, spray, src[some], dst[some], key[some])
         found = _shares(topology, spray.parts, counts, ways)
         total += len(found[1])
         if total > _MOST_HOPS:
@@ -79,7 +79,7 @@ def _chunks(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> I
         yield found
 
 
-def _ways(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> tuple[I64, Routes]:
+def _equal_paths(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> tuple[I64, Routes]:
     """Return [P] the number of equal paths of each pair, and the routes of all these paths."""
     npus: Bool = np.maximum(src, dst) < topology.n_npus
     topology.routes(src[npus], dst[npus], key[npus])  # only to refuse pairs that nothing joins
@@ -168,19 +168,19 @@ def without_links(topology: Topology, spray: Spray, dead: Bool, number: I64, det
     """
 
     def ways(src: I64, dst: I64) -> tuple[I64, Routes]:
-        found, good, left = _ways_left(spray, dead, src, dst)
+        found, good, left = _remaining_paths(spray, dead, src, dst)
         lost: Bool = left == 0
         rows = np.repeat(good, found.hops)
         kept = Routes.laid(found.hops[good], number[found.link[rows]])
         every = np.maximum(left, 1)
         return every, interleave(np.repeat(lost, every), detour(src[lost], dst[lost], np.zeros(lost.sum(), np.int64)), kept)
 
-    left = _ways_left(spray, dead, *_pairs_near(topology, spray, dead))[2]
+    left = _remaining_paths(spray, dead, *_pairs_near(topology, spray, dead))[2]
     numbers, times = np.unique(left[left > 0], return_counts=True)
     return Spray(_more_parts(spray, numbers[np.argsort(-times, kind="stable")].tolist()), ways, spray.most)
 
 
-def _ways_left(spray: Spray, dead: Bool, src: I64, dst: I64) -> tuple[Routes, Bool, I64]:
+def _remaining_paths(spray: Spray, dead: Bool, src: I64, dst: I64) -> tuple[Routes, Bool, I64]:
     """Return all paths of pairs, whether each path still has all its links, and [P] the number of such paths of each pair."""
     counts, found = spray.ways(src, dst)
     way = np.repeat(np.arange(len(found.hops)), found.hops)

@@ -110,7 +110,7 @@ def corrections(
         InputError: a product of a dtype of which no product was measured, where products of others were.
     """
     ratios, found = np.log([row.seconds for row in measured]) - np.log(model_s(events_of(measured))), np.ones(len(events))
-    for near in _alike(measured, events, dtype, whose):
+    for near in _similar_events(measured, events, dtype, whose):
         found[near.which] = _interpolated(near, ratios[near.rows])
     return found
 
@@ -118,7 +118,7 @@ def corrections(
 def bases(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> I64:
     """Return [E] the `Basis` of each computation's time; arguments and errors as in `corrections`."""
     found = np.full(len(events), int(Basis.MODEL))
-    for near in _alike(measured, events, dtype, whose):
+    for near in _similar_events(measured, events, dtype, whose):
         met = near.met[near.back].any(axis=1)
         found[near.which] = np.where(met, int(Basis.MEASURED), int(Basis.NEAR))
     return found
@@ -152,7 +152,7 @@ class _Near:
         self.met = self.square < _SAME
 
 
-def _alike(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> Iterator[_Near]:
+def _similar_events(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> Iterator[_Near]:
     """Yield sets of similar events with the measured kernels that correct their times."""
     ran, names = (np.array(words, dtype=str) for words in ([timed_as(name, dtype) for name in events.dtype], events.name))
     of_rows = np.array([row.name for row in measured])

@@ -121,7 +121,7 @@ class _GroupCollectives(NamedTuple):
 
     def _check(self, instance: int) -> None:
         """Check that all members of a group make the same collective call with number `instance`."""
-        found = [(each, i) for each, own in enumerate(self.each) for i in _places_of(own.instance, instance)]
+        found = [(each, i) for each, own in enumerate(self.each) for i in _range_of_value(own.instance, instance)]
         one = RequestColumns(*(np.array([getattr(self.each[a], name)[i] for a, i in found]) for name in RequestColumns._fields))
         ranks, names, who = tuple(self.groups.ranks[0, [a for a, _ in found]].tolist()), self.requests.names, self.requests.who
         what = self._call_text(int(one.name[0]), instance)
@@ -163,7 +163,7 @@ class _GroupCollectives(NamedTuple):
         return ask, tuple(map(CallSpec, name, *sizes, dtype, (blocks[i] for i in at.tolist())))
 
 
-def _places_of(values: I64, value: int) -> range:
+def _range_of_value(values: I64, value: int) -> range:
     """Return the range of indices at which a value stands in an ascending array."""
     return range(*np.searchsorted(values, (value, value + 1)).tolist())
 

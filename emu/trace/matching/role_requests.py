@@ -155,11 +155,11 @@ def role_requests(roles: Sequence[Events], dtype: str) -> RoleRequests:
         InputError: an unknown dtype.
     """
     number: dict[str, int] = {}
-    columns = [_of_role(events, number, dtype) for events in roles]
+    columns = [_requests_of_role(events, number, dtype) for events in roles]
     return RoleRequests(columns, list(number), tuple(roles))
 
 
-def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColumns:
+def _requests_of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColumns:
     """Return the requests of one role as columns; `number` has the index of each text, and gets the indices of new texts."""
     at = np.flatnonzero(~computes(events))
     rows = at.tolist()

@@ -45,14 +45,14 @@ def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_
     A message that is under way at the beginning or the end counts by the part of its own time that lies within.
     """
     graph, window = replayed.graph, (began_fs, ended_fs)
-    carried = _carried(graph, _parts(timeline.start_fs, timeline.left_fs, *window))
+    carried = _carried(graph, _shares_in_window(timeline.start_fs, timeline.left_fs, *window))
     firsts: defaultdict[Delay, list[int]] = defaultdict(list)
     for piece, first in zip(replayed.pieces, replayed.firsts.tolist(), strict=True):
         if isinstance(piece, Delay):
             firsts[piece].append(first)
     for delay, at in firsts.items():
         began = timeline.start_fs[np.add.outer(at, np.arange(len(delay.length_fs)))] - delay.head_fs
-        carried += _carried(delay.piece.graph, _parts_of(delay, began, *window))
+        carried += _carried(delay.piece.graph, _shares_of_delay(delay, began, *window))
     lasts_s = seconds(ended_fs - began_fs)
     shares = carried / graph.capacity_Bps / lasts_s if lasts_s else np.zeros(graph.n_links)
     return np.asarray(shares[replayed.link])
@@ -69,7 +69,7 @@ def _carried(graph: Graph, part: F64) -> F64:
     return np.bincount(graph.hop_link, crossing, graph.n_links).astype(np.float64)
 
 
-def _parts(start: I64, left: I64, low: int, high: int) -> F64:
+def _shares_in_window(start: I64, left: I64, low: int, high: int) -> F64:
     """Return [V] the share (0 to 1) of each message's duration that lies within a time window.
 
     Args:
@@ -82,7 +82,7 @@ def _parts(start: I64, left: I64, low: int, high: int) -> F64:
     return np.asarray(inside / np.maximum(left - start, 1))
 
 
-def _parts_of(delay: Delay, began: I64, low: int, high: int) -> F64:
+def _shares_of_delay(delay: Delay, began: I64, low: int, high: int) -> F64:
     """Return [V] the share of each task of a delay that lies within a time window, summed over all starts of the delay."""
     ended, alone, number = began + delay.length_fs, delay.alone, delay.message_number
     whole = (began >= low) & (ended <= high)
@@ -90,7 +90,7 @@ def _parts_of(delay: Delay, began: I64, low: int, high: int) -> F64:
     parts = whole.sum(axis=0)[number].astype(np.float64)
     for i in np.flatnonzero(some.any(axis=1)).tolist():
         shift = began[i][number]
-        parts += np.where(some[i][number], _parts(alone.start_fs + shift, alone.left_fs + shift, low, high), 0.0)
+        parts += np.where(some[i][number], _shares_in_window(alone.start_fs + shift, alone.left_fs + shift, low, high), 0.0)
     return np.asarray(parts)
 
 
@@ -148,17 +148,17 @@ def time_division(
         The ticks that it computes, that it communicates by axis, that it waits for other stages, and that it waits for its own
         stage, by the rank to which the wait is charged.
     """
-    cut = _cut(doing_of(rank), window)
+    cut = _cut_by_activity(doing_of(rank), window)
     compute, bubble = cut.of(cut.busy).ticks, 0
-    exposed, straggling = _by_name(cut, cut.talk, doing_of(rank).axes), Counter[int]()
+    exposed, straggling = _ticks_by_name(cut, cut.talk, doing_of(rank).axes), Counter[int]()
     held: dict[int, Spans] = _waiting(doing_of(rank), cut)
     for _ in range(_MOST):
         bubble += sum(spans.ticks for other, spans in held.items() if stages.get(other) != stages.get(rank))
         found: list[dict[int, Spans]] = []
         for other, spans in held.items():
             if stages.get(other) == stages.get(rank):
-                cut = _cut(doing_of(other), spans)
-                exposed += _by_name(cut, cut.talk, doing_of(other).axes)
+                cut = _cut_by_activity(doing_of(other), spans)
+                exposed += _ticks_by_name(cut, cut.talk, doing_of(other).axes)
                 straggling[other] += cut.of((cut.talk < 0) & (cut.wait < 0)).ticks
                 found.append(_waiting(doing_of(other), cut))
         held = {
@@ -181,7 +181,7 @@ class _Cut(NamedTuple):
         return self.pieces.take(which)
 
 
-def _cut(doing: Activity, spans: Spans) -> _Cut:
+def _cut_by_activity(doing: Activity, spans: Spans) -> _Cut:
     """Return spans cut at the moments when a rank begins another activity, with the activity during each."""
     moments = np.unique(np.concatenate(joined(spans, doing.busy, doing.talks, doing.waits)))
     start, end = moments[:-1], moments[1:]
@@ -192,7 +192,7 @@ def _cut(doing: Activity, spans: Spans) -> _Cut:
     return _Cut(Spans(start, end), busy >= 0, talk, np.where((busy >= 0) | (talk >= 0), -1, wait))
 
 
-def _by_name(cut: _Cut, which: I64, names: np.ndarray) -> Counter[str]:
+def _ticks_by_name(cut: _Cut, which: I64, names: np.ndarray) -> Counter[str]:
     """Return the ticks of each name, summed over all spans that have it.
 
     Args:

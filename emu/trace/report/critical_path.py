@@ -125,7 +125,7 @@ class _Walk:
         while True:
             until, before = max(self.columns[0][task], self.began_fs), self._released_by(task, rank)
             if before is None or until == self.began_fs or instance < 0 or self._instance(before) != instance:
-                self.spent[self._what(task, instance, left_by)] += ended - until
+                self.spent[self._kind_of_part(task, instance, left_by)] += ended - until
                 return (None if before is None else (before, self._rank(before, rank))), until
             task, rank = before, self._rank(before, rank)
 
@@ -147,10 +147,10 @@ class _Walk:
                 found = other if found is None else min(found, other)
         return None if found is None else found[1]
 
-    def _what(self, task: int, instance: int, left_by: int) -> PathKind:
+    def _kind_of_part(self, task: int, instance: int, left_by: int) -> PathKind:
         """Return the kind of activity of a part of the path."""
         if instance < 0:
-            return self._own(task, self.columns[-1][task])
+            return self._kind_of_task(task, self.columns[-1][task])
         event = int(self.asked[instance])
         rank = int(np.searchsorted(self.replayed.first_event, event, side="right")) - 1
         events, row = self.trace.events_of(rank), event - int(self.replayed.first_event[rank])
@@ -159,7 +159,7 @@ class _Walk:
             return PathKind(MESSAGE, axis, self.stages.get(left_by), None)
         return PathKind(events.name[row], axis, self.stages.get(left_by), self._late(task, instance, left_by))
 
-    def _own(self, task: int, rank: int) -> PathKind:
+    def _kind_of_task(self, task: int, rank: int) -> PathKind:
         """Return the kind of activity of a task that is not communication.
 
         It is computation, or work of the host that a mark of a profile names.

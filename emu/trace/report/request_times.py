@@ -31,7 +31,7 @@ class Arrivals(NamedTuple):
         came = np.asarray(timeline.start_fs[replayed.begins])
         came[replayed.entries.event] = replayed.entries.entry_times(timeline)
         asked = np.flatnonzero(replayed.call >= 0)
-        return Arrivals(came, *_last(replayed.call[asked], came, asked))
+        return Arrivals(came, *_last_arrivals(replayed.call[asked], came, asked))
 
 
 class RequestTimes(NamedTuple):
@@ -60,7 +60,7 @@ def requests_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming:
     rows = np.flatnonzero(replayed.call[first:end] >= 0)
     left = timeline.end_fs[replayed.ends[rows + first]]
     met, last = _met(replayed, coming, rows + first, left)
-    since = _since(trace.events_of(rank), replayed.ends[first:end], timeline)[rows]
+    since = _idle_since(trace.events_of(rank), replayed.ends[first:end], timeline)[rows]
     of_rank = np.searchsorted(replayed.first_event, last, side="right") - 1
     axes = [trace.groups[trace.group_of[rank][g]].axis for g in trace.events_of(rank).group[rows].tolist()]
     return RequestTimes(coming.came[rows + first], met, left, since, of_rank, np.array(axes, dtype=str))
@@ -82,12 +82,12 @@ def _met(replayed: ReplayGraph, coming: Arrivals, events: I64, left: I64) -> tup
         until[call[early]] = left[early]
         in_time = np.flatnonzero((coming.came <= until[replayed.call]) & (replayed.call >= 0))
         number, at = np.unique(replayed.call[in_time], return_inverse=True)
-        times, requests = _last(at, coming.came, in_time)
+        times, requests = _last_arrivals(at, coming.came, in_time)
         met[early], last[early] = (of[np.searchsorted(number, call[early])] for of in (times, requests))
     return met, last
 
 
-def _last(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
+def _last_arrivals(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
     """Return, for each call, the tick at which its last request came, and the first of the requests that came at that tick.
 
     Args:
@@ -103,7 +103,7 @@ def _last(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
     return met, last
 
 
-def _since(events: Events, ends: I32, timeline: Timeline) -> I64:
+def _idle_since(events: Events, ends: I32, timeline: Timeline) -> I64:
     """Return [E] the tick from which the rank may have stood still for each event.
 
     It is the end of the computation before the first one that waits for the event, or of the last computation of its step.

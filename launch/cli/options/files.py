@@ -175,12 +175,12 @@ def _with_checks(callback: Callable[..., Any]) -> Callable[..., Any]:
             if lines := [line for line in _failures() if line]:
                 error.args = ("; ".join((str(error), *lines)),)
             raise
-        return _exit_code(result) if _failures() else result
+        return _report_failures(result) if _failures() else result
 
     return called
 
 
-def _exit_code(result: object) -> int:
+def _report_failures(result: object) -> int:
     """Report the files that a command could not write, and return its exit code.
 
     The code is that of the command if it is not 0, else that of a write error. It is returned only if there is nothing to

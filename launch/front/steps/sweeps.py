@@ -117,7 +117,7 @@ def _is_range(found: re.Match[str]) -> bool:
     return counted and all(numbers) and 0 < float(found["low"]) < float(found["high"])
 
 
-def _in_words(words: str, key: str, value: str) -> str:
+def _with_setting(words: str, key: str, value: str) -> str:
     """Return a text of settings such as `tp=8,sp,layers=7,8x14` with a new value for one of them."""
     kept, dropped = [], False
     for word in filter(None, words.split(",")):
@@ -129,9 +129,9 @@ def _in_words(words: str, key: str, value: str) -> str:
     return ",".join([*kept, f"{key}={value}"])
 
 
-def _in_stack(words: str, key: str, value: str) -> str:
+def _with_stack_setting(words: str, key: str, value: str) -> str:
     """Return the text of a stack with a new value for one setting; the name of a stack is replaced by its settings first."""
-    return _in_words(",".join(STACKS.get(word.strip(), word) for word in words.split(",")), key, value)
+    return _with_setting(",".join(STACKS.get(word.strip(), word) for word in words.split(",")), key, value)
 
 
 def _in_call(words: str, key: str, value: str) -> str:
@@ -154,7 +154,7 @@ def _in_topology(words: str, key: str, value: str) -> str:
     return _in_call(words, key, value)
 
 
-_SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_topology, "device": _in_call}
+_SET = {"plan": _with_setting, "stack": _with_stack_setting, "topology": _in_topology, "device": _in_call}
 
 
 class SweepPoint(NamedTuple):
@@ -237,7 +237,9 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
         InputError: a value is invalid at any point, or no point has a step.
     """
     parsed = parse_sweeps(sweeps, *words.keys() & {"npus"})
-    where = [(point, words_at({**words, "topology": _word(each)}, point)) for point in points(parsed) for each in topologies]
+    where = [
+        (point, words_at({**words, "topology": _topology_text(each)}, point)) for point in points(parsed) for each in topologies
+    ]
     built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
     found = [(swept, _resolved(said, built)) for swept, said in where]
     steps = [(swept, point, timer.recall(point)) for swept, point in found]
@@ -259,7 +261,7 @@ def _rows_as_known(rows: Iterable[SweepRow]) -> Iterator[SweepRow]:
         yield row
 
 
-def _word(topology: object) -> str:
+def _topology_text(topology: object) -> str:
     """Return the text that names a topology, whose settings a sweep may change.
 
     Raises:

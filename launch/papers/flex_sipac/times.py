@@ -87,7 +87,7 @@ def _load() -> Answer:
     return Answer(float(max(most)), (words,), holds=most == {2})
 
 
-def _single() -> Answer:
+def _equals_sipco() -> Answer:
     """Return whether Flex-SiPCO on a whole system has the schedule of SiPCO."""
     every = [
         algorithm("all_reduce", "flex-sipco").schedule(PartialGrid((r,) * levels, tuple(range(r**levels)))).digest()
@@ -307,7 +307,7 @@ ANSWERS: Mapping[str, Callable[[], Answer | str]] = {
     "fs-bound": lambda: check_formula(_bounds(), "the 2 is reached by chunks in transit: a job on a part of a system"),
     "fs-flex-load": _load,
     "fs-flex-shape": _any_job,
-    "fs-single": _single,
+    "fs-single": _equals_sipco,
     "fs-opt": lambda: check_formula(_bytes_sent()),
     "fs-sigma": _skew,
     "fs-ilp": _optimum,

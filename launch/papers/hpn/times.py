@@ -53,7 +53,7 @@ def _all_reduce() -> Answer:
     return Answer(max(gains.values()), (words, FLOWS, _IN_ORDER, _NVLS, other))
 
 
-def _multi() -> Answer:
+def _gain_of_eight_rings() -> Answer:
     """Return by how many per cent eight rings at once, one for each rail, are faster on HPN than on DCN+."""
     gain = gain_percent((DCN_JOB, HPN_JOB), lambda word: all_reduces_s(word, _RING, 56, _hosts(word, 56).T, _SIZE))
     return Answer(gain, (FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
@@ -130,7 +130,7 @@ def _dual_plane_answer(choose: Callable[..., float]) -> Answer:
     return Answer(choose(gains.values()), (words, FLOWS, _NVLS, "hosts of the two segments in an order drawn at random"))
 
 
-def _across() -> Answer:
+def _gain_across_segments() -> Answer:
     """Return by how many per cent two planes speed up traffic from each GPU of a segment to its partner in the next segment."""
     src = np.broadcast_to(np.arange(1024), (CONNECTIONS, 1024))
     gain = gain_percent(("hpn:clos:dims=2x128x8", "hpn:pod:dims=2x128x8"), lambda word: _round_s(word, src, src + 1024))
@@ -206,12 +206,12 @@ def _core() -> Answer:
 
 TIMES: Mapping[str, Callable[[], Answer]] = {
     "hpn-ar": _all_reduce,
-    "hpn-mar": _multi,
+    "hpn-mar": _gain_of_eight_rings,
     "hpn-ag": _all_gather,
     "hpn-347": _four_tasks,
     "hpn-dp-lo": partial(_dual_plane_answer, min),
     "hpn-dp-hi": partial(_dual_plane_answer, max),
-    "hpn-716": _across,
+    "hpn-716": _gain_across_segments,
     "hpn-3x": _imbalance,
     "hpn-37": _cross_segment,
     "hpn-s-hash": _stages,

@@ -112,7 +112,7 @@ def _mean(paper: Any, target: Target) -> Answer:
     return Answer(float(found.mean()), (f"{word_of(system, tp)} on the 348-day trace: {drawn}", by_itself))
 
 
-def _alone(paper: Any, target: Target) -> Answer:
+def _waste_of_units(paper: Any, target: Target) -> Answer:
     """Return the waste of units that have the same number of faulty GPUs."""
     word, units, faults = target.given["of"], target.number("units"), target.number("faults")
     topology = build_topology(word)
@@ -170,8 +170,8 @@ ANSWERS: Mapping[str, AnswerFunction] = {
     "w-inf": _mean,
     "w-nvl72": _mean,
     "w-tpu": _mean,
-    "w-formula": _alone,
-    "w-ex": _alone,
+    "w-formula": _waste_of_units,
+    "w-ex": _waste_of_units,
     "w-ninth": _ninth,
     "c-eb": _breakpoints,
     "c-loose": _waste_of_k2,

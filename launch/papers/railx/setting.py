@@ -107,7 +107,7 @@ def timed(trace: Trace, word: str, choice: Choice = _CHOICE) -> TimedTrace:
 
 
 @cache
-def _small() -> Trace:
+def _small_trace() -> Trace:
     """Return the small step, whose axes send EP > CP > DP > PP bytes."""
     return _SMALL.trace()
 
@@ -115,13 +115,13 @@ def _small() -> Trace:
 @cache
 def small_step(word: str) -> tuple[float, Mapping[str, float]]:
     """Return the seconds of the small step on a topology, and the seconds that each axis is waited for."""
-    report = timed(_small(), word).report
+    report = timed(_small_trace(), word).report
     return report.step_time_s, report.figures()["exposed_comm_by_axis_s"]
 
 
 def sent() -> Mapping[str, int]:
     """Return the bytes that a rank of the first stage sends in the small step, for each of the axes that rails carry."""
-    trace, found = _small(), dict[str, int]()
+    trace, found = _small_trace(), dict[str, int]()
     events, axes = trace.events_of(0), {"ep": "ep", "cp": "cp", "cp+dp": "dp", "edp": "dp", "pp": "pp"}
     for row in np.flatnonzero((events.step > 0) & np.isin(events.kind, (1, 2))).tolist():
         axis = axes.get(trace.groups[trace.group_of[0][events.group[row]]].axis, "")
@@ -133,7 +133,7 @@ FINE, COARSE = "m=2,n=4,bandwidth=25GB/s", "m=2,n=2,bandwidth=50GB/s"  # ports o
 PAIRINGS = (("ep", "pp", "cp", "dp"), ("ep", "cp", "dp", "pp"), ("ep", "dp", "cp", "pp"))  # two along X, two along Y
 
 
-def _splits(ports: str) -> Iterable[tuple[int, int, int]]:
+def _rail_splits(ports: str) -> Iterable[tuple[int, int, int]]:
     """Yield the splits of the rails of X and of Y among the two axes that share each of them.
 
     Args:
@@ -152,7 +152,7 @@ def static_word(ports: str, pairing: tuple[str, ...], split: tuple[int, int, int
     Args:
         ports: The ports of a chip, FINE or COARSE.
         pairing: The four axes: two along X, two along Y.
-        split: An entry of `_splits`.
+        split: An entry of `_rail_splits`.
     """
     a, b, c, d = (f"{axis}{getattr(_SMALL.shape, axis)}" for axis in pairing)
     rails, x, y = split
@@ -161,7 +161,7 @@ def static_word(ports: str, pairing: tuple[str, ...], split: tuple[int, int, int
 
 def best_static(ports: str, pairing: tuple[str, ...]) -> tuple[float, str]:
     """Return the least seconds of the small step over all splits of rails, and the topology that reaches it."""
-    words = [static_word(ports, pairing, split) for split in _splits(ports)]
+    words = [static_word(ports, pairing, split) for split in _rail_splits(ports)]
     return min((small_step(word)[0], word) for word in words)
 
 

@@ -69,7 +69,7 @@ def _values_text(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in values.items())
 
 
-def _by_model(choose: Callable[..., float], paper: Any, _: object) -> Answer:
+def _extreme_over_models(choose: Callable[..., float], paper: Any, _: object) -> Answer:
     """Return the least or the largest performance over all models."""
     found = {model: relative(paper.steps, UB, model) for model in MODELS}
     return Answer(choose(found.values()), (f"per cent of the Clos's: {_values_text(found)}",))
@@ -92,7 +92,7 @@ def _gain_b(paper: Any, _: object) -> Answer:
     return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}",))
 
 
-def _by_rack(rack: str, seqs: Sequence[int], paper: Any, _: object) -> Answer:
+def _rack_performance(rack: str, seqs: Sequence[int], paper: Any, _: object) -> Answer:
     """Return the performance of one design of a rack relative to that of a Clos network."""
     return Answer(mean_relative(paper.steps, rack, seqs), ("the mean of all models",))
 
@@ -209,17 +209,17 @@ def _above(paper: Any, _: object) -> Answer:
 
 
 TRAINING: Mapping[str, AnswerFunction] = {
-    "ub-f17-lo": partial(_by_model, min),
-    "ub-f17-hi": partial(_by_model, max),
+    "ub-f17-lo": partial(_extreme_over_models, min),
+    "ub-f17-hi": partial(_extreme_over_models, max),
     "ub-f17-1dfma": lambda paper, _: Answer(_gains(paper, A)[_LLAMA]),
     "ub-f17-1dfma-o": _gain_others,
     "ub-f17-1dfmb": _gain_b,
     "ub-f17-order": _order,
     "ub-7pct": _gap,
-    "ub-f17b-2d": partial(_by_rack, UB, SHORT),
-    "ub-f17b-a": partial(_by_rack, A, SHORT),
-    "ub-f17b-b": partial(_by_rack, B, SHORT),
-    "ub-f17b-long": partial(_by_rack, UB, LONG),
+    "ub-f17b-2d": partial(_rack_performance, UB, SHORT),
+    "ub-f17b-a": partial(_rack_performance, A, SHORT),
+    "ub-f17b-b": partial(_rack_performance, B, SHORT),
+    "ub-f17b-long": partial(_rack_performance, UB, LONG),
     "ub-f19-short": partial(_loss, "shortest"),
     "ub-f19-apr": partial(_loss, "borrow"),
     "ub-f19-order": _losses_in_order,

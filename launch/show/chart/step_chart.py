@@ -101,7 +101,7 @@ def sweep_figure(rows: Sequence[SweepRow], title: str) -> Figure:
     """Return a chart of the step time against the values of the first sweep; points without a step are left out."""
     first = next(iter(rows[0].point))
     words = list(dict.fromkeys(row.point[first] for row in rows))
-    places = _places(words)
+    places = _axis_positions(words)
     several = len({row.topology for row in rows if row.point == rows[0].point}) > 1
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
@@ -122,7 +122,7 @@ def _swept_name(row: SweepRow, *, several: bool) -> str:
     return re.sub(rf"[,:]?({'|'.join(map(re.escape, swept_of))})=[^,:]*", "", row.topology) if swept_of else row.topology
 
 
-def _places(words: Sequence[str]) -> dict[str, float]:
+def _axis_positions(words: Sequence[str]) -> dict[str, float]:
     """Return the position of each value of a sweep on the lower axis.
 
     The place is the number in the value where each value has one above 0, else powers of two in the order of the values.

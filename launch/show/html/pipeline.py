@@ -41,8 +41,8 @@ def pipeline(timed: TimedTrace) -> tuple[Block, Block]:
     """Return the chart of the reported step, and a table of its times."""
     began, ended = timed.report.began_fs, timed.report.ended_fs
     ranks, coming = rows_of(timed), Arrivals.of(timed.replayed, timed.timeline)
-    lanes = [[lane.within(began, ended) for lane in lanes_of(*_of(timed), coming, each.row)] for each in ranks]
-    apart = rank_times(*_of(timed), timed.report, [each.row for each in ranks])
+    lanes = [[lane.within(began, ended) for lane in lanes_of(*_parts_of_trace(timed), coming, each.row)] for each in ranks]
+    apart = rank_times(*_parts_of_trace(timed), timed.report, [each.row for each in ranks])
     axes = axes_in_order(lane.stream for of_rank in lanes for lane in of_rank if len(lane.start) and not _computes(lane))
     colours, total = colours_of(axes), ended - began
     rows = [_row(each.name, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True)]
@@ -53,7 +53,7 @@ def pipeline(timed: TimedTrace) -> tuple[Block, Block]:
     return drawing_block("pipeline.html", told, chart, keys), _table([*zip(ranks, apart, strict=True)], total)
 
 
-def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
+def _parts_of_trace(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
     """Return the trace, the replay graph and the timeline of a timed trace."""
     return timed.trace, timed.replayed, timed.timeline
 

@@ -114,13 +114,13 @@ def frame_labels(drawing: Drawing, points: float) -> list[tuple[str, tuple[float
         width = float(np.ptp(frame[:, 0])) * points
         size_pt = min(9.0, 0.32 * points, 1.7 * width / max(len(box.label), 1))
         if box.label and size_pt >= SMALLEST_PT:
-            chosen = free_place(_places(box.label, frame, drawing.at.mean(axis=0), size_pt, points), taken)
+            chosen = free_place(_label_rectangles(box.label, frame, drawing.at.mean(axis=0), size_pt, points), taken)
             written.append((box.label, chosen.middle, size_pt))
             taken.append(chosen)
     return written
 
 
-def _places(text: str, frame: F64, middle: F64, size_pt: float, points: float) -> list[Label]:
+def _label_rectangles(text: str, frame: F64, middle: F64, size_pt: float, points: float) -> list[Label]:
     """Return the rectangles in which the label of a frame may be written, the best first."""
     size = size_of_words([text], size_pt, points)
     if np.isclose(frame[0, 1], frame[1, 1]) or np.isclose(frame[0, 0], frame[1, 0]):

@@ -117,7 +117,7 @@ def tier_positions(topology: Topology, layer: I64) -> F64:
         below_only = sweep == 0
         for height in range(1, int(row.max()) + 1):
             of = np.flatnonzero(row == height)
-            middle = _middle(topology.links, row, across, below_only=below_only)[of]
+            middle = _mean_position(topology.links, row, across, below_only=below_only)[of]
             order = np.lexsort((of, middle))
             across[of[order]] = spread_apart(middle[order], _APART)
     rise = max(1.8, float(np.ptp(across)) / (2 + 2 * row.max()))
@@ -145,7 +145,7 @@ def _npu_row(topology: Topology) -> F64:
     return np.concatenate(([0.0], np.cumsum(1 + 0.5 * changes)))
 
 
-def _middle(links: Links, row: I64, across: F64, *, below_only: bool) -> F64:
+def _mean_position(links: Links, row: I64, across: F64, *, below_only: bool) -> F64:
     """Return [nodes] the mean horizontal position of each node's neighbours in other rows; its own if it has none.
 
     Args:

@@ -237,7 +237,7 @@ def cost_report(rows: Sequence[NetworkCost], notes: Sequence[str]) -> str:
         columns.append(_column("energy", lambda row: _two_digits((row.energy_dollars or 0) / 1e6), "M$"))
     if rows[0].owned is not None:
         columns += _performance_columns(rows)
-    parts = [f"{row.cost.topology}: {_parts(row)}" for row in rows]
+    parts = [f"{row.cost.topology}: {_bill_text(row)}" for row in rows]
     return "\n".join((column_table(columns, rows), "", *parts, *(f"- {note}" for note in notes)))
 
 
@@ -299,7 +299,7 @@ def _performance_columns(rows: Sequence[NetworkCost]) -> Sequence[Column[Network
     )
 
 
-def _parts(row: NetworkCost) -> str:
+def _bill_text(row: NetworkCost) -> str:
     """Return the bill of parts of a network as text."""
     both = (row.cost.parts, row.high.cost.parts if row.high else row.cost.parts)
 

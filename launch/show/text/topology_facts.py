@@ -157,7 +157,10 @@ def topology_rows(topology: Topology, facts: Summary) -> list[tuple[str, str]]:
         *(("", c.label) for c in link_classes(topology)),
         ("degree", f"{span_text(map(str, facts.degree))} links out of an NPU"),
         ("diameter", _diameter(facts)),
-        ("paths", f"{_many(facts.paths[0])} shortest between the NPUs farthest apart, {_many(facts.paths[1])} at most"),
+        (
+            "paths",
+            f"{_count_text(facts.paths[0])} shortest between the NPUs farthest apart, {_count_text(facts.paths[1])} at most",
+        ),
         ("injection", f"{span_text(map(format_bandwidth, facts.injection_Bps))} out of an NPU"),
         ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
         ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),
@@ -173,6 +176,6 @@ def _diameter(facts: Summary) -> str:
     return words if facts.diameter_exact else f"at least {words} (measured to 64 of the NPUs)"
 
 
-def _many(count: int) -> str:
+def _count_text(count: int) -> str:
     """Return a count as digits, rounded if it is very large."""
     return str(count) if count < 2**53 else f"{count:.3g}"

@@ -69,7 +69,7 @@ def _spray(known: _RouteTables) -> Spray:
     between = np.zeros(1, np.int64) if known.ways is None else np.unique(np.append(np.diff(known.ways.start), 0))
     numbers = [*inside.tolist(), *_ways_out(known, between).tolist(), plan.planes * SPARES * plan.spines]
     counts = [number for number in numbers if number]
-    return Spray(lcm(*counts), ways_by_number(partial(_count_ways, known), partial(_way, known)), max(counts))
+    return Spray(lcm(*counts), ways_by_number(partial(_count_paths, known), partial(_route_by_number, known)), max(counts))
 
 
 def _ways_out(known: _RouteTables, between: I64) -> I64:
@@ -79,7 +79,7 @@ def _ways_out(known: _RouteTables, between: I64) -> I64:
     return found
 
 
-def _count_ways(known: _RouteTables, src: I64, dst: I64) -> I64:
+def _count_paths(known: _RouteTables, src: I64, dst: I64) -> I64:
     """Return [P] the number of equal paths of each pair of NPUs."""
     plan, a, b = known.plan, _ends(known.plan, src), _ends(known.plan, dst)
     x, size, between = plan.dims[-1], plan.five[1] * plan.five[2], np.zeros_like(src)
@@ -90,23 +90,23 @@ def _count_ways(known: _RouteTables, src: I64, dst: I64) -> I64:
     return np.where(a.rack == b.rack, inside, np.where(_far(plan, a, b), far, _ways_out(known, between)))
 
 
-def _way(known: _RouteTables, src: I64, dst: I64, way: I64) -> Routes:
+def _route_by_number(known: _RouteTables, src: I64, dst: I64, way: I64) -> Routes:
     """Return the route of each pair along its path number `way`."""
-    return _by_turn(known, _ends(known.plan, src), _ends(known.plan, dst), way, way)
+    return _routes_by_turn(known, _ends(known.plan, src), _ends(known.plan, dst), way, way)
 
 
 def _route(known: _RouteTables, src: I64, dst: I64, key: I64) -> Routes:
     """Return the routes of pairs: within a rack, between racks of a SuperPod, or between SuperPods."""
     a, b = _ends(known.plan, src), _ends(known.plan, dst)
-    return _by_turn(known, a, b, key, _turn(known.plan, a, b, key))
+    return _routes_by_turn(known, a, b, key, _turn(known.plan, a, b, key))
 
 
-def _by_turn(known: _RouteTables, a: _Ends, b: _Ends, key: I64, turn: I64) -> Routes:
+def _routes_by_turn(known: _RouteTables, a: _Ends, b: _Ends, key: I64, turn: I64) -> Routes:
     """Return the routes of pairs: inside a rack the path that the key picks, else path number `turn`."""
     near, far = a.rack == b.rack, _far(known.plan, a, b)
     kinds = ((near, _rack_hops, key), (~near & ~far, _superpod_hops, turn), (far, _dcn_hops, turn))
     return lane_routes(
-        *_table(len(key), [(rows, hops(known, _of(a, rows), _of(b, rows), by[rows])) for rows, hops, by in kinds])
+        *_table(len(key), [(rows, hops(known, _selected(a, rows), _selected(b, rows), by[rows])) for rows, hops, by in kinds])
     )
 
 
@@ -131,7 +131,7 @@ def _ends(plan: MeshPlan, npu: I64) -> _Ends:
     return _Ends(npu // plan.rack, npu // x % y, npu % x)
 
 
-def _of(ends: _Ends, rows: Bool) -> _Ends:
+def _selected(ends: _Ends, rows: Bool) -> _Ends:
     """Return the positions of those pairs for which `rows` is true."""
     return _Ends(*(digit[rows] for digit in ends))
 

@@ -38,7 +38,7 @@ def read_chakra(path: Path, *, host_time: bool = False, fill_ranks: bool = False
     """
     files, known = trace_files(path), dict[bytes, ChakraNode]()
     if files.map.is_file():
-        return _of_roles(files, known)
+        return _trace_of_role_files(files, known)
     read = {rank: read_nodes(file, known) for rank, file in sorted(files.of_rank.items())}
     about = {rank: _about(file) for rank, file in read.items()}
     beside, told = groups_beside(files), {rank: groups_in_metadata(file) for rank, file in read.items()}
@@ -201,7 +201,7 @@ def _measured(ranks: Sequence[RankRows]) -> tuple[float, ...]:
     return (float(np.mean(spans)),) if spans and not any(of.about for of in ranks) else ()
 
 
-def _of_roles(files: TraceFiles, known: dict[bytes, ChakraNode]) -> Trace:
+def _trace_of_role_files(files: TraceFiles, known: dict[bytes, ChakraNode]) -> Trace:
     """Return the trace of files that Emu wrote, one for each role, with a map of the ranks to the roles.
 
     Raises:

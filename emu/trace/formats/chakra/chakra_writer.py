@@ -54,11 +54,11 @@ def write_chakra(layout: TraceLayout, path: Path) -> None:
     check_trace(trace)
     make_folder(_FLAG, path.parent)
     roles = [_RoleNodes(layout, role) for role in range(len(trace.events))]
-    written = set((_of_roles if trace.n_ranks > MOST_FILES else _of_ranks)(layout, roles, name))
+    written = set((_write_roles if trace.n_ranks > MOST_FILES else _write_ranks)(layout, roles, name))
     remove_older(_FLAG, name, written)
 
 
-def _of_ranks(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
+def _write_ranks(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
     """Write a file of each rank, and the groups; yield each file."""
     trace = layout.trace
     for rank in range(trace.n_ranks):
@@ -77,7 +77,7 @@ def _write(path: Path, data: bytes) -> Path:
     return path
 
 
-def _of_roles(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
+def _write_roles(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
     """Write a file of each role, with group ranks as peers, and the map; yield each file."""
     trace = layout.trace
     for number, role in enumerate(roles):
@@ -163,7 +163,7 @@ class _RoleNodes:
             peer = ranks[int(events.root[row])]
             ends = (rank, peer) if kind == Kind.SEND else (peer, rank)
             sent = {"comm_src": ends[0], "comm_dst": ends[1], "comm_tag": int(events.tag[row])}
-            return self._with_words(self._node(row, _TYPES[kind], is_cpu_op=False, comm_size=size), sent)
+            return self._with_integers(self._node(row, _TYPES[kind], is_cpu_op=False, comm_size=size), sent)
         operation = events.name[row]
         if operation not in _COMM_TYPES:
             raise InputError(f"{_FLAG}: an execution trace has no {operation!r}; write the trace in another format")
@@ -172,7 +172,7 @@ class _RoleNodes:
         return self._node(row, _TYPES[kind], is_cpu_op=False, **called)
 
     @staticmethod
-    def _with_words(node: Any, words: Mapping[str, int]) -> Any:
+    def _with_integers(node: Any, words: Mapping[str, int]) -> Any:
         """Return the node with 32-bit integer attributes, in which Chakra's feeders look for the ends of messages."""
         for name, value in words.items():
             node.attr.add(name=name, int32_val=value)

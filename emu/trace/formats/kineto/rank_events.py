@@ -89,7 +89,7 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
     else:
         events = host_events(profile, work.spans, step, host_time, groups)
     if not events.requests:
-        raise _no_collective(profile, len(step))
+        raise _no_collective_error(profile, len(step))
     longest = max(np.diff(events.step_ends_us()).tolist())
     if longest > MOST_STEP_US:
         raise must_be(
@@ -98,7 +98,7 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
     return RankEvents(profile, events, int((step == 0).sum()))
 
 
-def _no_collective(profile: RankProfile, works: int) -> InputError:
+def _no_collective_error(profile: RankProfile, works: int) -> InputError:
     """Return the error for a profile whose steps have no collective and no message.
 
     Args:
