@@ -6,7 +6,10 @@ LEAVES_THREADS = "leaves_threads"  # attribute of an error that ends a run while
 
 
 class EmuError(Exception):
-    """The base class of all errors that Emu raises on purpose; its text is the line that the user sees."""
+    """The base class of all errors that Emu raises on purpose; its text is the line that the user sees.
+
+    `field`, `value` and `mend` are the parts of that line: what is wrong, what was given, and how to mend it.
+    """
 
     exit_code = 1
     field: str | None = None  # the option, argument or key that it names; None: none

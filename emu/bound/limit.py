@@ -66,7 +66,7 @@ ALL = Effort(2**16, 2**22, programs=True)  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One bound: seconds for each byte of a block, plus a latency."""
+    """One lower bound of a collective's time: seconds for each byte of a block, plus a latency in ticks."""
 
     s_per_byte: float
     latency_fs: int
@@ -75,7 +75,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The lower bounds of a collective's time; for all_reduce also times that trees can reach, which are not bounds."""
+    """The lower bounds of a collective's time; for all_reduce also times that trees can reach, which are not bounds.
+
+    Each of `terms` is a bound, so that the largest counts. `left_out` names the searches that more effort would add.
+    """
 
     terms: tuple[Term, ...]  # all of them hold; (): nothing has to be sent
     trees_s_per_byte: float | None = None  # time of the best in-trees and out-trees at once; None: not searched

@@ -240,7 +240,10 @@ def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) ->
 
 
 class Request(NamedTuple):
-    """One call of a collective by a process group, for which a choice finds an algorithm."""
+    """One call of a collective by a process group, for which a choice finds an algorithm.
+
+    `groups` is the number of groups of the axis that make the same request at the same time.
+    """
 
     operation: str
     ranks: tuple[int, ...]  # global, in group-rank order

@@ -45,7 +45,10 @@ class ProofError(RunError):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a proof, with the size of the schedule that was proved."""
+    """The result of a proof: the rows and rounds of the proved schedule.
+
+    `uniform` says whether every rank that wants a block gets the same bits, in floating point, too.
+    """
 
     n_rows: int
     n_rounds: int

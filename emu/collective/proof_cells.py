@@ -31,7 +31,11 @@ class CellValues:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SlotBatch:
-    """One batch of a schedule's slots, with all their rows, contributions and wanted values."""
+    """One batch of a schedule's slots, with all their rows, contributions and wanted values.
+
+    A cell is a slot of a participant; the cells of a batch are numbered from 0. `given` are the cells that have a value at the
+    start.
+    """
 
     slots: I64  # [k] their numbers in the schedule
     group: I64  # [k] equal for slots that renaming ties together

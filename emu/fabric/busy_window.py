@@ -35,7 +35,11 @@ class TimedGraph(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Window:
-    """The tasks of a graph that run between two ticks, as a graph of their own that begins at tick 0."""
+    """The tasks of a graph that run between two ticks, as a graph of their own that begins at tick 0.
+
+    Messages may be divided by `divisor`, and packets joined to cells of `cell_bytes`, so that packets can run it. `share` is
+    its share of the bytes times links of all messages.
+    """
 
     graph: Graph
     task: I64  # [W] the number of each task in the whole graph

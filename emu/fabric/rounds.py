@@ -24,7 +24,10 @@ _MOST = 2**20  # limit on the messages of a group times its rounds
 
 
 class Rounds(NamedTuple):
-    """The estimated times of groups that start at one time, in ticks after all ranks have entered."""
+    """The estimated time of groups that start at one time, in ticks.
+
+    `least_fs` is a lower bound, `most_fs` the time with a barrier after each round.
+    """
 
     least_fs: float
     most_fs: float

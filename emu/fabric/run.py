@@ -56,7 +56,7 @@ def run_graph(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Ti
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The least and the largest value of a chaotic result over perturbed starts."""
+    """The least and the largest seconds that a run takes over some perturbations of its starts; `seeds` is their number."""
 
     seeds: int
     least_s: float

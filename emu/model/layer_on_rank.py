@@ -30,7 +30,10 @@ Splits = I64  # [L, P, N, EP] in layer l with experts and pass p, rows that rank
 
 
 class RoutedRows(NamedTuple):
-    """The token rows that one rank sends to experts and receives for its own experts, in one pass of one layer."""
+    """The token rows that one rank sends to experts and receives for its own experts, in one pass of one layer.
+
+    `given` and `taken` are the rows to and from each rank of the experts' group.
+    """
 
     given: tuple[int, ...]  # [EP] to each rank of the experts
     taken: tuple[int, ...]  # [EP] from each

@@ -20,7 +20,10 @@ FORWARD, INPUT, WEIGHT = "forward", "input", "weight"  # a pass: the forward, or
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of one rank in one pass: the number of sequences, and the queries and keys of each."""
+    """The tokens of one rank in one pass: the number of sequences and their length.
+
+    `context` is the number of keys that attention sees.
+    """
 
     length: int  # of a sequence, on this rank
     context: int = 0  # keys that attention sees: under context parallelism more than `length`; 0: as many
@@ -60,7 +63,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Numbers of FLOPs, and of elements that are read, written or kept."""
+    """Numbers of FLOPs, and of elements that are read, written or kept.
+
+    Elements of activations are `whole` if tensor parallelism leaves them whole, and `cut` if it divides them.
+    """
 
     flops: int = 0
     whole: int = 0  # elements of activations that tensor parallelism leaves whole

@@ -34,7 +34,11 @@ TurnGroup = tuple[Turn, ...]  # turns without a message between them
 
 
 class Order(NamedTuple):
-    """The requirements of one order on virtual stages and microbatches."""
+    """The requirements of one pipeline order on the virtual stages (V) of a rank and on the microbatches (M) of P places.
+
+    `splits` says whether gradients of inputs and of weights are separate turns; `wraps` whether stages run forth and back
+    (V-shaped).
+    """
 
     virtual: tuple[int, ...]  # the allowed V; (): 2 or more
     times: int  # the fewest M as a multiple of P; 0: any

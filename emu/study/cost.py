@@ -61,7 +61,11 @@ class PartPrice:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The prices of a book for one kind of system, or for every system."""
+    """The prices of a book for one kind of system, or for every system.
+
+    `free`, `tiers` and `unpriced` are patterns of names of parts: parts that cost nothing, tiers of links, parts without a
+    price.
+    """
 
     parts: Mapping[str, PartPrice]
     free: tuple[str, ...]  # patterns, as of file names
@@ -326,7 +330,7 @@ def _injection(topology: Topology, section: Section, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipTerms:
-    """The terms on which the cost of owning a machine is computed."""
+    """The terms on which the cost of owning a machine is computed: the NPU's price, the years, and the price of a kWh."""
 
     npu: Price  # the price and the power of an NPU; 0 dollars if nobody names a price
     years: float  # the time for which the machine runs

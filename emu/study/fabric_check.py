@@ -39,7 +39,10 @@ class BlockingPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricCheck:
-    """The time of a window by packets, divided by its time in the fluid fabric."""
+    """The time of a window by packets, divided by its time in the fluid fabric: the least and the most of several runs.
+
+    `why_not` says why there is no check, if there is none.
+    """
 
     network: str
     request: str  # the busiest request, whose time is compared

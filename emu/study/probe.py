@@ -205,7 +205,7 @@ SIZES = {
 
 
 class Probe(NamedTuple):
-    """A measured kernel, or a few that are measured together, and their least time."""
+    """A measured kernel, or a few kernels that are measured together, as events, with their least time in seconds."""
 
     what: str
     events: Events

@@ -114,7 +114,10 @@ _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the mem
 
 
 class TimeBound(NamedTuple):
-    """Two lower bounds of a time, of which the larger counts (`end_fs`), and the number of messages to be timed."""
+    """Two lower bounds of a collective's time in ticks: that of the busiest link, and that of the longest chain of messages.
+
+    The larger one counts (`end_fs`). `messages` is the number of messages that timing it would run.
+    """
 
     messages: int  # to be timed; no fewer, where nothing else is known
     busiest_fs: float = 0.0  # of the link that carries most for its rate, at that rate; 0 where it was not looked for

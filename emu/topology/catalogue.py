@@ -24,7 +24,10 @@ HOP_LATENCY = 300_000_000  # ticks, unless a source has its own: 300 ns, RailX 6
 
 @dataclass(frozen=True, slots=True)
 class SettingKind:
-    """The type of a setting of a topology: a function that parses its text and one that prints its value."""
+    """The type of a setting of a topology: a function that parses its text and one that prints its value.
+
+    `words` are all its texts if there are only a few.
+    """
 
     read: Callable[[str, str], object]  # (text, name of the setting) -> value
     show: Callable[[Any], str]

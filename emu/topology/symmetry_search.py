@@ -23,7 +23,7 @@ from emu.topology.topology import CHANNELS, Links, Topology, cached_by_topology
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LinkImages:
-    """The tables from which the image of every link under a permutation of nodes is found."""
+    """The tables from which the image of every link is found, if a permutation says where each node goes."""
 
     links: Links
     order: I64  # [L] links sorted by (src, dst)

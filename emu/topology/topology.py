@@ -159,7 +159,7 @@ def frames(label: str, size: int, count: int, first: int = 0) -> tuple[Box, ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Drawing:
-    """The position of each node in a drawing of a topology, following the figures of its source."""
+    """The position of each node in a drawing of a topology, and the frames round groups of nodes."""
 
     at: F64  # [n_nodes, 2] coordinates, in units of about the gap between NPUs
     boxes: tuple[Box, ...] = ()  # outer frames first

@@ -16,7 +16,10 @@ CLOCK = DATA / "clock.json"
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """The errors of step times on models that a fit did not use, over several draws of half of the models."""
+    """The mean and the worst error of step times on models that a fit on the other half of the models has not seen.
+
+    They are over several random draws of the halves.
+    """
 
     draws: int
     mean_error: float

@@ -76,7 +76,10 @@ def rates_of(row: PublishedAttention, peak: float) -> Iterator[AttentionRate]:
 
 
 class PublishedProduct(NamedTuple):
-    """One published rate of a matrix product, or of a grouped one."""
+    """One published rate (FLOP/s) of a matrix product, or of a grouped one, of sizes m, n and k on one device.
+
+    `use` says whether constants were fitted to it.
+    """
 
     device: str
     machine: str  # on which it was measured: its clock is its own

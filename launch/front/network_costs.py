@@ -32,7 +32,7 @@ _NUMBER = r"[0-9]+(\.[0-9]+)?"
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NetworkCosts(Result[NetworkCost]):
-    """The price and the power of the network of each topology."""
+    """The price and the power of the network of each topology, with the price book and notes on the figures."""
 
     prices: str  # the name of the price book
     source: str  # where its prices are from

@@ -55,7 +55,10 @@ _BELOW_LIMIT = {RELATIVE: 0.0, ABSOLUTE: 0.0, FACTOR: 1.0}  # kinds that have a 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The allowed difference between the answer to a row and the printed value."""
+    """The allowed difference between the answer to a row and the printed value, by its kind, such as `relative`.
+
+    `reason` says why it is wide, if it is.
+    """
 
     kind: str
     limit: float = 0.0  # the largest difference; of `factor` the largest ratio
@@ -100,7 +103,10 @@ def _range_text(least: float, most: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A row of a paper as printed: its id, its table or figure, its value and the tolerance of the comparison."""
+    """A row of a paper as printed: its id, its table or figure, its value and the tolerance of the comparison.
+
+    `given` are the inputs by name; `against` is the row or value relative to which an effect is measured.
+    """
 
     id: str
     table: str
@@ -151,7 +157,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Emu's answer to a row: a value, notes, and whether a claim holds."""
+    """Emu's answer to a row: a value, notes, and whether a claim holds.
+
+    `off` is the distance from the printed value if this is no difference of two numbers.
+    """
 
     ours: float | str | None  # None: there is no answer
     notes: tuple[str, ...] = ()
@@ -161,7 +170,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class PaperRow:
-    """A printed row with Emu's answer and the verdict."""
+    """A printed row with Emu's answer, the basis of the answer, and the verdict: met, missed, open or listed."""
 
     target: Target
     ours: float | str | None

@@ -128,7 +128,7 @@ class TorchtitanComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The speed of one run relative to that of another, which hardly depends on the device's clock."""
+    """The speed of one run relative to that of another, measured and by Emu; it hardly depends on the device's clock."""
 
     what: str
     measured: float

@@ -20,7 +20,7 @@ class KeyFigure:
 
 
 class Fact(NamedTuple):
-    """One fact of a report, shown as a line of text, as a key figure of a page, or as both."""
+    """One fact of a report: a label with a text for the text report, or a key figure for the page, or both."""
 
     label: str  # the label of the line
     text: str | None  # the text after the label; None: the text report has no such line

@@ -51,7 +51,10 @@ def lanes(trace: Trace, replayed: ReplayGraph, timeline: Timeline, topology: Top
 
 
 class RepresentativeRank(NamedTuple):
-    """A rank that is shown for all ranks of its stage with equal events."""
+    """A rank that is shown for all ranks of its stage with equal events; `alike` is their number.
+
+    `row` is its number in the trace, `rank` that in the job.
+    """
 
     row: int  # rank of the trace
     rank: int  # rank of the run

@@ -22,7 +22,10 @@ from emu.collective.transform import block_translations, rows_of_participants
 
 
 class StridedRange(NamedTuple):
-    """A strided range of a memory: the address of its first element, and the stride of each dimension, in elements."""
+    """A strided range of a memory: the address of its first element, and the stride of each dimension, in elements.
+
+    `memory` is the number of the memory: a rank's input or output, scratch, stage or inbox.
+    """
 
     memory: int
     at: int
@@ -212,7 +215,10 @@ class ProgramRound(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CompiledProgram:
-    """A schedule compiled for the ranks of this process, with the number of scratch elements that it needs."""
+    """A schedule compiled for the ranks of this process: for each round the messages and the strided tensor operations.
+
+    It also has the numbers of elements of the memories that it needs besides inputs and outputs.
+    """
 
     rounds: tuple[ProgramRound, ...]  # one round stands for many of the schedule, if all ranks are in this process
     scratch_count: int  # elements of the memory for slots that no buffer holds

@@ -39,7 +39,10 @@ class SlotPlace(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferSide:
-    """The blocks that ranks have (or want), laid out one after another in each rank's buffer."""
+    """The blocks that ranks have (or want), laid out one after another in each rank's buffer.
+
+    A pair of a rank and a block is found by its `key`; `start` is the offset of the block in that rank's buffer, in elements.
+    """
 
     key: I64  # rank * (B + 1) + block of each pair, ascending
     start: I64  # the start of each block, in elements of its rank's buffer

@@ -82,7 +82,10 @@ _FILLED = {"all_gather_copy_in": "all_gather_output"}  # operators of FSDP2, and
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """The rules by which an operator is counted, computed once for each operator."""
+    """The rules by which an operator is counted, computed once for each operator.
+
+    They say how its FLOPs are computed, which arguments it reads and writes, and whether it reads only a part of a table.
+    """
 
     name: str
     reported: bool

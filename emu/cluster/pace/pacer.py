@@ -52,7 +52,10 @@ class PaceListeners(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _PartialRequest:
-    """A request that at least one, but perhaps not every, member has made."""
+    """A request that at least one, but perhaps not every, member has made.
+
+    It has the tick at which each member came, and the tick at which each member is expected to get its answer.
+    """
 
     ranks: tuple[int, ...]
     came_fs: dict[int, int] = field(default_factory=dict)  # when each member has

@@ -37,7 +37,10 @@ _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one tha
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """A request of a rank that has not been answered yet, with the time at which its answer is due."""
+    """A request of a rank that has not been answered yet.
+
+    `due_s` is the host time at which its answer is due, if known. `carried` says whether its data have been moved.
+    """
 
     rank: int
     asked_s: float

@@ -21,7 +21,10 @@ _TOLERANCE, _LEAST_S = 0.02, 1e-4  # of what a message took, or so much: that it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceFigures:
-    """The results of a paced run: the pace, and how late this host was."""
+    """The results of a paced run: the pace (seconds of this host for a virtual second), and how late this host was.
+
+    Fields that begin with `wall_` count answers that came in time and the seconds by which others were late.
+    """
 
     pace: float  # seconds of this host for each of virtual time
     computes: bool  # whether computation was paced, too

@@ -174,7 +174,7 @@ class Coordinator:
             self._fail(error)
 
     def _heard(self) -> list[Connection]:
-        """Return all connections on which a message may arrive."""
+        """Return the connections to all processes that may still send a message to the coordinator."""
         return [*self._processes, *self._last_words]
 
     def _hear_last(self, ready: Connection) -> None:

@@ -218,7 +218,7 @@ def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
 
 
 def _claim(hosts: SharedStore, host: str, port: int, *, is_shared: bool) -> None:
-    """Record that a store listens at a port.
+    """Record that a rank's store listens at a port of a host.
 
     Raises:
         DistNetworkError: Another store listens there, and the two are not shared.

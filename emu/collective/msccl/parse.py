@@ -119,7 +119,7 @@ def parse(text: str) -> tuple[BufferLayout, list[ProgramStep], str]:
 
 
 def _layout(root: ET.Element) -> BufferLayout:
-    """Return the buffers of the program that the outermost element describes."""
+    """Return the layout of buffers that the attributes of a program's outermost XML element describe."""
     coll = root.get("coll", "")
     if coll not in OPERATIONS_OF:
         raise must_be("msccl", "coll", f"one of {', '.join(OPERATIONS_OF)}", coll, "rooted and custom ones are not read")
@@ -155,7 +155,10 @@ def _gpu_steps(layout: BufferLayout, rank: int, gpu: ET.Element) -> list[Program
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A threadblock, with the sizes and peers against which its steps are checked."""
+    """A threadblock of a program while it is parsed: its number, its channel, and the GPUs that it sends to and receives from.
+
+    Its steps are checked against these, and against the sizes of the buffers.
+    """
 
     where: str
     layout: BufferLayout

@@ -129,7 +129,10 @@ _Edge = tuple[int, int, int]  # an earlier row, a later row, and the least numbe
 
 @dataclass(slots=True)
 class _Row:
-    """A row of the schedule under construction; it is complete when its receiver is known."""
+    """A row of the schedule under construction: the slot that `src` sends; it is complete when its receiver is known.
+
+    `place` is the text by which errors name the step that sends it.
+    """
 
     src: int
     slot: int

@@ -49,7 +49,7 @@ class _MergedGraph(NamedTuple):
 
 
 class _ClassMarks(NamedTuple):
-    """Working arrays for the comparison of the members of one class."""
+    """Working arrays for the check that the members of a class of tasks cross equal links and wait for equal tasks."""
 
     hop_by: I32_OUT  # [H] the last task that was found to have the hop
     pred_by: I32_OUT  # [E] the last task that was found to have the predecessor

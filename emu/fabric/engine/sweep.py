@@ -21,7 +21,10 @@ MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
 
 
 class _Pass(NamedTuple):
-    """The times that a sweep computes, and the state of each link during the sweep."""
+    """The times that a sweep computes, and the state of each link during the sweep.
+
+    For each link it has the message that leaves last so far, and whether messages may be on the link at the same time.
+    """
 
     start: I64_OUT  # [V]
     left: I64_OUT  # [V]

@@ -60,7 +60,10 @@ class Tasks(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """The classes of tasks of a schedule, and the classes that each waits for."""
+    """The classes of tasks of a schedule, and the classes that each waits for.
+
+    With translations a class stands for one task of every rank; `away` is then the distance to the rank of the predecessor.
+    """
 
     messages: MessageTable
     origin: I32  # [M] the first row of each message in the schedule

@@ -43,7 +43,10 @@ class MessageTable(NamedTuple):
 
 
 class Accesses(NamedTuple):
-    """The reads and the writes of each (slot, participant), in the order of rounds."""
+    """The reads and the writes of each cell (a slot of a participant), in the order of rounds.
+
+    `places` has the range of the reads and that of the writes of each cell in the columns.
+    """
 
     places: I64  # [G, 4] range of the reads and range of the writes of each (slot, participant)
     when: tuple[I32, I32]  # [S] round of each read, of each write
@@ -52,7 +55,10 @@ class Accesses(NamedTuple):
 
 
 class Queues(NamedTuple):
-    """The messages between ranks, sorted by sender, channel and round, as columns [Q]."""
+    """The messages between ranks, sorted by sender, channel and round, as columns [Q].
+
+    A queue is the messages of one sender on one channel. `mark` and `pair` are those of `mark_queues`.
+    """
 
     message: I32
     keys: tuple[I32, I32, I32]  # src, channel, round

@@ -84,7 +84,10 @@ Predecessors = tuple[I64, I32, Bool]  # pred_start, pred and pred_left of a Grap
 
 
 class Edges(NamedTuple):
-    """Pairs of a task and its predecessor, in any order."""
+    """Pairs of a task and its predecessor, in any order.
+
+    `left` is true if the task waits only until the predecessor has left.
+    """
 
     task: I32  # [E]
     pred: I32  # [E]

@@ -46,7 +46,10 @@ def moving(name: str, activation: str, *parts: tuple[int, str]) -> Computation:
 
 
 class Ask(NamedTuple):
-    """A request for a collective on the rank's group of an axis."""
+    """A request for a collective on the rank's group of an axis, which a pass writes on a tape.
+
+    `elements` is the whole size of the operation. `held` names the moment until which it need not be awaited.
+    """
 
     axis: str
     operation: str
@@ -61,7 +64,10 @@ ENTERS, GRADIENT = "enters", "gradient"  # what a request is held for: what a bl
 
 
 class Gradient(NamedTuple):
-    """The moment of a backward at which the gradient of a parameter is computed for all tokens of the rank."""
+    """The moment of a backward at which the gradient of a parameter is computed for all tokens of the rank.
+
+    `travels` marks experts to which token rows are sent, `shared` a weight that two stages have.
+    """
 
     name: str
     elements: int  # of the rank's part

@@ -244,7 +244,7 @@ _READS = (FORWARD, BACKWARD, INPUT)  # turns that read a message of another plac
 
 @dataclass(frozen=True, slots=True)
 class StageMessages:
-    """The messages of one stage with the stages before and after it."""
+    """The messages of one stage with the neighbouring stages, `elements` of `dtype` each."""
 
     tape: Tape
     before: int | None  # the place of the stage before in the group of the pipeline; None: there is none

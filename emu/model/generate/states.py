@@ -128,7 +128,10 @@ def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
 
 
 class Role(NamedTuple):
-    """The step of ranks at one place of their pipelines that have equal events, with the numbers of these ranks."""
+    """The step of ranks at one place of their pipelines that have equal events, with the numbers of these ranks.
+
+    `tape` has the events, `held` the share of states that the ranks hold, `peak` their peak memory.
+    """
 
     tape: Tape
     ranks: I64  # of the run

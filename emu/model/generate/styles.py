@@ -19,7 +19,10 @@ _FLAG, _INDEX = 1, 8  # bytes of an element of a mask, and of an index
 
 
 class Style(NamedTuple):
-    """The computations and requests that a style adds before and after the operators of one module."""
+    """The computations and requests that a style adds before and after the operators of one module, forward and backward.
+
+    `cuts` are the axes along which each rank has another share of the module's parameters.
+    """
 
     enter: tuple[Action, ...] = ()  # before the forward
     leave: tuple[Action, ...] = ()  # after the forward

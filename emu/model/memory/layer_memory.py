@@ -40,7 +40,10 @@ GATHERS, REDUCES = Pools._fields[1:]
 
 @dataclass
 class Ledger:
-    """The live bytes of a rank at present, at their peak, and at the peak of each allocation pool."""
+    """The live bytes of a rank at present, at their peak, and at the peak of each allocation pool.
+
+    A pool is the memory that PyTorch's allocator reserves for one stream.
+    """
 
     now: LiveBytes = _NOTHING
     peak: LiveBytes = _NOTHING

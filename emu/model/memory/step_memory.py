@@ -121,7 +121,10 @@ class StageMemory:
 
 @dataclass
 class BackwardMemory:
-    """The memory of one backward through a stage while it runs, counted in a ledger."""
+    """The memory of one backward through a stage while it runs, counted in a ledger.
+
+    `first` and `last` say whether it is the first or the last backward of the step.
+    """
 
     stage: StageMemory
     ledger: Ledger
@@ -183,7 +186,7 @@ class BackwardMemory:
         self.late += 0 if self.first else lives
 
     def _gradient(self, layer: LayerMemory, operator: ModelOperator) -> tuple[int, int]:
-        """Return the bytes of an operator's gradient that stay, and its bytes that live only at this moment."""
+        """Return the bytes of an operator's gradient that live on after its backward, and those that live only during it."""
         tied = layer.sums_tied(operator)
         if self.stage.adds or (tied and operator.kind == LOOKUP):  # it is added at once to one that lives already
             return 0, 0

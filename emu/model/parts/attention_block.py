@@ -124,7 +124,10 @@ def _preparation_operators(c: Heads, tokens: Tokens) -> tuple[ModelOperator, ...
 
 @dataclass(frozen=True, slots=True)
 class LatentSizes:
-    """The sizes of one latent attention."""
+    """The sizes of one latent attention (DeepSeek): the ranks of its narrow products, and the elements of a head.
+
+    A query or key has `turned` rotated and `plain` other elements; a value has `value` elements.
+    """
 
     hidden: int
     heads: int

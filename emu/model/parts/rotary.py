@@ -156,7 +156,7 @@ TIED_SHARDS = {"embedding": "spread", "embedding.words": "words", "output": "tie
 
 
 def learned_operators(tokens: Tokens, vocab: int, positions: int, hidden: int) -> tuple[ModelOperator, ...]:
-    """Return the operators of the embedding, which is called `embedding`."""
+    """Return the operators of an embedding of tokens and positions, which is called `embedding`."""
     rows, placed = tokens.length * hidden, lookup("embedding.positions", tokens.length, positions, hidden, cut="")
     return (
         lookup("embedding.words", tokens.n, vocab, hidden),

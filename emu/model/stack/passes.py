@@ -27,7 +27,7 @@ _WIDE = 4  # bytes of an element of float32
 
 
 class ElementCounts(NamedTuple):
-    """The numbers of elements that a kernel reads and writes."""
+    """The numbers of elements that a kernel reads and writes: for each element of the operator, for each row, and constants."""
 
     element: float = 0  # for each element of the operator
     row: int = 0  # for each row: statistics of norms; figures of one token

@@ -23,7 +23,7 @@ COUNTS = ("sms", "deferred")  # settings that are whole numbers; 0: none
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The dtypes of a training step, by the role of a tensor; names as in torch."""
+    """The dtypes of a training step, by the role of a tensor (weight, activation, gradient and more); names as in torch."""
 
     weight: str = "bfloat16"
     activation: str = "bfloat16"

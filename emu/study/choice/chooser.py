@@ -28,7 +28,11 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChooserOnNpus:
-    """A chooser for a job whose ranks are on NPUs: called with a request, it returns the algorithm for its group."""
+    """A chooser for a job whose ranks are on NPUs: called with a request, it returns the algorithm for its group.
+
+    `name` is `auto`, which times algorithms, or a library whose rules it follows. Requests that `asked` does not name go to
+    `otherwise`.
+    """
 
     topology: Topology
     dtype: str  # the dtype as which float32 is timed

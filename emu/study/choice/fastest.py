@@ -123,7 +123,7 @@ def _race(site: Site, wanted: Requirement) -> Selection:
 
 @dataclass(slots=True)
 class _Race:
-    """The search for the fastest algorithm for one requirement on one site."""
+    """The search for the fastest algorithm for one requirement on one site, which times one algorithm after another."""
 
     site: Site
     wanted: Requirement
@@ -141,7 +141,7 @@ class _Race:
         return entrants
 
     def error(self) -> InputError:
-        """Return the error for a search in which no algorithm can be timed, with the reason why the first was refused."""
+        """Return the error for a requirement that no algorithm can serve, with the reason why the first was refused."""
         where = f"{len(self.site.npus)} ranks of {self.site.topology.name}"
         why = str(self.refused[0]) if self.refused else "all need a switch that adds, or are too large; name one to time it"
         return InputError(f"choice: no algorithm of {self.wanted.operation} can be timed on {where}; {why}")

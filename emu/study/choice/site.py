@@ -165,7 +165,7 @@ def item_bytes_of(dtype: str) -> int:
 
 
 class Requirement(NamedTuple):
-    """An operation on a number of elements of a size in bytes, of any dtype."""
+    """An operation that a group needs, with its size in elements and the bytes of an element, whatever the dtype is."""
 
     operation: str
     root: int  # the root of a rooted operation

@@ -22,7 +22,10 @@ MOST_STATES = 2048
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FaultLog:
-    """The spells of time in which units were faulty; overlapping spells of one unit count as one."""
+    """The spells of time in which units were faulty: the unit, the first and the last day of each spell.
+
+    Overlapping spells of one unit count as one.
+    """
 
     units: int
     days: float  # that the log covers, from day 0 on

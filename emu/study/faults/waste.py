@@ -52,7 +52,10 @@ def machine_of(topology: Topology, npus: int) -> Machine:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waste:
-    """The result for groups of one size over the states of a machine."""
+    """The waste of a machine for groups of one size, in each of its states: the share of faulty NPUs, and the usable NPUs.
+
+    `radius` is the most NPUs that no group can use because one unit fails.
+    """
 
     topology: str
     npus: int

@@ -46,7 +46,10 @@ from emu.units import seconds
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """A part of an elastic job, on one plan: from a checkpoint until a rank is lost, or until the end of the job."""
+    """A stretch of an elastic job on one plan: from a checkpoint until it loses a rank, or until the end of the job.
+
+    `first` is the number of steps that were done before it; `since` is the step from which its faults hold.
+    """
 
     plan: Plan
     first: int  # steps that were done before

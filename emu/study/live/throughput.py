@@ -83,7 +83,7 @@ class Recourse:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputSpan:
-    """A span of time in which a job has one throughput."""
+    """A span of time in which a job has one state and one throughput, as a share of that without faults."""
 
     begin_s: float
     end_s: float
@@ -96,7 +96,10 @@ class ThroughputSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobThroughput:
-    """The throughput of a job over time on one topology; goodput and all losses add up to the whole time."""
+    """The throughput of a job over time on one topology, in spans; goodput and all losses add up to the whole time.
+
+    Fields such as `waiting_s` and `saving_s` are the seconds that each kind of loss took.
+    """
 
     topology: str
     device: str

@@ -49,7 +49,10 @@ def dtype_of(name: str) -> torch.dtype:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Payload:
-    """The inputs of every rank, empty outputs, and the values that the outputs must get."""
+    """The inputs of every rank, empty outputs, and the values that the outputs must get.
+
+    Inputs are windows of one sequence of numbers. `here` are the ranks of this process, which have an output.
+    """
 
     operation: Operation
     block_counts: I64

@@ -56,7 +56,7 @@ class BenchRequest:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlacedBench:
-    """A bench request on one topology, with the operation and the NPUs of its ranks."""
+    """A bench request on one topology, with the operation, and the NPUs of its ranks (the site)."""
 
     request: BenchRequest
     operation: Operation

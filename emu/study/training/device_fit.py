@@ -33,7 +33,10 @@ _SAME = ("kernel", "batch", "m", "n", "k", "flops", "bytes", "count")  # with th
 
 
 class Constant(NamedTuple):
-    """A constant of a device that is fitted: its field, its expected value, and its range."""
+    """A constant of a device that is fitted: its field, the value where the search begins, and its range.
+
+    `spread` is how far from the expected value it may well be.
+    """
 
     name: str
     expected: float  # value before any run was seen, where the search begins
@@ -61,7 +64,10 @@ def _taken(events: Events, rows: I64) -> Events:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepNearDevice:
-    """The time of a step as a function of the device, for devices near the one that it was estimated with."""
+    """The time of a step as a function of the device, for devices near the one that it was estimated with.
+
+    It counts, for each role, the share of its computation that is on the critical path.
+    """
 
     step_s: float
     on_path: tuple[float, ...]  # for each role, the share of its computation that is on the critical path
@@ -74,7 +80,7 @@ class StepNearDevice:
 
     @staticmethod
     def of(timed: TimedTrace, device: Device, under: Callable[[Device], Device] = lambda device: device) -> "StepNearDevice":
-        """Return the function for an estimated step.
+        """Return the step's time as a function of the device, from an estimated step.
 
         Args:
             timed: The estimated step with the times of its tasks.

@@ -25,7 +25,11 @@ from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_cou
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One tier of switches: how many there are below each parent, and their cables down to the tier below."""
+    """One tier of switches of a Clos network.
+
+    A switch of the tier joins `down` blocks of the tier below; each node below has `up` parents, with `parallel` cables to
+    each.
+    """
 
     down: int  # m: blocks of the tier below that one block joins
     up: int  # w: parents of each node below
@@ -38,7 +42,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of nodes and cables of each tier, by closed form."""
+    """The numbers of nodes and cables of each tier of a Clos network, by closed form.
+
+    `block` is the number of NPUs under one switch of a tier, `spread` the number of its switches over the same NPUs.
+    """
 
     nodes: tuple[int, ...]  # [T + 1] NPUs, then switches of each tier
     cables: tuple[int, ...]  # [T] cables below the switches of each tier

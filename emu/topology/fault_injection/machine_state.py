@@ -58,7 +58,10 @@ def _components(topology: Topology, ranks: int) -> tuple[I64, I64]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MachineState:
-    """A machine after its system has reacted to the faults of a moment, with the NPUs of a job on it."""
+    """A machine after its system has reacted to the faults of a moment, with the NPUs of a job on it.
+
+    `of` and `npus` are numbers of nodes in the whole machine; `took_fs` and `told` are the time and a text of the reaction.
+    """
 
     topology: Topology  # its first NPUs, in its own order, have the ranks
     broken: FailedParts  # the failed parts

@@ -21,7 +21,10 @@ DimensionPaths = tuple[ShortestPaths, I64]  # over the links of one dimension; t
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DimensionOrderRouter:
-    """A router that corrects one dimension after another, the last dimension first."""
+    """A router that corrects the digits of a grid one after another, the last dimension first.
+
+    `walks` are the paths within each dimension, `anyhow` shortest paths to and from switches.
+    """
 
     dims: tuple[int, ...]
     walks: tuple[DimensionPaths, ...]  # paths of each dimension

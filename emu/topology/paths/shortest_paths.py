@@ -128,7 +128,7 @@ class ShortestPaths:
         return replace(self, links=turned, out=self.into, into=self.out)
 
     def _kept_grades(self, targets: I64) -> I64:
-        """Return the result of `grades` from a cache, because a step often has the same targets."""
+        """Return the result of `grades` for these targets from a cache, because a step often has the same targets."""
         new = np.array([target for target in targets.tolist() if target not in self.kept], np.int64)
         if (len(self.kept) + len(new)) * len(self.passes) > _KEPT:
             return self.grades(targets)

@@ -28,7 +28,10 @@ KINDS: Mapping[str, RunKind] = {
 
 
 class StepError(NamedTuple):
-    """The expected error of estimated steps of one kind, and the runs that it is based on."""
+    """The error of estimated steps of one kind: the share by which Emu and the measured runs of that kind differ at most.
+
+    `covered` counts the models whose runs are all within the share.
+    """
 
     kind: RunKind
     share: float  # by which ours and measured differ at most

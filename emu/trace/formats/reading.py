@@ -54,7 +54,7 @@ class Reading:
 
 
 def reading_entry(reading: Reading) -> tuple[str, str]:
-    """Return the entry of a trace's meta that holds a reading."""
+    """Return the name and the text of the entry by which a trace stores the account of how it was read."""
     return _KEY, json.dumps(asdict(reading))
 
 

@@ -20,7 +20,10 @@ from emu.trace.trace import Group
 
 
 class CallTable(NamedTuple):
-    """The calls of all groups, as columns [M]."""
+    """The calls of all groups, as columns [M]; a call is found by its kind, the group of that kind and its turn in the group.
+
+    `what` is the number of its batch key, `level` how many equal messages its ends had before.
+    """
 
     kind: I64  # index among the K kinds
     group: I64  # index among the groups of the kind

@@ -62,7 +62,7 @@ def _asking(requests: RoleRequests, groups: Iterable[EquivalentGroups], *, messa
 
 
 class _GroupCollectives(NamedTuple):
-    """The requests for collectives on equivalent groups."""
+    """The requests for collectives on equivalent groups: the groups, and the requests of each of A requesters."""
 
     requests: RoleRequests
     groups: EquivalentGroups
@@ -173,7 +173,10 @@ def _differ(values: I64) -> bool:
 
 
 class _Queues(NamedTuple):
-    """The sends and receives of the first of some equivalent groups, queue by queue; in a queue, sends come first."""
+    """The sends and receives of the first of some equivalent groups, queue by queue; in a queue, sends come first.
+
+    A queue is the messages from one member to another with one tag.
+    """
 
     groups: EquivalentGroups
     who: str  # as in `RoleRequests`

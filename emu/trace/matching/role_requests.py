@@ -31,7 +31,7 @@ class Requester(NamedTuple):
 
 
 class EquivalentGroups(NamedTuple):
-    """Groups of which the members, position by position, play the same roles."""
+    """Groups of the trace whose members, position by position, play the same roles; one of them is matched for all."""
 
     first: Group
     numbers: I64  # [G] indexes into the trace's groups, ascending
@@ -82,7 +82,10 @@ class CallSpec(NamedTuple):
 
 
 class MatchedCalls(NamedTuple):
-    """The collective calls (or messages from member 0 to member 1) of equivalent groups, equal in each group."""
+    """The collective calls (or messages from member 0 to member 1) of G equivalent groups: I calls, equal in each group.
+
+    `rows` has the event of each member that is its request, `ask` the index of the specification of the call.
+    """
 
     groups: I64  # [G] indexes into the trace's groups
     ranks: I64  # [G, A]

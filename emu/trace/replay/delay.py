@@ -25,7 +25,11 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Delay:
-    """A collective that takes a fixed time, because all members enter and leave it at one time."""
+    """A collective that takes a fixed time, because all members enter and leave it at one time.
+
+    It replaces the messages in a graph. `number` is the class of each participant's group: groups of a class take equal times,
+    `length_fs`.
+    """
 
     piece: LoweredSchedule
     alone: Timeline  # the timeline of all groups when they enter at 0 and nothing else runs
@@ -124,7 +128,10 @@ def _shares_link(crossing: I64, least: I64, most: I64) -> bool:
 
 
 class Entries(NamedTuple):
-    """The times at which members enter calls that all members enter by one task."""
+    """The times at which members enter calls that all members enter by one task.
+
+    Entry number `number` waits for the end of task `pred`.
+    """
 
     event: I64  # [Q] index among the events of all ranks
     number: I64  # [W] the index among the Q entries that waits

@@ -19,7 +19,10 @@ from emu.trace.replay.event_builder import EventBuilder
 
 
 class TurnOrder(NamedTuple):
-    """The order in which requests or messages take turns, by a replay without turns."""
+    """The order in which requests (or messages) use optical switches, known from a replay in which switches take no time.
+
+    It has the tick at which the last member of each call enters and, if messages take turns, the start of each task.
+    """
 
     met_fs: I64  # [B] the tick at which the last member enters each
     start_fs: I64 | None = None  # [V] the tick at which each task starts; None: requests take turns, not messages

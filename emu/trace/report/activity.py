@@ -98,7 +98,11 @@ _MOST = 64  # limit of the ranks of a chain in which each waits for the next
 
 
 class Activity(NamedTuple):
-    """The activity of one rank over time: computation first, else communication, else waiting."""
+    """The activity of one rank over time: computation first, else communication, else waiting.
+
+    `talks` are spans in which it waits for a request that all members have entered, `waits` those in which a member has not
+    come.
+    """
 
     busy: Spans  # in which it computes, one span after another
     talks: Spans  # in which it stands still for requests to which all members have come

@@ -35,7 +35,7 @@ class CallTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTimes:
-    """Equal calls of a step, except for their groups: one operation of one size on groups of one axis."""
+    """Equal calls of a step on all groups of one axis, with their measured and their virtual times."""
 
     operation: str
     axis: str
@@ -59,7 +59,7 @@ class _Key(NamedTuple):
 
 
 class _Members(NamedTuple):
-    """The members of the calls of a step, in the order of their calls; T members."""
+    """The members of all calls of a step, one row for each member, in the order of their calls."""
 
     call: I64  # [T] the call of each member
     rank: I64  # [T] the rank of each member

@@ -12,7 +12,10 @@ from emu.trace.trace import Kind, Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeBasis:
-    """The shares of a step's computing time, over all ranks, by the source of the kernel times; they add up to 1."""
+    """The shares of a step's computing time, over all ranks, by the source of the kernel times; they add up to 1.
+
+    The sources are kernels measured in the very shape, kernels near measured ones, and the model of the device.
+    """
 
     measured: float  # kernels of which the very shape was measured
     near: float  # kernels of the device's model, corrected by measured kernels of other sizes

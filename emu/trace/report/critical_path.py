@@ -35,7 +35,7 @@ class PathKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathPart:
-    """The part of the critical path that one kind of activity takes."""
+    """The seconds that the critical path spends in one kind of activity, such as an operation of an axis in a stage."""
 
     what: str
     axis: str | None

@@ -19,7 +19,7 @@ from emu.trace.trace import Events, Kind, Trace
 
 
 class Arrivals(NamedTuple):
-    """The moments at which members come to all requests of a trace, in ticks."""
+    """The ticks at which members come to all requests of a trace: each request, and the last member of each call."""
 
     came: I64  # [X] when each request's rank could enter it
     met: I64  # [M] when the last member had come
@@ -35,7 +35,10 @@ class Arrivals(NamedTuple):
 
 
 class RequestTimes(NamedTuple):
-    """The requests of a rank without those of set-up, in the order of issue; times in ticks."""
+    """The requests of a rank without those of set-up, in the order of issue, with their times in ticks.
+
+    The times are when the rank could enter, when the last member had come, and when the rank may leave.
+    """
 
     came: I64  # [C] when the rank could enter
     met: I64  # [C] when the last member had come

@@ -116,7 +116,7 @@ _COST_RATES = (0.0, 0.02, 0.04, 0.06, 0.08, 0.10, 0.12, 0.14, 0.16)
 
 
 def _costs(paper: Any) -> Figure:
-    """Return the aggregate cost by the share of faulty nodes (InfiniteHBD figure 17d)."""
+    """Return a figure of the aggregate cost by the share of faulty nodes (InfiniteHBD figure 17d)."""
     at = [100 * rate for rate in _COST_RATES]
     curves = [Curve(system, at, [aggregate(system, rate) / 1000 for rate in _COST_RATES]) for system in PRICED]
     title = "The network, and GPUs faulty or wasted, TP-32"

@@ -29,7 +29,7 @@ _DOMAIN = USED._replace(domain=_GPUS // USED.gpus)
 
 
 class PlacedStep(NamedTuple):
-    """A step on a placement, and the shares of all bytes that GPUs send."""
+    """The seconds of a step on a placement, and the shares (0 to 1) of all bytes that GPUs send over ToRs and out of them."""
 
     step_s: float
     dcn: float  # share that goes to ToRs

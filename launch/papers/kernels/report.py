@@ -198,7 +198,10 @@ _TOKENS, _HIDDEN = 2**14, 2048  # that the papers of FlashAttention measure with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelComparison:
-    """A published kernel measurement, with the time that the model predicts."""
+    """A published kernel measurement, and Emu's value for it; `ratio` is Emu's over the published one.
+
+    `use` says whether constants were fitted to it or it was predicted.
+    """
 
     kind: str
     device: str

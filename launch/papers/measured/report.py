@@ -85,7 +85,10 @@ class PreparedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """A published run with its measured step time and Emu's."""
+    """A published run with its measured step time and Emu's, in seconds; `ratio` is Emu's time over the measured one.
+
+    Fields of `in_sample` are by constants that were fitted to this run, too.
+    """
 
     id: str
     model: str

@@ -87,7 +87,10 @@ def _family_of(run: Run) -> str:
 
 
 class Setting(NamedTuple):
-    """The software with its settings that certain published sources used."""
+    """The settings of the software that certain published sources used, which their rows do not repeat.
+
+    `sources`, `devices` and `models` say to which rows the setting applies.
+    """
 
     stack: str  # as `--stack` takes it, but for the dtypes
     sharding: str

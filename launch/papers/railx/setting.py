@@ -108,7 +108,7 @@ def timed(trace: Trace, word: str, choice: Choice = _CHOICE) -> TimedTrace:
 
 @cache
 def _small_trace() -> Trace:
-    """Return the small step, whose axes send EP > CP > DP > PP bytes."""
+    """Return the trace of a small step, whose axes send more bytes in the order EP > CP > DP > PP."""
     return _SMALL.trace()
 
 

@@ -64,7 +64,10 @@ def _upper_end(tier: str) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GroupedTopology:
-    """A topology whose nodes are merged into groups and whose links are merged into bundles."""
+    """A topology for a drawing, whose nodes are merged into groups and whose links are merged into bundles.
+
+    `graph` is the smaller topology; `group` and `bundle` lead from the whole topology to it.
+    """
 
     graph: Topology  # a node for each group, NPUs first; a link for each bundle, with its bandwidth
     group: I64  # [nodes of the whole topology] group of each node
@@ -91,7 +94,7 @@ class _NpuGroups:
 
     @property
     def count(self) -> int:
-        """The number of groups."""
+        """The number of groups of NPUs."""
         return prod(self.shape)
 
     @property

@@ -88,7 +88,10 @@ MEANING = (
 
 @dataclass(frozen=True, slots=True)
 class MachineWaste:
-    """The waste of one machine for one group size; fields that were not requested are None."""
+    """The waste of one machine for one group size; fields that were not requested are None.
+
+    `waiting` is the share of the time in which a job finds no room.
+    """
 
     waste: Waste
     restarts: Restarts | None = None

@@ -16,7 +16,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """A column of a table: its head, and a function that gives the text of each row."""
+    """A column of a table: its head, and a function that gives the text of each row.
+
+    `key` is the function by whose values an HTML page sorts the rows.
+    """
 
     head: str
     text: Callable[[R], str]

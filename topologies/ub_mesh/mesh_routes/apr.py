@@ -114,7 +114,7 @@ def _walk_nodes(known: MeshPaths, src: I64, way: I64) -> tuple[I64, I64]:
 
 @cache
 def _every_walk(known: MeshPaths) -> tuple[I64, I64]:
-    """Return the nodes and the lanes of every path from every node."""
+    """Return the nodes and the virtual lanes of every path from every node; results are cached."""
     return _walk_nodes(known, *np.divmod(np.arange((len(known.start) - 1) * len(known.offset)), len(known.offset)))
 
 

@@ -38,7 +38,10 @@ FLOWS = Annotated[NDArray[np.void], Numbers(FLOW, written=True)]
 
 
 class Control(NamedTuple):
-    """The settings of congestion control that the compiled code reads."""
+    """The settings of congestion control that the compiled code reads, in bytes and ticks.
+
+    `kind` is the algorithm, `unit` a packet, `target` the wanted delay; the others are the constants of NSCC.
+    """
 
     kind: int
     unit: int  # bytes of a packet

@@ -21,7 +21,10 @@ NO_STATE = -1
 
 
 class Ways(NamedTuple):
-    """The possible paths of all messages of a graph and of their acknowledgements, as a table of states."""
+    """The possible paths of all messages of a graph and of their acknowledgements, as a table of states.
+
+    A state is a node on the way of a packet: it gives the next queue and state, or a set of equal queues to choose from.
+    """
 
     n_lanes: int  # of a link; queue: link * n_lanes + lane
     step: I32  # [S] 2 * queue, + 1 if the destination is behind it, else the next state is; below 0: ~ a set of queues

@@ -124,7 +124,7 @@ def _schedule(e: Engine, v: int) -> None:
 
 @compiled
 def resolve(e: Engine, v: int, queue: int) -> int:
-    """Let a task start at its `start`, and return the queue of tasks that have left.
+    """Give a task whose predecessors are done its `start`, and return the queue (a linked list) of tasks that have left.
 
     A message goes into the heap of starts. A task without hops has left at once, and joins the queue.
     """

@@ -38,7 +38,10 @@ _TENSOR, _BUCKET = 64, 128  # elements: where something that is scattered begins
 
 
 class Tensor(NamedTuple):
-    """The parameters of one kernel, as elements that lie one after another in a gradient buffer."""
+    """The parameters of one kernel, as elements that lie one after another in a gradient buffer.
+
+    `place` is the number of the part of the model in the chunk; `shared` says whether the other end of a pipeline has a copy.
+    """
 
     elements: int
     place: int = 0  # of its part in the chunk

@@ -202,7 +202,10 @@ def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits
 
 @dataclass(slots=True)
 class _ChartBuilder:
-    """The builder of a pipeline's task graph; each message is two tasks: its sending and its delivery."""
+    """The builder of the task graph of a pipeline, from which the least time of a step follows.
+
+    Each message is two tasks: its sending and its delivery.
+    """
 
     stages: Sequence[tuple[int, ...]]  # [P] stages of each place
     microbatches: int

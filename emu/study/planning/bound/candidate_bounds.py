@@ -154,7 +154,7 @@ class CandidateBounds:
 
     @property
     def reduces(self) -> bool:
-        """True if gradients are reduced during the passes, so that the bound `reduced` can be the larger one."""
+        """True if gradients are reduced during the passes, so that the bound by reductions may be the larger one."""
         return self.paths.reduces
 
     def reduced_s(self, plan: Plan) -> float:

@@ -85,7 +85,7 @@ class LeastTimes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Groups:
-    """Groups of NPUs that make one request at the same time."""
+    """Groups of NPUs that make one request at the same time; one group stands for all that symmetry makes equal."""
 
     npus: I64  # [G, N] the NPUs that stand for all equal ones by symmetry
     choosing: I64  # [.., N] NPUs of the groups that choose the algorithm
@@ -96,7 +96,7 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class PlacedGroups:
-    """The groups of all plans with equal sizes of axes, in one placement."""
+    """The groups of all axes in one placement, for all plans with equal sizes of axes."""
 
     topology: Topology
     plan: Plan  # one of the plans

@@ -25,7 +25,7 @@ _WINDOW = 8  # turns of each stage of all places, after the first backward, amon
 
 
 class _PartBytes(NamedTuple):
-    """The bytes that one part of the model needs on a rank: its weights and states, and what a forward keeps."""
+    """The bytes that one part of the model needs on a rank: what a forward keeps, and what a backward makes."""
 
     kept: int  # bytes that a forward keeps
     parameters: int

@@ -114,7 +114,10 @@ class _Side(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ports:
-    """The ports of the NPUs of a job, for messages between any two of them, in both directions."""
+    """The ports of the NPUs of a job, for messages between any two of them, out of the one and into the other.
+
+    `varies` says whether the route of a pair depends on the key of the message.
+    """
 
     at: I64  # [n_nodes] index of each NPU of the job
     out: _Side

@@ -36,7 +36,7 @@ from emu.trace.trace import Events, Kind
 
 @dataclass(frozen=True, eq=False)
 class TapePath:
-    """The events of a tape, in order, through which a longest path is computed."""
+    """The events of a tape, in order, through which the longest path is computed for given times of requests."""
 
     takes_s: Sequence[float]  # the seconds of each event; 0 for requests
     asks: Sequence[tuple[int, Ask]]  # the requests that take time, with the number of the event of each

@@ -24,7 +24,10 @@ _AS_LEAST = 1.005  # entries up to this times the least bound are looked at toge
 
 
 class Entry(NamedTuple):
-    """A candidate, or a plan in any placement, with the bound of its time."""
+    """A candidate, or a plan in any placement, with a lower bound of its time in seconds.
+
+    `kind` says how far the bound is worked out; `number` is unique and orders entries with equal bounds.
+    """
 
     bound_s: float
     kind: int  # how far its bound is worked out: READY, PLACED and so on

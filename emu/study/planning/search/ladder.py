@@ -31,7 +31,10 @@ PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, an
 
 @dataclass
 class BoundLadder:
-    """The plans and candidates of a search that are not timed yet, with their bounds, and the work spent on bounds."""
+    """The plans and candidates of a search that are not timed yet, with their bounds, and the work spent on bounds.
+
+    A bound climbs from that of a plan in any placement to that of a candidate whose requests are all timed.
+    """
 
     search: PreparedSearch
     jobs: SearchJobs

@@ -162,7 +162,7 @@ def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> Abs
 
 @dataclass
 class SearchState:
-    """The state of a search: its fastest plans and its lower bound, also from earlier interrupted runs."""
+    """The state of a search in the cache: its fastest plans and its lower bound, also from earlier interrupted runs."""
 
     kept: ResultCache
     name: str  # of the search in the cache

@@ -99,7 +99,11 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """The plans of a search, the fastest first."""
+    """The table of a search: its plans, the fastest first, and how the search ended.
+
+    `plans` and `candidates` count what was possible, `timed` the candidates that had to be timed, `decided` the others by what
+    decided on them.
+    """
 
     model: str
     npus: int

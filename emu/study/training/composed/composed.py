@@ -45,7 +45,10 @@ _SETS = 256  # of links that are told apart, those that most requests cross
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StretchChoice:
-    """The choice of the stretches of a composed step in which every rank has its own messages."""
+    """The choice of the stretches of a composed step in which every rank has its own messages.
+
+    A stretch is chosen where several requests that share links overlap.
+    """
 
     place_requests: PlaceRequests
     crossed: Bool  # [sets of links, Q] which requests cross each set; no set's requests are all in another's

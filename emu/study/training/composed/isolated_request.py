@@ -35,7 +35,11 @@ WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is ta
 
 
 class IsolatedRequest(NamedTuple):
-    """The time of a request that has the fabric to itself, and the load that it puts on links."""
+    """The time of a request that has the fabric to itself, in ticks, and the seconds for which it keeps each link busy.
+
+    `tail` is the part of the time after its sender (or the mean rank) has left, `apart` the ticks between the first and the
+    last rank that leaves.
+    """
 
     ticks: int  # ticks until the last rank has left it
     tail: int  # of these, the ticks after a message's sender, or the mean rank of a rooted operation, has left
@@ -137,7 +141,10 @@ def _but_for_size(requests: Sequence[DistinctRequest], parts: Sequence[list[Requ
 
 
 class _ClusterTime(NamedTuple):
-    """The time of one link cluster, whose K links are shared by its groups and by no other group."""
+    """The time of one link cluster: groups that share its K links with one another and with no other group.
+
+    `left` and `mean` are ticks until ranks have left, `first` until the first of them has.
+    """
 
     ticks: int
     left: float  # ticks until those ranks have left that need not wait for the end

@@ -24,7 +24,10 @@ CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DistinctRequest:
-    """One of the distinct requests of a step, with all groups of its axis that make it at one time."""
+    """One of the distinct requests of a step, with all groups of its axis that make it at one time.
+
+    `choosing` are the groups for which an algorithm is chosen: all of them, or one that stands for all.
+    """
 
     axis: int
     axis_name: str
@@ -110,7 +113,7 @@ def place_requests(representatives: Representatives) -> PlaceRequests:
 
 
 def _first_of_meeting_places(places: I64, n_places: int) -> I64:
-    """Return [P] the first of the places that share groups on an axis, given the places [groups, members] of its groups."""
+    """Return [P] for each place of the pipeline the first place with which its ranks share groups of an axis."""
     together = Orbits.equal(components(n_places, np.repeat(places[:, 0], places.shape[1]), places))
     return together.first[together.number]
 

@@ -66,7 +66,7 @@ class CostlyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayError:
-    """The relative error of a replay on the fabric on which its profile was taken."""
+    """The relative error of a replay on the fabric on which its profile was taken; below 0, the replay is shorter."""
 
     topology: str  # the fabric on which the profile was taken
     step_time_s: float  # seconds of the replay there

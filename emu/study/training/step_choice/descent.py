@@ -29,7 +29,10 @@ class StepTime(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A change of one coordinate to another of its options, and the seconds that the change alone adds to the step."""
+    """A change of one coordinate to another of its options, and the seconds that this change alone adds to the step.
+
+    A coordinate is a set of requests that get one option, which is an algorithm.
+    """
 
     costs_s: float
     coordinate: Coordinate

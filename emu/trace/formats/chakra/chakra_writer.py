@@ -72,7 +72,7 @@ def _write_ranks(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> 
 
 
 def _write(path: Path, data: bytes) -> Path:
-    """Write a file, and return its path."""
+    """Write bytes to a file, and return the path of the file."""
     write_file(_FLAG, path, data)
     return path
 

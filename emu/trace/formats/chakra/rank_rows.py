@@ -34,7 +34,10 @@ _MOST_TAG = 2**31 - 1
 
 
 class RankRows(NamedTuple):
-    """The events that were read from one rank's file, and the groups that they name."""
+    """The events that were read from one rank's file, and the groups that they name by number.
+
+    `host_operators` counts operators of the host beside a device; `lost_callers` dependencies on nodes that the file lacks.
+    """
 
     file: NodeFile
     about: RankAbout | None  # None: another program wrote the file
@@ -128,7 +131,10 @@ def _computes_on_device(file: NodeFile) -> bool:
 
 @dataclass(eq=False, slots=True)
 class _Rows:
-    """The builder of a rank's events from a file of another program; streams have names until all are known."""
+    """The builder of a rank's events from a Chakra file of another program than Emu.
+
+    Streams have names until all are known; then they get numbers.
+    """
 
     rank: int
     job: JobRanks

@@ -30,7 +30,7 @@ Row = tuple[int, ...]  # kind, size, peer, tag, cpu, nic, line
 
 
 class LabelWait(NamedTuple):
-    """A statement that one operation waits for another."""
+    """A statement of a GOAL file that one operation waits for another, each by its label."""
 
     later: str
     before: str

@@ -30,7 +30,10 @@ _NO_WORK = KernelWork("", "uint8", MOVES, 0.0, 0, 0)  # the work of a kernel whe
 
 
 class Launch(NamedTuple):
-    """The launch of a kernel: its row, and the begin and end of the call on the host in microseconds."""
+    """The launch of a kernel: its row, and the begin and end of the host's call in microseconds.
+
+    `shared` says whether the call launched several kernels; `asked` are the requests that the kernel carries out.
+    """
 
     row: int  # its row among the kernels
     issued: float  # when the call of the host that launched it began

@@ -50,7 +50,7 @@ _OF_ATTENTION = {False: 4, True: 10}  # of the forward and of the backward, for 
 
 
 class KernelWork(NamedTuple):
-    """The work of a computation: its kernel, dtype, sizes, FLOPs and bytes, on which its time depends."""
+    """The work of a computation: its operator, dtype, sizes, FLOPs and bytes, on which its time depends."""
 
     name: str  # name of the operator
     dtype: str

@@ -77,7 +77,10 @@ _DTYPES = {
 
 
 class ProfiledRequest(NamedTuple):
-    """One request of a rank, as its profile states it."""
+    """One request of a rank, as its profile states it: the operation, its elements, and the group.
+
+    `label` is PyTorch's description of the group; `ranks` is empty if the profile does not have them.
+    """
 
     operation: str
     elements: int  # elements of the largest buffer of any rank, as far as this rank knows

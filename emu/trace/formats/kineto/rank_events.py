@@ -24,7 +24,7 @@ class RankEvents(NamedTuple):
 
 
 class RankWork(NamedTuple):
-    """The work of a rank: its kernels, or its operators if the profile has no kernels."""
+    """The kernels of a rank with the step of each, or its operators if the profile has no kernels."""
 
     profile: RankProfile
     spans: ProfileSpans
