@@ -271,7 +271,7 @@ def _line_links(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -
 
 
 def _edge(side: int, place: I64, coin: I64) -> tuple[I64, I64]:
-    """Return the nearer end of a lane and the distance to it; for equal distances a coin decides."""
+    """Return the nearer end (0 or 1) of a row of chips on a board, and the distance to it; if equal, `coin` is the end."""
     far = side - 1 - place
     return np.where(place == far, coin, place > far).astype(np.int64), np.minimum(place, far)
 

@@ -142,7 +142,10 @@ def _faulty_most(paper: Any, target: Target) -> Answer:
 
 
 def _waste_of_k2(paper: Any, target: Target) -> Answer:
-    """Return the waste of K=2 if all nodes are faulty with one probability: breaks of the line cost some, at most the bound."""
+    """Return the waste of the K-hop line with K=2 if all nodes are faulty with one probability.
+
+    Breaks of the line cost some NPUs; the waste must not be above the paper's bound.
+    """
     rate = float(target.given["rate"]) / 100
     found = 100 * at_rate(FEWER, target.number("tp"), rate).mean
     rest = 100 * at_rate(IDEAL, target.number("tp"), rate).mean

@@ -117,7 +117,7 @@ class MegatronLayer(Share):
 
     def _forward(self, tape: Tape, kernel: RankKernel) -> None:
         """Write the forward of one kernel with its requests."""
-        works = self._pass_works(kernel, FORWARD)
+        works = self._work_of(kernel, FORWARD)
         if kernel.operator.experts:
             run(tape, row_counts(self) if kernel.receives else [])
             travel(tape, self, kernel.receives, kernel.returns, works)
@@ -147,11 +147,7 @@ class MegatronLayer(Share):
         if kernel.operator.kind == ATTENTION and plan.cp > 1:
             ContextKernels(self, kernel).backward(tape)
             return
-        works = (
-            cast_first(tape, self._pass_works(kernel, INPUT))
-            if not kernel.operator.experts
-            else self._pass_works(kernel, INPUT)
-        )
+        works = cast_first(tape, self._work_of(kernel, INPUT)) if not kernel.operator.experts else self._work_of(kernel, INPUT)
         arrived = [self._read(kernel)] if kernel.leaves and plan.sp else []
         again = [self._read(kernel)] if kernel.enters and plan.sp and not later else []
         given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
@@ -178,7 +174,7 @@ class MegatronLayer(Share):
         added = moving("accumulated", precision.activation, (n, precision.weight), (2 * n, precision.gradient))
         return self.with_casts(kernel.operator, WEIGHT, [made, added], self._neighbours_of(kernel))
 
-    def _pass_works(self, kernel: RankKernel, what: str) -> list[Computation]:
+    def _work_of(self, kernel: RankKernel, what: str) -> list[Computation]:
         """Return the computations that one pass runs for a kernel: its products or copies, and the casts around them.
 
         The computations of the loss are over the rank's share of the vocabulary.

@@ -75,7 +75,7 @@ class LeastTimes:
         return LeastTime(0.0, rates.least_s(ask.operation, elements, item, ranks_of(self.sizes, ask.axis)))
 
     def rates_of(self, place: int, axis: str, *, ring: bool) -> Rates:
-        """Return the rates of a rank within its group of an axis; `ring`: only to its neighbours in the group."""
+        """Return the largest rates of a rank within its group of an axis; with `ring`, only to its neighbours there."""
         return self.rates
 
     def messages(self, to: int, size: int) -> Sequence[LeastTime]:
