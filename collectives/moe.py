@@ -122,7 +122,7 @@ def _copies_between(dims: Dims) -> I64:
 def _copies_inside(dims: Dims) -> I64:
     """Return [m, m] the number of copies that each position of a board sends to each other position of the board.
 
-    These are copies of the tokens of all ranks at its place.
+    These are copies of the tokens of all ranks at the same position of their boards.
     """
     m, (_, place) = dims[1], _expert_positions(dims)
     counts = np.stack([np.bincount(each.ravel(), minlength=m) for each in place])
@@ -168,9 +168,9 @@ def flat_combine(n: int) -> Schedule:
 
 @collective("dispatch", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
 def hierarchical_dispatch(dims: Dims) -> Schedule:
-    """Send one copy of a token to each board with experts of it, to the rank at the sender's position, which copies it on.
+    """Send one copy of a token to each board with experts of it.
 
-    There the rank at the sender's place copies it to the experts.
+    It goes to the rank at the sender's position on that board, which copies it to the experts.
     """
     return hierarchical(operation("dispatch", prod(dims)), dims)
 

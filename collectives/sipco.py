@@ -123,7 +123,7 @@ def _takes(shape: Shape) -> bool:
 def _rows(n: int) -> Iterator[PartialGrid]:
     """Yield jobs of consecutive rows of CUs, those on the fewest levels first.
 
-    The first job begins at the first place, another one at the next digit, and one ends at the last place.
+    One job begins at the first CU, another one at the next digit of the highest level, and one ends at the last CU.
     """
     sides = ((_levels(r, n), r) for r in range(2, n // 2 + 1) if n % r == 0)
     for L, r in sorted(sides):

@@ -228,7 +228,7 @@ def import_file(path: Path) -> list[object]:
 def line_of(error: Exception) -> str:
     """Return `file.py, line 7: ` for the line at which a called function failed, in that function's file.
 
-    "" where it never began.
+    It is "" if the function never began.
     """
     called = traceback.extract_tb(error.__traceback__)[1:2]
     return f"{_line(error, called[0].filename)}: " if called else ""

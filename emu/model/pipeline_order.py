@@ -299,7 +299,7 @@ def with_weights(own: Sequence[TurnGroup], microbatches: int) -> list[TurnGroup]
 def _next_stages(own: Sequence[TurnGroup]) -> list[list[int]]:
     """Return, for each group of turns, the stages that run next.
 
-    There are as many as may have whole weights at a time (`_ACTIVE`), and those that are in one group with the last of them.
+    There are as many as may have whole weights at a time (`_ACTIVE`), and those in one group of turns with the last of them.
     """
     found, order, at = list[list[int]](), list[int](), dict[int, int]()  # all stages from a group on, and where each is next
     for number, together in reversed([*enumerate(own)]):

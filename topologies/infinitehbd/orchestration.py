@@ -96,7 +96,7 @@ def deploy(plan: OcstrxPlan) -> I64:
 def components(plan: OcstrxPlan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
     """Return the positions of working nodes in the order of the line, and the connected component of each.
 
-    K faults in a row end a component.
+    K failed nodes in a row end a component.
 
     Args:
         plan: The sizes.

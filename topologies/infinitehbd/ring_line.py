@@ -29,7 +29,7 @@ TIERS = ("copper", "loopback", "fibre", "DCN", "uplink of a ToR")
 def _ring_of(plan: OcstrxPlan, joined: int, place: I64) -> tuple[I64, I64]:
     """Return, for each position [P] of the line, the first position and the size of its ring.
 
-    The first `joined` places are on rings of t GPUs, each other place is on a ring of its node.
+    The first `joined` positions are on rings of t GPUs; each other position is on a ring within its own node.
     """
     size = np.where(place < joined, plan.tp, plan.gpus)
     first = np.where(place < joined, 0, joined)

@@ -106,7 +106,7 @@ def neighbours(levels: Levels) -> Neighbours:
 def _class(r: int, a: I64, b: I64) -> I64:
     """Return the number of the matching of ports in which a switch joins ports a and b.
 
-    The parts are r - 1 perfect matchings, or (r - 1)/2 rings for odd r.
+    The full mesh of r ports consists of r - 1 perfect matchings, or of (r - 1)/2 rings for odd r.
     """
     if r & (r - 1) == 0:
         return column((a ^ b) - 1, np.int64)  # matchings of aligned halves too

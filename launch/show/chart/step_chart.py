@@ -207,7 +207,7 @@ def job_figure(results: Sequence[FaultyJob]) -> Figure:
 def _step_label(steps: Sequence[int], place: float, _: object = None) -> str:
     """Return the number of the step at a position of the lower axis, "" between positions.
 
-    A step that is done again has two places, so that a place is not the number of a step.
+    A step that is done again has two positions, so that a position is not the number of a step.
     """
     return str(steps[int(place)]) if place.is_integer() and 0 <= place < len(steps) else ""
 
