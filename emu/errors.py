@@ -77,7 +77,7 @@ def rank_list(ranks: Sequence[int]) -> str:
 def at_place(where: object, error: InputError) -> InputError:
     """Return the error with the name of a file or a topology at the beginning of its line.
 
-    It is left out if the line begins with it already.
+    The name is left out if the line begins with it already.
     """
     line = str(error) if isinstance(error, BareError) else str(error).partition(": ")[2]
     placed = InputError(f"{where}: {line}")
