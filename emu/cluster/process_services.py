@@ -32,12 +32,15 @@ Library: Any = _Library
 
 
 def no_services() -> dict[str, Any]:
-    """Return the services of a thread that belongs to no rank: no spawned processes, signal handlers or exit functions."""
+    """Return what a thread that belongs to no rank has: no rank, no child processes, no signal handlers, no exit functions."""
     return {"rank": None, "spawned": None, "handlers": {}, "exits": []}
 
 
 def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements that hold while ranks run.
+    """Yield the functions of PyTorch and Python that are replaced while ranks run as threads.
+
+    Each comes as the module, the name and the new value. A new function finds the rank of the thread that calls it, so that
+    profilers, signals and exit functions are the rank's own.
 
     Args:
         on_thread: The services of the calling thread's rank.

@@ -94,7 +94,7 @@ PLACES = [
     (Strands, "stand_still"),
     (Rests, "fail"),
     (Rests, "wake_all"),
-    (Threads, "_whole"),
+    (Threads, "_run_to_end"),
     (rests, "job_error"),
     (threads, "carry_out"),
     (threading.Thread, "start"),

@@ -154,7 +154,7 @@ class Threads(Ranks):
         return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
 
     def submit(self, call: RankRequest) -> RequestWork:
-        """Start a request of the running rank, and execute its call if it is the last member."""
+        """Start a request of the running rank; if all other members have made theirs, execute the call."""
         self._check_here(call.global_rank)
         asked_s = self._clock.settle(call.global_rank, call.asked_s)
         if self._rests.failure is not None:
@@ -204,7 +204,7 @@ class Threads(Ranks):
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
-        """Execute a call that all its members have requested, and answer each of them.
+        """Execute a call for which all members have made their requests, and answer each of them.
 
         Args:
             agreed: The call on which the members agree.
@@ -272,7 +272,7 @@ class Threads(Ranks):
             announce_rank(rank)
             if not self._baton.abandoned:
                 try:
-                    results[rank] = self._whole(strand, program)
+                    results[rank] = self._run_to_end(strand, program)
                 except BaseException as error:
                     self._rests.fail(rank, error)
                     self._rests.explain(rank, error)
@@ -281,7 +281,7 @@ class Threads(Ranks):
                 self._beyond.end(rank)
             self._baton.leave(rank)
 
-    def _whole(self, strand: Strand, program: Callable[[int], T]) -> T:
+    def _run_to_end(self, strand: Strand, program: Callable[[int], T]) -> T:
         torch.set_num_threads(1)  # OpenMP keeps it a thread
         with self._recording.on(strand.rank) if self._recording else nullcontext():
             result = program(strand.rank)
@@ -308,7 +308,7 @@ class Threads(Ranks):
                 thread.join()
 
     def _give_up(self, rank: int, error: Exception) -> None:
-        """End every rank, because one of them waits forever."""
+        """End every rank with an error, because one of them waits forever."""
         self._rests.fail(rank, error)
         self._end_all(self._rests.failure or error)
 

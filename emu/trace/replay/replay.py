@@ -56,7 +56,7 @@ class Service(NamedTuple):
 
 
 def services_of(asked: Iterable[tuple[BatchKey, Request]]) -> tuple[Service, ...]:
-    """Return each different service of the requests of some batches once."""
+    """Return the requests of batches with their sizes and the algorithms that serve them; each different one once."""
     served = (Service(request, what.size_bytes, what.served) for what, request in asked if what.served is not None)
     return tuple(dict.fromkeys(served))
 
@@ -139,7 +139,7 @@ class TraceLayout:
 
     @cached_property
     def shares(self) -> F64:
-        """The share of the device's speed that each rank has, [N]."""
+        """[N] the share of the device's full speed at which each rank computes."""
         return column(np.ones(self.trace.n_ranks) if self.speed is None else self.speed, np.float64)
 
     @cached_property
@@ -169,7 +169,7 @@ class TraceLayout:
         return [placed[batch.what, batch.ranks.tobytes()] for batch in self.batches]
 
     @cached_property
-    def _asked(self) -> list[I64]:
+    def _request_events(self) -> list[I64]:
         """The events of the requests of each batch, [calls, members]."""
         return [self.first_event[batch.ranks] + batch.rows for batch in self.batches]
 
@@ -213,7 +213,7 @@ class TraceLayout:
 
         Args:
             domain: The ranks that stand for all; None: every rank has its own tasks.
-            pieces: The lowered piece of each laid request, if known.
+            pieces: The lowered schedule of each placed one, if known.
             delays: The delays that stand for some batches, by number; the other batches become messages.
         """
         pieces = self.pieces(domain) if pieces is None else pieces
@@ -222,7 +222,7 @@ class TraceLayout:
             return found
         start_fs = replay_timeline(self, found).start_fs
         entered = start_fs[found.begins]
-        order = TurnOrder(np.array([entered[events].max() for events in self._asked], dtype=np.int64))
+        order = TurnOrder(np.array([entered[events].max() for events in self._request_events], dtype=np.int64))
         turned = self._graph(domain, pieces, delays, order)
         with suppress(TaskError):  # a task that waits for itself
             order_tasks(turned.graph)
@@ -265,14 +265,14 @@ class TraceLayout:
 
     @cached_property
     def _services(self) -> tuple[Service, ...]:
-        """Each different service of the requests once."""
+        """The requests with their sizes and the algorithms that serve them; each different one once."""
         return services_of((batch.what, request) for batch in self.batches for request in batch.requests)
 
     def _call_numbers(self) -> tuple[I32, I32]:
         """Return the columns of instances and calls of a `ReplayGraph`."""
         instance, call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(2))
-        calls = np.cumsum([0, *map(len, self._asked)])
-        for number, events in enumerate(self._asked):
+        calls = np.cumsum([0, *map(len, self._request_events)])
+        for number, events in enumerate(self._request_events):
             instance[events], call[events] = number, calls[number] + np.arange(len(events))[:, None]
         return instance, call
 
@@ -304,7 +304,7 @@ class TraceLayout:
         self, builder: EventBuilder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
     ) -> Iterator[tuple[LoweredSchedule | Delay, int]]:
         """Add the calls of each batch, and yield its messages or its delay, with the number of the first task."""
-        for number, (batch, laid, events) in enumerate(zip(self.batches, self.laid, self._asked, strict=True)):
+        for number, (batch, laid, events) in enumerate(zip(self.batches, self.laid, self._request_events, strict=True)):
             if number in delays:
                 yield delays[number], builder.hold(delays[number], events.ravel())
             else:

@@ -50,7 +50,7 @@ class PacketFitError(InputError):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PacketRun:
-    """The result of a run by packets: the timeline, and what only packets know."""
+    """The result of a run by packets: the timeline, the lengths of queues, the pauses, and the packets that were lost."""
 
     timeline: Timeline
     lanes: int  # of a link: as many as the network has, or more where the topology's routes name more
@@ -217,16 +217,19 @@ def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
 
 
 def _advance(engine: PacketEngine, most: int) -> int:
-    """Run at most so many events and return why no more; an interruption says how far the run has come."""
+    """Run at most `most` events, and return the reason for which the engine stopped.
+
+    If the user interrupts it, the error says how far the run has come.
+    """
     try:
         return int(advance_packets(engine, most))
     except KeyboardInterrupt as stopped:
-        stopped.add_note(_how_far(engine))
+        stopped.add_note(_progress_text(engine))
         raise
 
 
-def _how_far(engine: PacketEngine) -> str:
-    """Return in words how far a run has come."""
+def _progress_text(engine: PacketEngine) -> str:
+    """Return a phrase on how far a run has come: its virtual time and the tasks that have ended."""
     at = format_time(seconds(int(engine.reg[NOW])))
     return f"packets: {engine.reg[N_DONE]} of {len(engine.tasks)} tasks were over at {at}, after {engine.reg[N_EVENTS]} events"
 

@@ -119,7 +119,7 @@ def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
     assert timeline.end_s == pytest.approx(whole.timeline.end_s, rel=1e-9)
     told = report(laid.place_requests.trace, laid.replayed(timeline, (), ()), timeline)
     assert told.step_time_s == timeline.end_s
-    assert laid._last(timeline).any()
+    assert laid._last_ranks(timeline).any()
 
 
 def test_spans_are_one_where_they_meet_or_are_near():
