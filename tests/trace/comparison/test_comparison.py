@@ -142,6 +142,10 @@ def test_the_first_difference_is_told_with_its_event_and_both_values(words):
     found = compare(one, other)
     assert (found.first.rank, found.first.event, found.differing_ranks) == (0, 3, 2)
     assert "bytes 64, but 68" in found.first.what
+    fewer = trace_of(words.events(*rows[:3]))
+    assert (compare(one, fewer).first.event, compare(fewer, one).first.event) == (3, -1)
+    assert compare(one, fewer).first.what.endswith("requests: 2, but 1 in the second")
+    assert compare(fewer, one).first.what.endswith("requests: 1, but 2 in the second")
     assert found.by_axis["world"].bytes == (2 * (32 + 64), 2 * (32 + 68))
     early = compare(one, trace_of(words.events(rows[0], rows[1], {**rows[2], "waits": ()}, rows[3])))
     assert early.first.event == 2

@@ -140,6 +140,18 @@ def test_a_collective_waits_for_the_one_before_it_on_its_stream(tmp_path):
     assert "all_reduce" in waits_of(tmp_path, two)["broadcast"]
 
 
+def test_a_collective_and_kernels_on_its_own_stream_follow_one_another(tmp_path):
+    """A request does not occupy the stream of a trace, so that the order there must be said."""
+    one = [
+        step(1, 0, 900),
+        *kernel("copy", 1, 10, 5, 1, stream=NCCL),
+        *collective("allreduce", 14, 100, 10, 2, 10, 10, [0, 1]),
+        *kernel("scale", 16, 120, 10, 3, stream=NCCL),
+    ]
+    waits = waits_of(tmp_path, one)
+    assert (waits["all_reduce"], waits["scale"]) == ({"copy"}, {"all_reduce"})
+
+
 def test_kernels_of_a_graph_wait_for_those_that_ended_while_their_stream_stood_still(tmp_path):
     """One call launches four kernels on two streams; the last one waits for the side stream."""
     parts = [("first", 10, 5, COMPUTE), ("side", 15, 30, 9), ("beside", 16, 10, COMPUTE), ("last", 46, 5, COMPUTE)]

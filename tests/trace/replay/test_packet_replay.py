@@ -44,12 +44,15 @@ def test_messages_of_a_replay_have_the_keys_by_which_the_topology_routes_them() 
 
 
 def test_each_message_between_ranks_is_of_one_of_the_schedules() -> None:
-    replayed = step_of(TREE).build_graph(None)
+    replayed = step_of(TREE, Choice.parse(("all_reduce=ring@2",))).build_graph(None)
     src, _ = message_ends(replayed.graph, TREE.links)
-    owners = np.zeros(replayed.graph.n_tasks, int)
+    owners, keys, numbers = np.zeros(replayed.graph.n_tasks, int), route_keys(replayed), list[int]()
     for number, tasks, schedule in schedules_in(replayed):
         assert replayed.pieces[number] is schedule
+        assert np.array_equal(keys[tasks], schedule.route_keys)
+        numbers.append(len(np.unique(schedule.route_keys)))
         owners[tasks] += 1
+    assert max(numbers) > 1
     assert set(owners[src >= 0].tolist()) == {1}
     assert set(owners.tolist()) == {0, 1}
 
