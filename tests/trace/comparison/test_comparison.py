@@ -202,6 +202,20 @@ def test_groups_are_told_apart_by_axis_and_ranks(words):
         assert "group" in compare(one, replace(one, groups=(group,))).first.what
 
 
+def test_the_numbers_of_collectives_count_from_the_first_of_their_group_and_those_of_messages_not_at_all(words):
+    """Another recording has had more collectives before the step, and numbers its messages otherwise."""
+
+    def of(*collectives, message=0):
+        rows = [words.collective(8, instance=number) for number in collectives]
+        sent = words.send(4, 1, instance=message)
+        return trace_of(words.events(*rows, sent), words.events(*rows, words.recv(4, 0, instance=message)), role_of_rank=(0, 1))
+
+    assert compare(of(0, 1), of(7, 8)).equal
+    assert compare(of(0, 1), of(0, 1, message=5)).equal
+    assert not compare(of(0, 1), of(1, 0)).equal
+    assert not compare(of(3, 4), of(3, 5)).equal
+
+
 def test_traces_of_other_worlds_or_without_a_step_are_refused(words):
     one = trace_of(words.events(words.compute(1)))
     with pytest.raises(InputError, match="equally many ranks, got 2 and 1"):
