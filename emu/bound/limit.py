@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32, I64, Bool, ramps, spread
+from emu.arrays import I32, I64, Bool, even_sample, ramps
 from emu.bound.cuts import (
     ALL_PAIRS,
     NetworkCut,
@@ -271,12 +271,12 @@ def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:
     """
     most = max(1, _WORK // max(1, len(net.src)))
     if op.name in _ALL_TO_ALL:
-        return int(_quickest_fs(net, alike.ranks[spread(len(alike.ranks), most)][:, None])[:, net.ranks].max())
+        return int(_quickest_fs(net, alike.ranks[even_sample(len(alike.ranks), most)][:, None])[:, net.ranks].max())
     have, want = op.have, op.want
     if len(np.unique(want[:, 0])) < len(np.unique(have[:, 0])):
         net, have, want = net.back(), want, have
     holders = np.unique(have[:, 0])
-    asked = holders[spread(len(holders), most)]
+    asked = holders[even_sample(len(holders), most)]
     source, sink = _pairs(have[np.isin(have[:, 0], asked)], want)
     found = _quickest_fs(net, net.ranks[asked][:, None])[np.searchsorted(asked, source), net.ranks[sink]]
     return int(found.max(initial=0))

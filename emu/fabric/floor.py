@@ -154,7 +154,7 @@ def _own_fs(placed: PlacedSchedule) -> F64:
     crossing = np.repeat(sent, np.diff(ways.start)) * ways.weight / ways.capacity_Bps[ways.link]
     found = np.zeros(placed.nodes.size)
     for end, waits in ((src, 0), (dst, 1)):
-        who = placed.who(end, copies).ravel()
+        who = placed.participants_in(end, copies).ravel()
         head = np.full(len(found), np.inf)
         np.minimum.at(head, who, waits * ways.head_fs.astype(np.float64))
         own = np.repeat(who, np.diff(ways.start)) * len(ways.capacity_Bps) + ways.link

@@ -19,9 +19,9 @@ from emu.collective.operation import Operation, cut
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import Shape, ranks_of
 from emu.fabric.graph import Timeline, name_tasks
-from emu.fabric.job_symmetry import domain_of, fewest_of
-from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, lay, lower, store_rows
-from emu.fabric.lowering.classes import Domain, Joins, invariant
+from emu.fabric.job_symmetry import assumed_orbits_of_job, orbits_of_job
+from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, expanded_schedule, lower, place_schedule
+from emu.fabric.lowering.classes import JobOrbits, Joins, invariant
 from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
@@ -80,7 +80,7 @@ def spread_collective(job: CollectiveJob, seeds: int) -> Spread | None:
     """
     placed = job.on_fabric()
     with job.name_even_sizes():
-        full = store_rows(placed)
+        full = expanded_schedule(placed, "perturbed starts are not symmetric", "leave the perturbations out")
     graph = lower(replace(placed, schedule=full)).graph
     with name_tasks(placed.name, partial(message_name, full, graph)):
         return spread(graph, seeds)
@@ -143,11 +143,11 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
     plan, topology = job.plan, job.topology
     if plan.translate:
         with job.name_even_sizes():
-            laid = lay(placed, Joins.NONE)
+            laid = place_schedule(placed, Joins.NONE)
         where = topology, laid.npus[0], [laid]
-        if (messages := _count(laid, fewest_of(*where))) > most:  # before routes are tried, which takes far longer
+        if (messages := _count(laid, assumed_orbits_of_job(*where))) > most:  # before routes are tried, which takes far longer
             return TimeBound(messages)
-        messages = _count(laid, domain := domain_of(*where))
+        messages = _count(laid, domain := orbits_of_job(*where))
         return TimeBound(messages, busiest_fs(laid, domain)) if messages <= most else TimeBound(messages)
     messages = message_count(plan)
     if messages > most:
@@ -156,7 +156,7 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
     return TimeBound(messages, _busiest_fs(plan, sizes, topology, nodes), chain_fs(plan, sizes, topology, nodes))
 
 
-def _count(laid: PlacedSchedule, domain: Domain | None) -> int:
+def _count(laid: PlacedSchedule, domain: JobOrbits | None) -> int:
     """Return the number of messages of the copies that represent all."""
     return len(laid.classes.messages.src) * len(laid.copies(domain).first)
 

@@ -47,7 +47,7 @@ def every_message(schedule, sizes, topology, placement, **options):
 def by_class(schedule, sizes, topology, placement, **options):
     """Return such columns from classes, each as often as it stands for messages, and whether any stands for several."""
     piece = lower_alone(FabricJob(schedule, sizes, topology, placement, **options))
-    return of_classes(schedule.n_ranks, piece.graph, run_graph(piece.graph)), piece.is_quotient
+    return of_classes(schedule.n_ranks, piece.graph, run_graph(piece.graph)), piece.uses_symmetry
 
 
 def of_classes(n_ranks, graph, timeline):
@@ -146,8 +146,8 @@ def test_systems_that_spread_by_turns_are_timed_by_few_ranks_and_to_the_tick(lin
 def test_a_ring_is_timed_by_the_ranks_that_the_fabric_tells_apart(line, n, ranks):
     """On a torus of 3 x 4, the ring's translations by 4 are the torus's; by 1 they are not."""
     piece = lower_alone(FabricJob(ring(n), np.full(n, 8), fabric(line), np.arange(n)))
-    assert piece.is_quotient
-    assert (len(piece.receiver), len(np.unique(piece.alike))) == (2 * (n - 1) * ranks, ranks)
+    assert piece.uses_symmetry
+    assert (len(piece.receiver), len(np.unique(piece.orbit))) == (2 * (n - 1) * ranks, ranks)
 
 
 def test_at_once_is_timed_by_one_rank_of_any_grid():

@@ -9,7 +9,7 @@ from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 
 FAT, HPN, RACKS = "fat-tree:radix=16", "hpn:segment:dims=8x4", "servers:nodes=4"
 SPRAY, SPRAYED_RACK = "fat-tree:radix=16,taper=3,route=spray", "ub-mesh:rack:route=spray-detour"
@@ -37,7 +37,7 @@ SEVERAL = [
 def laid(line, name, served, ranks, size):
     n, topology = ranks.shape[1], build_topology(line)
     by = served if isinstance(served, AlgorithmOnDims) else AlgorithmOnDims(served)
-    return lay_request(BatchKey(0, by, name, n, 0, 840 * n * size, 840 * n * size, b""), topology, ranks)
+    return place_request(BatchKey(0, by, name, n, 0, 840 * n * size, 840 * n * size, b""), topology, ranks)
 
 
 def both(line, name, served, ranks, size):

@@ -142,7 +142,7 @@ def test_symmetry_gives_the_times_of_all_messages(name, tree):
     stored = algorithm(*name.split()).stored(n)
     job = FabricJob(stored, np.full(stored.n_slots, 4096), topology, np.arange(n))
     piece, whole = lower_alone(job), run_graph(lower(replace(job, schedule=stored.expand())).graph)
-    assert piece.is_quotient
+    assert piece.uses_symmetry
     assert time_alone(job).end_fs.max() == pytest.approx(whole.end_fs.max(), abs=n)
 
 

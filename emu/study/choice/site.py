@@ -18,7 +18,7 @@ from emu.collective.libraries import LIBRARIES
 from emu.collective.schedule import RowsError
 from emu.collective.shape import Grid, PartialGrid
 from emu.errors import InputError
-from emu.fabric.job_symmetry import SymmetryPower, move
+from emu.fabric.job_symmetry import SymmetryPower, image_of
 from emu.topology.facts.facts import routes_spread, some_pairs
 from emu.topology.placement import hubs, order, place
 from emu.topology.symmetry_search import keeps_routes
@@ -51,7 +51,7 @@ def _route_shifts(topology: Topology) -> Callable[[I64], I64] | None:
     """Return the function that moves NPUs by all symmetries that keep routes; None if there are no such symmetries."""
     if topology.symmetry is None or routes_spread(topology):
         return None
-    found = (move(topology, SymmetryPower(which, 1, 0)) for which in range(len(topology.symmetry())))
+    found = (image_of(topology, SymmetryPower(which, 1, 0)) for which in range(len(topology.symmetry())))
     pairs = some_pairs(topology)
     moves = [each[0] for each in found if each is not None and keeps_routes(topology, *each, pairs)]
     return _shifts_of(moves) if moves else None

@@ -10,6 +10,8 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lowering.classes import invariant
+from emu.fabric.packet_fabric import packet_fabric
+from emu.study.packet_timing import time_packets
 from emu.study.timing import CollectiveJob, even_counts, spread_collective, time_bound, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
@@ -94,6 +96,8 @@ def test_an_overhead_switches_that_turn_and_perturbed_starts_are_said_to_need_ev
         RowsError, match=r"perturbed starts are not symmetric, .* 134201344 rows .*; leave the perturbations out"
     ):
         spread_collective(large(8192), 2)
+    with pytest.raises(RowsError, match=r"packets of every rank are simulated, .* 134201344 rows .*; leave the packets out"):
+        time_packets(large(8192), packet_fabric("packets"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -41,7 +41,7 @@ from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.units import TICKS_PER_S
 
 
@@ -257,7 +257,7 @@ class _Fabric(ServedFabric):
 
     def laid(self, parts: Sequence[RequestPart]) -> list[PlacedSchedule]:
         """Return the placed schedule of each part."""
-        return [lay_request(part.what, self.topology, part.ranks) for part in parts]
+        return [place_request(part.what, self.topology, part.ranks) for part in parts]
 
     def least(self, asked: DistinctRequest, laid: Sequence[PlacedSchedule]) -> LeastTime:
         """Return the least time of a request for a rank, by the placed schedules that `laid` returns."""
