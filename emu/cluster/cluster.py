@@ -150,7 +150,7 @@ def agree(choice: Choice, requests: Sequence[RankRequest], instance: int) -> Agr
         return Agreement(size, np.array([size]), None, first.rank, instance)
     what = operation(first.operation, len(first.group.ranks), first.root)
     request = Request(what.name, first.group.ranks, what.root, size, dtype_name(first.dtype), axis=first.group.axis)
-    return Agreement(size, _block_counts(what, requests), choice.served(request))
+    return Agreement(size, _block_counts(what, requests), choice.algorithm_for(request))
 
 
 def carry_out(agreed: Agreement, requests: Sequence[RankRequest], wire: GlooWire | None = None) -> None:

@@ -142,7 +142,7 @@ class Schedule:
     shares: tuple[int, ...] = ()  # relative sizes of the parts of a block; () means equal parts
     helpers: int = 0  # participants that start empty and may add, such as a switch that adds
     temps: tuple[int, ...] = ()  # spare slots: slot K + i has the size of slot temps[i] and is empty at the start
-    translate: tuple[int, ...] = ()  # dims whose translations map it onto itself: only the rows of src 0 are stored
+    translate: tuple[int, ...] = ()  # dims of a grid whose translations make the rows of all ranks from those of rank 0
     slot_digits: int = 1  # with translate: number of leading base-N digits of a slot that are ranks (2 for all_to_all)
 
     def __repr__(self) -> str:
@@ -168,7 +168,7 @@ class Schedule:
 
         Raises:
             InputError: A participant, slot or channel is out of range; a rank sends a slot to itself; shares or spare slots fit
-                no slot; translations do not map the schedule onto itself; or there are more than 2**24 rows (with translations
+                no slot; translations do not fit the ranks and slots; or there are more than 2**24 rows (with translations
                 only the rows of rank 0 are stored).
         """
         if n_slots + len(temps) > _INT32:
@@ -240,12 +240,12 @@ class Schedule:
 
     def _everywhere(self) -> Iterator[Sends]:
         """Yield the rounds of all ranks; several small rounds are translated together."""
-        src, moves = np.arange(self.n_ranks)[:, None], self.translations
+        src, translations = np.arange(self.n_ranks)[:, None], self.translations
         low = high = 0
         for rows in self.rounds():
             if rows.stop > high:
                 low, high = rows.start, max(rows.stop, rows.start + _TRANSLATED // self.n_ranks)
-                dst, slot = moves.rank(self.dst[low:high], src), moves.slot(self.slot[low:high], src)
+                dst, slot = translations.rank(self.dst[low:high], src), translations.slot(self.slot[low:high], src)
             own = np.s_[:, rows.start - low : rows.stop - low]
             yield Sends(src, dst[own], slot[own], self.reduce[rows], self.channel[rows])
 

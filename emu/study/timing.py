@@ -15,7 +15,7 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool, distinct
 from emu.bound.limit import least_between_fs
 from emu.collective.algorithm import Algorithm
-from emu.collective.operation import Operation, cut
+from emu.collective.operation import Operation, divide_blocks
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import Shape, ranks_of
 from emu.fabric.graph import Timeline, name_tasks
@@ -100,8 +100,8 @@ def slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I6
     """Return [K] the bytes of each slot; equal sizes are a view of one number, because slots may be billions."""
     blocks = op.block_counts(count)
     if blocks.min() != blocks.max() or plan.n_slots % len(blocks):
-        return cut(blocks, plan.n_slots, plan.shares).count * item_bytes
-    parts = cut(blocks[:1], plan.n_slots // len(blocks), plan.shares).count * item_bytes
+        return divide_blocks(blocks, plan.n_slots, plan.shares).count * item_bytes
+    parts = divide_blocks(blocks[:1], plan.n_slots // len(blocks), plan.shares).count * item_bytes
     if parts.min() == parts.max():
         return np.broadcast_to(parts[0], plan.n_slots)
     return np.tile(parts, len(blocks))

@@ -13,7 +13,7 @@ from emu.bound import limit
 from emu.bound.cuts import sampled_cut
 from emu.bound.limit import ALL, CROSSED, CUT, LATENCY, MESSAGES, PATHS, QUICK, TRIED, Effort, Limit, limit_of
 from emu.bound.linear_programs import NEAR
-from emu.bound.network import network, symmetry
+from emu.bound.network import network, network_kinds
 from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.operation import OPERATIONS, ROOTED, operation
 from emu.collective.proof import prove
@@ -85,7 +85,7 @@ def test_single_ranks_all_but_one_and_halves_are_tried_both_ways(random_topology
         amount = _amount(op, half)
         if amount:
             wanted.append(amount / Fraction(min(net.out_of(np.array(s)) for s in sets if np.array_equal(s[:n], half))))
-    assert sampled_cut(net, symmetry(net, topology), op, (), most_sets=1).ratio == max(wanted)
+    assert sampled_cut(net, network_kinds(net, topology), op, (), most_sets=1).ratio == max(wanted)
 
 
 def _amount(op, inside):
@@ -247,7 +247,7 @@ def test_an_exchange_may_take_longer_than_any_cut_that_is_tried_says() -> None:
     topology = build_topology("sip-ocs:n=64")
     found = _terms(topology, operation("all_to_all", 64), range(64), ALL)[PATHS]
     net = network(topology, np.arange(64))
-    worst = sampled_cut(net, symmetry(net, topology), operation("all_to_all", 64), topology.dims, most_sets=100)
+    worst = sampled_cut(net, network_kinds(net, topology), operation("all_to_all", 64), topology.dims, most_sets=100)
     assert found > 1.5 * net.seconds(worst.ratio) * 1e9
 
 
@@ -313,7 +313,7 @@ def test_of_ranks_alone_the_one_with_the_slowest_links_limits(made, turned) -> N
     rows = [(a, b, 1e9 if a == 3 else 1e10, 0) for a in range(4) for b in range(4) if a != b]
     topology = made(4, 4, [(b, a, *rest) for a, b, *rest in rows] if turned else rows)
     net, op = network(topology, np.arange(4)), operation("reduce_scatter" if turned else "all_gather", 4)
-    assert net.seconds(sampled_cut(net, symmetry(net, topology), op, (), most_sets=0).ratio) * 1e9 == pytest.approx(1 / 3)
+    assert net.seconds(sampled_cut(net, network_kinds(net, topology), op, (), most_sets=0).ratio) * 1e9 == pytest.approx(1 / 3)
 
 
 def test_of_groups_that_are_alike_one_flow_is_enough() -> None:

@@ -8,7 +8,7 @@ import pytest
 from emu.bound.cuts import densest_cut
 from emu.bound.limit import ALL, CUT, MESSAGES, limit_of
 from emu.bound.linear_programs import all_reduce_by_trees
-from emu.bound.network import network, symmetry
+from emu.bound.network import network, network_kinds
 from emu.collective.operation import operation
 from emu.topology.catalogue import build_topology
 
@@ -17,7 +17,7 @@ LINK = "bandwidth=50GB/s,latency=500ns"
 
 def _trees(topology):
     net = network(topology, np.arange(topology.n_npus))
-    return net.seconds(all_reduce_by_trees(net, symmetry(net, topology)))
+    return net.seconds(all_reduce_by_trees(net, network_kinds(net, topology)))
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8])

@@ -30,7 +30,7 @@ def fabric():
 
 
 def stored(key, n=4):
-    return algorithm(*key.split("/")).stored(n)
+    return algorithm(*key.split("/")).compact_schedule(n)
 
 
 def started(piece, members, late):
@@ -50,7 +50,7 @@ def started(piece, members, late):
 @given(st.sampled_from([a for _, a in ALGORITHMS if any(a.shapes(6)) or any(a.shapes(4))]), st.randoms(use_true_random=False))
 def test_the_rows_of_rank_0_tell_every_message_entry_and_exit_whoever_is_late(found, random):
     n = 6 if any(found.shapes(6)) else 4
-    plan = found.stored(random.choice(list(found.shapes(n))))
+    plan = found.compact_schedule(random.choice(list(found.shapes(n))))
     topology = build_topology(f"switch:n={n},{LINK}")
     nodes = with_helpers(topology, np.arange(n), plan.helpers)
     sizes = np.full(plan.n_slots, 10**5)

@@ -106,7 +106,7 @@ def test_what_waits_for_what_hangs_on_no_size(algorithm):
     """Classes of sizes that are asked for later are those that are worked out for these sizes."""
     random = np.random.default_rng(3)
     shape = next(shape for n in (8, 9) for shape in algorithm.shapes(n))
-    for own in (algorithm.stored(shape), algorithm.stored(shape).expand()):
+    for own in (algorithm.compact_schedule(shape), algorithm.compact_schedule(shape).expand()):
         for _ in range(2):
             drawn = random.integers(1, 10**6, own.n_slots if not own.translate else 1)
             sizes = np.ascontiguousarray(np.broadcast_to(drawn, own.n_slots))

@@ -174,7 +174,7 @@ def _key_numbers(
 def _batch_key(ask: CallSpec, communicator: int, group: Group, choice: Choice) -> BatchKey:
     if ask.name == MESSAGE:
         return BatchKey(communicator, None, MESSAGE, 2, 0, ask.size_bytes, 0, b"")
-    served = choice.served(ask.request(group))
+    served = choice.algorithm_for(ask.request(group))
     return BatchKey(communicator, served, ask.name, len(group.ranks), ask.root, ask.size_bytes, ask.elements, ask.blocks)
 
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, column
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, stored
-from emu.collective.operation import cut, operation
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, compact_schedule
+from emu.collective.operation import divide_blocks, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.equivalence import Orbits
 from emu.errors import InputError
@@ -341,12 +341,12 @@ def place_request(what: BatchKey, topology: Topology, nodes: I64, *, turns: bool
     if what.served is None:
         schedule, sizes = _ONE_MESSAGE, np.array([what.size_bytes])
     else:
-        schedule = stored(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
+        schedule = compact_schedule(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
         whole = what.elements > 0 and what.size_bytes % what.elements == 0
         item, count = (what.size_bytes // what.elements, what.elements) if whole else (1, what.size_bytes)
         even = not what.blocks
         counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
-        sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
+        sizes = divide_blocks(counts, schedule.n_slots, schedule.shares).count * item
     helped = schedule.helpers > 0
     with_hubs = np.array([with_helpers(topology, each, schedule.helpers) for each in nodes]) if helped else nodes
     return place_schedule(FabricJob(schedule, sizes, topology, with_hubs, key=what.communicator), joins=Joins.BOTH, turns=turns)

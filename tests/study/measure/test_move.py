@@ -105,7 +105,7 @@ def test_ranks_elsewhere_run_the_schedule_that_is_timed():
     served = []
 
     def seen(n_ranks, choice, program):
-        served.append(choice.served(Request("all_reduce", tuple(range(n_ranks)))))
+        served.append(choice.algorithm_for(Request("all_reduce", tuple(range(n_ranks)))))
         return run(n_ranks, choice, program)
 
     topology = build_topology("torus:dims=4x2,bandwidth=50GB/s,latency=500ns")

@@ -28,7 +28,7 @@ def describe_stall(engine: PacketEngine, topology: Topology) -> str:
 def port_name(q: int, engine: PacketEngine, topology: Topology) -> str:
     """Return the name of a queue: its port, and its lane if there are several."""
     link, lane = divmod(q, engine.rules.n_lanes)
-    name = f"{topology.call(int(topology.links.src[link]))} to {topology.call(int(topology.links.dst[link]))}"
+    name = f"{topology.node_name(int(topology.links.src[link]))} to {topology.node_name(int(topology.links.dst[link]))}"
     return f"{name} (lane {lane})" if engine.rules.n_lanes > 1 else name
 
 

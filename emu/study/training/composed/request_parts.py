@@ -51,7 +51,7 @@ def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[Re
     alike: dict[AlgorithmOnDims, list[int]] = {}
     asks = [asked.of_group(i) for i in range(len(asked.choosing))]
     for i, request in enumerate(asks):
-        alike.setdefault(choice.served(request), []).append(i)
+        alike.setdefault(choice.algorithm_for(request), []).append(i)
     amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
     for by, groups in alike.items():
         ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
