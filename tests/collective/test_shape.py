@@ -113,7 +113,9 @@ def test_a_builder_may_take_more_than_it_lists() -> None:
         return isinstance(shape, PartialGrid) and len(shape.members) == 3
 
     claim = _of_powers().claim
-    empty = Algorithm("all_reduce", "of-three", lambda p: Schedule.build(len(p.members), 1, []), claim, "", grids, accepts=three)
+    empty = Algorithm(
+        "all_reduce", "of-three", lambda p: Schedule.build(len(p.members), 1, []), claim, "", grids, accepts=three
+    )
     asked = PartialGrid((2, 2), (0, 1, 3))
     assert empty.fit(3, asked) == asked
     assert empty.fit(4, asked) == (2, 2)

@@ -50,7 +50,7 @@ class CachedFakeMode(FakeTensorMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch.compile is not asked to skip anything; the same as in `Count`."""
+        """Return False, so that torch.compile is not asked to skip anything; the same as in `OperatorCounter`."""
         return False
 
     def __torch_dispatch__(

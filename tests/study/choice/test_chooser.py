@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
 from emu.cluster import cluster
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.study.choice.chooser import ChooserOnNpus, choice_on
@@ -149,7 +149,7 @@ def ran() -> tuple[Choice, Trace, set[object]]:
     execute, recording = cluster.execute, Recording(4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "execute", seen)
-        Threads(4, Choice(chooser=asked), recording).run(train)
+        ThreadRanks(4, Choice(chooser=asked), recording).run(train)
     return Choice(chooser=choose), recording.trace(), executed
 
 
