@@ -20,7 +20,7 @@ from emu.study.timing import CollectiveJob
 
 
 def time_packets(job: CollectiveJob, fabric: PacketFabric, launch_s: float = 0.0) -> tuple[Timeline, PacketFigures]:
-    """Return the timeline of a collective by packets, and its packet figures; both times include the launch.
+    """Return the timeline of a collective by packets, which begins after the launch, and its packet figures, which include it.
 
     Raises:
         InputError: As `time_collective`; or the network does not fit.

@@ -107,7 +107,7 @@ def slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I6
     return np.tile(parts, len(blocks))
 
 
-LIGHT = 2**15  # messages, or rows, of which a schedule is timed in no time
+LIGHT = 2**15  # the most messages, or rows, of a schedule that is timed quickly
 MOST_PARTS = 64  # of a block, in which an algorithm that claims bytes of one port a rank cuts it
 ROUNDING = 1e-6  # of a time: far above what the rounding to ticks takes off a bound
 _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the memory
@@ -116,7 +116,7 @@ _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the mem
 class TimeBound(NamedTuple):
     """Two lower bounds of a time, of which the larger counts (`end_fs`), and the number of messages to be timed."""
 
-    messages: int  # to be timed; no fewer, where nothing else is known
+    messages: int  # to be timed; at least so many, where no bound was computed
     busiest_fs: float = 0.0  # of the link that carries most for its rate, at that rate; 0 where it was not looked for
     chain_fs: float = 0.0  # of messages that wait for one another; 0 where none was looked for
 
@@ -128,9 +128,10 @@ class TimeBound(NamedTuple):
 
 @np.errstate(over="ignore")  # what is beyond the clock by far: timing says so, and where
 def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
-    """Return the larger of two bounds: the time of the busiest link at full rate, and of the longest chain of messages.
+    """Return two lower bounds, and the number of messages to be timed.
 
-    If only the rows of rank 0 are stored, which makes timing cheap, no chain is looked for.
+    They are the time of the busiest link at full rate, and of the longest chain of messages. If only the rows of rank 0 are
+    stored, which makes timing cheap, no chain is looked for.
 
     Args:
         job: The job to bound.

@@ -113,8 +113,8 @@ def bench(
     Args:
         operation: The operation, such as `all_reduce`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        algorithm: The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all.
-            NAME@4 uses 4 channels; None: auto, or the choice of the library of `stack`.
+        algorithm: The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all
+            and moves no data. NAME@4 uses 4 channels; None: auto, or the choice of the library of `stack`.
         size: The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter), as a number or such as `64MiB`.
         begin: The smallest of several sizes.
         end: The largest of several sizes.
@@ -127,7 +127,7 @@ def bench(
             the topology's.
         axes: The order of the topology's dimensions in which ranks are numbered, such as `0,2,1,3`; the last one changes
             fastest.
-        timing_only: Move no data. Use it for sizes beyond the memory of this machine.
+        timing_only: Move no data, as `all` never does. Use it for sizes beyond the memory of this machine.
         perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
         bounds: quick, or `all`: also compute the bounds that take long.
         send_overhead: The time between two sends of a rank (o in LogGP), in seconds or such as `500ns`.
@@ -157,7 +157,7 @@ def bench(
         raise must_be("bench", "--algorithm", "all where --workers is given", name, "one algorithm is not divided")
     request = BenchRequest(
         operation,
-        AUTO if name == EVERY else name,
+        AUTO if name == EVERY else name,  # `compare` names one algorithm after another
         _sizes(size, begin, end, factor),
         dtype,
         reduce,

@@ -22,7 +22,7 @@ from emu.fabric.lowering.circuit_turns import TornError
 from emu.fabric.run import Spread
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
-from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
+from emu.study.choice.site import Requirement, candidates, choosers
 from emu.study.fabric_check import FabricCheck
 from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, known_result, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
@@ -273,10 +273,11 @@ def _least_s(known: TimeBound) -> float:
 
 
 def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchRow | UntimedRow]:
-    """Yield a row of every candidate at every size, algorithm by algorithm; the smallest bound at the largest size comes first.
+    """Yield a row of every candidate at every size, algorithm by algorithm.
 
-    An algorithm of more than 2**15 messages that no symmetry makes equal is timed only where its bound is below the least time
-    so far. An algorithm that would tear an optical switch or need every row is left out.
+    First come the algorithms that are timed quickly, then those of more than 2**15 messages that no symmetry makes equal. Of
+    either, the smallest bound at the largest size comes first. One of the latter is not timed where its bound is above the
+    least time so far. An algorithm that would tear an optical switch or need every row is left out.
 
     Args:
         asked: The bench.
@@ -314,9 +315,9 @@ def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
 
 
 def algorithm_names(asked: PlacedBench) -> list[str]:
-    """Return the names of the algorithms that fit the ranks, each with its grid."""
+    """Return the names of the candidate algorithms, each with its grid; `compare` yields rows of no other."""
     site = asked.site
-    found = fitting_algorithms(asked.operation.name, site)
+    found = candidates(asked.operation.name, site)
     return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]
 
 
