@@ -60,8 +60,8 @@ class Effort:
     programs: bool  # whether linear programs may run
 
 
-QUICK = Effort(8, 2**21, programs=False)  # milliseconds, a part of a second where there are a million links
-ALL = Effort(2**16, 2**22, programs=True)  # seconds
+QUICK_EFFORT = Effort(8, 2**21, programs=False)  # milliseconds, a part of a second where there are a million links
+FULL_EFFORT = Effort(2**16, 2**22, programs=True)  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,9 @@ class _LimitSearch(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helpers: bool, effort: Effort = QUICK) -> Limit:
+def limit_of(
+    topology: Topology, op: Operation, npus: tuple[int, ...], *, helpers: bool, effort: Effort = QUICK_EFFORT
+) -> Limit:
     """Return the limit of an operation.
 
     Args:
@@ -195,7 +197,7 @@ def _flows(search: _LimitSearch) -> int:
     n, kinds = search.op.n_ranks, len(search.net_kinds.ranks)
     known = {"all_gather": kinds, "reduce_scatter": kinds, "gather": 1, "scatter": 1}
     known |= {"broadcast": n, "reduce": n, "all_reduce": 2 * n}
-    return known.get(search.op.name, ALL.flows + 1)
+    return known.get(search.op.name, FULL_EFFORT.flows + 1)
 
 
 def _message_bound(search: _LimitSearch) -> Fraction:
@@ -248,9 +250,9 @@ def _size_of_trees(search: _LimitSearch) -> int:
 
 def _skipped_searches(search: _LimitSearch) -> Iterator[str]:
     """Yield the names of the searches that were skipped to save effort."""
-    if search.effort == ALL:
+    if search.effort == FULL_EFFORT:
         return
-    every = search._replace(effort=ALL)
+    every = search._replace(effort=FULL_EFFORT)
     if every.affords(_flows(search)) and not search.affords(_flows(search)):
         yield ALL_SETS
     if search.op.name == ALL_PAIRS and _search_work(search) <= _MOST_PRICED:

@@ -183,6 +183,11 @@ class Schedule:
         return schedule
 
     @property
+    def by_rank(self) -> bool:
+        """True if only the rows of rank 0 are stored, because the translations in `translate` give those of the other ranks."""
+        return bool(self.translate)
+
+    @property
     def n_rows(self) -> int:
         """The number of stored rows, S; with `translate` these are the rows of rank 0."""
         return len(self.src)
@@ -190,7 +195,7 @@ class Schedule:
     @property
     def n_rows_of_all(self) -> int:
         """The number of rows of all ranks, as `expand` would store them."""
-        return self.n_rows * (self.n_ranks if self.translate else 1)
+        return self.n_rows * (self.n_ranks if self.by_rank else 1)
 
     @property
     def n_rounds(self) -> int:
@@ -226,7 +231,7 @@ class Schedule:
         Raises:
             RowsError: The result would have more than 2**24 rows.
         """
-        if not self.translate:
+        if not self.by_rank:
             return self
         rows = self.n_rows_of_all
         if rows > MAX_ROWS:
@@ -283,7 +288,7 @@ class Schedule:
 
     def _check_translation(self) -> None:
         """Check that declared translations fit the ranks and the slots, and that only the rows of rank 0 are stored."""
-        if not self.translate:
+        if not self.by_rank:
             return
         if prod(self.translate) != self.n_ranks or self.n_slots % self.n_ranks**self.slot_digits:
             raise InputError(f"schedule: translations {self.translate} do not map {self.n_ranks} ranks and their slots")

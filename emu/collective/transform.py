@@ -132,7 +132,7 @@ def _reverse_rows(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
     If only the rows of rank 0 are stored, each reversed send is translated so that rank 0 sends it.
     """
     src, dst, slot, channel = (c[rows] for c in (schedule.src, schedule.dst, schedule.slot, schedule.channel))
-    if schedule.translate:
+    if schedule.by_rank:
         translations = schedule.translations
         back = translations.opposite(dst)
         return Sends(0, back, translations.slot(slot, back), reduce, channel)
@@ -233,7 +233,7 @@ def rows_of_participants(schedule: Schedule, here: Bool) -> Schedule:
     """
     if here.all():
         return schedule.expand()
-    if schedule.translate:
+    if schedule.by_rank:
         return _moved_to(schedule, here)
     row = np.flatnonzero(here[schedule.src] | here[schedule.dst])
     return _pick_rows(schedule, row, schedule.src[row], schedule.dst[row], schedule.slot[row])
@@ -314,7 +314,7 @@ def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Sche
     """
     check_shapes(schedule, operation)
     rows = f"{schedule.n_rows * schedule.n_ranks} rows"
-    if not schedule.translate or schedule.slot_digits < 1:
+    if not schedule.by_rank or schedule.slot_digits < 1:
         raise RowsError(f"schedule: {rows} and no translation that moves slots is declared")
     blocks = block_translations(schedule, operation)
     if blocks is None:

@@ -20,7 +20,7 @@ from emu.fabric.graph import Graph
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.rounds import message_count
+from emu.fabric.rounds import group_message_count
 from emu.units import TICKS_PER_S
 
 MOST = 2**15  # messages of all groups, up to which each is looked at; of more, what each participant sends and gets in all
@@ -57,7 +57,7 @@ def least_fs(placed: PlacedSchedule, launch_fs: int = 0) -> F64:
     Raises:
         InputError: See `lower_placed`.
     """
-    if message_count([placed]) > MOST:
+    if group_message_count([placed]) > MOST:
         least = launch_fs + _own_fs(placed)
     else:
         least = _exits_fs(delay_entries(lower_placed(placed), launch_fs))

@@ -234,7 +234,7 @@ def expanded_schedule(job: FabricJob, why: str = "", mend: str = "") -> Schedule
             divides evenly would help.
     """
     schedule, rows = job.schedule, job.schedule.n_rows_of_all
-    if not schedule.translate:
+    if not schedule.by_rank:
         return schedule
     if rows <= MAX_ROWS:
         return _expanded(schedule)
@@ -260,7 +260,7 @@ def _rows_needed(job: FabricJob, nodes: I64) -> Schedule:
     If the groups are a grid of the topology, the result has the translations of that grid.
     """
     schedule = job.schedule
-    if not schedule.translate:
+    if not schedule.by_rank:
         return schedule
     if job.send_overhead_fs or job.topology.circuits or not invariant(job.slot_bytes, schedule.translations):
         return expanded_schedule(job)

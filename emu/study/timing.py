@@ -142,7 +142,7 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
     """
     placed = job.on_fabric()
     plan, topology = job.plan, job.topology
-    if plan.translate:
+    if plan.by_rank:
         with job.name_even_sizes():
             laid = place_schedule(placed, Joins.NONE)
         where = topology, laid.npus[0], [laid]

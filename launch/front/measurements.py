@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emu.bound.limit import ALL, QUICK, Effort
+from emu.bound.limit import FULL_EFFORT, QUICK_EFFORT, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # they take long to load
     from emu.study.measure.move import TensorMover
 
 EVERY = "all"  # in place of an algorithm: compare all of them
-_EFFORTS = {"quick": QUICK, "all": ALL}
+_EFFORTS = {"quick": QUICK_EFFORT, "all": FULL_EFFORT}
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -5,7 +5,7 @@ import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.fabric.lower import lower_placed
-from emu.fabric.rounds import message_count, rounds_of
+from emu.fabric.rounds import group_message_count, rounds_of
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import BatchKey
@@ -63,7 +63,7 @@ def test_of_several_rounds_the_solver_is_between_the_times(line, name, served, r
 
 def test_the_messages_on_the_busiest_link_are_those_that_share_it():
     told, _, each = both("fat-tree:radix=4", "all_gather", "direct", np.arange(4)[None], 4000)
-    assert (told.flows, message_count([each])) == (3.0, 12)
+    assert (told.flows, group_message_count([each])) == (3.0, 12)
 
 
 def test_rounds_of_several_sizes_and_many_rounds_are_left_to_the_solver():

@@ -253,7 +253,7 @@ def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64
 def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bool:
     """Return whether the rows of rank 0 give those of all ranks by translation, and all buffers have one layout."""
     alike = layout.have.alike is not None and layout.want.alike is not None
-    return bool(schedule.translate) and alike and block_translations(schedule, operation) is not None
+    return schedule.by_rank and alike and block_translations(schedule, operation) is not None
 
 
 def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[CellRows]:

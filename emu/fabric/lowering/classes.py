@@ -131,7 +131,7 @@ def _of_any_size(schedule: Schedule, joins: Joins, delayed: bool) -> Classes:
 
 def _sizes(schedule: Schedule, slot_bytes: I64, messages: MessageTable) -> I64:
     """Return [M] the bytes of messages if no slot is empty."""
-    sizes = slot_bytes if schedule.translate else np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)]))
+    sizes = slot_bytes if schedule.by_rank else np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)]))
     of_row = np.where(schedule.src == schedule.dst, 0, sizes[schedule.slot]).astype(np.int64)
     return column(np.add.reduceat(of_row, messages.first) if len(of_row) else of_row, np.int64)
 
@@ -154,7 +154,7 @@ def _classes_of_rows(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed:
 
 def _rows_and_messages(schedule: Schedule, slot_bytes: I64) -> tuple[RowTable, MessageTable]:
     """Return the rows that carry bytes, and the messages that they form."""
-    if not schedule.translate:
+    if not schedule.by_rank:
         sizes = np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)])).astype(np.int64)
         rows = rows_of(schedule, sizes)
         return rows, messages_of(rows, sizes)
@@ -203,7 +203,7 @@ class _Endpoints(NamedTuple):
     def of(schedule: Schedule, rows: RowTable, messages: MessageTable) -> "_Endpoints":
         """Return the endpoints of a schedule's messages: all participants, or rank 0 alone if it declares translations."""
         n = schedule.n_participants
-        if not schedule.translate:
+        if not schedule.by_rank:
             n_slots = schedule.n_slots + len(schedule.temps)
             return _Endpoints(n, messages.src, messages.dst, accesses_of(rows, messages, n_slots, n), None)
         translations = schedule.translations

@@ -89,7 +89,7 @@ def message_name(schedule: Schedule, graph: Graph, task: int) -> str:
     if row < 0:
         return f"a turn of an optical switch (task {task})" if graph.alpha_fs[task] else f"task {task}, where messages meet,"
     receiver, stored = int(schedule.dst[row]), ""
-    if schedule.translate:
+    if schedule.by_rank:
         receiver, stored = int(schedule.translations.rank(receiver, sender)), " of rank 0's"
     src, dst = (f"rank {p}" if p < schedule.n_ranks else f"helper {p - schedule.n_ranks}" for p in (sender, receiver))
     at = f"in round {schedule.round_of(row)} (row {row}{stored})"

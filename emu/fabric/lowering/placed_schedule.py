@@ -35,7 +35,7 @@ class PlacedSchedule:
     @property
     def by_rank(self) -> bool:
         """True if each copy belongs to a rank, not to a group."""
-        return bool(self.schedule.translate)
+        return self.schedule.by_rank
 
     @property
     def npus(self) -> I64:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
-from emu.bound.limit import QUICK, Limit, limit_of
+from emu.bound.limit import QUICK_EFFORT, Limit, limit_of
 from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
@@ -162,7 +162,7 @@ def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:
     block_bytes = int(asked.operation.block_counts(asked.elements(size)).min()) * asked.item_bytes
     exact_s = asked.request.launch_s + timeline.end_s + timeline.rounding_s  # by so much rounding may have shortened the time
     limit = limit_of(*what, helpers=helpers)
-    if effort != QUICK and _left_out(limit, block_bytes, exact_s):
+    if effort != QUICK_EFFORT and _left_out(limit, block_bytes, exact_s):
         limit = limit_of(*what, helpers=helpers, effort=effort)
     bound_s, bound = limit.least_s(block_bytes)
     rates = limit.trees_s_per_byte, limit.in_a_row_s_per_byte

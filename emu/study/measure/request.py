@@ -5,7 +5,7 @@ from math import inf
 
 import numpy as np
 
-from emu.bound.limit import QUICK, Effort
+from emu.bound.limit import QUICK_EFFORT, Effort
 from emu.collective.algorithm import AUTO, algorithm, compact_schedule
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
@@ -44,7 +44,7 @@ class BenchRequest:
     dims: Grid = ()  # for an algorithm on a grid, or on some of its places; the topology's where they fit, else the best
     axes: tuple[int, ...] = ()  # of the topology's dims, in which order ranks count them; () = its own order of NPUs
     perturb: int = 0  # over how many perturbations of the starts a chaotic time is spread; 0: none
-    effort: Effort = QUICK  # for bounds, where quick ones leave a gap
+    effort: Effort = QUICK_EFFORT  # for bounds, where quick ones leave a gap
     launch_s: float = 0.0  # that each rank takes before it enters a collective
     engine: EngineChoice = FLUID_ENGINE
 

@@ -1,6 +1,7 @@
 """Replay: a trace on a fabric as one graph, with every rank's computations and every group's collectives.
 
-If a timeline proves that it changes nothing, a collective becomes one delay, which saves tasks.
+`emu run` times its trace in the same way. In a `brief_replay`, a collective becomes one delay, which saves tasks, if a timeline
+proves that this changes nothing.
 R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
 """
 
@@ -169,7 +170,7 @@ class TraceLayout:
         return [placed[batch.what, batch.ranks.tobytes()] for batch in self.batches]
 
     @cached_property
-    def _asked(self) -> list[I64]:
+    def _request_events(self) -> list[I64]:
         """The events of the requests of each batch, [calls, members]."""
         return [self.first_event[batch.ranks] + batch.rows for batch in self.batches]
 
@@ -222,7 +223,7 @@ class TraceLayout:
             return found
         start_fs = replay_timeline(self, found).start_fs
         entered = start_fs[found.begins]
-        order = TurnOrder(np.array([entered[events].max() for events in self._asked], dtype=np.int64))
+        order = TurnOrder(np.array([entered[events].max() for events in self._request_events], dtype=np.int64))
         turned = self._graph(job_orbits, pieces, delays, order)
         with suppress(TaskError):  # a task that waits for itself
             order_tasks(turned.graph)
@@ -271,8 +272,8 @@ class TraceLayout:
     def _call_numbers(self) -> tuple[I32, I32]:
         """Return the columns of instances and calls of a `ReplayGraph`."""
         instance, call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(2))
-        calls = np.cumsum([0, *map(len, self._asked)])
-        for number, events in enumerate(self._asked):
+        calls = np.cumsum([0, *map(len, self._request_events)])
+        for number, events in enumerate(self._request_events):
             instance[events], call[events] = number, calls[number] + np.arange(len(events))[:, None]
         return instance, call
 
@@ -307,7 +308,7 @@ class TraceLayout:
         self, builder: EventBuilder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
     ) -> Iterator[tuple[LoweredSchedule | Delay, int]]:
         """Add the calls of each batch, and yield its messages or its delay, with the number of the first task."""
-        for number, (batch, placed, events) in enumerate(zip(self.batches, self.placed, self._asked, strict=True)):
+        for number, (batch, placed, events) in enumerate(zip(self.batches, self.placed, self._request_events, strict=True)):
             if number in delays:
                 yield delays[number], builder.hold(delays[number], events.ravel())
             else:

@@ -24,7 +24,7 @@ from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.fabric.floor import least_fs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.rounds import message_count
+from emu.fabric.rounds import group_message_count
 from emu.memo import kept_by
 from emu.model.generate.generate import members
 from emu.model.generate.item import Ask
@@ -286,7 +286,7 @@ def _least(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
     """Return the least time of a request over all algorithms that may serve it."""
     parts = fabric.parts(asked)
     laid = fabric.laid(parts)
-    heavy = asked.name != MESSAGE and message_count(laid) > LIGHT
+    heavy = asked.name != MESSAGE and group_message_count(laid) > LIGHT
     if heavy and len(asked.ranks) > 1:
         return _least(replace(asked, ranks=asked.choosing[:1], choosing=asked.choosing[:1]), fabric)
     few = fabric.fewest(asked)

@@ -19,7 +19,7 @@ from emu.fabric.job_symmetry import orbits_of_job
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.fabric.lowering.classes import JobOrbits
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.rounds import message_count, rounds_of
+from emu.fabric.rounds import group_message_count, rounds_of
 from emu.fabric.run import run_graph
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart
@@ -193,7 +193,7 @@ def time_isolated(
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
         once = _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
-    return once._replace(messages=message_count(laid))
+    return once._replace(messages=group_message_count(laid))
 
 
 def _time_clusters(
@@ -209,7 +209,7 @@ def _time_clusters(
     new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
     if new:
         wanted, links = np.isin(cluster, list(new.values())), [found[i][1] for i in sorted(new.values())]
-        heavy = message_count(_only(laid, wanted)) > HEAVY
+        heavy = group_message_count(_only(laid, wanted)) > HEAVY
         if heavy and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
             return bounded
         of_group = np.unique(cluster[wanted], return_inverse=True)[1]
@@ -223,7 +223,7 @@ def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, lig
 
     None is returned if the request has at most `light` messages, more than `rounds` rounds, or bounds that lie far apart.
     """
-    messages = message_count(laid)
+    messages = group_message_count(laid)
     if messages <= light or what.served is None or what.name in ROOTED:
         return None
     known = rounds_of(laid, rounds)
