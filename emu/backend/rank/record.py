@@ -115,7 +115,7 @@ class Recorder:
         self.streams.wait(self.streams.current, self.streams.done(seq))
 
     def defer(self, seq: int) -> None:
-        """Join a request at the end of the running backward pass, or at the next optimizer step if none is running."""
+        """Depend on a request at the end of the running backward pass, or at the next optimizer step if none is running."""
         if torch._C._current_graph_task_id() >= 0:
             Variable._execution_engine.queue_callback(lambda: self.depend_on(seq))
         else:
@@ -148,7 +148,7 @@ class Recorder:
             self.count.mark(tensors, part)
 
     def begin_update(self, optimizer: Optimizer) -> None:
-        """Begin an optimizer step: depend_on deferred requests, mark the storage of weights and gradients, and add a mark."""
+        """Begin an optimizer step: wait for deferred requests, mark the storage of weights and gradients, and add a mark."""
         self._updating += 1
         weights = [p for group in optimizer.param_groups for p in group["params"]]
         if optimizer not in self._known:

@@ -90,9 +90,8 @@ class ThreadRanks(Ranks):
         self._process, self._polls = os.getpid(), 0
         self._calls = CallMatcher()
         self._attributes, library = library_state()
-        processor = (
-            Processor() if coordinator is None and pace is None else None
-        )  # else ranks do not have a processor all the time
+        is_alone = coordinator is None and pace is None  # else ranks do not have a processor all the time
+        processor = Processor() if is_alone else None
         self._baton = Baton(self.ranks, (*library, *own), lambda: self._strands.fail_deadlock(), processor)  # noqa: PLW0108
         self._wait_table = WaitTable(self._baton, coordinator)
         self._strands = Strands(n_ranks, self.ranks, self._wait_table, recording, self._calls)

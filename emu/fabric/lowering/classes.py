@@ -47,7 +47,7 @@ class Joins(IntEnum):
 
     NONE = 0  # no joins: the schedule has the fabric to itself and ends with its last message
     EXITS = 1  # one join says when each participant is done
-    BOTH = 2  # a second join holds a participant's messages arriving_sender until it has entered
+    BOTH = 2  # a second join holds a participant's messages back until it has entered
 
 
 class Tasks(NamedTuple):
