@@ -146,9 +146,9 @@ def _classes_of_rows(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed:
     tasks = _number(len(messages.src), *counts)
     start, pred, left = _predecessors(messages, queues, ends, tasks, turns)
     origin = column(rows.number[messages.first], np.int32)
-    if ends.arriving_sender is None:
+    if ends.sender is None:
         return Classes(messages, origin, queues, tasks, start, pred, left, None)
-    edges = _as_classes((start, pred, left), _total(messages, tasks), ends.arriving_sender, schedule.translations)
+    edges = _as_classes((start, pred, left), _total(messages, tasks), ends.sender, schedule.translations)
     return Classes(messages, origin, queues, tasks, *edges)
 
 
@@ -195,9 +195,7 @@ class _Endpoints(NamedTuple):
     src: I32  # [M] the endpoint that sends each message
     dst: I32  # [M] the endpoint that receives it, or that receives another message of its class
     accesses: Accesses
-    arriving_sender: (
-        I64 | None
-    )  # [M] the rank whose message of the class arrives at rank 0; None: each message is alone in its class
+    sender: I64 | None  # [M] the rank whose message of the class arrives at rank 0; None: each message is alone in its class
 
     @staticmethod
     def of(schedule: Schedule, rows: RowTable, messages: MessageTable) -> "_Endpoints":
@@ -207,13 +205,13 @@ class _Endpoints(NamedTuple):
             n_slots = schedule.n_slots + len(schedule.temps)
             return _Endpoints(n, messages.src, messages.dst, accesses_of(rows, messages, n_slots, n), None)
         translations = schedule.translations
-        arriving_sender = translations.opposite(messages.dst)
-        written = translations.slot(rows.slot, arriving_sender[messages.of_row])
+        sender = translations.opposite(messages.dst)
+        written = translations.slot(rows.slot, sender[messages.of_row])
         names, code = np.unique(np.concatenate((rows.slot, written)), return_inverse=True)
         read, write = (column(c, np.int32) for c in np.split(code, 2))
         here, there = np.zeros_like(rows.src), np.zeros_like(messages.src)
         at_0 = rows._replace(src=here, dst=here, slot=read, written=write)
-        return _Endpoints(1, there, there, accesses_of(at_0, messages, len(names), 1), arriving_sender)
+        return _Endpoints(1, there, there, accesses_of(at_0, messages, len(names), 1), sender)
 
 
 def _predecessors(messages: MessageTable, queues: Queues, ends: _Endpoints, tasks: Tasks, turns: SwitchTurns) -> Predecessors:
@@ -224,7 +222,7 @@ def _predecessors(messages: MessageTable, queues: Queues, ends: _Endpoints, task
     after all classes, in the same order.
     """
     n_messages, n_tasks = len(messages.src), _total(messages, tasks)
-    apart = 0 if ends.arriving_sender is None else n_tasks
+    apart = 0 if ends.sender is None else n_tasks
     leaving = np.arange(n_messages, dtype=np.int32)
     if len(tasks.delays):
         leaving[queues.message] = tasks.delays
@@ -285,17 +283,15 @@ def _turn_edges(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edge
     yield Edges.of(leaving[later], tasks.turns[awaited])
 
 
-def _as_classes(
-    edges: Predecessors, n_tasks: int, arriving_sender: I64, translations: Translations
-) -> tuple[I64, I32, Bool, I64]:
+def _as_classes(edges: Predecessors, n_tasks: int, sender: I64, translations: Translations) -> tuple[I64, I32, Bool, I64]:
     """Return the edges between classes, without duplicates, and the offset of the rank of each predecessor.
 
     A message that arrives at rank 0 is replaced by its class.
     """
     start, pred, left = edges
-    joins = np.arange(len(start) - 1 - n_tasks - len(arriving_sender))
-    number = np.concatenate((np.arange(n_tasks), np.arange(len(arriving_sender)), n_tasks + joins))
-    rank_of = np.concatenate((np.zeros(n_tasks, np.int64), arriving_sender, np.zeros_like(joins)))
+    joins = np.arange(len(start) - 1 - n_tasks - len(sender))
+    number = np.concatenate((np.arange(n_tasks), np.arange(len(sender)), n_tasks + joins))
+    rank_of = np.concatenate((np.zeros(n_tasks, np.int64), sender, np.zeros_like(joins)))
     waits = np.repeat(np.arange(len(start) - 1), np.diff(start))
     pred_offset = translations.rank(rank_of[pred], translations.opposite(rank_of[waits]))
     task, pred = number[waits], column(number[pred], np.int32)
