@@ -41,7 +41,7 @@ def orbits(n: int, permutations: list[I64]) -> I64:
 
 
 def occurrence_numbers(values: NDArray[Any]) -> I64:
-    """Return [n] how many equal values come before each."""
+    """Return [n], for each value, the number of equal values before it in the array."""
     order, found = np.argsort(values, kind="stable"), np.empty(len(values), np.int64)
     found[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])
     return found
@@ -60,7 +60,10 @@ def shift(*kinds: tuple[tuple[int, ...], int | None]) -> I64:
 
 
 class Orbits(NamedTuple):
-    """A partition of numbered things into orbits: things that permutations map onto one another, or that are equal."""
+    """A partition of the numbers 0 to n - 1 into orbits.
+
+    Members of an orbit are mapped onto one another by permutations, or have equal values.
+    """
 
     number: I64  # orbit of each thing
     first: I64  # [O] least member of each orbit
@@ -68,13 +71,13 @@ class Orbits(NamedTuple):
 
     @staticmethod
     def each(count: int) -> "Orbits":
-        """Return `count` things, each in an orbit of its own."""
+        """Return `count` orbits with one member each."""
         every = np.arange(count)
         return Orbits(every, every, np.ones_like(every))
 
     @staticmethod
     def of(count: int, permutations: list[I64]) -> "Orbits":
-        """Return the orbits of `count` things under some permutations, numbered by their least members."""
+        """Return the orbits of the numbers 0 to count - 1 under some permutations, numbered by their least members."""
         number = orbits(count, permutations)
         most = np.maximum.accumulate(number)  # as numbers are given in the order of their least, a new one is the largest yet
         first = np.flatnonzero(np.diff(most, prepend=-1))

@@ -178,7 +178,7 @@ def _interruption(stopped: BaseException | None) -> tuple[str, int]:
 
 
 def _verdict(error: Exception) -> tuple[str, int]:
-    """Return the line and the exit code of an error; the traceback of a bug is printed before."""
+    """Return the line and the exit code for an error; the traceback of a bug (an error of no known kind) is printed before."""
     if isinstance(error, EmuError):
         return str(error), error.exit_code
     if isinstance(error, click.Abort):

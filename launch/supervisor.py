@@ -37,7 +37,7 @@ def install_signal_handlers() -> None:
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _raise_again
-    os.register_at_fork(before=_hold, after_in_parent=_let_come, after_in_child=_end_as_any_process)
+    os.register_at_fork(before=_block_signals, after_in_parent=_let_come, after_in_child=_end_as_any_process)
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
@@ -50,7 +50,7 @@ def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
 
 
 def _raise_stopped(number: int, frame: FrameType | None) -> None:
-    """Raise the error that ends the command."""
+    """Raise the error that ends the command after a signal such as SIGTERM."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if isinstance(STOPPED[-1], TerminationSignal):
         signal.alarm(_LONGEST_S)
@@ -72,7 +72,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise STOPPED[-1]
 
 
-def _hold() -> None:
+def _block_signals() -> None:
     """Block the signals that end a command until a fork is complete."""
     _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
@@ -112,20 +112,23 @@ def run_in_child() -> None:
         child = os.fork()
         if child:
             os.close(signals_write)
-            _end(_status(child, signals_read), last_words_fd)
+            _end_like_child(_status(child, signals_read), last_words_fd)
     os.close(signals_read)
     end_with_parent(signal.SIGTERM)
-    _begin(last_words_fd, signals_write)
+    _begin_reporting(last_words_fd, signals_write)
     if os.getppid() != parent:  # the parent was killed before this process asked for a signal
         sys.exit(128 + signal.SIGTERM)
 
 
-def _begin(last_words_fd: int, signals_write: int) -> None:
-    """Start reporting signals to the parent: each one as it arrives, and a fatal one with its line of code.
+def _begin_reporting(last_words_fd: int, signals_write: int) -> None:
+    """Let this process, a child that has just begun, report signals to its parent.
+
+    Python writes the number of each signal to a pipe as it arrives. A fatal signal, such as a segmentation fault, is written to
+    a file with the line of code that ran.
 
     Args:
-        last_words_fd: The descriptor of the file to which the fatal signal is written.
-        signals_write: The descriptor of the pipe to which each signal is written.
+        last_words_fd: The descriptor of the file for the fatal signal.
+        signals_write: The descriptor of the end of the pipe to which the numbers of signals are written.
     """
     signal.set_wakeup_fd(signals_write, warn_on_full_buffer=False)
     # It is imported here, because its own imports would take time in the first process.
@@ -163,8 +166,11 @@ def _has_come(number: int, signals_read: int) -> bool:
     return False
 
 
-def _end(status: int, last_words_fd: int) -> None:
-    """End the processes that the child has left, then end this process in the same way as the child ended.
+def _end_like_child(status: int, last_words_fd: int) -> None:
+    """End the processes that the child has left, then end this process as the child ended.
+
+    If a signal ended the child, this process sends itself that signal. After a crash, such as a segmentation fault, it reports
+    the crash instead and exits with the code of a failure.
 
     Args:
         status: The exit status of the child, as `os.waitpid` gives it.

@@ -89,7 +89,14 @@ def sip_ring(
 
 
 def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) -> tuple[str, ...]:
-    """Return sentences on the assumptions of the topology."""
+    """Return sentences on the assumptions of the topology.
+
+    Args:
+        rings: The number of rings.
+        bandwidth: Bytes per second that leave a GPU within its ring.
+        dcn: Bytes per second of a GPU into the datacentre network.
+        latency: Ticks of a hop.
+    """
     joined = (
         f"the datacentre network is one switch that never blocks, {format_bandwidth(dcn)} a GPU; "
         "messages between rings take it, those within a ring do not"
@@ -103,7 +110,7 @@ def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) ->
 
 
 def _ring_route(size: int, rings: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Return routes the shorter way round, or up to the network and down."""
+    """Return routes of pairs: the shorter way round a ring, or up to the datacentre network and down to another ring."""
     away, over = (dst - src) % size, src // size != dst // size
     down = (2 * away > size) | ((2 * away == size) & (key % 2 == 1))
     steps = np.where(over, 0, np.where(down, size - away, away))

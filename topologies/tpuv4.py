@@ -137,13 +137,13 @@ def _cube(sizes: tuple[int, ...], side: int) -> I64:
 
 
 def _place(sizes: tuple[int, ...], side: int, n_ranks: int, faulty: I64) -> I64:
-    """Return the chips of cubes without a fault, because a switch takes whole cubes in and out (InfiniteHBD 2.2)."""
+    """Return the chips on which ranks run: those of cubes without a fault, because a switch takes whole cubes in and out."""
     cube = _cube(sizes, side)
     return column(np.flatnonzero(~np.isin(cube, cube[faulty])), np.int64)
 
 
 def _usable(sizes: tuple[int, ...], side: int, group: int, faulty: Bool) -> I64:
-    """Return the usable chips: groups stay within a cube, or take whole cubes without a fault (InfiniteHBD 2.2)."""
+    """Return, for each state, the number of usable chips: groups stay within a cube, or take whole cubes without a fault."""
     return usable_within_units("tpuv4", side**3, group, faulty[:, np.argsort(_cube(sizes, side), kind="stable")])
 
 

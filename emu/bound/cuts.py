@@ -34,7 +34,7 @@ class NetworkCut:
 
 
 def largest_cut(cuts: list[NetworkCut]) -> NetworkCut:
-    """Return the first of the cuts that have the largest ratio."""
+    """Return the cut with the largest ratio of blocks to capacity; the first of equal ones."""
     return max(cuts, key=lambda cut: cut.ratio)
 
 
@@ -44,7 +44,10 @@ def reverse_cut(cut: NetworkCut) -> NetworkCut:
 
 
 def cut_from(net: Network, source: int) -> NetworkCut:
-    """Return the minimum cut between the source and any other rank; the set with the source has one block to send."""
+    """Return the cut that limits a broadcast: among the minimum cuts between the source and each other rank, the slowest.
+
+    One block must leave the set of nodes around the source.
+    """
     nodes = np.arange(net.n_nodes)
     return largest_cut([least_cut(net, nodes == source, nodes == rank) for rank in net.ranks if rank != source])
 
@@ -93,7 +96,7 @@ def cut_of_nodes(net: Network, inside: Bool) -> NetworkCut:
 
 
 def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:
-    """Return a set of nodes without the sink whose ratio is above `ratio`, or None if there is none.
+    """Return a set of nodes without the sink whose ratio of blocks to capacity is above `ratio`, or None if there is none.
 
     Every rank is given the capacity that one block needs, `1 / ratio`. Where not all of it can flow to the sink, the set that
     holds it back has a larger ratio. Both are multiplied by the ratio's numerator, so that they are whole numbers.
@@ -158,7 +161,10 @@ def _single_rank(net: Network, op: Operation, *, back: bool) -> NetworkCut:
 
 
 def _count_blocks(op: Operation, *, back: bool) -> I64:
-    """Return [N] the number of blocks that each rank has and others want; with `back`, that it wants and others have."""
+    """Return [N] the number of blocks that each rank has and other ranks want.
+
+    With `back`, it is the number of blocks that the rank wants and other ranks have.
+    """
     have, want = (op.want, op.have) if back else (op.have, op.want)
     n_blocks = 1 + int(max(have[:, 1].max(), want[:, 1].max()))
     wanters = np.bincount(want[:, 1], minlength=n_blocks)

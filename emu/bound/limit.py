@@ -66,7 +66,7 @@ FULL_EFFORT = Effort(2**16, 2**22, programs=True)  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One bound: seconds for each byte of a block, plus a latency."""
+    """One lower bound of a collective's time: seconds for each byte of a block, plus a latency in ticks."""
 
     s_per_byte: float
     latency_fs: int
@@ -75,7 +75,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The lower bounds of a collective's time; for all_reduce also times that trees can reach, which are not bounds."""
+    """The lower bounds of a collective's time; for all_reduce also times that trees can reach, which are not bounds.
+
+    Each of `terms` is a bound, so that the largest counts. `left_out` names the searches that more effort would add.
+    """
 
     terms: tuple[Term, ...]  # all of them hold; (): nothing has to be sent
     trees_s_per_byte: float | None = None  # time of the best in-trees and out-trees at once; None: not searched
@@ -137,7 +140,7 @@ def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, Net
 def _terms(search: _LimitSearch) -> Iterator[Term]:
     """Yield the lower bounds of a search: the best cut, and for some operations an exchange or the number of messages."""
     net, op, helpers = search.net, search.op, search.helpers
-    cut, by = _cut(search)
+    cut, by = _strongest_cut(search)
     yield Term(net.seconds(cut.ratio), crossing_fs(net, cut.inside, helpers=helpers), by)
     if op.name == ALL_PAIRS:
         yield from _exchange_bounds(search)
@@ -164,11 +167,11 @@ def _exchange_bounds(search: _LimitSearch) -> Iterator[Term]:
 
 
 def _search_work(search: _LimitSearch) -> int:
-    """Return the number of arcs that searches visit if one rank of each kind (see `NetworkKinds`) starts one."""
+    """Return the number of arcs that searches for cuts visit if one rank of each kind (see `NetworkKinds`) starts one."""
     return len(search.net_kinds.ranks) * len(search.net.src)
 
 
-def _cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
+def _strongest_cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
     """Return the cut that gives the strongest bound, and a name that says whether all sets were searched."""
     net, net_kinds, op, effort = search.net, search.net_kinds, search.op, search.effort
     if not search.affords(_flows(search)):

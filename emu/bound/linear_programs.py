@@ -30,7 +30,7 @@ from emu.topology.builders.route_parts import mix
 
 
 def exchange(net: Network, net_kinds: NetworkKinds) -> float:
-    """Return the time of an exchange of one block from each rank to each other, in blocks per unit of capacity.
+    """Return the least time in which each rank can send one block to each other, in blocks per unit of capacity.
 
     The solution of the program is right to its tolerance. What its prices give is a bound to the last digit, and is returned.
     """
@@ -90,7 +90,7 @@ _MOST_KINDS = 64  # the largest number of kinds of arcs
 
 
 def by_prices(net: Network, net_kinds: NetworkKinds) -> float:
-    """Return a lower bound of the time of an exchange of one block from each rank to each other.
+    """Return a lower bound of the time in which each rank can send one block to each other, by improving prices of arcs.
 
     The time is in blocks per unit of capacity. Each price list gives a cutting plane. The next list is half way from the best
     list so far to the one that the planes call best: Wentges, Weighted Dantzig-Wolfe decomposition, Int. Trans. Oper. Res. 4
@@ -153,7 +153,7 @@ def _path_sums(before: I64, crossed: F64) -> F64:
 
 
 def kinds_of_arcs(net: Network, net_kinds: NetworkKinds) -> I64:
-    """Return [A] the kind of each arc, at most 64 kinds.
+    """Return [A] the kind of each arc, a number from 0 to 63 at most.
 
     Arcs of one kind look alike by their capacity, their dimension and all that their ends are linked to.
     """

@@ -42,14 +42,14 @@ class Network:
 
     @property
     def has_rank(self) -> Bool:
-        """Marks [V] of the nodes that have a rank."""
+        """[V] whether each node has a rank."""
         found = np.zeros(self.n_nodes, np.bool_)
         found[self.ranks] = True
         return found
 
     @property
     def leaving(self) -> I64:
-        """The capacity out of each node, [V]."""
+        """[V] the sum of the capacities of the arcs that leave each node."""
         return sums(self.src, self.capacity, self.n_nodes)
 
     @property
@@ -60,7 +60,7 @@ class Network:
         return all(np.array_equal(a, b) for a, b in columns)
 
     def out_of(self, inside: Bool) -> int:
-        """Return the capacity from the nodes of a set [V] to the others."""
+        """Return the sum of the capacities of the arcs from the nodes where `inside` [V] is true to the other nodes."""
         return int(self.capacity[inside[self.src] & ~inside[self.dst]].sum())
 
     def seconds(self, amount_per_capacity: Fraction | float) -> float:
@@ -68,7 +68,7 @@ class Network:
         return float(amount_per_capacity / self.unit_Bps)
 
     def back(self) -> "Network":
-        """Return the network with every arc turned round."""
+        """Return the network with every arc in the opposite direction."""
         return replace(self, src=self.dst, dst=self.src)
 
 
@@ -100,9 +100,9 @@ def sums(index: I64, values: I64, size: int) -> I64:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NetworkKinds:
-    """The kinds of ranks and arcs of a network.
+    """The kinds of ranks and of arcs of a network: those that its symmetry maps bring onto one another are of one kind.
 
-    Ranks, or arcs, are of one kind if the maps bring them onto one another. Without maps, each is a kind of its own.
+    Without maps, each rank and each arc is a kind of its own.
     """
 
     maps: tuple[I64, ...]  # for each map, [V] the image of every node
@@ -118,7 +118,9 @@ class NetworkKinds:
     def pair_kind(self, src: I64, dst: I64) -> I64:
         """Return [P] the kind of each pair of nodes; pairs that symmetry maps onto one another are of one kind.
 
-        All pairs of a kind must be among the given ones.
+        Args:
+            src: [P] the first node of each pair.
+            dst: [P] the second node. All pairs of a kind must be in the arrays.
         """
         size = 1 + max((int(m.max(initial=0)) for m in (src, dst)), default=0)
         return _kinds(src * size + dst, [image[src] * size + image[dst] for image in self.maps])
@@ -202,7 +204,7 @@ _DOWN = 1 - 2.0**-40  # factor that keeps a sum of floats below the exact sum
 
 
 def price_bound(net: Network, net_kinds: NetworkKinds, price: F64) -> float:
-    """Return a lower bound of the time of an exchange of one block from each rank to each other.
+    """Return a lower bound, from prices of arcs, of the time in which each rank can send one block to each other.
 
     The time is in blocks per unit of capacity.
 

@@ -31,7 +31,7 @@ def channel_of(request: RankRequest) -> object:
 
 
 class CallMatcher:
-    """The requests of all ranks that have arrived, by number, and the incomplete calls that they belong to.
+    """The requests of all ranks that have arrived, and the calls that still lack the requests of some members.
 
     The object does not depend on how ranks are divided over threads and processes.
     """
@@ -42,7 +42,10 @@ class CallMatcher:
         self._messages: defaultdict[object, deque[ArrivedRequest]] = defaultdict(deque)
 
     def number_request(self, request: RankRequest, ticket: Hashable) -> ArrivedRequest:
-        """Return the next request of a rank, with its number."""
+        """Return a rank's request with its number.
+
+        Numbers count the rank's requests on one group, or its messages on one channel.
+        """
         key = (channel_of(request), request.operation) if request.operation in MESSAGES else (request.group[:2], request.rank)
         self._made[key] += 1
         return ArrivedRequest(request, ticket, self._made[key] - 1)
@@ -79,11 +82,11 @@ class CallMatcher:
         return pair
 
     def story(self, waits: Iterable[tuple[int, object]], others: Iterable[str], ended: Set[int]) -> str:
-        """Return a text about the ranks that wait for others.
+        """Return a text that says which ranks wait for which other ranks, for the error of a deadlock.
 
         Args:
             waits: Pairs of a rank and the key of the request for which it waits.
-            others: Waits for something other than communication, in words; the most likely causes first.
+            others: Texts on waits for something other than communication, such as a lock; the most likely causes first.
             ended: The ranks that have ended.
         """
         open_calls: dict[object, tuple[ArrivedRequest, _Members | None]] = {}

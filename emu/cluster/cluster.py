@@ -81,7 +81,7 @@ class JobResult(NamedTuple):
 
 
 class Cluster(ABC):
-    """A place where jobs run, one after another."""
+    """The means to run the ranks of jobs, one job after another: threads, Ray actors, or fake ranks."""
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank, with PyTorch's default group made; return the results in rank order.

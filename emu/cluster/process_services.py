@@ -37,7 +37,10 @@ def initial_services() -> dict[str, Any]:
 
 
 def process_replacements(rank_services: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements that hold while ranks run.
+    """Yield the functions of PyTorch and Python that are replaced while ranks run as threads.
+
+    Each comes as the module, the name and the new value. A new function finds the rank of the thread that calls it, so that
+    profilers, signals and exit functions are the rank's own.
 
     Args:
         rank_services: The services of each rank; an attribute of it is that of the calling thread's rank.

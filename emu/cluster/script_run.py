@@ -129,7 +129,10 @@ class Script:
 
     @contextmanager
     def _output_of(self, ranks: Ranks, rank: int) -> Iterator[None]:
-        """Send the output of a rank to the stream that the ranks have for it, or drop it if that rank is not shown."""
+        """Send the stdout and stderr of a rank to the streams that the ranks have for it.
+
+        The output is dropped if the rank is not one of those that are shown.
+        """
         with ExitStack() as streams:
             if self.shown_ranks is not None and rank not in self.shown_ranks:
                 sys.stdout = sys.stderr = streams.enter_context(open(os.devnull, "w"))  # noqa: PTH123
@@ -290,7 +293,7 @@ def _new_group() -> Callable[..., Any]:
 
 
 def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Block until all ranks have called it; unlike PyTorch's own function, it works with any backend."""
+    """Block until all ranks of a group have called it; it works with any backend, and `timeout` has no effect."""
     of: Any = group or distributed_c10d._get_default_group()
     of.monitored_barrier(timeout, wait_all_ranks)
 
@@ -303,7 +306,7 @@ def _split_group(
     group_desc: Any = None,
     backend: object = None,
 ) -> Any:
-    """Return the caller's part of a split group, or None; unlike PyTorch's own function, it works with any backend."""
+    """Return the caller's new group after a split of its group, or None if it is in none; it works with any backend."""
     parent: Any = parent_pg or distributed_c10d._get_default_group()
     mine = [ranks for ranks in split_ranks or () if parent.rank() in ranks]
     return parent.split_group(mine[0], timeout, group_desc=group_desc) if mine else None
@@ -327,5 +330,5 @@ def _free_names(packages: Sequence[str]) -> Iterator[None]:
 
 
 def _take_out(packages: Set[str]) -> dict[str, ModuleType]:
-    """Remove packages and all their modules from `sys.modules`, and return them."""
+    """Remove packages and all modules in them from `sys.modules`, and return the removed modules."""
     return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in packages}

@@ -79,7 +79,7 @@ class Watch:
     @contextmanager
     def runs(self) -> Iterator[None]:
         """Run the watching thread while the context lasts."""
-        thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        thread = threading.Thread(target=self._watch_turns, name="watch", daemon=True)
         thread.start()
         try:
             yield
@@ -87,7 +87,7 @@ class Watch:
             self._over.set()
             thread.join()
 
-    def _look(self) -> None:
+    def _watch_turns(self) -> None:
         while not self._over.wait(_LOOK_S):
             strand, turn = self._strands.running()
             now_s = time.monotonic()
@@ -97,7 +97,7 @@ class Watch:
             elif strand is None:
                 self._see_none(now_s - self._since_s)
             else:
-                self._see(strand, now_s)
+                self._check_turn(strand, now_s)
 
     def _see_none(self, for_s: float) -> None:
         story, is_for_ever = self._strands.stall_state()
@@ -107,12 +107,12 @@ class Watch:
             self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
     def _say(self, what: str) -> None:
-        """Log a text once in a turn of the baton."""
+        """Log a text, at most once while one strand has the baton."""
         if not self._said:
             self._said = True
             _log.info("%s", what)
 
-    def _see(self, strand: Strand, now_s: float) -> None:
+    def _check_turn(self, strand: Strand, now_s: float) -> None:
         spent = processor_time_s(strand.thread)
         if spent - self._spent_s > IDLE_S:
             self._spent_s, self._idle_s = spent, None
@@ -135,10 +135,10 @@ class Watch:
 
 
 def absence_in_words(what: str, for_s: float, others: int) -> str:
-    """Return a text about a rank for which all others wait.
+    """Return a sentence on a rank for which all other ranks wait.
 
     Args:
-        what: The rank and its activity in words.
+        what: A phrase on the rank and what it does.
         for_s: The seconds for which it has not come back.
         others: The number of ranks that wait.
     """
@@ -168,7 +168,7 @@ class AbsentRank:
         self._since_s, self._idle, self._said = now_s, None, False
 
     def look(self, here: Set[int], now_s: float) -> None:
-        """Ask where the lowest absent rank is, if the others have waited for it for long.
+        """Ask the process of the lowest absent rank where that rank is, if the other ranks have waited for it for long.
 
         Args:
             here: The ranks that wait or have ended.

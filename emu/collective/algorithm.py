@@ -27,7 +27,7 @@ _FAR = 64  # an error names numbers of ranks that work up to this distance from 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One way to do an operation on any number of ranks; `build(shape)` returns its schedule.
+    """One way to do an operation on any number of ranks, such as ring; it is built for a shape: a number of ranks or a grid.
 
     `build(shape)` returns its schedule. The schedule of a rooted operation has root 0.
     """
@@ -173,7 +173,7 @@ def collective(
 
 
 def file_missing(algorithms: Iterable[Algorithm]) -> None:
-    """Register algorithms that the registry lacks, such as a user's own in another process."""
+    """Register algorithms that the registry lacks, such as a user's own that another process has sent."""
     there = dict(ALGORITHMS)
     for each in algorithms:
         if each.key not in there:
@@ -240,7 +240,10 @@ def compact_schedule(operation: str, name: str, n: int, root: int = 0, dims: Gri
 
 
 class Request(NamedTuple):
-    """One call of a collective by a process group, for which a choice finds an algorithm."""
+    """One call of a collective by a process group, for which a choice finds an algorithm.
+
+    `groups` is the number of groups of the axis that make the same request at the same time.
+    """
 
     operation: str
     ranks: tuple[int, ...]  # global, in group-rank order
@@ -343,7 +346,7 @@ class Choice:
 
 
 def operation_of(asked: str) -> str:
-    """Return the operation in `OPERATION` or `AXIS.OPERATION`."""
+    """Return the operation in a text of the form `OPERATION` or `AXIS.OPERATION`, such as `dp.all_gather`."""
     return asked.rpartition(".")[2]
 
 

@@ -83,7 +83,7 @@ class RowsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Sends:
-    """Some rows of one round as columns, which are broadcast against one another."""
+    """Rows of one round as columns: source, destination, slot, channel and more, which are broadcast against one another."""
 
     src: ArrayLike
     dst: ArrayLike
@@ -149,7 +149,7 @@ class Schedule:
         return f"<Schedule of {self.n_ranks} ranks: {self.n_rounds} rounds, {self.n_rows} slots sent>"
 
     def _repr_html_(self) -> str:
-        """Return its picture, for a notebook."""
+        """Return a picture of the schedule for a notebook, as HTML."""
         return html_of(self)
 
     @staticmethod
@@ -213,7 +213,7 @@ class Schedule:
         return self.slot if self.dst_slot is None else self.dst_slot
 
     def rounds(self) -> list[slice]:
-        """Return the rows of each round [T] as slices."""
+        """Return, for each of the T rounds, the rows of the round as a slice."""
         return slices(self.round_end)
 
     def round_of(self, row: int) -> int:
@@ -240,7 +240,7 @@ class Schedule:
 
     @property
     def translations(self) -> Translations:
-        """The declared translations."""
+        """The translations that the schedule declares: shifts of the grid of its ranks."""
         return Translations(self.translate, self.n_slots, self.slot_digits)
 
     def _everywhere(self) -> Iterator[Sends]:
@@ -298,7 +298,7 @@ class Schedule:
             raise InputError("schedule: with declared translations only the rows of rank 0 are stored")
 
     def digest(self) -> str:
-        """Return a digest; equal schedules have equal digests."""
+        """Return a hash of all columns; schedules with equal columns have equal digests."""
         return digest(getattr(self, name) for name in self.__slots__)
 
 
@@ -364,7 +364,7 @@ def _check_range(values: I32 | I16, end: int, what: str) -> None:
 
 
 def check_rows(rows: int) -> None:
-    """Check that a schedule may have so many rows, before arrays of that length are allocated.
+    """Check that a schedule of `rows` rows is allowed, before arrays of that length are allocated.
 
     Raises:
         RowsError: There are more than 2**24.

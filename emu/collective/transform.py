@@ -26,7 +26,7 @@ _SENT = ("src", "dst", "slot", "reduce", "channel")  # columns that every schedu
 
 
 def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
-    """Return a schedule with other rows, but with the same ranks, helpers, slots, parts and translations."""
+    """Return a schedule with these rounds, and with the ranks, helpers, slots, shares and translations of another schedule."""
     return Schedule.build(
         schedule.n_ranks,
         schedule.n_slots,
@@ -172,7 +172,7 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
         raise InputError(f"schedule: {schedule.n_rows} rows on {k} times as many channels are more than 2**24; take fewer")
     if (int(schedule.channel.max(initial=0)) + 1) * k > 2**15:
         raise must_be("schedule", "channels", "at most 2**15", (int(schedule.channel.max()) + 1) * k, "take fewer")
-    table, place = np.empty((6, schedule.n_rows * k), np.int32), _places(schedule, k)
+    table, place = np.empty((6, schedule.n_rows * k), np.int32), _old_rows(schedule, k)
     columns = (schedule.src, schedule.dst, schedule.reduce, schedule.slot, schedule.channel, schedule.written_slot)
     for row, values in enumerate(columns):
         table[row, place] = np.repeat(values.astype(np.int32), k) * (k if row > 2 else 1)
@@ -186,8 +186,8 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
     return found
 
 
-def _places(schedule: Schedule, k: int) -> I64:
-    """Return [S k] the old row of each new row when each message is divided into k parts."""
+def _old_rows(schedule: Schedule, k: int) -> I64:
+    """Return [S k] the old row of each new row if each message is divided into k parts."""
     columns = (schedule.round_column(), schedule.src, schedule.dst, schedule.channel)
     begins = np.any([np.diff(c, prepend=-1) != 0 for c in columns], axis=0)
     first = np.flatnonzero(begins)
@@ -306,7 +306,9 @@ def _sorted_rows(schedule: Schedule, moved: I64) -> I64:
 
 
 def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:
-    """Return the part of a schedule, and of its operation, for slots whose first rank digit is 0; it proves the whole.
+    """Return the part of a schedule whose proof proves the whole, and its operation.
+
+    It has the slots whose first digit, a rank, is 0. Translations of the ranks map these slots onto all others.
 
     Raises:
         ProofError: The schedule has other ranks or blocks than the operation.
@@ -320,7 +322,7 @@ def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Sche
     if blocks is None:
         raise RowsError(f"schedule: {rows}, and its translations do not map {operation.name} on itself")
     translations, n = schedule.translations, schedule.n_ranks
-    first = (_to_first(schedule, now, translations) for now in schedule.rounds())
+    first = (_translated_to_first(schedule, now, translations) for now in schedule.rounds())
     part = Schedule.build(n, schedule.n_slots // n, first)
     return part, _first_blocks(operation, operation.n_blocks // n if blocks.slot_digits else operation.n_blocks)
 
@@ -352,7 +354,7 @@ def adds_once_per_round(schedule: Schedule) -> bool:
     return True
 
 
-def _to_first(schedule: Schedule, rows: slice, translations: Translations) -> Sends:
+def _translated_to_first(schedule: Schedule, rows: slice, translations: Translations) -> Sends:
     """Return each row under the translation that makes the first digit of its slot 0."""
     slot = schedule.slot[rows]
     back = translations.opposite(slot // (schedule.n_slots // schedule.n_ranks))

@@ -20,7 +20,10 @@ from emu.units import seconds
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Timeline:
-    """The result of `run_graph`: times in ticks, from which seconds are derived."""
+    """The result of `run_graph`: the times of all tasks, in ticks, and the bytes that each link carried.
+
+    `how` is the method of the engine that was used.
+    """
 
     start_fs: I64  # [V] when the task started
     left_fs: I64  # [V] when its last byte had left
@@ -96,11 +99,11 @@ class Graph:
 
     @property
     def hop_task(self) -> I64:
-        """[H] the task of each hop."""
+        """[H] the task to which each hop belongs; hops are the links of all messages, one message after another."""
         return np.repeat(np.arange(self.n_tasks), np.diff(self.hop_start))
 
     def digest(self) -> str:
-        """Return a digest; equal graphs have equal digests."""
+        """Return a hash of all columns; graphs with equal columns have equal digests."""
         return digest(getattr(self, name) for name in self.__slots__)
 
 

@@ -75,7 +75,7 @@ def _candidate_orbits(
 
 
 class SymmetryPower(NamedTuple):
-    """A power of a declared symmetry of a topology."""
+    """A symmetry that a topology declares, applied a number of times."""
 
     which: int  # number of the declared symmetry
     k: int  # exponent
@@ -198,7 +198,7 @@ def _length(node: I64, first: int) -> int:
 
 
 def _power(permutation: I64, k: int) -> I64:
-    """Return the k-th power of a permutation."""
+    """Return a permutation applied k times; the identity for k = 0."""
     found, square = permutation if k % 2 else np.arange(len(permutation)), permutation
     while k := k // 2:
         square = square[square]
@@ -210,8 +210,8 @@ def _products(images: tuple[SymmetryImage, ...], lengths: list[int]) -> list[Sym
     """Return some products of random powers of all symmetries, as images; a fixed seed makes them the same in every run.
 
     Args:
-        images: The images under each symmetry.
-        lengths: The number of times after which each symmetry brings the first rank back to its place.
+        images: The symmetries, as images of nodes and links.
+        lengths: For each symmetry, the number of times after which it brings the first rank back to its own NPU.
     """
     random, products = np.random.default_rng(0), []
     for _ in range(_PRODUCTS):

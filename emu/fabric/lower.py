@@ -53,7 +53,7 @@ class FabricJob:
 
     @property
     def nodes(self) -> I64:
-        """[G, P] the node of each participant."""
+        """[G, P] the node of each of the P participants of each of the G groups."""
         return np.atleast_2d(np.asarray(self.placement, np.int64))
 
 
@@ -77,7 +77,7 @@ class LoweredSchedule:
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule whose rows the tasks come from."""
+        """The schedule from whose rows the tasks are made."""
         return self.placed.schedule
 
     @property
@@ -87,7 +87,7 @@ class LoweredSchedule:
 
     @cached_property
     def receiver(self) -> I32:
-        """[M D] the participant that receives each message."""
+        """[M D] the participant that receives each of the M messages of each of the D copies."""
         dst = column(self.placed.classes.messages.dst, np.int64)
         return column(self.placed.participants_in(dst, self.copies.first), np.int32)
 
@@ -129,8 +129,7 @@ def place_schedule(job: FabricJob, joins: Joins = Joins.EXITS, *, turns: bool = 
         turns: Whether its tasks include the turns of optical switches; False: they come with those between schedules.
 
     Raises:
-        InputError: The sizes or places do not fit the schedule; there are several groups where optical switches turn; a round
-            needs such a switch in two states; or see `expanded_schedule`.
+        InputError: The sizes or the nodes do not fit the schedule.
     """
     nodes, circuits = job.nodes, job.topology.circuits
     check_lowered(job.schedule, job.slot_bytes, nodes)
@@ -204,7 +203,7 @@ def _routes(placed: PlacedSchedule, copies: Orbits, job_orbits: JobOrbits | None
 
 
 def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
-    """Check that sizes and places fit a schedule.
+    """Check that the sizes of slots and the nodes of participants fit a schedule.
 
     Raises:
         InputError: There is not one size for each slot or one node for each participant, or a size is below 0 or too large.
@@ -250,7 +249,10 @@ def expanded_schedule(job: FabricJob, why: str = "", mend: str = "") -> Schedule
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _expanded(schedule: Schedule) -> Schedule:
-    """Return the schedule with every row stored; the result is cached together with its classes."""
+    """Return the schedule with every row stored. The result is cached.
+
+    The classes of tasks, which are computed once for each schedule object, are kept with it.
+    """
     return schedule.expand()
 
 
@@ -269,7 +271,10 @@ def _rows_needed(job: FabricJob, nodes: I64) -> Schedule:
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
-    """Return `on_grid(schedule, dims)`, cached together with its classes."""
+    """Return `on_grid(schedule, dims)`: the schedule with the translations of a grid. The result is cached.
+
+    The classes of tasks, which are computed once for each schedule object, are kept with it.
+    """
     return on_grid(schedule, dims)
 
 

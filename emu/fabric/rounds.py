@@ -24,7 +24,10 @@ _MOST = 2**20  # limit on the messages of a group times its rounds
 
 
 class Rounds(NamedTuple):
-    """The estimated times of groups that start at one time, in ticks after all ranks have entered."""
+    """The estimated time of groups that start at one time, in ticks.
+
+    `least_fs` is a lower bound, `most_fs` the time with a barrier after each round.
+    """
 
     least_fs: float
     most_fs: float
@@ -38,7 +41,7 @@ class Rounds(NamedTuple):
 
     @property
     def apart(self) -> float:
-        """The largest error of the mean, as a share of the mean."""
+        """The largest possible error of `middle_fs`, as a share of it: half the distance of the two bounds."""
         return (self.most_fs - self.least_fs) / 2 / self.middle_fs if self.most_fs else 0.0
 
 

@@ -56,7 +56,7 @@ def run_graph(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Ti
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The least and the largest value of a chaotic result over perturbed starts."""
+    """The least and the largest seconds that a run takes over some perturbations of its starts; `seeds` is their number."""
 
     seeds: int
     least_s: float
@@ -95,7 +95,12 @@ def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lam
 
 
 def spread_of(results: Sequence[float], n_tasks: int) -> Spread | None:
-    """Return the spread of the results in seconds of perturbed runs; None if they differ by at most one tick for each task."""
+    """Return the spread of the times of runs with slightly shifted starts; None if they differ by rounding alone.
+
+    Args:
+        results: The seconds that each run took.
+        n_tasks: The number of tasks; a rounding error of one tick is allowed for each.
+    """
     least, most = min(results), max(results)
     return Spread(len(results), least, most) if most - least > seconds(n_tasks) else None
 

@@ -32,7 +32,7 @@ from emu.units import TICKS_PER_S
 
 
 class CollectiveJob(NamedTuple):
-    """A collective to be timed."""
+    """A collective to be timed: its schedule, sizes, topology, and the NPUs of its ranks."""
 
     op: Operation
     plan: Schedule
@@ -114,7 +114,10 @@ _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the mem
 
 
 class TimeBound(NamedTuple):
-    """Two lower bounds of a time, of which the larger counts (`end_fs`), and the number of messages to be timed."""
+    """Two lower bounds of a collective's time in ticks: that of the busiest link, and that of the longest chain of messages.
+
+    The larger one counts (`end_fs`). `messages` is the number of messages that timing it would run.
+    """
 
     messages: int  # to be timed; at least so many, where no bound was computed
     busiest_fs: float = 0.0  # of the link that carries most for its rate, at that rate; 0 where it was not looked for
@@ -176,7 +179,7 @@ def _busiest_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> f
 
 
 def _channels(plan: Schedule) -> int:
-    """Return a number above all channels of a schedule."""
+    """Return a number above all channels that a schedule uses."""
     return int(plan.channel.max(initial=0)) + 1
 
 
@@ -296,13 +299,15 @@ def _messages(
     of_row = np.cumsum(new) - 1
     bytes_of = np.add.reduceat(sizes[slot], first) if len(first) else np.zeros(0)
     n, channels = plan.n_participants, _channels(plan)
-    alpha_fs, fs_per_byte = _ways((src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes)
+    alpha_fs, fs_per_byte = _latency_and_byte_time(
+        (src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes
+    )
     _, queue = distinct(((src * channels + channel) * 2 + inside)[first], n * channels * 2)
     reads, writes = src * len(sizes) + slot, dst * len(sizes) + written
     return of_row, reads, writes, round_of, (first, queue, bytes_of * fs_per_byte, alpha_fs)
 
 
-def _ways(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
+def _latency_and_byte_time(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
     """Return [M] the latency of each message in ticks, and [M] its ticks per byte; both are 0 within a rank.
 
     Args:

@@ -89,7 +89,7 @@ def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]
 
 
 def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
-    """Return the switches on which helpers are placed: the first ones (at most `most`) that all ranks have a route to.
+    """Return the switches on which the helpers of a schedule are placed: the first ones that all ranks have a route to.
 
     If there are fewer than `most` of them, one switch for each of `most` equal runs of ranks is returned instead, if each run
     has one. If a topology says which of its switches add, only these count, and only for ranks that have a link to them.
@@ -100,14 +100,14 @@ def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
         most: The number of helpers.
     """
     nodes = column(ranks, np.int64)
-    found = _of_all(topology, nodes, most)
+    found = _switches_of_all(topology, nodes, most)
     if len(found) == most or most < 2 or len(nodes) % most:
         return found
-    runs = [_of_all(topology, run, 1) for run in nodes.reshape(most, -1)]
+    runs = [_switches_of_all(topology, run, 1) for run in nodes.reshape(most, -1)]
     return np.concatenate(runs) if all(map(len, runs)) else found
 
 
-def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
+def _switches_of_all(topology: Topology, nodes: I64, most: int) -> I64:
     """Return the first switches, at most `most`, that every rank has a route to."""
     if topology.adders is not None and len(nodes):
         return _adders_of_all(topology, topology.adders, nodes)[:most]

@@ -47,7 +47,7 @@ class Links:
 
     @property
     def latency_s(self) -> F64:
-        """The latency of each link in seconds, [L]."""
+        """[L] the latency of each link in seconds."""
         return np.array([seconds(t) for t in self.latency_fs], dtype=np.float64)
 
 
@@ -66,12 +66,12 @@ class Routes:
         return Routes(start, column(link, np.int32), None if virtual is None else column(virtual, np.int16))
 
     def of(self, pair: int) -> I32:
-        """Return the links of one pair, in order."""
+        """Return the links that the route of pair number `pair` crosses, in order."""
         return self.link[self.start[pair] : self.start[pair + 1]]
 
     @property
     def hops(self) -> I64:
-        """The number of links that each pair crosses, [P]."""
+        """[P] the number of links that each pair's route crosses."""
         return np.diff(self.start)
 
 
@@ -94,9 +94,10 @@ class Circuits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Spray:
-    """The rule by which each message between two NPUs is split evenly over the ways of its pair.
+    """The rule by which each message between two NPUs is split evenly over the equal paths (ways) of its pair.
 
-    A link that k of the n ways of a pair cross carries k / n of its messages: k `parts` / n parts, a whole number.
+    If k of the n ways of a pair cross a link, the link carries k / n of the message, which is k `parts` / n parts, a whole
+    number.
     """
 
     parts: int  # equal parts into which a message is cut
@@ -106,13 +107,13 @@ class Spray:
 
 @dataclass(frozen=True, slots=True)
 class FailedParts:
-    """The failed parts of a machine, by their numbers in the whole machine."""
+    """The nodes and cables of a machine that do not work, by their numbers in the whole machine."""
 
     nodes: tuple[int, ...] = ()  # NPUs and switches
     cables: tuple[tuple[int, int], ...] = ()  # pairs of nodes: all links between them, both ways; none of a failed node
 
     def beyond(self, other: "FailedParts") -> "FailedParts":
-        """Return the parts that have failed in `self` and still work in `other`.
+        """Return the nodes and cables that have failed in `self` and still work in `other`.
 
         A cable of a node that has failed in `other` does not work there.
         """
@@ -130,7 +131,7 @@ class FailedParts:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reaction:
-    """The reaction of a system to failed parts: the machine after it, the time it takes, and a description."""
+    """The reaction of a system to failed nodes and cables: the machine after it, the ticks it takes, and a sentence on it."""
 
     topology: "Topology"  # the topology after the reaction
     took_fs: int  # ticks that the reaction takes; nothing is sent meanwhile
@@ -145,7 +146,7 @@ FaultHandler = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A frame round some nodes of a drawing: a rack, a segment, a plane."""
+    """A frame round some nodes in a drawing, with a label: a rack, a segment, a plane."""
 
     label: str
     nodes: tuple[int, int]  # the first node, and one past the last
@@ -158,7 +159,7 @@ def frames(label: str, size: int, count: int, first: int = 0) -> tuple[Box, ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Drawing:
-    """The position of each node in a drawing of a topology, following the figures of its source."""
+    """The position of each node in a drawing of a topology, and the frames round groups of nodes."""
 
     at: F64  # [n_nodes, 2] coordinates, in units of about the gap between NPUs
     boxes: tuple[Box, ...] = ()  # outer frames first
@@ -203,7 +204,7 @@ class Topology:
         return f"<Topology {self.name}: {self.n_npus} NPUs, {self.n_nodes - self.n_npus} switches, {len(self.links)} links>"
 
     def _repr_html_(self) -> str:
-        """Return its picture and its facts, for a notebook."""
+        """Return a picture of the topology and its facts for a notebook, as HTML."""
         return html_of(self)
 
     def __post_init__(self) -> None:
@@ -253,12 +254,18 @@ class Topology:
 
     @property
     def parts(self) -> int:
-        """The equal parts into which a message is cut, so that each link carries a whole number of them; 1: it stays whole."""
+        """The number of equal parts into which each message is cut; 1: it is not cut.
+
+        It is so large that each link carries a whole number of parts.
+        """
         return 1 if self.spray is None else self.spray.parts
 
     @property
     def capacity_Bps(self) -> F64:  # noqa: N802  units keep their case
-        """[L] the bandwidth of each link as graphs have it: times the parts of a message, which the weights of hops count."""
+        """[L] the capacity of each link as graphs have it: its bandwidth times `parts`.
+
+        The weights of hops count the parts of a message that cross a link.
+        """
         rate = column(self.links.bandwidth_Bps, np.float64)
         return rate if self.spray is None else column(rate * self.spray.parts, np.float64)
 
@@ -299,7 +306,7 @@ class Topology:
 
 
 def _check_spray(name: str, spray: Spray) -> None:
-    """Check that a spray has at most 2**14 ways of a pair and 2**31 - 1 parts of a message, which 32 bits count.
+    """Check that a spray has at most 2**14 equal paths for a pair and 2**31 - 1 parts of a message, so that 32 bits count them.
 
     Raises:
         InputError: It has more.

@@ -54,7 +54,13 @@ def usable_within_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
 
 
 def usable_in_healthy_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
-    """Return [E] the number of usable NPUs of a system in which no group can use a unit with a faulty NPU, like a broken ring.
+    """Return [E] how many NPUs groups can use if a unit with a faulty NPU cannot be used at all, as a broken ring.
+
+    Args:
+        name: The system, for errors.
+        unit: The number of NPUs of a unit.
+        group: The number of NPUs of a group.
+        faulty: [E, NPUs] whether each NPU is faulty, in each of E states.
 
     Raises:
         InputError: A group is larger than a unit, and no multiple of it.

@@ -41,12 +41,12 @@ class Bench(Result[BenchRow], drawn_by="chart.algorithm_chart:topology_figure"):
 
     @property
     def failure(self) -> str | None:
-        """How many elements are wrong; None: none."""
+        """The sentence that says how many elements of outputs are wrong; None: none."""
         wrong = sum(row.wrong or 0 for row in self.rows)
         return f"bench: {wrong} elements of {self.rows[0].operation} came out wrong" if wrong else None
 
     def text(self) -> str:
-        """Return the table of all rows, with what they rest on."""
+        """Return the table of all rows, with the assumptions on which they rest."""
         return bench_report(self.rows)
 
 

@@ -31,7 +31,12 @@ def npus(word: str) -> int:
 
 
 def parts(word: str, part: str) -> int:
-    """Return the number of parts of a kind in the bill of a topology."""
+    """Return the number of parts of one kind, such as `switch`, in the bill of parts of a topology.
+
+    Args:
+        word: The topology with its settings, as `--topology` takes it.
+        part: The kind, as the bill names it.
+    """
     return build_once(word).bill[part]
 
 

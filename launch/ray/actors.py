@@ -111,7 +111,7 @@ class Actors:
 
 
 def _amounts(resources: dict[str, float]) -> dict[str, Any]:
-    """Return resources as options of an actor."""
+    """Return resources, by name, as the options that Ray takes for an actor."""
     named = {_NAMED[name]: amount for name, amount in resources.items() if name in _NAMED}
     return {"num_cpus": 0, **named, "resources": {n: a for n, a in resources.items() if n not in _NAMED}}
 

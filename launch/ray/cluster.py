@@ -111,7 +111,7 @@ class RayCluster(Cluster):
 
 
 def _say(rank: int, stream: str, text: str) -> None:
-    """Print lines of a rank, each after its rank."""
+    """Print lines of a rank's output, each with the number of the rank in front."""
     said = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
     print(said, end="", file=sys.stderr if stream == "err" else sys.stdout, flush=True)
 

@@ -94,7 +94,7 @@ PLACES = [
     (Strands, "fail_deadlock"),
     (WaitTable, "fail_rank"),
     (WaitTable, "wake_all"),
-    (ThreadRanks, "_run_program"),
+    (ThreadRanks, "_run_to_end"),
     (wait_table, "job_error"),
     (threads, "carry_out"),
     (threading.Thread, "start"),

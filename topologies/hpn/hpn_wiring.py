@@ -55,7 +55,7 @@ def _tors(plan: HpnPlan, pitch: float) -> F64:
 
 
 def _row(count: int, group: int, width: float, y: float) -> F64:
-    """Return the places of switches over the whole width, closer together within a group."""
+    """Return the positions of switches in a drawing, over the whole width and closer together within a group."""
     of, place = np.divmod(np.arange(count), group)
     share = (place + 0.5) / group - 0.5
     x = (of + 0.5 + 0.8 * share) * (width + _PITCH) / max(1, count // group) - _PITCH / 2
@@ -215,7 +215,7 @@ def _path_words(plan: HpnPlan) -> tuple[str, ...]:
 
 
 def _core(plan: HpnPlan) -> str:
-    """Return the sentence on how pods are joined."""
+    """Return the sentence of the assumptions on how pods are joined."""
     hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
     return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"
 

@@ -28,7 +28,7 @@ LOOPBACK = 0
 
 
 def bundle(plan: OcstrxPlan, away: ArrayLike) -> tuple[I64, I64]:
-    """Return the bundle of a node, and its state, that activate the fibre to another node; (-1, -1) if there is none.
+    """Return the bundle of transceivers of a node, and its state, that activate the fibre to another node; (-1, -1): none does.
 
     The fibres of a side are paired, nearest first, so that a node can use any fibre of one side with any of the other. If K is
     odd, the two farthest share the last bundle.
@@ -53,15 +53,16 @@ def bundles(plan: OcstrxPlan) -> I64:
 
 
 def blocked_distance(plan: OcstrxPlan) -> int:
-    """Return the distance of the two fibres, up and down, that share a bundle, so that a node can use only one; 0 if none.
+    """Return the distance, in nodes, at which a node can have a neighbour on only one side; 0 if there is none.
 
-    0 for none.
+    The fibres to the two nodes at this distance, one up and one down the line, belong to one bundle of transceivers, and a
+    bundle lights one of them. This is the largest distance, if k is odd.
     """
     return plan.reach[-1] if plan.k % 2 else 0
 
 
 def fibres(plan: OcstrxPlan) -> I64:
-    """Return [F, 2] the two places on the line that each fibre joins, in use or not.
+    """Return [F, 2] the two positions on the line that each fibre joins, in use or not.
 
     These are all fibres of the K-hop ring or line.
     """
@@ -72,14 +73,14 @@ def fibres(plan: OcstrxPlan) -> I64:
 
 
 def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
-    """Return the bundles and states that join two places of the line, at `src` and at `dst`; -1 if no fibre joins them.
+    """Return the bundles and states that join two positions of the line, at `src` and at `dst`; -1 if no fibre joins them.
 
     A place needs a reconfiguration between two rounds that take one bundle in two states.
 
     Args:
         plan: The sizes.
-        src: [P] the first place of each pair on the line; places are numbers of nodes if a ToR has one node.
-        dst: [P] the second place of each pair.
+        src: [P] the first position of each pair on the line; positions are numbers of nodes if a ToR has one node.
+        dst: [P] the second position of each pair.
     """
     away = np.asarray(dst, np.int64) - np.asarray(src, np.int64)
     if plan.closed:
@@ -88,19 +89,19 @@ def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64,
 
 
 def deploy(plan: OcstrxPlan) -> I64:
-    """Return [n] the node at each place of the line: the first nodes of all ToRs, then the second ones (Algorithm 3)."""
+    """Return [n] the node at each position of the line: the first nodes of all ToRs, then the second ones (Algorithm 3)."""
     return np.arange(plan.nodes).reshape(-1, plan.tor).T.ravel()
 
 
 def components(plan: OcstrxPlan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
-    """Return the places of working nodes in the order of the line, and the component of each.
+    """Return the positions of working nodes in the order of the line, and the connected component of each.
 
-    K faults in a row end a component.
+    K failed nodes in a row end a component.
 
     Args:
         plan: The sizes.
-        sound: [n] whether the node at each place works.
-        apart: The number of sub-lines, from the first on, that are components of their own; all later ones are one part.
+        sound: [n] whether the node at each position works.
+        apart: The number of sub-lines, from the first on, that are components of their own; all later ones form one.
     """
     at = np.flatnonzero(sound)
     if plan.closed and not apart:  # begin after a gap, so that a component over the end of the numbering is whole
@@ -261,13 +262,16 @@ Strands = tuple[I64, I64, I64, I64]  # node, first GPU, 1 up or -1 down, number 
 
 
 def _circles(plan: OcstrxPlan, nodes: I64) -> Strands:
-    """Return strands of one node each, closed within the node."""
+    """Return rings of one node each: their strands begin and end in the same node."""
     ones = np.ones(len(nodes), np.int64)
     return nodes, 0 * ones, ones, plan.gpus * ones
 
 
 def _strands(plan: OcstrxPlan, groups: I64) -> Strands:
-    """Return 2m - 2 strands a group: the nodes from left to right, and those between the ends back."""
+    """Return 2m - 2 strands for each group of m nodes.
+
+    They lead over the nodes from left to right, and back over the nodes between the two ends.
+    """
     if plan.m == 1:
         return _circles(plan, groups.ravel())
     left, right = (which for which, _ in bundle_states(plan, groups))

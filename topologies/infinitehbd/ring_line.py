@@ -27,9 +27,9 @@ TIERS = ("copper", "loopback", "fibre", "DCN", "uplink of a ToR")
 
 
 def _ring_of(plan: OcstrxPlan, joined: int, place: I64) -> tuple[I64, I64]:
-    """Return the first place and the size of the ring of each place [P] in the order of the rings.
+    """Return, for each position [P] of the line, the first position and the size of its ring.
 
-    The first `joined` places are on rings of t GPUs, each other place is on a ring of its node.
+    The first `joined` positions are on rings of t GPUs; each other position is on a ring within its own node.
     """
     size = np.where(place < joined, plan.tp, plan.gpus)
     first = np.where(place < joined, 0, joined)
@@ -107,7 +107,7 @@ def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedPart
 
     The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
     """
-    now, before = (_passed(plan, whole, each, ranks) for each in (broken, was))
+    now, before = (_nodes_to_bypass(plan, whole, each, ranks) for each in (broken, was))
     rings, were = (_lit_around(light, whole, passed) for passed in (now, before))
     if now:
         nodes = [n for n in broken.nodes if n >= plan.npus]
@@ -122,12 +122,15 @@ def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedPart
 
 
 def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topology:
-    """Return the machine with rings activated around the given nodes; unchanged if there are none."""
+    """Return the machine with rings of light that bypass these nodes; unchanged if there are none."""
     return replace(light(nodes), name=f"{whole.name}, rings lit around node {'+'.join(map(str, nodes))}") if nodes else whole
 
 
-def _passed(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
-    """Return the nodes that rings must bypass: those with a failed GPU, if any of them belongs to the job."""
+def _nodes_to_bypass(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
+    """Return the nodes that rings must bypass: all with a failed GPU.
+
+    There are none if the job of `ranks` ranks runs on none of these nodes.
+    """
     failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
     return tuple(sorted(failed)) if failed & set((whole.place(ranks) // plan.gpus).tolist()) else ()
 

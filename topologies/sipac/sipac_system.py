@@ -272,15 +272,15 @@ def _steered_around(now: Configuration, broken: FailedParts, ranks: int) -> tupl
     dark = broken.marks(now.near.src, now.near.dst)
     jobs = [np.flatnonzero(now.job == job) for job in range(now.job.max(initial=-1) + 1)]
     for number, job in enumerate(jobs):
-        if not _serve(now, job, broken, dark):
+        if not _can_run(now, job, broken, dark):
             sizes = (len(job), ranks) if ranks < len(job) and len(jobs) == 1 else (len(job),)
-            jobs[number] = _block(now, jobs, number, sizes, partial(_serve, now, broken=broken, dark=dark))
+            jobs[number] = _block(now, jobs, number, sizes, partial(_can_run, now, broken=broken, dark=dark))
     order = np.concatenate((*jobs, np.setdiff1d(np.arange(now.near.n), np.concatenate(jobs))))
     return reconfigure(now, jobs, by=now.by, dark=dark), order
 
 
-def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:
-    """Return whether a job can run on the given CUs: none has failed, and links join them.
+def _can_run(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:
+    """Return whether a job can run on these CUs: none has failed, and links join them all.
 
     Links that every CU keeps for all jobs are enough.
     """

@@ -22,7 +22,10 @@ from emu.collective.transform import block_translations, rows_of_participants
 
 
 class StridedRange(NamedTuple):
-    """A strided range of a memory: the address of its first element, and the stride of each dimension, in elements."""
+    """A strided range of a memory: the address of its first element, and the stride of each dimension, in elements.
+
+    `memory` is the number of the memory: a rank's input or output, scratch, stage or inbox.
+    """
 
     memory: int
     at: int
@@ -60,7 +63,7 @@ class OperationBuilder:
         self.stage_count = 0
 
     def build(self, moves: CellMoves, carry: Translations | None) -> list[StridedOperation]:
-        """Return the operations of some rounds' moves, in their order.
+        """Return the strided operations that do the moves of some rounds, in their order.
 
         Args:
             moves: The moves; those of rank 0 if there are translations.
@@ -90,14 +93,14 @@ class OperationBuilder:
         return _Lines((np.repeat(step, rank.shape[1]), width.ravel()), tuple(ends))
 
     def _address(self, place: SlotPlace, rank: I64, slot: I64, stage: I64) -> I64:
-        """Return [moves * ranks] the addresses of places at every rank."""
+        """Return [moves * ranks] the memory addresses of slots at every rank, in elements."""
         at = self.layout.address(self.where, SlotPlace(place.region[:, None], place.offset[:, None]), rank, slot)
         staged = np.flatnonzero(place.region == STAGE)
         at[staged] += stage[place.offset[staged]] - place.offset[staged, None]
         return at.ravel()
 
     def _stage(self, moves: CellMoves, width: I64) -> I64:
-        """Return [staged cells, ranks] the places in the stage at which sums grow, one after another within each round."""
+        """Return [staged cells, ranks] the addresses in the stage memory, in which sums grow, one cell after another."""
         staged = np.flatnonzero(moves.target.region == STAGE)
         _, first = np.unique(moves.target.offset[staged], return_index=True)
         size, now = width[staged[first]], moves.round[staged[first]]
@@ -212,7 +215,10 @@ class ProgramRound(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CompiledProgram:
-    """A schedule compiled for the ranks of this process, with the number of scratch elements that it needs."""
+    """A schedule compiled for the ranks of this process: for each round the messages and the strided tensor operations.
+
+    It also has the numbers of elements of the memories that it needs besides inputs and outputs.
+    """
 
     rounds: tuple[ProgramRound, ...]  # one round stands for many of the schedule, if all ranks are in this process
     scratch_count: int  # elements of the memory for slots that no buffer holds
@@ -251,13 +257,16 @@ def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64
 
 
 def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bool:
-    """Return whether the rows of rank 0 give those of all ranks by translation, and all buffers have one layout."""
+    """Return whether translations of rank 0's rows give the rows of all ranks.
+
+    The buffers of all ranks must have one layout, too.
+    """
     alike = layout.have.alike is not None and layout.want.alike is not None
     return schedule.by_rank and alike and block_translations(schedule, operation) is not None
 
 
 def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[CellRows]:
-    """Yield the rows of some rounds at a time."""
+    """Yield the rows of a schedule, several rounds at a time."""
     ends, most = cells.schedule.round_end, _AT_A_TIME // (carry.n_ranks if carry else 1)
     last = np.flatnonzero(np.diff((ends - 1) // max(1, most), append=-1))
     for low, high in pairwise((0, *ends[last].tolist())):
@@ -265,7 +274,7 @@ def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[CellRows]
 
 
 def _batches(rows: CellRows, builder: OperationBuilder, carry: Translations | None) -> list[StridedOperation]:
-    """Return the strided operations of some rounds none of whose rows crosses a wire."""
+    """Return the strided operations of some rounds in which no row goes to another process."""
     if carry is None or is_order_free(rows):
         return builder.build(moves_of(rows), carry)
     if (n_rows := len(rows.src) * carry.n_ranks) > MAX_ROWS:

@@ -168,7 +168,7 @@ class _Execution:
     mark: complex | None  # None: the memory keeps its old content
 
     def memory(self, like: Tensor, *shape: int) -> Tensor:
-        """Return memory of the executor's own, of the dtype of `like`."""
+        """Return memory that belongs to the executor rather than to a rank, of the dtype of `like`."""
         made = like.new_empty(*shape)
         return made if self.mark is None else made.fill_(self.mark)
 
@@ -228,7 +228,7 @@ def _is_worth_stacking(schedule: Schedule, buffers: Mapping[int, Buffers], sizes
 def _execute_stacked(
     schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, how: _Execution
 ) -> None:
-    """Copy the inputs side by side, execute there, and copy the outputs back, some columns of every slot at a time."""
+    """Copy the inputs of all ranks side by side, run the schedule there, and copy the outputs back."""
     each, step = _columns(schedule, operation, buffers, sizes)
     given, made = _side_by_side(buffers, each, step, how)
     for low in range(0, each, step):
@@ -263,7 +263,7 @@ def _side_by_side(buffers: Mapping[int, Buffers], each: int, step: int, how: _Ex
     Args:
         buffers: The buffers of the ranks.
         each: The elements of every slot.
-        step: How many of these elements are executed at a time.
+        step: The number of these elements that are executed at a time.
         how: The settings of the execution.
     """
     given, made = (max(t.numel() for t in side.values()) // each * step for side in _sides(buffers))

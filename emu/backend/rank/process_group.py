@@ -81,7 +81,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def _axis_name(self) -> str:
-        """The axis in PyTorch's description of the group; "" if there is none."""
+        """The axis of the plan, such as `dp`, in PyTorch's description of the group; "" if it has none."""
         described = str(self.group_desc)
         if described == "default_pg":
             return "world"
@@ -140,15 +140,15 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
             raise self._refusal(error) from None
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> RequestWork:
-        """Start to reduce several tensors at once."""
+        """Start to reduce several tensors in place over all ranks, in one request."""
         return self._make_and_submit(rank_requests.all_reduce, tensors, _op(opts))
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> RequestWork:
-        """Start to copy the root's tensors to all."""
+        """Start to copy the root's tensors to the tensors of all ranks of the group."""
         return self._make_and_submit(rank_requests.broadcast, tensors, opts.rootRank, self._rank)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> RequestWork:
-        """Start to reduce onto the root."""
+        """Start to reduce the tensors of all ranks of the group onto the root."""
         return self._make_and_submit(rank_requests.reduce, tensors, opts.reduceOp, opts.rootRank, self._rank)
 
     def allgather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> RequestWork:
@@ -186,7 +186,10 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> RequestWork:
-        """Start to exchange pieces of a tensor; without splits the pieces are even."""
+        """Start to exchange blocks of a tensor along its first dim: block r goes to rank r.
+
+        Without splits all blocks are equal.
+        """
         return self._make_and_submit(
             rank_requests.all_to_all_single, output, tensor, output_splits, input_splits, self._rank, self.size()
         )
@@ -202,7 +205,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._make_and_submit(rank_requests.scatter, outputs[0], inputs, opts.rootRank, self._rank)
 
     def barrier(self, opts: Any = None) -> RequestWork:
-        """Start a barrier, whose work is done when all ranks have called it."""
+        """Start a barrier, whose work is done when all ranks of the group have called it."""
         return self._make_and_submit(rank_requests.barrier)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> RequestWork:
@@ -210,7 +213,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._make_and_submit(rank_requests.send, tensors[0], dst, tag)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> RequestWork:
-        """Start to receive a tensor."""
+        """Start to receive a tensor from rank `src` of the group."""
         return self._make_and_submit(rank_requests.receive, tensors[0], src, tag)
 
     # The names before PyTorch 2.13.
@@ -225,7 +228,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._make_and_submit(rank_requests.receive, tensors[0], rank_requests.ANY, tag)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Block until all ranks have called it; a rank that never comes raises an error."""
+        """Block until all ranks of the group have called it. An error is raised if a rank can never call it."""
         self.barrier().wait()
 
     def split_group(self, ranks: Sequence[int], timeout: timedelta | None = None, *args: Any, **options: Any) -> Any:

@@ -79,7 +79,7 @@ class Recorder:
             self.tell(operator)
 
     def mark(self, name: str) -> None:
-        """Add a mark: a named moment between computations."""
+        """Record a mark: a moment with a name between the events of the rank."""
         self._compute(EventRow(self._step, Kind.MARK, self.streams.current, name, "", 0, 0, 0, *MOVES, -1, 0, 0, 0))
 
     def _compute(self, row: EventRow) -> None:
@@ -313,7 +313,10 @@ def _tell(method: Callable[..., None], *args: object) -> None:
 
 
 def declare_equal_work(key: Hashable) -> None:
-    """Declare that all ranks with this key compute the same from now on, so that one of them is counted for all."""
+    """Declare that all ranks that pass this key compute the same from now on.
+
+    The work of one of them is counted for all.
+    """
     begin = getattr(_thread, "begin_equal", None)
     if begin is not None:
         begin(key)

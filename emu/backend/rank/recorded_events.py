@@ -14,7 +14,7 @@ from emu.trace.trace import PARTS, Events, Group, Trace, typed_events
 
 
 class EventRow(NamedTuple):
-    """One event, in the order of the columns of `Events`."""
+    """One event of a rank as a tuple, with the fields that the columns of `Events` have, in their order."""
 
     step: int
     kind: int
@@ -64,7 +64,11 @@ def _input(name: str, n: int, root: int, rank: int) -> tuple[tuple[int, ...], in
 
 
 class RecordedEvents(NamedTuple):
-    """The recorded events of one rank, in a form that travels between processes."""
+    """The recorded events of one rank, in a form that travels between processes.
+
+    `waits` and `splits` belong to the rows of the same index; `lines` are the lines of the user's program that made the
+    requests.
+    """
 
     rows: tuple[EventRow, ...]
     waits: tuple[tuple[int, ...], ...]
@@ -84,7 +88,7 @@ class RecordedEvents(NamedTuple):
         )
 
     def columns(self) -> Events:
-        """Return the rows as columns."""
+        """Return the recorded events as columns, one row an event."""
         columns = list(zip(*self.rows, strict=True)) or [()] * len(EventRow._fields)
         for ragged in (self.waits, self.splits):
             columns += [tuple(np.cumsum([0, *map(len, ragged)])), tuple(each for several in ragged for each in several)]

@@ -105,7 +105,7 @@ class RequestWork(dist.Work):
             future.set_exception(self._error)
 
     def is_completed(self) -> bool:
-        """Return True if the answer is there, or the request failed."""
+        """Return whether the request is done: its answer has arrived, or it has failed."""
         if not self.done:
             self._poll(self)
         return self.done
@@ -136,7 +136,8 @@ class CoalescedWork(dist.Work):
 
     Args:
         works: The works of these requests.
-        finish: A function that makes the answer from theirs, once all are done; None: their answers are the answer.
+        finish: A function that makes the joint answer from the answers of the requests, once all are done; None: they are the
+            answer.
     """
 
     def __init__(self, works: list[RequestWork], finish: Callable[[], Tensor] | None = None) -> None:
@@ -162,7 +163,7 @@ class CoalescedWork(dist.Work):
         return answers if self._finish is None else answers.then(lambda done: done.wait() and self.wait() and self._finished)
 
     def is_completed(self) -> bool:
-        """Return True if the answer is there, or a request failed."""
+        """Return whether all requests are done: each answer has arrived, or a request has failed."""
         done = all(work.is_completed() for work in self._works)
         return done and (self._finish is None or not self.is_success() or self.wait())
 
@@ -233,7 +234,7 @@ def _header(given: Tensor) -> Tensor:
 
 
 def _count(own: Tensor, other: Tensor, rank: int) -> int:
-    """Return the number of values that another rank holds."""
+    """Return the number of values that another rank's part of a sparse sum has."""
     if not torch.equal(own[:-1], other[:-1]):
         sizes = [size for size in other[:-1].tolist() if size]
         raise must_be("all_reduce", "a sparse tensor", "of one shape on all ranks", f"{sizes} on rank {rank} of the group")

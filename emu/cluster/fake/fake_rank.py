@@ -52,7 +52,7 @@ _TIMES: Mapping[str, Callable[[Tensor, int], Tensor]] = {
 
 
 def _write_answer(request: RankRequest) -> None:
-    """Write the answer that equal members would give, for whole numbers, which are real."""
+    """Write the answer of a collective of whole numbers, which are real, as if all members had sent what this rank sends."""
     n, at = len(request.group.ranks), request.rank
     with unset_fake_temporarily(), pause_counting():
         given, made = request.input.view(-1), request.output.view(-1)
@@ -92,7 +92,7 @@ class TracedRank(NamedTuple):
 
 
 class _EnoughError(BaseException):
-    """The signal that the script need not run on."""
+    """The exception that ends a script whose further steps are not needed."""
 
 
 class FakeRanks(Ranks):
@@ -151,7 +151,7 @@ class FakeRanks(Ranks):
         init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks or self.n_ranks)
 
     def start_request(self, request: RankRequest) -> RequestWork:
-        """Record a request, and return its work, which is done."""
+        """Record a request, and return a work that is done at once, because no other rank exists."""
         work = RequestWork(request.result, lambda *_: None, lambda _: None)
         work.recorder = self._recorder
         work.event = work.recorder.request(request, self._calls.number_request(request, work).instance)

@@ -18,7 +18,10 @@ from emu.trace.trace import Kind, Trace
 
 
 class MeshDim(NamedTuple):
-    """One dim of a mesh, or of groups that send messages."""
+    """One dim of a device mesh, or of the groups that send messages.
+
+    `at` is the coordinate of each rank along it. `every` says whether each coordinate must be traced by itself.
+    """
 
     mesh: int  # the number of its mesh
     name: str

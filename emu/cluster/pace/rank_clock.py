@@ -37,7 +37,10 @@ _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one tha
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """A request of a rank that is not answered yet."""
+    """A request of a rank that has not been answered yet.
+
+    `due_s` is the host time at which its answer is due, if known. `carried` says whether its data have been moved.
+    """
 
     rank: int
     asked_s: float
@@ -65,7 +68,7 @@ class RankClock:
         self._wait_table, self._check = wait_table, check
 
     def listeners(self) -> PaceListeners:
-        """Return the functions that a pacer calls with its reports; all but the report of a failure are ignored."""
+        """Return the functions that a pacer calls. Only the one for a failure does something: it stops all ranks that wait."""
         return PaceListeners(_nobody, _nobody, _nobody, self._wait_table.fail_from_outside)
 
     def of_events(self) -> tuple[Callable[[], float], list[str]]:
@@ -117,7 +120,7 @@ class RankClock:
         self._wait_table.answer(work, -math.inf)
 
     def block(self, work: RequestWork, rank: int, timeout: timedelta | None) -> None:
-        """Return once a request is done, or the run has failed."""
+        """Return once a request is done, or raise an error if the run has failed."""
         if not work.done:
             self._check(rank)
             self._wait_table.park(this_strand().number, work)
@@ -196,7 +199,11 @@ class PacedClock(RankClock):
             sys.setswitchinterval(switch_s)
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Wait until the device of a rank has done its work from before `time_s`; return the time at which the rank goes on."""
+        """Wait until the device of a rank has ended its work from before `time_s`.
+
+        Returns:
+            The time at which the rank may continue.
+        """
         return self._devices.settle(rank, time_s)
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
@@ -204,7 +211,7 @@ class PacedClock(RankClock):
         self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Report a request to the fabric, with the key of its work in place of the work; do nothing if the coordinator has it.
+        """Report a request of a rank to the fabric; do nothing if the coordinator's process has the fabric.
 
         Args:
             arrival: The request with its rank.
@@ -227,7 +234,7 @@ class PacedClock(RankClock):
         held.due_s = time_s
         if time_s is not None:
             self.alarm.at(time_s - _READY_S, partial(self._prepare, held))
-            self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
+            self.alarm.at(time_s - _EARLY_S, partial(self._answer_or_wake, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
         """Set the host time at which a request is answered, and by how many seconds that is already late."""
@@ -243,19 +250,19 @@ class PacedClock(RankClock):
     def carried(self, key: object, work: "ref[RequestWork]") -> None:
         """Record that the data of a request have been moved, and answer the request if it is due."""
         self._held[key].carried = True
-        self._near(key)
+        self._answer_or_wake(key)
 
     def _prepare(self, held: _OpenRequest) -> None:
-        """Load the states of the rank of a request that is answered soon.
+        """Load the state of the rank whose request is answered next, if there is time before the answer is due.
 
-        Of several such ranks at one time, of the first alone.
+        If requests of several ranks are due at one time, the state of the first rank is loaded.
         """
         if held.due_s is not None and max(now_s(), self._prepared_until_s) < held.due_s - _EARLY_S:
             self._prepared_until_s = held.due_s
             self._wait_table.baton.prepare(held.rank)
 
-    def _near(self, key: object) -> None:
-        """Answer a request that is due, or wake its rank shortly before; do nothing if its data have not been moved."""
+    def _answer_or_wake(self, key: object) -> None:
+        """Answer a request whose answer is due, or wake its rank shortly before; do nothing if its data have not been moved."""
         held = self._held.get(key)
         if held is None or not held.carried or held.due_s is None or now_s() < held.due_s - _EARLY_S:
             return
@@ -328,7 +335,7 @@ class PacedClock(RankClock):
             self._sleeping -= 1
 
     def _park_until(self, rank: int, time_s: float) -> None:
-        """Let other ranks run until a given host time."""
+        """Let other ranks run until a time of this host's clock."""
         if now_s() < time_s:
             self._wait_table.park(this_strand().number, Wait("a time", comes=True), time_s)
 

@@ -123,11 +123,11 @@ class Coordinator:
             each.close()
 
     def doing(self, rank: int) -> str:
-        """Return a text about the last known activity of a rank."""
+        """Return a text on what a rank was last known to do, such as the request for which it waited."""
         return self._latest.get(rank, "before its first request")
 
     def waiting(self, gone: Sequence[int] = ()) -> str:
-        """Return a text about the ranks that waited for others, as far as known; "" if none waited.
+        """Return a text that says which ranks waited for which others, as far as known; "" if none waited.
 
         Args:
             gone: Ranks to leave out.
@@ -174,7 +174,7 @@ class Coordinator:
             self._fail(error)
 
     def _heard(self) -> list[Connection]:
-        """Return all connections on which a message may arrive."""
+        """Return the connections to all processes that may still send a message to the coordinator."""
         return [*self._processes, *self._last_words]
 
     def _hear_last(self, ready: Connection) -> None:
@@ -237,7 +237,7 @@ class Coordinator:
             self._tell_process(process, "go", agreed, its, len(numbers) > 1)
 
     def _tell_of(self, kind: str, made: tuple[int, int], *words: object) -> None:
-        """Send a message about a request to the process that made it."""
+        """Send a message of some kind about a request to the process whose rank has made the request."""
         self._tell_process(made[0], kind, made[1], *words)
 
     def _compare(self, process: int) -> None:

@@ -43,7 +43,7 @@ def _forward_notices(tell: Callable[[Notice], None]) -> Iterator[None]:
 
 
 def ranks_of_processes(n_ranks: int, per_process: int) -> list[range]:
-    """Return the ranks of each process."""
+    """Return, for each process, its ranks: `per_process` consecutive ones, and the remaining ones in the last process."""
     return [range(first, min(first + per_process, n_ranks)) for first in range(0, n_ranks, per_process)]
 
 

@@ -98,7 +98,7 @@ class SharedStore(_Store):  # type: ignore[misc]
             self._wait(strand, wait, until_s)
 
     def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
-        """Return the error of keys that do not exist in time."""
+        """Return the error for keys that no rank has set within the timeout."""
         return dist.DistStoreError(f"wait timeout after {round(timeout.total_seconds() * 1e3)}ms, keys: {', '.join(keys)}")
 
     def _wait(self, strand: Strand, wait: Wait, until_s: float | None) -> None:
@@ -218,7 +218,7 @@ def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
 
 
 def _claim(hosts: SharedStore, host: str, port: int, *, is_shared: bool) -> None:
-    """Record that a store listens at a port.
+    """Record that a rank's store listens at a port of a host.
 
     Raises:
         DistNetworkError: Another store listens there, and the two are not shared.
@@ -228,7 +228,7 @@ def _claim(hosts: SharedStore, host: str, port: int, *, is_shared: bool) -> None
 
 
 def _meet(store: SharedStore, world_size: int | None, is_master: bool) -> None:
-    """Count the ranks that have opened a store, and make the rank that serves it wait for all of them."""
+    """Count the ranks that have opened a store, and let the rank that serves the store wait until all have opened it."""
     if world_size is None or world_size < 0:
         return
     come = store.add(_WORKERS, 1)

@@ -56,10 +56,10 @@ class Strand:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Wait:
-    """One wait of a strand for something other than communication.
+    """A wait of a strand for something other than communication, such as a lock.
 
     Args:
-        what: The thing that it waits for, such as "a lock".
+        what: A noun for what the strand waits for, such as "a lock".
         line: The line of the user's program that waits.
         of: The object that wakes the strand; None: the wait itself.
         is_over: A function that says whether the wait is over; it is called when no other strand can change that.
@@ -74,7 +74,7 @@ class Wait:
 
     @property
     def key(self) -> object:
-        """The object that wakes the strand."""
+        """The object that others pass to wake this strand: `of` if it is set, else this wait itself."""
         return self if self.of is None else self.of
 
     def in_words(self, rank: int) -> str:
@@ -164,7 +164,7 @@ class RankLocal:
         self.__dict__.update(_by_rank={}, _first=first)
 
     def here(self) -> dict[str, Any]:
-        """Return the attributes of the calling thread's rank."""
+        """Return the attributes that belong to the rank of the calling thread."""
         rank = current_rank()
         found: dict[str, Any] | None = self._by_rank.get(rank)
         if found is None:

@@ -192,7 +192,7 @@ class Strands:
         return NEVER if strand is None or self._recording is None else self._recording.of(strand.rank).now()
 
     def goes_on_after(self, moment: Any) -> None:
-        """Record that the later work of the calling strand comes after a position of another strand of its rank."""
+        """Record that later work of the calling strand comes after a position in the events of another strand of its rank."""
         strand = current_strand()
         if strand is not None and self._recording is not None and moment is not None:
             self._recording.of(strand.rank).goes_on_after(moment)
@@ -225,7 +225,7 @@ class Strands:
         return 0 if self._wait_table.coordinator is not None else len(self._ranks) - len(self.ended) - 1
 
     def story(self) -> str:
-        """Return the waits of all ranks in words."""
+        """Return a text on what all ranks wait for."""
         outside = {rank for rank in self._ranks if isinstance(self._wait_table.waits.get(rank), Wait)}
         waits = [(self._wait_table.baton.rank_of(strand), what) for strand, what in sorted(self._wait_table.waits.items())]
         waits.sort(key=lambda each: each[0] not in outside)  # those first that others of their rank may wait for
@@ -250,7 +250,7 @@ class Strands:
         return (absence_in_words("; ".join(told), SAID_S, others), False) if told and others else ("", False)
 
     def fail_deadlock(self) -> None:
-        """End the run as a deadlock, unless something outside of Emu may wake a rank."""
+        """End the run as a deadlock, unless a thread or process that Emu does not control may wake a rank."""
         if self._wait_table.has_other_wakers:
             return
         if not self._wait_table.waits:

@@ -24,14 +24,16 @@ _MOMENT_S = 1e-3  # between two questions of a strand that asks again and again
 
 
 class Baton:
-    """The right to run, which strands get in the order in which they became ready.
+    """The right to run: one strand of the process has it, and hands it to the strand that became ready first.
 
-    A strand is *ready* if it waits for nothing but the baton. The baton is *unheld* if no strand has it. Its own time goes on a
-    little with each turn of the baton; while no strand is ready, it goes on to the time until which the next one rests.
+    A strand is *ready* if it waits for nothing but the baton. The baton is *unheld* if no strand has it. It has a clock of its
+    own, which advances a little at each turn. While no strand is ready, the clock jumps to the earliest time until which a
+    strand rests.
 
     Args:
         ranks: The ranks whose programs share it.
-        own: The states that are swapped.
+        own: The states of which each rank has its own, such as random generators; they are saved and loaded when the rank
+            changes.
         stuck: A function that is called when no strand is ready; it must make one ready, raise, or leave it to another thread.
         processor: The processor of the strand with the baton, if that strand always runs until it hands the baton on.
     """
@@ -63,7 +65,7 @@ class Baton:
         self.turns = 0  # how often it was handed on
 
     def start(self) -> None:
-        """Give the baton to the first rank."""
+        """Save the state of the process, and give the baton to the first rank."""
         self._before = [each.save() for each in self._own]
         self._states = {rank: [each.of(rank) for each in self._own] for rank in self._ranks.values()}
         self._hand_on()
@@ -94,7 +96,7 @@ class Baton:
         return self._ranks[strand]
 
     def has_others(self, rank: int) -> bool:
-        """Return whether a rank has other strands that take part in handing on the baton."""
+        """Return whether a rank has at least two strands that take the baton."""
         return len(self._ranks) > len(self._states) and sum(each not in self._outside for each in self.strands(rank)) > 1
 
     @property
@@ -118,7 +120,12 @@ class Baton:
         self._finished.set()
 
     def await_turn(self, strand: int, until_s: float | None = None) -> None:
-        """Block until the strand has the baton."""
+        """Block until the strand has the baton.
+
+        Args:
+            strand: The strand.
+            until_s: The time of this host's monotonic clock at which it checks whether its wait is over; None: never.
+        """
         gate = self._gates[strand]
         while not gate.acquire(timeout=-1 if until_s is None else max(0.0, until_s - time.monotonic())):
             until_s = self._ask_again(strand)
@@ -188,7 +195,10 @@ class Baton:
         self.await_turn(strand, due_s)
 
     def after(self, seconds: float) -> float:
-        """Return the baton's own time after some seconds, in whole milliseconds; smaller differences change no order."""
+        """Return the time of the baton's clock some seconds from now, in whole milliseconds.
+
+        Smaller differences must not change the order of strands.
+        """
         return round(self.now_s + math.ceil(seconds * 1e3) / 1e3, 3)
 
     def give_way(self, strand: int) -> None:
@@ -265,12 +275,12 @@ class Baton:
                 self._swap(rank)
 
     def rehearse(self) -> None:
-        """Save and load the state of the running rank, to have it in the processor's cache."""
+        """Save the state of the running rank and load it again, so that the processor's cache has it when an answer is due."""
         if len(self._states) > 1:
             self._load([each.save() for each in self._own])
 
     def look(self) -> None:
-        """Call `stuck` if no strand is ready and nothing can wake one."""
+        """Call `stuck` if nobody has the baton, no strand is ready, and no timer can make one ready."""
         with self.lock:
             if self._is_unheld and not self._ready and not self.is_released and not self.has_timers:
                 self._stuck()
@@ -292,7 +302,7 @@ class Baton:
                 self.look()
 
     def _forget(self, strand: int) -> None:
-        """Remove a strand, which may be ready or rest until a time if it was ended from outside."""
+        """Remove an ended strand from all lists: it may be ready or rest if it was ended from outside."""
         self._ready = deque(each for each in self._ready if each != strand)
         self._outside.discard(strand)
         self._due.discard(strand)
@@ -321,7 +331,7 @@ class Baton:
         self._open(self.running)
 
     def _swap(self, rank: int) -> None:
-        """Save the states of the rank that ran last, and load those of a rank."""
+        """Save the states of the rank that ran last, and load those of `rank`, if it is another rank."""
         if rank != self._loaded_rank:
             if self._loaded_rank in self._states:
                 self._states[self._loaded_rank] = [each.save() for each in self._own]
@@ -329,7 +339,7 @@ class Baton:
             self._loaded_rank = rank
 
     def _open(self, strand: int) -> None:
-        """Release a strand that blocks until it has the baton."""
+        """Let a strand continue that blocks until it has the baton."""
         with suppress(RuntimeError):  # it is open: whoever was to pass has not come yet, as all were released
             self._gates[strand].release()
 

@@ -43,13 +43,13 @@ class Processor:
             return
         now = time.perf_counter()
         if now - self._looked[0] > _LOOK_S:
-            self._look(now, time.process_time())
+            self._choose_processors(now, time.process_time())
         if getattr(_here, "own", self._all) != self._wanted:
             _here.own, _here.before = self._wanted, self._all
             with suppress(OSError):  # the process may use other processors by now
                 os.sched_setaffinity(0, self._wanted)
 
-    def _look(self, now_s: float, spent_s: float) -> None:
+    def _choose_processors(self, now_s: float, spent_s: float) -> None:
         """Choose the processors for the next turns, by the share of time for which this process had to wait for one.
 
         Args:
@@ -78,11 +78,13 @@ def processor_release() -> Iterator[None]:
     A process gets the processors of the thread that starts it. So the thread may use all of them inside the context.
     """
     places = ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec"))
-    with replace_attributes(*((place, name, _beside(getattr(place, name))) for place, name in places if hasattr(place, name))):
+    with replace_attributes(
+        *((place, name, _on_all_processors(getattr(place, name))) for place, name in places if hasattr(place, name))
+    ):
         yield
 
 
-def _beside(start: Callable[..., int]) -> Callable[..., int]:
+def _on_all_processors(start: Callable[..., int]) -> Callable[..., int]:
     """Return a version of a function that starts a process, in which the process runs on all processors."""
 
     def started(*given: object) -> int:

@@ -163,7 +163,7 @@ class ThreadRanks(Ranks):
         )
 
     def start_request(self, request: RankRequest) -> RequestWork:
-        """Start a request of the running rank, and execute its call if it is the last member."""
+        """Start a request of the running rank; if all other members have made theirs, execute the request."""
         self._check_here(request.global_rank)
         asked_s = self._clock.settle(request.global_rank, request.asked_s)
         if self._wait_table.failure is not None:
@@ -215,7 +215,7 @@ class ThreadRanks(Ranks):
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
-        """Execute a call that all its members have requested, and answer each of them.
+        """Execute a call for which all members have made their requests, and answer each of them.
 
         Args:
             agreed: The call on which the members agree.
@@ -286,7 +286,7 @@ class ThreadRanks(Ranks):
             announce_rank(rank)
             if not self._baton.is_released:
                 try:
-                    results[rank] = self._run_program(strand, program)
+                    results[rank] = self._run_to_end(strand, program)
                 except BaseException as error:
                     self._wait_table.fail_rank(rank, error)
                     self._wait_table.explain(rank, error)
@@ -295,8 +295,7 @@ class ThreadRanks(Ranks):
                 self._coordinator.end(rank)
             self._baton.leave(rank)
 
-    def _run_program(self, strand: Strand, program: Callable[[int], T]) -> T:
-        """Run the program of a rank with its record, end its threads, and destroy its group; return the program's result."""
+    def _run_to_end(self, strand: Strand, program: Callable[[int], T]) -> T:
         torch.set_num_threads(1)  # OpenMP keeps it a thread
         with self._recording.on(strand.rank) if self._recording else nullcontext():
             result = program(strand.rank)
@@ -323,7 +322,7 @@ class ThreadRanks(Ranks):
                 thread.join()
 
     def _give_up(self, rank: int, error: Exception) -> None:
-        """End every rank, because one of them waits forever."""
+        """End every rank with an error, because one of them waits forever."""
         self._wait_table.fail_rank(rank, error)
         self._end_all(self._wait_table.failure or error)
 

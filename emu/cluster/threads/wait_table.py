@@ -45,11 +45,14 @@ class WaitTable:
         return self.coordinator is not None or (self.alarm is not None and self.alarm.is_set)
 
     def now(self) -> float:
-        """Return the time in seconds by which strands rest: that of the baton, or of this host's clock with a pace."""
+        """Return the time in seconds by which strands rest.
+
+        It is that of the baton's clock, or in a paced run that of this host's clock.
+        """
         return self.baton.now_s if self.alarm is None else time.monotonic()
 
     def after(self, seconds: float) -> float:
-        """Return the time after a number of seconds from now."""
+        """Return the time, by the clock of `now`, a number of seconds from now."""
         return self.baton.after(seconds) if self.alarm is None else time.monotonic() + seconds
 
     def park(self, strand: int, what: RequestWork | Wait, until_s: float | None = None) -> bool:
@@ -92,7 +95,7 @@ class WaitTable:
         self._resume()
 
     def _tell_coordinator(self, rank: int) -> None:
-        """Report to the coordinator what a rank waits for, if all strands of the rank wait without a time limit."""
+        """Report to the coordinator the request for which a rank waits, if all its strands wait without a time limit."""
         if self.coordinator is None:
             return
         with self.lock:

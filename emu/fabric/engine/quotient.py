@@ -39,7 +39,7 @@ class _Partition(NamedTuple):
 
 
 class _MergedGraph(NamedTuple):
-    """The hops and predecessors of the quotient."""
+    """The hops and predecessors of the quotient graph, in which one task stands for each class of tasks."""
 
     hop_start: I64_OUT  # [C + 1]
     hop_link: I32_OUT  # [H]
@@ -49,7 +49,7 @@ class _MergedGraph(NamedTuple):
 
 
 class _ClassMarks(NamedTuple):
-    """Working arrays for the comparison of the members of one class."""
+    """Working arrays for the check that the members of a class of tasks cross equal links and wait for equal tasks."""
 
     hop_by: I32_OUT  # [H] the last task that was found to have the hop
     pred_by: I32_OUT  # [E] the last task that was found to have the predecessor
@@ -119,7 +119,7 @@ def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OU
         start: The first index of the part.
         stop: One past its last index.
         value: The value.
-        at: The index at which the search begins; it goes on at the start after the end.
+        at: The index at which the search begins; after the last index it continues at `start`.
         steps: [1] the number of steps that are left; it is reduced.
     """
     for i in range(stop - start):
@@ -214,7 +214,7 @@ def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quoti
         return None
     links = np.bincount(link, minlength=len(first_link))
     alone = g.size[first], g.alpha[first], g.ready[first]
-    merged = _merge_members(g, first, _Partition(task, link, _places(link, links), links, *alone))
+    merged = _merge_members(g, first, _Partition(task, link, _number_in_class(link, links), links, *alone))
     if merged is None:
         return None
     hop_start, hop_link, hop_weight, pred_start, pred = merged
@@ -237,8 +237,8 @@ def _classes_of_colours(colour: U64, order: I32) -> tuple[I32, I32]:
     return of, first[: _number(colour, order, table, of, first)].copy()
 
 
-def _places(of: I32, counts: I64) -> I32:
-    """Return the number of each member within its class."""
+def _number_in_class(of: I32, counts: I64) -> I32:
+    """Return, for each member, its number within its class, counted from 0."""
     place, by_class = np.empty(len(of), np.int32), np.argsort(of, kind="stable")
     place[by_class] = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     return place

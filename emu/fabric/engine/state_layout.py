@@ -80,7 +80,10 @@ class Columns(NamedTuple):
 
 
 class SolverArrays(NamedTuple):
-    """The arrays of the solver's state, which the compiled functions share."""
+    """The arrays of the solver's state, which the compiled functions share: tasks, links, and heaps of rates and of events.
+
+    A link is *opened* if the rates of its flows are to be solved again.
+    """
 
     tasks: TASKS  # [V]
     links: LINKS  # [L]

@@ -21,7 +21,10 @@ MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
 
 
 class _Pass(NamedTuple):
-    """The times that a sweep computes, and the state of each link during the sweep."""
+    """The times that a sweep computes, and the state of each link during the sweep.
+
+    For each link it has the message that leaves last so far, and whether messages may be on the link at the same time.
+    """
 
     start: I64_OUT  # [V]
     left: I64_OUT  # [V]
@@ -98,7 +101,7 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
 
 @compiled_making_arrays
 def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
-    """Return whether a link can carry flows at the given rates, computed with the solver's own arithmetic.
+    """Return whether a link can carry some flows at these rates, computed with the solver's own arithmetic.
 
     Args:
         capacity: The bandwidth of the link.
@@ -121,7 +124,7 @@ def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
 
 @compiled_making_arrays
 def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> bool:
-    """Return whether a link can carry its B messages at every instant; at equal ticks, messages leave before others start."""
+    """Return whether a link can carry its B messages at every instant; where one leaves as another starts, it leaves first."""
     rates = np.unique(rate)
     kind, flowing = np.searchsorted(rates, rate), np.zeros(len(rates), np.int64)
     by_start, by_left = np.argsort(start), np.argsort(left)

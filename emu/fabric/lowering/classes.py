@@ -51,7 +51,7 @@ class Joins(IntEnum):
 
 
 class Tasks(NamedTuple):
-    """The numbers of the classes that are not messages, by kind; they follow the messages in this order."""
+    """The numbers of the classes of tasks other than messages, kind after kind; the classes of messages come before them."""
 
     delays: I32  # [Q] or [0]: the send overhead of each message of a queue
     turns: I32  # turns of optical switches
@@ -60,7 +60,10 @@ class Tasks(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """The classes of tasks of a schedule, and the classes that each waits for."""
+    """The classes of tasks of a schedule, and the classes that each waits for.
+
+    With translations a class stands for one task of every rank; `away` is then the distance to the rank of the predecessor.
+    """
 
     messages: MessageTable
     origin: I32  # [M] the first row of each message in the schedule
@@ -84,7 +87,7 @@ class Classes(NamedTuple):
 
 
 def _ends(messages: MessageTable, of: I32) -> tuple[I64, I64, I64]:
-    """Return the source, destination and channel of given messages."""
+    """Return the sources, destinations and channels of the messages with the numbers `of`."""
     src, dst, channel = (column(c[of], np.int64) for c in (messages.src, messages.dst, messages.channel))
     return src, dst, channel
 
@@ -119,18 +122,18 @@ def classes_of(
     """
     if needs is not None or some_empty(slot_bytes):
         return _classes_of_rows(schedule, slot_bytes, joins, delayed, needs)
-    found = _of_any_size(schedule, joins, delayed)
+    found = _classes_without_empty_slots(schedule, joins, delayed)
     return found._replace(messages=found.messages._replace(size_bytes=_sizes(schedule, slot_bytes, found.messages)))
 
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: len(found.pred) + len(found.messages.of_row) + 1), lock=Lock())
-def _of_any_size(schedule: Schedule, joins: Joins, delayed: bool) -> Classes:
-    """Return the classes of a schedule with no empty slot; except for message sizes, they hold for all sizes."""
+def _classes_without_empty_slots(schedule: Schedule, joins: Joins, delayed: bool) -> Classes:
+    """Return the classes of tasks of a schedule in which no slot is empty; all but the bytes of messages hold for any size."""
     return _classes_of_rows(schedule, np.broadcast_to(np.int64(1), schedule.n_slots), joins, delayed, None)
 
 
 def _sizes(schedule: Schedule, slot_bytes: I64, messages: MessageTable) -> I64:
-    """Return [M] the bytes of messages if no slot is empty."""
+    """Return [M] the bytes of each message of a schedule in which no slot is empty."""
     sizes = slot_bytes if schedule.by_rank else np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)]))
     of_row = np.where(schedule.src == schedule.dst, 0, sizes[schedule.slot]).astype(np.int64)
     return column(np.add.reduceat(of_row, messages.first) if len(of_row) else of_row, np.int64)
@@ -143,12 +146,12 @@ def _classes_of_rows(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed:
     turns = _turns(messages, queues, needs)
     ends = _Endpoints.of(schedule, rows, messages)
     counts = len(queues.message) * delayed, turns.total, ends.n * (joins == Joins.BOTH), ends.n * (joins != Joins.NONE)
-    tasks = _number(len(messages.src), *counts)
+    tasks = _number_classes(len(messages.src), *counts)
     start, pred, left = _predecessors(messages, queues, ends, tasks, turns)
     origin = column(rows.number[messages.first], np.int32)
     if ends.sender is None:
         return Classes(messages, origin, queues, tasks, start, pred, left, None)
-    edges = _as_classes((start, pred, left), _total(messages, tasks), ends.sender, schedule.translations)
+    edges = _class_edges((start, pred, left), _class_count(messages, tasks), ends.sender, schedule.translations)
     return Classes(messages, origin, queues, tasks, *edges)
 
 
@@ -171,17 +174,17 @@ def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> Switc
     return turns_of(message, messages.when[message], *needs(*_ends(messages, message)))
 
 
-def _number(*counts: int) -> Tasks:
-    """Return the numbers of the classes of each kind; each kind starts where the kind before ends.
+def _number_classes(*counts: int) -> Tasks:
+    """Return the numbers of the classes of each kind; those of a kind follow those of the kind before.
 
     Args:
-        *counts: The number of messages, then that of each further kind.
+        *counts: The number of messages, and then the numbers of delays, turns, entries and exits.
     """
     return Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(accumulate(counts))))
 
 
-def _total(messages: MessageTable, tasks: Tasks) -> int:
-    """Return the number of all classes, messages included."""
+def _class_count(messages: MessageTable, tasks: Tasks) -> int:
+    """Return the number of classes of tasks: one for each message, and those of the delays, turns and joins."""
     return len(messages.src) + sum(map(len, tasks))
 
 
@@ -221,7 +224,7 @@ def _predecessors(messages: MessageTable, queues: Queues, ends: _Endpoints, task
     the one that rank 0 sends has the number of its class. The one that arrives at rank 0 is another message; it is numbered
     after all classes, in the same order.
     """
-    n_messages, n_tasks = len(messages.src), _total(messages, tasks)
+    n_messages, n_tasks = len(messages.src), _class_count(messages, tasks)
     apart = 0 if ends.sender is None else n_tasks
     leaving = np.arange(n_messages, dtype=np.int32)
     if len(tasks.delays):
@@ -283,7 +286,7 @@ def _turn_edges(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edge
     yield Edges.of(leaving[later], tasks.turns[awaited])
 
 
-def _as_classes(edges: Predecessors, n_tasks: int, sender: I64, translations: Translations) -> tuple[I64, I32, Bool, I64]:
+def _class_edges(edges: Predecessors, n_tasks: int, sender: I64, translations: Translations) -> tuple[I64, I32, Bool, I64]:
     """Return the edges between classes, without duplicates, and the offset of the rank of each predecessor.
 
     A message that arrives at rank 0 is replaced by its class.

@@ -19,7 +19,7 @@ _MOST_WEIGHT = 2**31 - 1
 
 
 class MessageRoutes(NamedTuple):
-    """The routes of pairs, over links or over orbits of links."""
+    """The routes of pairs of nodes: the links (or orbits of links) that each crosses, and its latency."""
 
     capacity_Bps: F64  # [L or O] bandwidth of each, see `Topology.capacity_Bps`
     head_fs: I64  # [P] ticks that the head of a message takes over the route, with the software's time for a message

@@ -34,7 +34,7 @@ class PlacedSchedule:
 
     @property
     def by_rank(self) -> bool:
-        """True if each copy belongs to a rank, not to a group."""
+        """True if a copy of the classes is what one rank does; False if it is what a whole group does."""
         return self.schedule.by_rank
 
     @property

@@ -84,7 +84,10 @@ Predecessors = tuple[I64, I32, Bool]  # pred_start, pred and pred_left of a Grap
 
 
 class Edges(NamedTuple):
-    """Pairs of a task and its predecessor, in any order."""
+    """Pairs of a task and its predecessor, in any order.
+
+    `left` is true if the task waits only until the predecessor has left.
+    """
 
     task: I32  # [E]
     pred: I32  # [E]
@@ -97,12 +100,12 @@ class Edges(NamedTuple):
 
     @staticmethod
     def joined(parts: "Iterable[Edges]") -> "Edges":
-        """Return the edges of several parts, one part after another."""
+        """Return all edges of several sets, one set after another."""
         task, pred, left = (np.concatenate(c) for c in zip(*parts, strict=True))
         return Edges(column(task, np.int32), column(pred, np.int32), column(left, np.bool_))
 
     def write(self, out: EdgeSink) -> None:
-        """Write the edges into the arrays, or count them."""
+        """Write the edges into the sink; a sink without arrays only counts them."""
         wait_for_given(self.task, self.pred, self.left, out)
 
 

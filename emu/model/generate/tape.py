@@ -23,7 +23,7 @@ _STEP = 1
 
 
 class _Row(NamedTuple):
-    """One event of a tape, without its instance number; words and shapes are replaced by numbers."""
+    """One event of a tape, without its instance number; texts and shapes are replaced by their numbers in tables."""
 
     kind: int
     stream: int
@@ -116,7 +116,7 @@ class Tape:
         self._compute(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0))
 
     def mark(self, name: str) -> None:
-        """Add a mark with a name."""
+        """Record a mark: a moment with a name between the events of the rank."""
         if not self.silent:
             self._compute(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, 0, -1, 0, 0))
 
@@ -157,7 +157,7 @@ class Tape:
             self.joined[stream] = (request,)
 
     def now(self, stream: int = 0) -> tuple[int, ...]:
-        """Return the events after which all work so far on a stream is done, so that another stream can wait for them."""
+        """Return the events after whose ends all work so far on a stream is done, for another stream that waits."""
         joined = self.joined.get(stream, ())
         return (self.last[stream], *joined) if stream in self.last else joined
 
@@ -227,7 +227,7 @@ class Tape:
 
 
 def _number(of: dict[Any, int], what: Hashable) -> int:
-    """Return the number of a thing in a table; a new thing gets the next number."""
+    """Return the number of an entry in a table; a new entry gets the next number."""
     return of.setdefault(what, len(of))
 
 

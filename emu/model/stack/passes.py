@@ -27,7 +27,7 @@ _WIDE = 4  # bytes of an element of float32
 
 
 class ElementCounts(NamedTuple):
-    """Numbers of elements read and written."""
+    """The numbers of elements that a kernel reads and writes: for each element of the operator, for each row, and constants."""
 
     element: float = 0  # for each element of the operator
     row: int = 0  # for each row: statistics of norms; figures of one token
@@ -37,7 +37,7 @@ class ElementCounts(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """Forward, backward, and what is saved in between."""
+    """The element counts of an operator's forward and backward kernels, and of what is saved between them."""
 
     forward: ElementCounts
     backward: ElementCounts

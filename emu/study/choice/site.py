@@ -37,7 +37,7 @@ def canonical_group(topology: Topology, npus: tuple[int, ...]) -> tuple[int, ...
 
 
 def canonical_npus(topology: Topology, npus: I64) -> I64:
-    """Return the image of NPUs under a symmetry that gives the first one the lowest number; times are equal there.
+    """Return equivalent NPUs, which a symmetry of the topology maps the NPUs to; the first one gets the lowest possible number.
 
     A declared symmetry is used if it maps links to links of equal rate and latency, and the routes of some pairs to routes. The
     NPUs themselves are returned where no symmetry is left, or where the routes of pairs depend on a key.
@@ -145,7 +145,7 @@ class Site:
         return place(self.topology, len(self.npus), self.npus)
 
     def takes(self, found: Algorithm) -> bool:
-        """Return whether an algorithm can be built for these ranks."""
+        """Return whether an algorithm can be built for the ranks of this site."""
         if self.only:
             return found.takes(self.grid)
         return any(True for _ in found.shapes(len(self.npus))) or (
@@ -154,7 +154,7 @@ class Site:
 
 
 def choosers() -> tuple[str, ...]:
-    """Return the words that may stand in place of an algorithm's name: `auto` and the names of libraries."""
+    """Return the values that may replace an algorithm's name: `auto` and the names of libraries."""
     return AUTO, *(name for name, _ in LIBRARIES)
 
 
@@ -165,7 +165,7 @@ def item_bytes_of(dtype: str) -> int:
 
 
 class Requirement(NamedTuple):
-    """An operation on a number of elements of a size in bytes, of any dtype."""
+    """An operation that a group needs, with its size in elements and the bytes of an element, whatever the dtype is."""
 
     operation: str
     root: int  # the root of a rooted operation

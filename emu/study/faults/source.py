@@ -22,7 +22,10 @@ MOST_STATES = 2048
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FaultLog:
-    """The spells of time in which units were faulty; overlapping spells of one unit count as one."""
+    """The spells of time in which units were faulty: the unit, the first and the last day of each spell.
+
+    Overlapping spells of one unit count as one.
+    """
 
     units: int
     days: float  # that the log covers, from day 0 on
@@ -48,7 +51,7 @@ class FaultLog:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MachineStates:
-    """The states of a machine, from one change to the next."""
+    """The states of a machine one after another: in each, which units are faulty, and how long it lasts."""
 
     share: F64  # [E] of the time; they sum to 1
     faulty: Bool  # [E, U]
@@ -132,7 +135,7 @@ DAYS_PER_YEAR = 365.0
 
 @dataclass(frozen=True, slots=True)
 class PartLifetimes:
-    """Parts that fail and are repaired after exponentially distributed times; a part is a run of consecutive units."""
+    """Runs of consecutive units (such as nodes) that fail together, with the means of their times to failure and to repair."""
 
     mtbf_days: float  # from a repair to the next failure
     mttr_days: float
@@ -147,7 +150,7 @@ class PartLifetimes:
 
 
 def renewals(parts: tuple[PartLifetimes, ...], units: int, days: float, seed: int) -> FaultLog:
-    """Return a log of the units of a machine whose parts all work on day 0.
+    """Return a random log of a machine whose units all work on day 0, and then fail and are repaired again and again.
 
     Args:
         parts: The kinds of parts; each kind covers all units, and the last part of a kind may be smaller.
@@ -220,7 +223,7 @@ def divide_hosts(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
 
 
 class Faults(NamedTuple):
-    """The faults of the nodes of a machine."""
+    """The faults of the nodes of a machine: their states over time, or sampled states, with notes for the report."""
 
     states: MachineStates
     per_day: float  # faults of all nodes that begin in a day; 0: they have no times
@@ -228,13 +231,33 @@ class Faults(NamedTuple):
 
 
 def probable_faults(npus: int, node: int, rate: float, draws: int, seed: int) -> Faults:
-    """Return faults in which each node of `node` NPUs is faulty with probability `rate`, independently, without time."""
+    """Return random states of a machine: each node is faulty with one probability, independently of the others.
+
+    A state has no time and no duration.
+
+    Args:
+        npus: The number of NPUs.
+        node: The number of NPUs of a node.
+        rate: The probability.
+        draws: The number of states.
+        seed: The seed of the draws.
+    """
     words = f"each node of {node} NPUs is faulty with {100 * rate:.4g} %, by itself: {draws} draws, seed {seed}"
     return Faults(independent_states(rate, _nodes(npus, node), draws, seed), 0.0, (words,))
 
 
 def drawn_faults(npus: int, node: int, parts: tuple[PartLifetimes, ...], days: float, seed: int) -> Faults:
-    """Return faults of nodes and domains at random times of failure and repair; on day 0 everything works."""
+    """Return faults whose times are drawn at random: nodes, and domains of nodes that fail together, fail and are repaired.
+
+    On day 0 everything works.
+
+    Args:
+        npus: The number of NPUs.
+        node: The number of NPUs of a node.
+        parts: The mean times to failure and to repair of each kind of domain.
+        days: The length of the history.
+        seed: The seed of the draws.
+    """
     words = f"faults are drawn for {days:g} days, seed {seed}; on day 0 everything works"
     return _with_notes(renewals(parts, _nodes(npus, node), days, seed), (words,))
 
@@ -266,15 +289,15 @@ class LoggedFaults:
             what = f"at most {self.log.units} hosts of {self.server} NPUs, those of the log"
             raise must_be("faults", "the machine", what, wanted, mend)
         rate = states_of_log(self.log).mean_faulty
-        found = self._placed(units, each, wanted, rate)
+        found = self._log_on_nodes(units, each, wanted, rate)
         if self.parts:
             both = found, renewals(self.parts, units, found.days, self.seed)
             columns = [np.concatenate([getattr(log, name) for log in both]) for name in ("unit", "start", "end")]
             found = FaultLog(units, found.days, *columns)
         return _with_notes(found, self._notes(each, wanted, rate))
 
-    def _placed(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
-        """Return the log of the machine's nodes."""
+    def _log_on_nodes(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
+        """Return the log with its faulty units assigned to the nodes of this machine."""
         nodes = divide_hosts(self.log, each, rate, self.seed)
         place = np.full(self.log.units, self.log.units)
         place[np.random.default_rng(self.seed).permutation(self.log.units)[:wanted]] = np.arange(wanted)

@@ -51,7 +51,10 @@ def busbw_factor(operation: str, n: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRow:
-    """The result of one collective of one size on one topology; the base of timed and untimed rows."""
+    """One collective on one topology: its operation, algorithm, ranks and size. Rows with and without times have these columns.
+
+    `shape` is the grid that the algorithm was built for.
+    """
 
     topology: str
     operation: str
@@ -79,7 +82,7 @@ class UntimedRow(CollectiveRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow(CollectiveRow):
-    """The row of an algorithm that was timed; times are virtual except those that begin with `wall_`."""
+    """The row of a bench for one algorithm and one size; times are virtual except those that begin with `wall_`."""
 
     dtype: str
     reduce: str
@@ -139,13 +142,13 @@ def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
     """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses."""
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
-    (name, dims), passed, told = _chosen(asked, size)
+    (name, dims), passed, told = _chosen_algorithm(asked, size)
     again = last is not None and (last.algorithm, last.dims, last.passed_over, last.chosen) == (name, dims, passed, told)
     return last if last is not None and again else replace(asked.case(name, dims), passed_over=passed, chosen=told)
 
 
-def _chosen(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
-    """Return the chosen algorithm of a size, the algorithms that were not tried, and the library's own words."""
+def _chosen_algorithm(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
+    """Return the algorithm for a size, the algorithms that were not tried, and a library's own text on its choice."""
     by, op = asked.request.algorithm, asked.operation
     if by == AUTO:
         overhead_fs = asked.request.send_overhead_fs
@@ -193,7 +196,7 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
     return BenchRow(
         **_named_case(case, size),
         **{name: getattr(request, name) for name in ("dtype", "reduce", "root")},
-        **_rates(case, size, request.launch_s + timeline.end_s),
+        **_time_fields(case, size, request.launch_s + timeline.end_s),
         **_bound_fields(case, size, timeline),
         **{name: getattr(case, name) for name in ("chosen", "passed_over")},
         wrong=wrong,
@@ -209,15 +212,15 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
     )
 
 
-def _rates(case: Case, size: int, time_s: float) -> dict[str, Any]:
-    """Return the fields of a time and of its rates."""
+def _time_fields(case: Case, size: int, time_s: float) -> dict[str, Any]:
+    """Return the fields of a row that follow from its time: the time, algbw and busbw."""
     algbw = size / time_s if time_s else 0.0
     factor = busbw_factor(case.asked.request.operation, case.asked.operation.n_ranks)
     return {"time_s": time_s, "algbw_Bps": algbw, "busbw_Bps": algbw * factor}
 
 
 def _timed_on(request: BenchRequest, job: CollectiveJob) -> tuple[Timeline, PacketFigures | None]:
-    """Return the timeline of a job on the fabric of a request, and what only packets know."""
+    """Return the timeline of a collective by the engine of a request, and the figures that only packets have."""
     if request.engine.packets is None:
         return time_collective(job), None
     return time_packets(job, request.engine.packets, request.launch_s)
@@ -231,7 +234,7 @@ def _spread_on(request: BenchRequest, job: CollectiveJob) -> Spread | None:
 
 
 def _named_case(case: Case, size: int) -> dict[str, Any]:
-    """Return the fields of a `CollectiveRow`."""
+    """Return the fields of a `CollectiveRow`: topology, operation, algorithm, shape, ranks and size."""
     return {
         "topology": case.asked.site.topology.name,
         "operation": case.asked.operation.name,

@@ -31,7 +31,12 @@ _CHOSEN_BY_FLUID = "auto chose the algorithm by its time in the fluid fabric; by
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """A bench: an operation and sizes in bytes of the whole buffer (total for all_gather and reduce_scatter)."""
+    """A bench: an operation on buffers of several sizes, and how it is served and timed.
+
+    A size is the bytes of the whole buffer: for all_gather and reduce_scatter that of all ranks together. `axes` is the order
+    in which ranks count the dims of the topology. `perturb` is the number of runs with slightly shifted starts, which show how
+    far a chaotic time spreads. `effort` is the work spent on lower bounds of the time.
+    """
 
     operation: str
     algorithm: str  # or `AUTO`, the fastest at each size, or a library's name: what that takes at each size
@@ -51,7 +56,7 @@ class BenchRequest:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlacedBench:
-    """A bench request on one topology, with the operation and the NPUs of its ranks."""
+    """A bench request on one topology, with the operation, and the NPUs of its ranks (the site)."""
 
     request: BenchRequest
     operation: Operation
@@ -75,7 +80,7 @@ class PlacedBench:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Case:
-    """One algorithm of a placed bench, with its schedule."""
+    """One algorithm of a bench with its schedule; it makes a collective to be timed for each size."""
 
     asked: PlacedBench
     algorithm: str
@@ -86,7 +91,7 @@ class Case:
     chosen: str = ""  # by a library, in its own words
 
     def job(self, size: int) -> CollectiveJob:
-        """Return the job to time for a size in bytes."""
+        """Return the collective to be timed for a buffer of `size` bytes."""
         asked, op = self.asked, self.asked.operation
         where, overhead_fs = asked.site, asked.request.send_overhead_fs
         name = f"{op.name} {self.algorithm}"
@@ -95,7 +100,10 @@ class Case:
         )
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return one sentence for each assumption on which the time rests."""
+        """Return one sentence for each assumption on which the time of this collective rests.
+
+        They are assumptions of the topology, of the launch of a collective, of the adds in switches, and of the engine.
+        """
         topology = self.asked.site.topology
         launch_s = self.asked.request.launch_s
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []

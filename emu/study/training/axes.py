@@ -21,7 +21,7 @@ _MOST = 64  # groups of an axis that are looked at: they are of one size, and di
 
 
 def axes_named(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the words that name an algorithm for one axis only, by axis."""
+    """Return the values of `--algorithm` that are for one axis only, such as `dp.all_gather=ring`, by that axis."""
     found: dict[str, list[str]] = {}
     for word in words:
         axis, dot, _ = word.partition("=")[0].rpartition(".")

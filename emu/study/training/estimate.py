@@ -38,7 +38,7 @@ DEFAULT_EFFORT = TimingEffort()
 
 @dataclass(frozen=True, slots=True)
 class EstimateRequest:
-    """A step to estimate: its model, plan and software."""
+    """A step to estimate: its model, plan and software, the algorithms, and the order in which axes are placed on NPUs."""
 
     model: str | Model  # its name, its file, or the model itself
     plan: Plan
@@ -77,7 +77,10 @@ def _dp_parts(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEstimate(Step):
-    """An estimated step on one topology."""
+    """An estimated step on one topology: the figures of the step, what was asked, and how it was timed.
+
+    `timed_ranks` are the ranks whose tasks were timed; the others are equal to them.
+    """
 
     model: str
     plan: str
@@ -94,7 +97,10 @@ class StepEstimate(Step):
 
 @dataclass(frozen=True, eq=False)
 class PreparedEstimate:
-    """An estimate that is complete except for the times of computations, so that any device can be tried."""
+    """An estimate that is complete except for the times of computations, so that any device can be tried.
+
+    `npus` is the placement; `is_whole` says whether the graph of all ranks is small enough to be timed.
+    """
 
     request: EstimateRequest
     generated: GeneratedStep

@@ -38,18 +38,23 @@ def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_rank
         return memory
     raise InputError(
         f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
-        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; {_mend(model, plan, stack, has, most_ranks)}"
+        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; "
+        f"{_proposal_text(model, plan, stack, has, most_ranks)}"
     )
 
 
 def parts_text(memory: Mapping[str, int]) -> str:
-    """Return the parts of a rank's memory in words, the largest first; `memory` has the bytes of each part."""
+    """Return the contents of a rank's memory as text, the largest first, such as `weights 12 GiB, activations 3 GiB`.
+
+    Args:
+        memory: The bytes of each content, such as `weights`.
+    """
     largest_first = sorted(memory.items(), key=lambda part: -part[1])
     return ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)
 
 
-def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
-    """Return the words of an error that propose the nearest plan that fits.
+def _proposal_text(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
+    """Return the phrase of an error that proposes the nearest plan that fits the memory.
 
     Args:
         model: The model.
@@ -73,7 +78,7 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
     Changes are a smaller microbatch, states sharded further, sequence parallelism, more tp, more pp, and full recomputation,
     in this order. More tp or pp takes ranks from dp, where that divides, or takes more ranks.
     """
-    for _, _, values in sorted(_near(plan, most_ranks), key=lambda near: near[:2]):
+    for _, _, values in sorted(_smaller_plans(plan, most_ranks), key=lambda near: near[:2]):
         try:
             found = replace(plan, **values)
             check_fits(found, model, stack)
@@ -85,7 +90,7 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
     return None
 
 
-def _near(plan: Plan, most_ranks: int) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+def _smaller_plans(plan: Plan, most_ranks: int) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
     """Yield changes of a plan that need less memory: the number of changed settings, the ranks, and the new values."""
     smaller = sorted((d for d in divisors(plan.rank_batch) if d < plan.pass_batch), reverse=True)
     sharding = _SHARDING[_SHARDING.index(plan.sharding) :]

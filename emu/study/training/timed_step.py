@@ -46,7 +46,7 @@ class GeneratedStep:
 
     @cached_property
     def roles(self) -> list[list[Role]]:
-        """The roles at each place of a pipeline.
+        """The roles of the ranks at each place of the pipeline.
 
         Raises:
             InputError: The step cannot be generated yet.

@@ -70,7 +70,7 @@ _NPUS, _KEYS = 64, 4  # how many NPUs and keys are tried
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a topology, computed from its links."""
+    """The numbers that a report has of a topology, computed from its links: diameter, bisection, degree and more."""
 
     npus: int
     switches: int
@@ -85,7 +85,7 @@ class Summary:
 
 
 def summary(topology: Topology) -> Summary:
-    """Return the figures of a topology."""
+    """Return the numbers that a report has of a topology, computed from its links."""
     links, n = topology.links, topology.n_npus
     degree = np.bincount(links.src, minlength=n)[:n]
     injection = np.bincount(links.src, weights=links.bandwidth_Bps, minlength=n)[:n]
@@ -222,10 +222,10 @@ def _floor(topology: Topology, low: Bool) -> float:
 
 
 def halvings(n: int, dims: tuple[int, ...]) -> Iterator[tuple[str, Bool]]:
-    """Yield ways to halve n NPUs: a name, and [n] whether each NPU is in the half with n // 2 NPUs.
+    """Yield cuts of n NPUs into halves: a name, and [n] whether each NPU is in the half with n // 2 NPUs.
 
-    A dimension of even size is cut at its middle. The middle place of an odd dimension is itself cut along another dimension,
-    in either direction; the halves then differ by one NPU at most.
+    A dimension of even size is cut at its middle. In an odd dimension the NPUs in the middle are themselves cut along another
+    dimension, in either direction; the halves then differ by one NPU at most.
     """
     axes = [axis for axis, size in enumerate(dims) if size > 1]
     if len(axes) < 2:

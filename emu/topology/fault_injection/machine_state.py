@@ -35,9 +35,9 @@ def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tu
         of: [nodes of left] the node of the whole machine that each node is.
         ranks: The number of ranks of the job.
     """
-    part, placed = _parts(left, ranks)
+    part, placed = _components(left, ranks)
     own = np.unique(part[placed])
-    if len(own) == 1 or len(np.unique(np.take(*_parts(topology, ranks)))) > 1:
+    if len(own) == 1 or len(np.unique(np.take(*_components(topology, ranks)))) > 1:
         return ()
     npus, nodes = (np.bincount(part[:count], minlength=left.n_nodes)[own] for count in (left.n_npus, left.n_nodes))
     largest = own[np.lexsort((own, -nodes, -npus))[0]]
@@ -51,14 +51,17 @@ def isolation_words(topology: Topology, npus: Sequence[int]) -> str:
     return f"{what} {are} cut off, as no links join {them} to the others"
 
 
-def _parts(topology: Topology, ranks: int) -> tuple[I64, I64]:
-    """Return the part that links join each node to, and the NPU of each rank."""
+def _components(topology: Topology, ranks: int) -> tuple[I64, I64]:
+    """Return, for each node, the number of the connected component that it is in, and the NPU of each rank."""
     return components(topology.n_nodes, topology.links.src, topology.links.dst), topology.place(ranks)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MachineState:
-    """A machine after its system has reacted to the faults of a moment, with the NPUs of a job on it."""
+    """A machine after its system has reacted to the faults of a moment, with the NPUs of a job on it.
+
+    `of` and `npus` are numbers of nodes in the whole machine; `took_fs` and `told` are the time and a text of the reaction.
+    """
 
     topology: Topology  # its first NPUs, in its own order, have the ranks
     broken: FailedParts  # the failed parts
@@ -119,7 +122,7 @@ def _reaction(topology: Topology, broken: FailedParts, ranks: int, was: FailedPa
 
 
 def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
-    """Return the share of its full speed at which each of `npus` computes; of several faults, the slowest counts."""
+    """Return the share of full speed at which each of the NPUs `npus` computes; of several faults, the slowest counts."""
     slow: dict[int, float] = {}
     for fault in faults:
         if fault.part == "npu" and fault.share:
@@ -155,12 +158,12 @@ def failed_parts(topology: Topology, faults: Sequence[Fault]) -> FailedParts:
 
 
 def total_faults(faults: Sequence[Fault]) -> list[Fault]:
-    """Return the faults that leave nothing of a part of the machine."""
+    """Return the faults that stop a node or link altogether, and not the ones that only slow it."""
     return [fault for fault in faults if not fault.share and fault.part != "rank"]
 
 
 def _broken(nodes: Iterable[int], cables: Iterable[tuple[int, int]]) -> FailedParts:
-    """Return failed parts in a normal form, without the cables of failed nodes."""
+    """Return the failed nodes and cables in ascending order, without the cables of failed nodes."""
     nodes = set(nodes)
     return FailedParts(tuple(sorted(nodes)), tuple(sorted({pair for pair in cables if not nodes & set(pair)})))
 
@@ -234,11 +237,13 @@ def repair_action(topology: Topology, before: Sequence[Fault], now: Sequence[Fau
 
 
 def reaction(was: FailedParts, found: MachineState) -> tuple[int, str]:
-    """Return the ticks and the words of a system's reaction that has led to a machine; (0, ""): the same parts have failed.
+    """Return how long a system took to react to failed parts, in ticks, and a sentence on it.
+
+    If the same parts have failed as before, they are 0 and "".
 
     Args:
         was: The parts that had failed before, to which the system had reacted.
-        found: The machine after its reaction to what changed since then.
+        found: The machine after the reaction to the parts that have failed now.
     """
     if found.broken == was:
         return 0, ""
@@ -254,7 +259,7 @@ def events_of(before: Sequence[Fault], now: Sequence[Fault]) -> tuple[str, ...]:
 
 
 def states_of(faults: Sequence[Fault]) -> tuple[str, ...]:
-    """Return the state of each part that is not whole, in words."""
+    """Return, for each part (such as a link or a rank) that is not whole, a text such as `link 3-7 is down`."""
     return tuple(fault.state for fault in _worst(faults).values())
 
 
@@ -282,7 +287,7 @@ class RankLoss(NamedTuple):
     then: str = ""  # what follows
 
     def __str__(self) -> str:
-        """Return the loss in words."""
+        """Return a text with the step and the cause of the loss, and with what follows."""
         return f"step {self.step}: {self.why}" + (f", and {self.then}" if self.then else "")
 
 

@@ -25,7 +25,7 @@ _WORK = 2**24  # destinations times links or nodes in all, where a sample is eno
 
 @dataclass(frozen=True, slots=True)
 class UnevenPaths:
-    """The pairs of NPUs whose paths of equal cost differ in rate."""
+    """The pairs of NPUs whose paths of equal cost differ in bandwidth: how many of the checked pairs, and the first of them."""
 
     pairs: int
     of: int  # pairs that were checked

@@ -25,7 +25,11 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Delay:
-    """A collective that takes a fixed time, because all members enter and leave it at one time."""
+    """A collective that takes a fixed time, because all members enter and leave it at one time.
+
+    It replaces the messages in a graph. `number` is the class of each participant's group: groups of a class take equal times,
+    `length_fs`.
+    """
 
     piece: LoweredSchedule
     alone: Timeline  # the timeline of all groups when they enter at 0 and nothing else runs
@@ -35,11 +39,18 @@ class Delay:
 
     @property
     def message_number(self) -> I64:
-        """[V] the index among the O groups of each task of the piece; the number of a join has no meaning."""
+        """[V] for each message of the collective, the number of its group's class.
+
+        Groups of a class leave at the same time. The number of a join has no meaning.
+        """
         return np.asarray(self.number[self.piece.graph.owner])
 
     def add(self, builder: Builder) -> tuple[I64, I64]:
-        """Add the delay to a graph; return [O] the tasks with which members enter and [O] the tasks with which they leave."""
+        """Add the delays of all O classes of groups to a graph.
+
+        Returns:
+            [O] the tasks by which members enter. [O] the tasks by which they leave.
+        """
         length = self.length_fs - self.head_fs
         if not self.head_fs:
             both = builder.tasks(length)
@@ -117,7 +128,10 @@ def _shares_link(crossing: I64, least: I64, most: I64) -> bool:
 
 
 class Entries(NamedTuple):
-    """The times at which members enter calls that all members enter by one task."""
+    """The times at which members enter calls that all members enter by one task.
+
+    Entry number `number` waits for the end of task `pred`.
+    """
 
     event: I64  # [Q] index among the events of all ranks
     number: I64  # [W] the index among the Q entries that waits
@@ -125,7 +139,7 @@ class Entries(NamedTuple):
 
     @staticmethod
     def of(event: I64, waiting: I64, pred: I64) -> "Entries":
-        """Return the entries of some events.
+        """Return the tasks for which members must wait before they enter delays, by event.
 
         Args:
             event: [Q] the events.
@@ -145,7 +159,7 @@ class Entries(NamedTuple):
 
 
 def staggered_instances(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
-    """Return the instances that some member entered before another; the columns are those of a `ReplayGraph`."""
+    """Return the numbers of the delays that some member entered before another; the columns are those of a `ReplayGraph`."""
     apart = entries.entry_times(timeline) < timeline.start_fs[begins[entries.event]]
     return set(instance[entries.event[apart]].tolist())
 
@@ -202,10 +216,10 @@ def _crossings(graph: Graph, timeline: Timeline, where: I64, crossed: Bool) -> I
 
 
 def _exclusive(where: I64, start: I64, end: I64, alone: I64) -> bool:
-    """Return True if no exclusive interval overlaps another interval at the same place.
+    """Return whether no interval that must be exclusive overlaps another interval on the same link.
 
     Args:
-        where: [any] the place of each interval.
+        where: [any] the link of each interval.
         start: [any] its start.
         end: [any] its end.
         alone: [any] 1 for an interval that must be exclusive.

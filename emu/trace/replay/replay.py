@@ -57,7 +57,7 @@ class Service(NamedTuple):
 
 
 def services_of(asked: Iterable[tuple[BatchKey, Request]]) -> tuple[Service, ...]:
-    """Return each different service of the requests of some batches once."""
+    """Return the requests of batches with their sizes and the algorithms that serve them; each different one once."""
     served = (Service(request, what.size_bytes, what.served) for what, request in asked if what.served is not None)
     return tuple(dict.fromkeys(served))
 
@@ -140,7 +140,7 @@ class TraceLayout:
 
     @cached_property
     def shares(self) -> F64:
-        """The share of the device's speed that each rank has, [N]."""
+        """[N] the share of the device's full speed at which each rank computes."""
         return column(np.ones(self.trace.n_ranks) if self.speed is None else self.speed, np.float64)
 
     @cached_property
@@ -214,7 +214,7 @@ class TraceLayout:
 
         Args:
             job_orbits: The ranks that stand for all; None: every rank has its own tasks.
-            pieces: The lowered piece of each placed request, if known.
+            pieces: The lowered schedule of each placed one, if known.
             delays: The delays that stand for some batches, by number; the other batches become messages.
         """
         pieces = self.pieces(job_orbits) if pieces is None else pieces
@@ -266,7 +266,7 @@ class TraceLayout:
 
     @cached_property
     def _services(self) -> tuple[Service, ...]:
-        """Each different service of the requests once."""
+        """The requests with their sizes and the algorithms that serve them; each different one once."""
         return services_of((batch.what, request) for batch in self.batches for request in batch.requests)
 
     def _call_numbers(self) -> tuple[I32, I32]:

@@ -19,7 +19,10 @@ from emu.trace.replay.event_builder import EventBuilder
 
 
 class TurnOrder(NamedTuple):
-    """The order in which requests or messages take turns, by a replay without turns."""
+    """The order in which requests (or messages) use optical switches, known from a replay in which switches take no time.
+
+    It has the tick at which the last member of each call enters and, if messages take turns, the start of each task.
+    """
 
     met_fs: I64  # [B] the tick at which the last member enters each
     start_fs: I64 | None = None  # [V] the tick at which each task starts; None: requests take turns, not messages
@@ -63,11 +66,11 @@ def _turns(circuits: Circuits, placed: Sequence[PlacedSchedule], firsts: I64, or
         tasks = firsts[number] + np.arange(len(rounds))
         starts = np.zeros(len(rounds), np.int64) if order.start_fs is None else order.start_fs[tasks]
         keys = np.stack((starts, np.full(len(rounds), place[number]), rounds))
-        parts.append((tasks, keys, _wide(switch, most), state))
+        parts.append((tasks, keys, _widened(switch, most), state))
     if not parts:
         return turns_of(*(np.zeros(0, np.int32),) * 2, *(np.zeros((0, 0), np.int64),) * 2)
     message, when, switches, states = zip(*parts, strict=True)
-    joined = np.concatenate([_wide(state, most) for state in states])
+    joined = np.concatenate([_widened(state, most) for state in states])
     _, rank = np.unique(np.concatenate(when, axis=1), axis=1, return_inverse=True)
     return turns_of(column(np.concatenate(message), np.int32), column(rank.ravel(), np.int32), np.concatenate(switches), joined)
 
@@ -87,6 +90,6 @@ def _needs(circuits: Circuits, placed: PlacedSchedule) -> tuple[I64, I64]:
     return switch, state
 
 
-def _wide(of: I64, most: int) -> I64:
-    """Return columns with further ones of -1, up to a number of columns."""
+def _widened(of: I64, most: int) -> I64:
+    """Return an array with columns of -1 appended, up to `most` columns."""
     return np.pad(of, ((0, 0), (0, most - of.shape[1])), constant_values=-1)

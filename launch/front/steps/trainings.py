@@ -181,5 +181,5 @@ def _trained(
 
 
 def _name_of(device: DeviceLike | None) -> str:
-    """Return the name of a device: the word that gives it, or the name of the object."""
+    """Return the name of a device: the text that names it, or the name that the `Device` object has."""
     return device.name if isinstance(device, Device) else str(device)

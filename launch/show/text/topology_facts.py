@@ -64,7 +64,7 @@ def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:
 
 
 def _channels(channels: Sequence[int]) -> str:
-    """Return the channels that take a route in words."""
+    """Return a phrase on the channels that take a route."""
     if not channels:
         return "as short, not taken"
     shown = " ".join(map(str, channels[:_MOST_CHANNELS]))
@@ -140,7 +140,7 @@ def _link_class(topology: Topology, dimension: int) -> LinkClass:
 
 
 def _wiring(size: int, ports: float) -> str:
-    """Return "ring" or "full mesh" by the number of ports of an NPU, "" for anything else."""
+    """Return "ring" or "full mesh", as the number of ports of an NPU along a dimension implies; "" for anything else."""
     if ports == 2:
         return "ring"
     return "full mesh" if ports == size - 1 else ""
@@ -157,7 +157,10 @@ def topology_rows(topology: Topology, facts: Summary) -> list[tuple[str, str]]:
         *(("", c.label) for c in link_classes(topology)),
         ("degree", f"{span_text(map(str, facts.degree))} links out of an NPU"),
         ("diameter", _diameter(facts)),
-        ("paths", f"{_many(facts.paths[0])} shortest between the NPUs farthest apart, {_many(facts.paths[1])} at most"),
+        (
+            "paths",
+            f"{_count_text(facts.paths[0])} shortest between the NPUs farthest apart, {_count_text(facts.paths[1])} at most",
+        ),
         ("injection", f"{span_text(map(format_bandwidth, facts.injection_Bps))} out of an NPU"),
         ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
         ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),
@@ -173,6 +176,6 @@ def _diameter(facts: Summary) -> str:
     return words if facts.diameter_exact else f"at least {words} (measured to 64 of the NPUs)"
 
 
-def _many(count: int) -> str:
+def _count_text(count: int) -> str:
     """Return a count as digits, rounded if it is very large."""
     return str(count) if count < 2**53 else f"{count:.3g}"

@@ -25,7 +25,16 @@ from emu.fabric.engine.packets.packet_layout import (
 
 @compiled
 def event_place(e: PacketEngine, kind: int, what: int) -> int:
-    """Return the place of a new event."""
+    """Return the index of a new event in the arrays of events.
+
+    Each port has one index for the end of its sending, and one for the next arrival from its link; other events take a free
+    one.
+
+    Args:
+        e: The engine.
+        kind: The kind of the event, such as SENT or CAME.
+        what: The object of the event: a port, a queue or a packet, by its number.
+    """
     if kind == SENT:
         return what
     if kind == CAME:
@@ -59,7 +68,7 @@ def add_event(e: PacketEngine, time: int, kind: int, what: int) -> None:
 
 @compiled
 def lowest_bit(bits: int) -> int:
-    """Return the position of the lowest bit that is 1 in a word that is not 0."""
+    """Return the position, counted from 0, of the lowest bit that is 1 in a 64-bit number other than 0."""
     n = 0
     if bits & 0xFFFFFFFF == 0:
         bits, n = bits >> 32, n + 32
@@ -134,6 +143,6 @@ def draw_number(e: PacketEngine, n: int) -> int:
 
 @compiled
 def kick(e: PacketEngine, link: int) -> None:
-    """Remember that a port may be able to send."""
+    """Add a link to the list of links whose ports are to be tried once the events of this tick are done."""
     e.kicked[e.scalars[KICKS]] = link
     e.scalars[KICKS] += 1

@@ -123,7 +123,10 @@ TASKS_SENT = Annotated[NDArray[np.void], Numbers(SENT_TASK, written=True)]
 
 
 class Rules(NamedTuple):
-    """The settings of the network that the compiled code reads."""
+    """The settings of the packet network that the compiled code reads, in bytes and ticks.
+
+    They are the sizes of packets, the time of a switch, acknowledgements, loss or pauses, and the room of queues.
+    """
 
     n_lanes: int
     payload: int  # bytes of a packet, or of a cell that stands for several
@@ -146,7 +149,7 @@ class Rules(NamedTuple):
 
 
 class PacketEngine(NamedTuple):
-    """The arrays of the packet engine."""
+    """The arrays of the packet engine: tasks, ports, queues, packets, events, and the rules of the network."""
 
     packets: PACKETS  # [P]
     ports: PORTS  # [L]

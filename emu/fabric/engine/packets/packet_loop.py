@@ -90,7 +90,17 @@ def least_full(e: PacketEngine, g: int, n: int) -> int:
 
 @compiled
 def choose(e: PacketEngine, g: int, kind: int, v: int) -> int:
-    """Return which queue of a set a packet takes."""
+    """Return the index of the queue that a packet takes among a set of equal queues, by the rule of the network.
+
+    The rule is a hash of the message, in turn, the queue with the fewest bytes, or random. Acknowledgements always take the
+    hash.
+
+    Args:
+        e: The engine.
+        g: The set of queues.
+        kind: The kind of the packet, such as DATA.
+        v: The task of its message.
+    """
     n = e.ways.group_start[g + 1] - e.ways.group_start[g]
     if n == 1:
         return 0
@@ -130,9 +140,15 @@ def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: i
 
 @compiled
 def is_next(e: PacketEngine, v: int, number: int) -> bool:
-    """Return whether a packet is the next one in order at its receiver; if so, skip it and those that arrived early.
+    """Return whether a packet is the next one in order at its receiver; if so, move on past it and past those that came early.
 
-    A packet that is not is marked. The marks of a message are a ring; a packet that is too far ahead for it is counted.
+    A packet that comes early is marked in a ring of bits of its message. One that is too far ahead for the ring is only
+    counted.
+
+    Args:
+        e: The engine.
+        v: The task of the message.
+        number: The number of the packet in the message.
     """
     t, first, room = e.tasks[v], 0, 0
     if e.rules.choice != HASH:
@@ -209,7 +225,7 @@ def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: 
 
 @compiled
 def deliver(e: PacketEngine, p: int, now: int) -> None:
-    """Process a packet that has reached its destination, by its kind."""
+    """Process packet `p` at its destination: payload is acknowledged, an acknowledgement opens the sender's window."""
     k = e.packets[p]
     v, kind, payload, number, flags, sent = k.task, k.kind, k.payload, k.number, k.flags, k.sent
     if e.rules.lossless == CREDITS:
@@ -265,7 +281,7 @@ def finish_sending(e: PacketEngine, link: int, now: int) -> None:
 
 @compiled
 def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
-    """Process one event, by its kind."""
+    """Process one event: `kind` says what happens, `what` is the number of its port, queue, packet or task."""
     if kind == SENT:
         finish_sending(e, what, now)
     elif kind == CAME:

@@ -112,7 +112,7 @@ def is_beyond(e: PacketEngine, link: int, p: int, now: int) -> bool:
 
 @compiled
 def put_on_wire(e: PacketEngine, link: int, p: int) -> None:
-    """Append a packet to the wire of a link; packets arrive in the order in which they were appended."""
+    """Append packet `p` to the packets that travel over a link; they arrive in the order in which they were appended."""
     port = e.ports[link]
     if port.wire_first < 0:
         port.wire_first = p
@@ -124,7 +124,7 @@ def put_on_wire(e: PacketEngine, link: int, p: int) -> None:
 
 @compiled
 def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
-    """Start to send packet `p` of queue `q`."""
+    """Let the port of queue `q` start to send packet `p`."""
     link = q // e.rules.n_lanes
     port, k = e.ports[link], e.packets[p]
     if is_beyond(e, link, p, now):
@@ -165,7 +165,7 @@ def send(e: PacketEngine, link: int, now: int) -> None:
 
 @compiled
 def enqueue_own(e: PacketEngine, q: int, p: int) -> None:
-    """Append an acknowledgement of this node to queue `q`."""
+    """Append packet `p`, an acknowledgement that this node itself makes, to queue `q`."""
     k = e.queues[q]
     e.packets[p].next = NONE
     if k.own_first < 0:
@@ -199,7 +199,15 @@ def enqueue(e: PacketEngine, q: int, p: int) -> None:
 
 @compiled
 def hold(e: PacketEngine, ingress: int, to: int, n_bytes: int, now: int) -> None:
-    """Count the bytes of a packet that waits in a node, and pause the sender before it if there are too many."""
+    """Count the bytes of a packet that waits in a node, and pause the port before it if too many bytes wait.
+
+    Args:
+        e: The engine.
+        ingress: The queue of the port from which the packet came; that one is paused.
+        to: The queue in which the packet waits.
+        n_bytes: The bytes of the packet.
+        now: The tick.
+    """
     k = e.queues[ingress]
     k.held += n_bytes
     if e.rules.lossless == PAUSES and k.held > e.rules.pause_above and k.pauses == 0:

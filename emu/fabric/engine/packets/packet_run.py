@@ -50,7 +50,7 @@ class PacketFitError(InputError):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PacketRun:
-    """The result of a run by packets: the timeline, and what only packets know."""
+    """The result of a run by packets: the timeline, the lengths of queues, the pauses, and the packets that were lost."""
 
     timeline: Timeline
     lanes: int  # of a link: as many as the network has, or more where the topology's routes name more
@@ -217,16 +217,19 @@ def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
 
 
 def _advance(engine: PacketEngine, most: int) -> int:
-    """Run at most so many events and return why no more; an interruption says how far the run has come."""
+    """Run at most `most` events, and return the reason for which the engine stopped.
+
+    If the user interrupts it, the error says how far the run has come.
+    """
     try:
         return int(advance_packets(engine, most))
     except KeyboardInterrupt as stopped:
-        stopped.add_note(_how_far(engine))
+        stopped.add_note(_progress_text(engine))
         raise
 
 
-def _how_far(engine: PacketEngine) -> str:
-    """Return in words how far a run has come."""
+def _progress_text(engine: PacketEngine) -> str:
+    """Return a phrase on how far a run has come: its virtual time and the tasks that have ended."""
     at = format_time(seconds(int(engine.scalars[NOW])))
     done, events = engine.scalars[N_DONE], engine.scalars[N_EVENTS]
     return f"packets: {done} of {len(engine.tasks)} tasks were over at {at}, after {events} events"
@@ -237,12 +240,12 @@ def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
     scalars, tasks, n_queues = engine.scalars, engine.tasks, len(engine.queues)
     carried = column(engine.ports["carried"], np.float64)
     start, left, end = (column(tasks[name], np.int64) for name in ("start", "left", "end"))
-    kept = min(int(scalars[N_PAUSES]), LOGGED_PAUSES)
+    kept, n_samples = min(int(scalars[N_PAUSES]), LOGGED_PAUSES), int(scalars[N_SAMPLES])
     return PacketRun(
         timeline=Timeline(start, left, end, carried, "packets"),
         lanes=engine.rules.n_lanes,
         sample_fs=int(scalars[SAMPLE_FS]),
-        queue_bytes=engine.samples[: int(scalars[N_SAMPLES]) * n_queues].reshape(-1, n_queues),
+        queue_bytes=engine.samples[: n_samples * n_queues].reshape(n_samples, n_queues),
         paused_fs=column(engine.queues["paused_for"], np.int64),
         pauses=engine.pause_log[: 4 * kept].reshape(-1, 4),
         n_pauses=int(scalars[N_PAUSES]),

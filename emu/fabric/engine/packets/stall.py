@@ -26,7 +26,7 @@ def describe_stall(engine: PacketEngine, topology: Topology) -> str:
 
 
 def port_name(q: int, engine: PacketEngine, topology: Topology) -> str:
-    """Return the name of a queue: its port, and its lane if there are several."""
+    """Return the name of queue `q`: its port, and its lane if the link has several lanes."""
     link, lane = divmod(q, engine.rules.n_lanes)
     name = f"{topology.node_name(int(topology.links.src[link]))} to {topology.node_name(int(topology.links.dst[link]))}"
     return f"{name} (lane {lane})" if engine.rules.n_lanes > 1 else name
@@ -44,7 +44,7 @@ def blockers(engine: PacketEngine) -> dict[int, set[int]]:
 
 
 def _chain(engine: PacketEngine, first: int) -> I64:
-    """Return the packets of a queue, from the first on."""
+    """Return the numbers of the packets of a queue in their order, from packet `first` on."""
     chain, follows = [], engine.packets["next"]
     while first >= 0:
         chain.append(first)

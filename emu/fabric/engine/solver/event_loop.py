@@ -88,7 +88,7 @@ def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
 
 @compiled_making_arrays
 def link_bytes(g: Columns, n_links: int) -> F64:
-    """Return [L] the bytes that each link carries."""
+    """Return [L] the bytes that each link carries: the sizes of all messages that cross it, as often as they do."""
     total = np.zeros(n_links)
     for v in range(len(g.size)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):
@@ -124,7 +124,7 @@ def _schedule(e: SolverArrays, v: int) -> None:
 
 @compiled
 def let_start(e: SolverArrays, v: int, finished: int) -> int:
-    """Let a task start at its `start`, and return the first of a list of tasks that have left, linked by `next`.
+    """Give a task whose predecessors are done its `start`, and return the first of a linked list of tasks that have left.
 
     A message goes into the heap of starts. A task without bytes has left at once, and is put in front of the list.
     """
@@ -212,7 +212,13 @@ def _leave(e: SolverArrays, link: int, now: int) -> None:
 
 @compiled
 def _start(e: SolverArrays, v: int, now: int) -> None:
-    """Start a message at a tick: its bytes begin to flow over its links, at a rate that is not solved yet."""
+    """Start a message: its bytes begin to flow over its links. Its rate is 0 until the solver has computed it.
+
+    Args:
+        e: The arrays of the solver.
+        v: The task of the message.
+        now: The tick.
+    """
     f = e.tasks[v]
     f.state, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):

@@ -94,7 +94,7 @@ def _let_rise(e: SolverArrays, v: int, rate: float) -> int:
 
 @compiled
 def _raise(e: SolverArrays, link: int, rate: float) -> int:
-    """Allow the flows that a link limited to `rate` to exceed it, and return how many of them another link limits."""
+    """Let the flows that a link held at `rate` exceed it, and return how many of them another link now holds at that rate."""
     k, n = e.links[link], 0
     k.rise = np.inf
     for j in range(k.first + k.n_others, k.first + k.length):

@@ -101,10 +101,12 @@ class State:
         return np.where(of["state"] == LEFT, of["left"], -1)
 
     def expected_fs(self, tasks: I64) -> I64:
-        """Return the tick at which each of some tasks will leave if all present flows keep their rates.
+        """Return the tick at which each task will leave if all present flows keep their rates; NEVER if that is not known.
 
-        The tasks move no bytes and take no time. The tick is NEVER if it is not known, because a predecessor has not begun or
-        stands still.
+        It is not known if a predecessor has not begun, or if its rate is 0.
+
+        Args:
+            tasks: The numbers of tasks without bytes and without a duration, such as joins.
         """
         graph = self._graph
         first, counts = graph.pred_start[tasks], graph.pred_start[tasks + 1] - graph.pred_start[tasks]
@@ -167,7 +169,7 @@ class State:
         self._refuse_late()
 
     def forget(self) -> I64:
-        """Drop the tasks that are over and that nothing refers to, and number the other tasks anew.
+        """Drop the tasks that have ended and that no other task waits for, and give the others new numbers.
 
         Returns:
             [V] the new number of each task; -1: it is dropped, and no task that is added later may wait for it.

@@ -54,7 +54,7 @@ class Search:
     first_took: Work | None = None  # the work until the first plan was proved, but for what was left; None: it is not
 
     def __post_init__(self) -> None:
-        self.ladder = BoundLadder(self.of, self.jobs, self._most)
+        self.ladder = BoundLadder(self.of, self.jobs, self._most_work)
         self.plans = BestPlans(self.of.request.best, self.state)
 
     @property
@@ -77,7 +77,7 @@ class Search:
             if self.of.chooses:
                 self.plans.rank_anew(self.time_all(self.plans.near(_NEAR), THOROUGH))
             found = self.time_all(self.plans.ranked(), FULL)
-            if self._reached(found):
+            if self._is_proved(found):
                 return found
 
     def time_named(self) -> list[Candidate]:
@@ -97,12 +97,12 @@ class Search:
         self._note_bound()
         with self.progress(label, None, self._progress_text) as self.state.advance:
             while self._goes_on() or self._waits():
-                if self._goes_on() and self._tries():
+                if self._goes_on() and self._is_time_to_try():
                     self._try_promising()
                 elif len(self.under_way) == _AHEAD or not self._goes_on():
                     self._take_next()
                 else:
-                    self._look_at(self.ladder.frontier.together(self.limit_s))
+                    self._advance_entries(self.ladder.frontier.together(self.limit_s))
                     self._note_bound()
         for candidate, _ in self.under_way:  # these are not among the best
             self.ladder.frontier.add(self.step_bounds_s.pop(candidate), READY, candidate)
@@ -142,13 +142,13 @@ class Search:
         return max(self.plans.first_s, self.reach_s)
 
     @property
-    def _most(self) -> Work:
-        """The most work of the search."""
+    def _most_work(self) -> Work:
+        """The limits of the work of the search."""
         return _ALL if self.of.request.prove_all else MOST
 
     def _goes_on(self) -> bool:
         """Return whether an entry that may be among the best is left, and the limits of work are not reached."""
-        if not self.ladder.frontier.has(self.limit_s) or len(self.step_bounds_s) >= self._most.steps:
+        if not self.ladder.frontier.has(self.limit_s) or len(self.step_bounds_s) >= self._most_work.steps:
             return False
         if self.of.request.prove_all or self.first_took is None:
             return True
@@ -180,8 +180,8 @@ class Search:
         done = f"{len(self.plans.rows):,} steps and {self.ladder.requests:,} requests timed"
         return f"{self.state.text()}; {done}; {left:,} plans left that may be among the best {self.of.request.best}"
 
-    def _tries(self) -> bool:
-        """Return whether it is time to time some promising plans before more bounds are computed."""
+    def _is_time_to_try(self) -> bool:
+        """Return whether some promising plans are to be timed now, before more bounds are computed."""
         return self.ladder.requests + self.ladder.generated >= self.tries_at
 
     def _try_promising(self) -> None:
@@ -229,8 +229,8 @@ class Search:
         self._note_bound()
         self.state.save([*self.plans.known()])
 
-    def _look_at(self, entries: Sequence[Entry]) -> None:
-        """Start timing the first entry if it is ready, else compute tighter bounds of all entries."""
+    def _advance_entries(self, entries: Sequence[Entry]) -> None:
+        """Start timing the first entry if its bound is final, else compute tighter bounds of all entries."""
         if entries[0].kind == READY:
             self.under_way.extend(self._ask_for_step(entries[0]))
         else:
@@ -245,8 +245,8 @@ class Search:
         self.step_bounds_s[ready.candidate] = ready.bound_s
         return [(ready.candidate, self.jobs.submit(StepJob(ready.candidate)))]
 
-    def _reached(self, found: Sequence[Candidate]) -> bool:
-        """Return whether the plans to be proved are proved: no remaining plan can be faster than they are in full.
+    def _is_proved(self, found: Sequence[Candidate]) -> bool:
+        """Return whether the first rows of the table are proved: no remaining plan can be faster than they are as whole graphs.
 
         A step in full may take longer than the composed one. Then the search continues until its bound is above that time.
         """

@@ -45,7 +45,10 @@ _SETS = 256  # of links that are told apart, those that most requests cross
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StretchChoice:
-    """The choice of the stretches of a composed step in which every rank has its own messages."""
+    """The choice of the stretches of a composed step in which every rank has its own messages.
+
+    A stretch is chosen where several requests that share links overlap.
+    """
 
     place_requests: PlaceRequests
     crossed: Bool  # [sets of links, Q] which requests cross each set; no set's requests are all in another's
@@ -107,9 +110,9 @@ class StretchChoice:
             by_rank = composed.by_rank | (covered(spans, gap=round(gap * step_fs)).holding(began) >= 0)
             if self._tasks(by_rank) <= most_tasks:
                 return by_rank if (by_rank & ~composed.by_rank).any() else None
-        return self._some(composed, covered(spans), began, most_tasks)
+        return self._stretches_that_fit(composed, covered(spans), began, most_tasks)
 
-    def _some(self, composed: ComposedGraph, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
+    def _stretches_that_fit(self, composed: ComposedGraph, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
         """Return [X] whether each rank has its own task of an event, for the stretches that fit into `most_tasks`.
 
         The result is None if no stretch fits. The stretches with the longest time for their number of tasks are chosen first.
@@ -221,7 +224,7 @@ class StepOnFabric:
         return StepOnFabric(cache(lambda: StepFrame.of(requests(), over)), choice, topology, npus, over, **other)
 
     def by(self, choice: Choice) -> "StepOnFabric":
-        """Return the same step by another choice of algorithms."""
+        """Return the same step with another choice of algorithms."""
         return replace(self, choice=choice)
 
     def timed(self) -> TimedTrace:
@@ -245,7 +248,7 @@ class StepOnFabric:
         if self.speed is not None and (self.speed != 1).any():
             what = "one, as the step is composed of one rank a stage"
             raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
-        began, once = time.perf_counter(), self._once
+        began, once = time.perf_counter(), self._isolated
         composed, timeline, first = self._closest()
         services = services_of((part.what, part.request) for of_request in self._parts for part in of_request)
         replayed = composed.replayed(timeline, services, self.device.assumptions)
@@ -273,7 +276,7 @@ class StepOnFabric:
         Args:
             shares: The share of its time that a request takes, by its number among the different requests; 1 if it has none.
         """
-        once = [each._replace(apart_mean=0) for each in self._once]
+        once = [each._replace(apart_mean=0) for each in self._isolated]
         for number, share in shares.items():
             ticks = round(once[number].ticks * share)
             once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
@@ -288,7 +291,7 @@ class StepOnFabric:
         Returns:
             The number among the distinct requests, and the share of the step's bytes times links that one such request has.
         """
-        once, bandwidth_Bps = self._once, self.topology.links.bandwidth_Bps
+        once, bandwidth_Bps = self._isolated, self.topology.links.bandwidth_Bps
         number = int(np.argmax([each.ticks * each.busy_s.max(initial=0.0) for each in once]))
         carried = np.array([float(each.busy_s @ bandwidth_Bps[each.link]) for each in once])
         return number, float(carried[number] / ((carried @ self.asked.times) or 1.0))
@@ -304,12 +307,12 @@ class StepOnFabric:
 
     @cached_property
     def _parts(self) -> list[list[RequestPart]]:
-        """The parts of each request by algorithm, [Q]."""
+        """[Q] for each request, the groups that each algorithm serves."""
         return parts_by_algorithm(self.asked.requests, self.choice, self.topology)
 
     @cached_property
-    def _once(self) -> list[IsolatedRequest]:
-        """The time of each request by itself, [Q]."""
+    def _isolated(self) -> list[IsolatedRequest]:
+        """[Q] the time of each request if nothing else runs."""
         launch_fs = self.device.request_overhead_fs
         return time_requests(self.asked.requests, self._parts, self.topology, self.npus, launch_fs)
 
@@ -317,7 +320,7 @@ class StepOnFabric:
     def _bodies(self, sharing: Sharing) -> Bodies:
         """Return the bodies of all requests, for an assumption on the share of links that they need."""
         kinds, bandwidth_Bps = [each.kind for each in self.asked.requests], self.topology.links.bandwidth_Bps
-        return bodies_of(self._once, kinds, self.asked.times, bandwidth_Bps, sharing)
+        return bodies_of(self._isolated, kinds, self.asked.times, bandwidth_Bps, sharing)
 
     @cached_property
     def _sending(self) -> RequestMessages:
@@ -327,10 +330,10 @@ class StepOnFabric:
     @cached_property
     def _stretches(self) -> StretchChoice:
         """The choice of the stretches that are modelled with all ranks."""
-        return StretchChoice.of(self.asked, self._once, len(self.topology.links))
+        return StretchChoice.of(self.asked, self._isolated, len(self.topology.links))
 
     def _closest(self) -> tuple[ComposedGraph, Timeline, Timeline]:
-        """Return the composed step, with all ranks in those stretches that need it.
+        """Return the composed step in which each rank has its own messages in those stretches that need it.
 
         If optical switches turn, no stretch is modelled with all ranks, because groups wait for one another.
 
@@ -375,7 +378,7 @@ class StepOnFabric:
 
 
 def _between_text(least_s: float, most_s: float) -> str:
-    """Return in words the estimated range of the time of the whole graph."""
+    """Return a phrase on the range in which the time of the whole graph is estimated to be."""
     return (
         f"all ranks and messages would take between {format_time(least_s)} and {format_time(most_s)}: least, where requests "
         "that are not laid cost one another nothing, and end when their ranks leave on average; most, where each needs every "

@@ -15,11 +15,11 @@ from emu.study.training.step.packet_step import request_name
 
 
 def check_composed(step: StepOnFabric, fabric: PacketFabric) -> FabricCheck:
-    """Return the check of a composed step by packets: of the window of its busiest request.
+    """Return the check of a composed step by packets. It times the busiest request of the step with both engines.
 
     Args:
         step: The step, by the choice that serves it.
-        fabric: The packets.
+        fabric: The settings of the packet engine.
     """
     if not step.asked.requests:
         return unchecked(fabric.network.kind, NOTHING_SENT)

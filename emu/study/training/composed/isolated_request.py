@@ -35,7 +35,11 @@ WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is ta
 
 
 class IsolatedRequest(NamedTuple):
-    """The time of a request that has the fabric to itself, and the load that it puts on links."""
+    """The time of a request that has the fabric to itself, in ticks, and the seconds for which it keeps each link busy.
+
+    `tail` is the part of the time after its sender (or the mean rank) has left, `apart` the ticks between the first and the
+    last rank that leaves.
+    """
 
     ticks: int  # ticks until the last rank has left it
     tail: int  # of these, the ticks after a message's sender, or the mean rank of a rooted operation, has left
@@ -59,7 +63,7 @@ class IsolatedRequest(NamedTuple):
         return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0, apart_mean=0)
 
     def between(self, other: "IsolatedRequest", part: float) -> "IsolatedRequest":
-        """Return the interpolated time of a request whose size is between this one's (`part` 0) and another's (`part` 1)."""
+        """Return the time of a request of a size between two, interpolated: `part` 0 is this request, 1 the other."""
 
         def at(name: str) -> Any:
             return getattr(self, name) + part * (getattr(other, name) - getattr(self, name))
@@ -137,7 +141,10 @@ def _but_for_size(requests: Sequence[DistinctRequest], parts: Sequence[list[Requ
 
 
 class _ClusterTime(NamedTuple):
-    """The time of one link cluster, whose K links are shared by its groups and by no other group."""
+    """The time of one link cluster: groups that share its K links with one another and with no other group.
+
+    `left` and `mean` are ticks until ranks have left, `first` until the first of them has.
+    """
 
     ticks: int
     left: float  # ticks until those ranks have left that need not wait for the end
@@ -192,7 +199,7 @@ def time_isolated(
     else:
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
-        once = _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+        once = _request_time(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
     return once._replace(messages=group_message_count(laid))
 
 
@@ -209,13 +216,13 @@ def _time_clusters(
     new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
     if new:
         wanted, links = np.isin(cluster, list(new.values())), [found[i][1] for i in sorted(new.values())]
-        heavy = group_message_count(_only(laid, wanted)) > HEAVY
+        heavy = group_message_count(_with_groups(laid, wanted)) > HEAVY
         if heavy and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
             return bounded
         of_group = np.unique(cluster[wanted], return_inverse=True)[1]
-        timed = _timed(_only(laid, wanted), of_group, links, what, None, launch_fs)
+        timed = _timed(_with_groups(laid, wanted), of_group, links, what, None, launch_fs)
         known |= zip(sorted(new, key=lambda key: new[key]), timed, strict=True)
-    return _once([known[key] for key in keys], [link for _, link in found], what)
+    return _request_time([known[key] for key in keys], [link for _, link in found], what)
 
 
 def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, light: int, rounds: int) -> IsolatedRequest | None:
@@ -233,7 +240,7 @@ def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, lig
     return IsolatedRequest(launch_fs + round(known.middle_fs), 0, link, known.busy_s[link], known.flows, messages)
 
 
-def _only(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
+def _with_groups(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
     """Return the placed schedules with only those groups for which `wanted` is true.
 
     Groups are numbered schedule after schedule.
@@ -279,7 +286,7 @@ def _timed(
 
 
 def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
-    """Return several lowered schedules as one graph, in which they run at one time.
+    """Return several lowered schedules as one graph, in which all start at tick 0.
 
     Returns:
         The graph, the group of each participant, and the task with which each participant leaves.
@@ -295,8 +302,8 @@ def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
     return builder.graph(), of_group, exits.astype(np.int64)
 
 
-def _once(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
-    """Return the time of a request from the times of its link clusters, which run at once, each on its own links.
+def _request_time(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
+    """Return the time of a request from the times of its link clusters, which run at the same time on different links.
 
     Args:
         ran: The time of each cluster.

@@ -25,7 +25,7 @@ _ANY = 0  # communicator, where a topology sends all of them over the same ways:
 
 
 class RequestPart(NamedTuple):
-    """The groups of one request that one algorithm serves."""
+    """The groups of one request that one algorithm serves, and that algorithm."""
 
     what: BatchKey
     ranks: I64  # [groups, members]
@@ -60,7 +60,7 @@ def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[Re
 
 
 def goes_round(splits: Sequence[int]) -> bool:
-    """Return whether split sizes are those of a ring: the first member sends all its elements to one other member."""
+    """Return whether split sizes are those of a ring, in which the first member sends all its elements to one other member."""
     return bool(splits) and np.count_nonzero(splits) == 1 and not splits[0]
 
 

@@ -49,13 +49,13 @@ def with_choice(trace: Trace, choice: Choice) -> Trace:
 
 
 def with_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology], dtype: str) -> Trace:
-    """Return the trace with a note of the words of --algorithm by which the run was timed, and on which topologies."""
+    """Return the trace with a note of the values of `--algorithm` by which it was timed, and of the topologies."""
     noted = json.dumps([list(words), [_fabric(each, dtype) for each in topologies]])
     return replace(trace, meta=(*trace.meta, (_TIMED, noted)))
 
 
 def words_of(trace: Trace, topology: Topology, dtype: str) -> tuple[str, ...] | None:
-    """Return the words of `--algorithm` with which a run was timed on a topology; None if it was not timed there."""
+    """Return the values of `--algorithm` with which a run was timed on a topology; None if it was not timed there."""
     words, fabrics = json.loads(dict(trace.meta).get(_TIMED, "[[], []]"))
     return tuple(words) if _fabric(topology, dtype) in fabrics else None
 
@@ -135,7 +135,7 @@ class AlgorithmChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepChoice:
-    """The result of choosing algorithms for a whole step."""
+    """The algorithms that a choice for the whole step changes, and the seconds that the step takes without these changes."""
 
     alone_step_time_s: float  # seconds of the step with the fastest algorithm for each request alone
     changed: tuple[AlgorithmChange, ...]

@@ -62,12 +62,12 @@ def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
 def _costly(
     timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]
 ) -> CostlyRequest:
-    """Return the figures of the requests with one key.
+    """Return the figures of the requests that one line of the program made with one operation, group and size.
 
     Args:
         timed: The timed trace.
-        key: The key: line, operation, group and size.
-        ticks: The ticks of each time that the request was made.
+        key: The line, operation, group and size.
+        ticks: The ticks that each of these requests took.
         known: Bench rows of requests that were looked at before; new ones are added.
     """
     line, name, number, size, elements, dtype, root = key
@@ -115,7 +115,7 @@ def _rows(
 
 
 def hints(step: Step, found: Sequence[CostlyRequest]) -> tuple[str, ...]:
-    """Return a sentence for each place where the program itself costs time."""
+    """Return a sentence for each line of the program that itself costs time."""
     told = [
         f"{each.line}: {each.times} {each.operation} of {format_size(each.size_bytes)} each in a step, and each waits for the "
         f"latency of its links: ask for all at once (a larger bucket, or one call outside of the loop)"

@@ -66,7 +66,7 @@ class CostlyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayError:
-    """The relative error of a replay on the fabric on which its profile was taken."""
+    """The relative error of a replay on the fabric on which its profile was taken; below 0, the replay is shorter."""
 
     topology: str  # the fabric on which the profile was taken
     step_time_s: float  # seconds of the replay there
@@ -147,7 +147,7 @@ def shared_fields(value: object, cls: type[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimedTrace:
-    """A trace on a topology, with the times of all its tasks."""
+    """A trace on a topology, with the times of all its tasks; it makes the figures of the step."""
 
     trace: Trace
     topology: Topology
@@ -186,11 +186,11 @@ class TimedTrace:
         return group if self.place_requests is None else self.place_requests.members(number, group[0])
 
     def mean_over_ranks(self) -> MeanParts:
-        """Return the parts of the step as means over all ranks of the run."""
-        return mean_parts(self.trace, self.replayed, self.timeline, self.report, self._standing)
+        """Return the seconds of each part of the step, such as compute and idle time, as means over all ranks of the job."""
+        return mean_parts(self.trace, self.replayed, self.timeline, self.report, self._ranks_represented)
 
     @property
-    def _standing(self) -> I64:
+    def _ranks_represented(self) -> I64:
         """The number of ranks of the run that each rank of the trace stands for."""
         if self.place_requests is None:
             return np.ones(self.trace.n_ranks, np.int64)
@@ -209,7 +209,7 @@ class TimedTrace:
             **judged(self.trace, self.device, self.ranks, self.report.step_time_s, products),
             ranks=self.ranks,
             **self._parts(),
-            compute_basis=compute_basis(self.trace, self.device, self.dtype, self.report.step, self._standing),
+            compute_basis=compute_basis(self.trace, self.device, self.dtype, self.report.step, self._ranks_represented),
             critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, self.report),
             busiest_links=() if briefly else busiest(self.shares, self.topology),
             peak_memory_bytes=sum(most),
@@ -238,7 +238,7 @@ class TimedTrace:
         return found
 
     def _parts(self) -> dict[str, Any]:
-        """Return the parts of the step, by the numbers of the ranks of the run."""
+        """Return the parts of the step as fields of a `Step`, for the ranks of the job."""
         parts, asked = self.report.figures(), self.place_requests
         if asked is None:
             return parts
@@ -250,7 +250,7 @@ class TimedTrace:
         return {**parts, "rank": rank, "straggling_by_rank_s": by_rank}
 
     def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
-        """Return, by place, the axes on which the representative of `place` waits for it, the longest wait first."""
+        """Return the axes on which the representative of `place` waits for that of each other place, the longest wait first."""
         coming = Arrivals.of(self.replayed, self.timeline)
         asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
         waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
@@ -329,6 +329,6 @@ def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
 
 
 def _range(sizes: list[int]) -> str:
-    """Return sizes in bytes as a range in words."""
+    """Return a range of sizes in bytes as text, such as `4 B to 64 KiB`."""
     low, high = format_size(sizes[0]), format_size(sizes[-1])
     return low if low == high else f"{low} to {high}"

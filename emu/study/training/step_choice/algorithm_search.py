@@ -61,7 +61,7 @@ DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 
 class ServedStep(NamedTuple):
-    """One choice of algorithms for a step, with the time of the composed step."""
+    """One choice of algorithms for a step, the seconds of the composed step with it, and what it changes."""
 
     choice: Choice
     time_s: float  # seconds of the composed step

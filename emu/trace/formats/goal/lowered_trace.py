@@ -152,7 +152,7 @@ def _operations(layout: TraceLayout, graph: Graph, tasks: _Tasks) -> tuple[GoalO
 
 
 def _with_waits(ops: GoalOps, graph: Graph, phase: I64, ends: I64) -> GoalOps:
-    """Return the operations with what each waits for at its rank.
+    """Return the operations with the waits that each has for others of its rank.
 
     Args:
         ops: The operations, without waits.
