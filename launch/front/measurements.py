@@ -14,7 +14,7 @@ from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
 from emu.fabric.packet_fabric import engine_choice
 from emu.study.job_pool import JobPool
-from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
+from emu.study.measure.bench import BenchRow, UntimedRow, best_rows, compare, comparison_order, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.topology import Topology
@@ -196,8 +196,10 @@ def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparis
     """
     tables = []
     for each in placed:
-        count = len(algorithm_names(each)) * len(each.request.sizes)
-        tables.append((each, tuple(with_progress(compare(each, pool), _label(each), count, bench_text, itself))))
+        order = comparison_order(each)
+        compared = compare(each, pool, order)
+        total = len(order) * len(each.request.sizes)
+        tables.append((each, tuple(with_progress(compared, _label(each), total, bench_text, itself))))
     rows = tuple(row for _, of in tables for row in of)
     why = [f"{row.built}: {row.why_not}" for row in rows if isinstance(row, UntimedRow) and row.why_not]
     if len(why) == len(rows):

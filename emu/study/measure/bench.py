@@ -18,7 +18,9 @@ from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError, RunError
 from emu.fabric.engine.packets.packet_run import PacketFitError
 from emu.fabric.graph import Timeline
+from emu.fabric.lower import place_schedule
 from emu.fabric.lowering.circuit_turns import TornError
+from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import Spread
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
@@ -275,7 +277,10 @@ def _least_s(known: TimeBound) -> float:
     return known.end_fs * (1 - ROUNDING) / TICKS_PER_S
 
 
-def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchRow | UntimedRow]:
+Order = Sequence[tuple[bool, str]]  # algorithms in the order of a comparison, each with whether it takes long to time
+
+
+def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS, order: Order | None = None) -> Iterator[BenchRow | UntimedRow]:
     """Yield a row of every candidate at every size, algorithm by algorithm.
 
     First come the algorithms that are timed quickly, then those of more than 2**15 messages that no symmetry makes equal. Of
@@ -285,11 +290,12 @@ def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchR
     Args:
         asked: The bench.
         pool: The processes that time algorithms.
+        order: The result of `comparison_order`; None: it is computed here.
 
     Raises:
         InputError: As `measure`; or no algorithm fits.
     """
-    sizes, found = asked.request.sizes, _by_bound(asked)
+    sizes, found = asked.request.sizes, comparison_order(asked) if order is None else order
     best = dict.fromkeys(sizes, float("inf"))
     with pool.open(partial(_timed, asked)) as opened:
         quick = (opened.submit((name, sizes)) for heavy, name in found if not heavy)
@@ -304,12 +310,19 @@ def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchR
                 yield each
 
 
-def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
-    """Return the candidate algorithms sorted for timing, each with whether it takes long: quick ones first, then by bound."""
+def comparison_order(asked: PlacedBench) -> Order:
+    """Return the candidates that can be timed in the order in which `compare` times them: quick ones first, then by bound.
+
+    Raises:
+        InputError: No algorithm fits, or none can be timed.
+    """
     size, found = asked.request.sizes[-1], []
     for each in candidates(asked.operation.name, asked.site):
         with suppress(RowsError, TornError):
-            known = time_bound(asked.case(each.name).job(size))
+            job = asked.case(each.name).job(size)
+            if asked.site.topology.circuits:  # which a schedule may need in two states at one time
+                place_schedule(job.on_fabric(), Joins.NONE)
+            known = time_bound(job)
             found.append((known.messages > LIGHT, known.end_fs, each.name))
     if not found:
         where = f"{asked.operation.n_ranks} ranks of {asked.site.topology.name}"
@@ -318,7 +331,7 @@ def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
 
 
 def algorithm_names(asked: PlacedBench) -> list[str]:
-    """Return the names of the candidate algorithms, each with its grid; `compare` yields rows of no other."""
+    """Return the names of the candidate algorithms, each with its grid, also of those that cannot be timed."""
     site = asked.site
     found = candidates(asked.operation.name, site)
     return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]
